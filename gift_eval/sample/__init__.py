@@ -1,0 +1,63 @@
+"""The embedded sample: five public-domain datasets that need no download and no extra library.
+
+`README.md` beside the files says where the values come from; `build.py` makes the files again.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from .. import frequency
+from ..series import Dataset, Floats, Row
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One file: a column for the time, then one column per series; a missing value is an empty cell."""
+
+    file: str
+    frequency: str
+    domain: str
+    columns: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}/{self.frequency}"
+
+    def row(self, index: int) -> Row:
+        column = self.columns[index]
+        return Row(column, _column(self.file, column))
+
+
+_TABLES = (
+    _Table("co2", "W", "Nature", ("co2",)),
+    _Table("elnino", "M", "Climate", ("temperature",)),
+    _Table("seattle_temps", "H", "Climate", ("temp",)),
+    _Table("seattle_weather", "D", "Climate", ("precipitation", "temp_max", "temp_min", "wind")),
+    _Table("sf_temps", "H", "Climate", ("temp",)),
+)
+
+
+def open_sample() -> list[Dataset]:
+    """The five datasets of the sample, by name."""
+    return [
+        Dataset(
+            table.name,
+            table.frequency,
+            frequency.season(table.frequency),
+            table.domain,
+            len(table.columns),
+            table.row,
+        )
+        for table in _TABLES
+    ]
+
+
+@cache
+def _column(file: str, column: str) -> Floats:
+    lines = files(__name__).joinpath(f"{file}.csv").read_text(encoding="utf-8").splitlines()
+    cells = [record[column] for record in csv.DictReader(lines)]
+    return np.array([float(cell) if cell else np.nan for cell in cells])

@@ -1,0 +1,120 @@
+"""From a series to standardised windows: split, standardise, place the forecast starts, cut.
+
+Pure functions of arrays. Which settings, how many windows and which seeds are asked for is decided elsewhere.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hrx.errors import HrxError
+
+from .series import Floats, Series, UnusableSeries, naming
+
+
+class Standardised(NamedTuple):
+    """`values` (T,) less `mean`, over `std`."""
+
+    values: Floats
+    mean: float
+    std: float
+
+
+class Windows(NamedTuple):
+    """The n windows of one run, on the standardised scale: lookback `x` (n, L), truth `y` (n, H), position
+    `starts` (n,) of the first true value in the series, and the seasonal-naive forecast `seasonal` (n, H).
+    """
+
+    x: Floats
+    y: Floats
+    starts: NDArray[np.int64]
+    seasonal: Floats
+
+
+def split(length: int, horizon: int) -> int:
+    """Where the test region starts: it is the last 20 % of the series, rounded up to whole values, at least
+    one horizon.
+    """
+    fifth = -(-length // 5)
+    return max(length - max(fifth, horizon), 0)
+
+
+def admits(length: int, lookback: int, horizon: int) -> bool:
+    """Whether a series of this length holds at least one window of the setting."""
+    return length >= lookback + horizon
+
+
+def standardise(values: Floats, region_start: int) -> Standardised:
+    """(T,) -> (T,), by the mean and the population standard deviation of `values[:region_start]` alone."""
+    past = values[:region_start]
+    # Rounding can give a constant past a tiny deviation instead of zero, so constancy is asked directly.
+    if past.size == 0 or past.min() == past.max():
+        raise UnusableSeries("the series is constant before its test region, so it cannot be standardised.")
+    # A value too large to square is answered by the sentence below, not by numpy's warning.
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = float(past.mean()), float(past.std())
+    if not (np.isfinite(mean) and np.isfinite(std) and std > 0):
+        raise UnusableSeries(
+            f"before its test region the series has mean {mean:g} and standard deviation {std:g}, so it "
+            "cannot be standardised."
+        )
+    return Standardised((values - mean) / std, mean, std)
+
+
+def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) -> NDArray[np.int64]:
+    """At most `windows` forecast starts (n,), evenly spaced over the test region and shifted by the seed.
+
+    The first possible start is lo = max(region start, L), the last hi = T − H. The seed shifts all of them
+    together by at most m = min(H // 2, (hi − lo) // windows), along the van der Corput sequence 0, 1/2, 1/4,
+    3/4, … of m; the unshifted starts leave that room at the end, and the spacing between starts is never
+    below it. Halves round to even. A region too small for `windows` distinct starts gives fewer, and one
+    with no room gives every seed the same starts.
+    """
+    _check_request(lookback, horizon, windows, seed)
+    if not admits(length, lookback, horizon):
+        raise UnusableSeries(
+            f"the series has {length} values, but the setting {lookback}x{horizon} needs at least "
+            f"{lookback + horizon}; ask for a shorter lookback or horizon."
+        )
+    low = max(split(length, horizon), lookback)
+    high = length - horizon
+    room = min(horizon // 2, (high - low) // windows)
+    unshifted = np.unique(np.rint(np.linspace(low, high - room, windows)).astype(np.int64))
+    return unshifted + round(room * van_der_corput(seed))
+
+
+def van_der_corput(index: int) -> float:
+    """The binary digits of `index`, mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, 5/8, …"""
+    value, weight = 0.0, 0.5
+    while index:
+        value += weight * (index & 1)
+        index >>= 1
+        weight /= 2
+    return value
+
+
+def seasonal_naive(x: Floats, horizon: int, season: int) -> Floats:
+    """(n, L) -> (n, H): the last season repeated, or the last value if the season exceeds the lookback."""
+    lookback = x.shape[1]
+    period = season if season <= lookback else 1
+    return x[:, lookback - period + np.arange(horizon) % period]
+
+
+def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
+    """The windows of one run of the setting (L, H), standardised by what lies before the test region."""
+    length = series.values.size
+    with naming(series.label):
+        first = starts(length, lookback, horizon, windows, seed)
+        values = standardise(series.values, split(length, horizon)).values
+    x = values[first[:, None] + np.arange(-lookback, 0)]
+    y = values[first[:, None] + np.arange(horizon)]
+    return Windows(x, y, first, seasonal_naive(x, horizon, series.season))
+
+
+def _check_request(lookback: int, horizon: int, windows: int, seed: int) -> None:
+    for name, value in (("lookback", lookback), ("horizon", horizon), ("windows", windows)):
+        if value < 1:
+            raise HrxError(f"{name} is {value}, but it must be at least 1.")
+    if seed < 0:
+        raise HrxError(f"seed is {seed}, but it must be 0 or more.")

@@ -1,0 +1,69 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hrx.errors import HrxError
+from hrx.gift_eval import open_source
+
+
+def names(spec: str) -> list[str]:
+    return [dataset.name for dataset in open_source(spec)]
+
+
+def test_the_sample_is_the_default() -> None:
+    assert [dataset.name for dataset in open_source()] == names("sample")
+
+
+def test_the_room_imports_no_model_library_and_no_pyarrow_until_a_file_is_opened() -> None:
+    script = (
+        "import sys; from hrx.gift_eval import open_source; open_source()[0].read(0); "
+        "print(*{'torch', 'pyarrow', 'transformers'} & set(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == ""
+
+
+def test_names_choose_datasets_once_and_in_the_order_given() -> None:
+    assert names("sample:elnino/M, co2/W,elnino/M") == ["elnino/M", "co2/W"]
+
+
+def test_an_unknown_dataset_gets_near_matches() -> None:
+    with pytest.raises(HrxError, match=r"Unknown dataset 'c02/W'\. Did you mean 'co2/W'"):
+        open_source("sample:c02/W")
+
+
+@pytest.mark.parametrize("spec", ["sample:", "sample:co2/W,"])
+def test_an_empty_name_is_refused(spec: str) -> None:
+    with pytest.raises(HrxError, match="empty dataset name"):
+        open_source(spec)
+
+
+def test_an_unknown_source_gets_near_matches() -> None:
+    with pytest.raises(HrxError, match=r"Unknown source 'gift-evil'\. Did you mean 'gift-eval'"):
+        open_source("gift-evil")
+
+
+def test_a_directory_is_a_source_and_a_file_is_not(tmp_path: Path, save: Any) -> None:
+    (path,) = save(tmp_path / "us_births" / "D", [[[1.0]]])
+    assert names(str(tmp_path)) == ["us_births/D"]
+    with pytest.raises(HrxError, match="is a file"):
+        open_source(str(path))
+
+
+def test_gift_eval_is_found_through_its_environment_variable(
+    tmp_path: Path, save: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "us_births" / "D", [[[1.0]]])
+    save(tmp_path / "m4_hourly", [[[1.0]]], freq="H")
+    monkeypatch.setenv("GIFT_EVAL", str(tmp_path))
+    assert names("gift-eval") == ["m4_hourly", "us_births/D"]
+    assert names("gift-eval:us_births/D") == ["us_births/D"]
+    monkeypatch.setenv("GIFT_EVAL", str(tmp_path / "absent"))
+    with pytest.raises(HrxError, match=r"GIFT_EVAL is .*not a directory"):
+        open_source("gift-eval")
+    monkeypatch.delenv("GIFT_EVAL")
+    with pytest.raises(HrxError, match="environment variable GIFT_EVAL, which is not set"):
+        open_source("gift-eval")
