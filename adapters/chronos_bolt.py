@@ -1,0 +1,72 @@
+"""Chronos-Bolt (`chronos-forecasting`): one pass for the native horizon, nine quantile paths beyond it.
+
+`ChronosBoltPipeline.predict` is the library's whole computation; it sits behind no-grad blocks, which
+`GradientPath` undoes. The public call is `predict_quantiles`, which detaches it.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any, cast
+
+import torch
+from chronos import ChronosBoltPipeline
+from torch import Tensor
+
+from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.precision import DoubleTwin
+
+
+def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
+    """Opens a checkpoint directory with the library's own class."""
+    return ChronosBolt(checkpoint, identity)
+
+
+class ChronosBolt(Forecaster):
+    """The median of a Chronos-Bolt checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, identity: Identity):
+        self.identity = identity
+        self._checkpoint = checkpoint
+        self._pipeline: Any = ChronosBoltPipeline.from_pretrained(checkpoint.path, dtype=torch.float32)
+        freeze(self._pipeline.model)
+        self.limits = Limits(longest_lookback=self._pipeline.model_context_length)
+        self._median = median_index(self._pipeline.quantiles, checkpoint)
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        with warnings.catch_warnings():
+            ignore_long_horizon_advice()
+            return cast(Tensor, self._pipeline.predict(x, prediction_length=horizon)[:, self._median])
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        with warnings.catch_warnings():
+            ignore_long_horizon_advice()
+            _, median = self._pipeline.predict_quantiles(x, prediction_length=horizon, quantile_levels=[0.5])
+        return cast(Tensor, median)
+
+    def double(self) -> Forecaster:
+        twin = copy.copy(self)
+        twin._pipeline = copy.copy(self._pipeline)
+        twin._pipeline.model = copy.deepcopy(self._pipeline.model).double()
+        return DoubleTwin(twin)
+
+    def reload(self) -> Forecaster:
+        return ChronosBolt(self._checkpoint, self.identity)
+
+    def unloaded(self) -> tuple[str, ...]:
+        return self._checkpoint.differences(self._pipeline.model)
+
+
+def median_index(quantiles: list[float], checkpoint: Checkpoint) -> int:
+    """Where the median stands among a checkpoint's quantiles."""
+    if 0.5 not in quantiles:
+        raise ModelError(f"{checkpoint.path} was trained without the median (its quantiles: {quantiles}).")
+    return quantiles.index(0.5)
+
+
+def ignore_long_horizon_advice() -> None:
+    """The library advises against horizons beyond its native one; an audit asks for them on purpose."""
+    warnings.filterwarnings("ignore", message="We recommend keeping prediction length")

@@ -1,0 +1,161 @@
+"""A researcher's own model: `from_module` for anything differentiable, `module:file.py:factory` on the command line.
+
+Here the official call is the module itself, called under no-grad and untouched, so that parity still proves that
+undoing in-place writes and detached statistics left the forecast alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.precision import DoubleTwin
+
+Predictor = torch.nn.Module | Callable[..., Tensor]
+
+
+class ModuleForecaster(Forecaster):
+    """A module or callable `(B, L) -> (B, H)`, or `(B, L), horizon -> (B, H)` where it takes a horizon."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        identity: Identity,
+        limits: Limits,
+        again: Callable[[], Forecaster] | None = None,
+    ):
+        self.predictor = freeze(predictor) if isinstance(predictor, torch.nn.Module) else predictor
+        self.identity = identity
+        self.limits = limits
+        self._again = again
+        called = predictor.forward if isinstance(predictor, torch.nn.Module) else predictor
+        self._takes_horizon = "horizon" in inspect.signature(called).parameters
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        y = self.predictor(x, horizon=horizon) if self._takes_horizon else self.predictor(x)
+        if y.ndim != x.ndim or y.shape[0] != x.shape[0] or y.shape[1] < horizon:
+            raise ModelError(
+                f"{self.identity.model} returned shape {tuple(y.shape)} for an input of shape {tuple(x.shape)} and "
+                f"a horizon of {horizon}. Return (batch, steps) with at least {horizon} steps."
+            )
+        return cast(Tensor, y[:, :horizon])
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        with torch.no_grad():
+            return self.predict(x.clone(), horizon)
+
+    def double(self) -> Forecaster | None:
+        if not isinstance(self.predictor, torch.nn.Module):
+            return None
+        twin = copy.copy(self)
+        twin.predictor = copy.deepcopy(self.predictor).double()
+        return DoubleTwin(twin)
+
+    def reload(self) -> Forecaster | None:
+        return self._again() if self._again else None
+
+
+def from_module(
+    predictor: Predictor,
+    *,
+    name: str | None = None,
+    limits: Limits | None = None,
+    family: str = "module",
+) -> ModuleForecaster:
+    """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are read.
+
+    The module is switched to evaluation mode, fp32 and frozen parameters. With `limits.multivariate` it takes
+    `(B, L, C)` and returns `(B, H, C)`.
+    """
+    label = name or getattr(predictor, "__name__", type(predictor).__name__)
+    identity = Identity(
+        model=label,
+        family=family,
+        checkpoint=label,
+        fingerprint=_fingerprint(predictor),
+        library=f"torch {torch.__version__}",
+    )
+    return ModuleForecaster(predictor, identity, limits or Limits())
+
+
+def _fingerprint(predictor: Predictor) -> str:
+    """sha256 over the code's own text where it can be had, and over every parameter and buffer."""
+    kind = type(predictor) if isinstance(predictor, torch.nn.Module) else predictor
+    digest = hashlib.sha256(getattr(kind, "__qualname__", repr(type(kind))).encode())
+    try:
+        digest.update(inspect.getsource(kind).encode())
+    except (OSError, TypeError):
+        digest.update(b"source not available")
+    if isinstance(predictor, torch.nn.Module):
+        for name, tensor in predictor.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """`module:file.py:factory`: a Python file of the user's and the function in it that makes the model."""
+
+    file: Path
+    factory: str
+
+    @classmethod
+    def parse(cls, spec: str) -> ModuleFile:
+        file, _, factory = spec.rpartition(":")
+        if not file or not factory:
+            raise ModelError(f"module:{spec} does not name a factory. Write module:FILE.py:FACTORY.")
+        path = Path(file).expanduser()
+        if not path.is_file():
+            raise ModelError(f"{path} is not a file. Write module:FILE.py:FACTORY with the path of a Python file.")
+        return cls(path, factory)
+
+    @property
+    def identity(self) -> Identity:
+        return self.load().identity
+
+    def load(self) -> Forecaster:
+        return self._model
+
+    @cached_property
+    def _model(self) -> Forecaster:
+        return self._make()
+
+    def _make(self) -> Forecaster:
+        """Runs the factory: it returns a `Forecaster`, a module, or a callable."""
+        made = self._function()()
+        label = f"{self.file.stem}:{self.factory}"
+        text = hashlib.sha256(self.file.read_bytes()).hexdigest()
+        model = made if isinstance(made, Forecaster) else from_module(made, name=label)
+        fingerprint = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
+        model.identity = replace(model.identity, fingerprint=fingerprint)
+        if isinstance(model, ModuleForecaster) and model._again is None:
+            model._again = self._make
+        return model
+
+    def _function(self) -> Callable[[], Forecaster | Predictor]:
+        spec = importlib.util.spec_from_file_location(f"hrx_user_{self.file.stem}", self.file)
+        if spec is None or spec.loader is None:
+            raise ModelError(f"{self.file} cannot be imported. Give a Python file.")
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise ModelError(f"{self.file} failed while it was imported: {type(error).__name__}: {error}.") from error
+        function = getattr(module, self.factory, None)
+        if not callable(function):
+            names = ", ".join(name for name in vars(module) if not name.startswith("_"))
+            raise ModelError(f"{self.file} has no function {self.factory!r}. It defines: {names or 'nothing'}.")
+        return cast("Callable[[], Forecaster | Predictor]", function)
