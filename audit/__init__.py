@@ -1,0 +1,31 @@
+"""What is measured, and how the work is run: forecaster × window → record.
+
+The public names are imported when they are first used, so that reading a ledger does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hrx.audit.estimators import explain
+    from hrx.audit.memory import Budget
+    from hrx.audit.protocol import Protocol
+    from hrx.audit.quantities import Quantities
+    from hrx.audit.scoring import Unscorable, score
+
+_HOME = {
+    "Budget": "memory",
+    "Protocol": "protocol",
+    "Quantities": "quantities",
+    "Unscorable": "scoring",
+    "explain": "estimators",
+    "score": "scoring",
+}
+
+__all__ = ["Budget", "Protocol", "Quantities", "Unscorable", "explain", "score"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,204 @@
+"""The local engine: takes a plan through models, one run after another, and writes each result before the next begins.
+
+Whatever goes wrong with one run becomes that run's record; the rest go on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from hrx import __version__
+from hrx.adapters import Forecaster, Located, ModelError
+from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.audit.admission import EQUIVALENCE_LIMIT, Check, admit, parity
+from hrx.audit.baselines import skill
+from hrx.audit.ledger import Ledger, StoredCheck, StoredMatrix
+from hrx.audit.memory import Budget
+from hrx.audit.plan import Run, Setting
+from hrx.audit.quantities import GAINS, QUANTITIES
+from hrx.audit.record import DONE, EXCLUDED, FAILED, Record
+from hrx.audit.scoring import Scored, Unscorable, score_in_full
+from hrx.gift_eval import DamagedDataset, UnusableSeries, Windows, cut
+
+ADMISSION_WINDOWS = 4
+
+Progress = Callable[[Run, Record], None]
+
+
+class Outcome(NamedTuple):
+    """What came of one run."""
+
+    record: Record
+    matrix: StoredMatrix | None = None
+
+
+def execute(
+    runs: Sequence[Run], models: Iterable[Located], ledger: Ledger, *, budget: Budget, progress: Progress
+) -> None:
+    """Carries out every run that the ledger does not hold yet, and stores it."""
+    finished = ledger.finished()
+    by_fingerprint = {model.identity.fingerprint: model for model in models}
+    pending = [run for run in runs if run.key not in finished]
+    for fingerprint, mine in groupby(pending, key=lambda run: run.identity.fingerprint):
+        group = list(mine)
+        try:
+            model = by_fingerprint[fingerprint].load()
+        except ModelError as error:
+            if len(by_fingerprint) == 1:
+                raise
+            for run in group:
+                _store(ledger, run, Outcome(_refused(run, FAILED, str(error))), progress)
+            continue
+        for setting, at_setting in groupby(group, key=lambda run: run.setting):
+            _execute_setting(model, setting, list(at_setting), ledger, budget, progress)
+
+
+def _execute_setting(
+    model: Forecaster, setting: Setting, runs: list[Run], ledger: Ledger, budget: Budget, progress: Progress
+) -> None:
+    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
+        for run in runs:
+            _store(ledger, run, Outcome(_refused(run, EXCLUDED, f"{run.identity.model} {refusal}")), progress)
+        return
+    failed = next((check for check in admission(model, setting, runs, ledger) if not check.passed), None)
+    for run in runs:
+        if failed is None:
+            outcome = _attempt(model, run, budget)
+        else:
+            reason = f"{failed.check}: {failed.figure:.3g} against {failed.limit:.3g} ({failed.note})"
+            outcome = Outcome(_refused(run, EXCLUDED, reason) | {"check_failed": failed.check})
+        _store(ledger, run, outcome, progress)
+
+
+def admission(
+    model: Forecaster, setting: Setting, runs: Sequence[Run], ledger: Ledger
+) -> Sequence[Check | StoredCheck]:
+    """The five checks of a setting, on real windows of its runs; from the ledger where they are there already."""
+    about = (model.identity.fingerprint, model.identity.library, ADAPTER_VERSION, torch.__version__)
+    stored = [check for check in ledger.checks() if check[:4] == about and check.setting == str(setting)]
+    if stored:
+        return stored
+    windows = admission_windows(runs)
+    if windows is None:
+        return []
+    checks = admit(model, windows, setting.horizon)
+    ledger.write_checks(
+        [
+            StoredCheck(*about, model.identity.model, c.setting, c.check, c.passed, c.figure, c.limit, c.note)
+            for c in checks
+        ]
+    )
+    return checks
+
+
+def admission_windows(runs: Sequence[Run]) -> torch.Tensor | None:
+    """Up to four real windows `(W, L)`, of different series where there are several; None where none is long enough."""
+    found = []
+    for run in runs:
+        if run.series is not None and run.seed == 0 and len(found) < ADMISSION_WINDOWS:
+            try:
+                found.append(_cut(run).x[0])
+            except UnusableSeries:
+                continue
+    return torch.as_tensor(np.stack(found), dtype=torch.float32) if found else None
+
+
+def _attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
+    began = time.perf_counter()
+    try:
+        outcome = measure_run(model, run, budget)
+    except (Unscorable, UnusableSeries) as error:
+        outcome = Outcome(_refused(run, EXCLUDED, str(error)))
+    except DamagedDataset as error:
+        outcome = Outcome(_refused(run, FAILED, str(error)))
+    except Exception as error:  # a library may raise anything: one run must not end the audit
+        outcome = Outcome(_refused(run, FAILED, f"{type(error).__name__}: {error}"))
+    return outcome._replace(record=outcome.record | {"seconds": time.perf_counter() - began})
+
+
+def measure_run(model: Forecaster, run: Run, budget: Budget) -> Outcome:
+    """One run from its windows to its record."""
+    if run.trouble is not None:
+        raise run.trouble
+    windows = _cut(run)
+    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    figure = parity(model, x, run.setting.horizon)
+    if not figure <= EQUIVALENCE_LIMIT:
+        reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
+        return Outcome(_refused(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
+    scored = score_in_full(model, x, run.setting.horizon, protocol=run.protocol, budget=budget, stream=run.stream)
+    record = _refused(run, DONE, None) | {"parity": figure} | _measured(scored, windows)
+    return Outcome(record, _picture(run, windows, scored) if run.pictured else None)
+
+
+def _cut(run: Run) -> Windows:
+    if run.series is None:
+        raise UnusableSeries("the series could not be read")
+    return cut(run.series, run.setting.lookback, run.setting.horizon, run.windows, run.seed)
+
+
+def _refused(run: Run, status: str, reason: str | None) -> Record:
+    """A record without numbers: the run's facts, what became of it, and when."""
+    return run.facts() | {
+        "status": status,
+        "reason": reason,
+        "hrx_version": __version__,
+        "torch_version": torch.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _measured(scored: Scored, windows: Windows) -> Record:
+    """The part of the record that the run itself found out."""
+    q = scored.quantities
+    forecast = scored.forecast.double().numpy()
+    naive = skill(forecast, windows.y, windows.x[:, -1], windows.seasonal)
+    values: Record = {}
+    for name in QUANTITIES:
+        values[name] = _number(getattr(q.normalised, name))
+        values[f"{name}_raw"] = _number(getattr(q.raw, name))
+        values[f"{name}_se"] = _number(getattr(q.error, name))
+    for name in GAINS:
+        values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
+    return values | {
+        **naive._asdict(),
+        "beats_naive": int(naive.beats_naive),
+        "scored_steps": json.dumps(q.scored_steps.tolist()),
+        "starts": json.dumps(windows.starts.tolist()),
+        "insertion_dropped": q.insertion_dropped,
+        "rank": q.rank,
+        "rank_entropy": q.rank_entropy,
+        "variance": q.variance,
+        "draws_used": q.draws,
+        "forecasts": q.forecasts,
+        "rows_strategy": scored.explanation.strategy,
+        "rewrites": json.dumps(scored.explanation.rewrites),
+    }
+
+
+def _number(value: float) -> float | None:
+    """NaN is no number in SQL: it is stored as NULL."""
+    return None if np.isnan(value) else value
+
+
+def _picture(run: Run, windows: Windows, scored: Scored) -> StoredMatrix:
+    return StoredMatrix(
+        key=run.key,
+        x=windows.x[0],
+        truth=windows.y[0],
+        forecast=scored.forecast[0].numpy(),
+        matrix=scored.explanation.matrix[0].numpy(),
+    )
+
+
+def _store(ledger: Ledger, run: Run, outcome: Outcome, progress: Progress) -> None:
+    ledger.write(outcome.record, outcome.matrix)
+    progress(run, outcome.record)

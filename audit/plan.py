@@ -1,0 +1,177 @@
+"""Which runs there are: models × datasets × series × settings × seeds, each with a key that decides whether it is done.
+
+Reads series and checkpoint facts, runs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+from hrx.adapters import Identity
+from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
+from hrx.audit.record import Record
+from hrx.errors import HrxError, unknown
+from hrx.gift_eval import DamagedDataset, Dataset, Series, UnusableSeries, admits, spaced
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """One lookback and horizon."""
+
+    lookback: int
+    horizon: int
+
+    def __str__(self) -> str:
+        return f"{self.lookback}x{self.horizon}"
+
+
+QUICK = (Setting(96, 24), Setting(512, 96))
+STAR = tuple(Setting(lookback, 96) for lookback in (96, 192, 320, 512)) + tuple(
+    Setting(512, horizon) for horizon in (24, 48, 192)
+)
+"""The seven settings of the paper: lookbacks at H = 96, and horizons at L = 512."""
+NAMED = {"quick": QUICK, "star": STAR}
+
+
+def parse_settings(text: str) -> tuple[Setting, ...]:
+    """`star`, `quick`, or pairs such as `96x24,512x96`."""
+    if text in NAMED:
+        return NAMED[text]
+    if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", text):
+        raise HrxError(unknown("settings", text, NAMED, "Pairs work too: LOOKBACKxHORIZON,… as in 96x24,512x96."))
+    settings = tuple(Setting(*map(int, pair.split("x"))) for pair in dict.fromkeys(text.split(",")))
+    for setting in settings:
+        if not (setting.lookback and setting.horizon):
+            raise HrxError(f"The setting {setting} has a zero. Lookback and horizon are at least 1.")
+    return settings
+
+
+@dataclass(frozen=True)
+class Run:
+    """The unit that is stored, resumed and tabulated."""
+
+    identity: Identity
+    dataset: Dataset
+    series: Series | None
+    """None where the series could not be read: then `trouble` says why."""
+    index: int
+    setting: Setting
+    seed: int
+    windows: int
+    protocol: Protocol
+    trouble: HrxError | None = field(default=None, compare=False)
+    pictured: bool = False
+    """Whether the matrix of its first window is kept for a picture."""
+
+    @cached_property
+    def key(self) -> str:
+        """sha256 of everything that decides the numbers."""
+        decisive = {
+            "fingerprint": self.identity.fingerprint,
+            "library": self.identity.library,
+            "adapter_version": ADAPTER_VERSION,
+            "dataset": self.dataset.name,
+            "series": self.series.fingerprint if self.series else self.index,
+            "season": self.dataset.season,
+            "setting": str(self.setting),
+            "seed": self.seed,
+            "windows": self.windows,
+            "protocol": asdict(self.protocol),
+            "protocol_version": PROTOCOL_VERSION,
+        }
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def stream(self) -> int:
+        """Separates this run's draws from others'. Free of the model, so that two checkpoints meet the same draws."""
+        source = self.series.fingerprint if self.series else self.dataset.name
+        text = f"{source} {self.setting} {self.seed}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+    def facts(self) -> Record:
+        """The part of the record that is known before the run."""
+        protocol = asdict(self.protocol)
+        return {
+            "key": self.key,
+            **asdict(self.identity),
+            "adapter_version": ADAPTER_VERSION,
+            "dataset": self.dataset.name,
+            "domain": self.dataset.domain,
+            "frequency": self.dataset.frequency,
+            "season": self.dataset.season,
+            "series": self.series.item if self.series else f"#{self.index}",
+            "series_fingerprint": self.series.fingerprint if self.series else None,
+            "missing": self.series.missing if self.series else None,
+            "lookback": self.setting.lookback,
+            "horizon": self.setting.horizon,
+            "seed": self.seed,
+            "windows": self.windows,
+            "protocol_version": PROTOCOL_VERSION,
+            "protocol_seed": protocol.pop("seed"),
+            **protocol,
+        }
+
+
+def plan(
+    identities: Iterable[Identity],
+    datasets: Sequence[Dataset],
+    settings: Sequence[Setting],
+    *,
+    series: int,
+    seeds: int,
+    windows: int,
+    protocol: Protocol,
+) -> list[Run]:
+    """Every run of an audit, model by model and setting by setting, so that a model is loaded once."""
+    chosen = [(dataset, *one) for dataset in datasets for one in _read(dataset, series)]
+    return [
+        Run(
+            identity,
+            dataset,
+            found,
+            index,
+            setting,
+            seed,
+            windows,
+            protocol,
+            trouble,
+            pictured=seed == 0 and _is_pictured(dataset, index, setting, chosen, settings),
+        )
+        for identity in identities
+        for setting in settings
+        for dataset, index, found, trouble in chosen
+        for seed in range(seeds)
+    ]
+
+
+Chosen = tuple[Dataset, int, Series | None, HrxError | None]
+
+
+def _read(dataset: Dataset, series: int) -> Iterator[tuple[int, Series | None, HrxError | None]]:
+    """Up to so many evenly spaced series of a dataset, or why one cannot be read."""
+    if dataset.damage:
+        yield 0, None, DamagedDataset(dataset.damage)
+    for index in spaced(dataset.count, series):
+        try:
+            yield index, dataset.read(index), None
+        except (UnusableSeries, DamagedDataset) as error:
+            yield index, None, error
+
+
+def _is_pictured(
+    dataset: Dataset, index: int, setting: Setting, chosen: Sequence[Chosen], settings: Sequence[Setting]
+) -> bool:
+    """One picture a dataset: its first readable series, at the largest setting that the series admits."""
+    readable = [(i, found) for other, i, found, _ in chosen if other is dataset and found is not None]
+    for first, found in readable:
+        fitting = [s for s in settings if admits(len(found.values), s.lookback, s.horizon)]
+        if fitting:
+            largest = max(fitting, key=lambda s: (s.lookback * s.horizon, s))
+            return index == first and setting == largest
+    return False

@@ -1,0 +1,92 @@
+"""The settings that decide a number, and the grids that follow from them.
+
+Every field is stored with each record. Changing what any of them means raises `PROTOCOL_VERSION`, so that stored runs
+count as stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from hrx.errors import HrxError, unknown
+
+PROTOCOL_VERSION = "1"
+
+DrawsKind = Literal["antithetic", "paired", "independent"]
+Area = Literal["gap", "morf"]
+Ints = npt.NDArray[np.int64]
+
+
+class ProtocolError(HrxError):
+    """A setting that cannot be measured with."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How one run is measured."""
+
+    estimator: str = "input_gradient"
+    draws: int = 4
+    """Random replacements of the window that each quantity is averaged over."""
+    draws_kind: DrawsKind = "antithetic"
+    """Pairs that cancel each other's error; draws shared by all orderings; or a new draw for every forecast."""
+    precision: float | None = None
+    """Draw on until the Monte Carlo error of the three gains is below this."""
+    max_draws: int = 64
+    scored: int = 8
+    """Forecast steps that are scored, evenly spaced, first and last included."""
+    fractions: int = 9
+    """Deleted fractions, evenly spaced on [0, 1]."""
+    area: Area = "gap"
+    """What a gain compares: the area between most and least relevant first, or the first one's alone."""
+    permutations: int = 3
+    """Random permutations behind `g_shuffled_permuted`, as in the paper."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, kind in (("draws_kind", DrawsKind), ("area", Area)):
+            if getattr(self, name) not in get_args(kind):
+                raise ProtocolError(unknown(name, str(getattr(self, name)), get_args(kind)))
+        _at_least("draws", self.draws, 1)
+        _at_least("fractions", self.fractions, 3)
+        _at_least("scored", self.scored, 1)
+        _at_least("permutations", self.permutations, 1)
+        _at_least("seed", self.seed, 0)
+        if self.draws_kind == "antithetic" and self.draws % 2:
+            raise ProtocolError(f"draws={self.draws} is odd, but antithetic draws come in pairs. Give an even number.")
+        if self.precision is not None and not self.precision > 0:
+            raise ProtocolError(f"precision={self.precision} must be above 0, for example 0.02.")
+        if self.max_draws < self.draws:
+            raise ProtocolError(f"max_draws={self.max_draws} is below draws={self.draws}. Raise it.")
+
+    @property
+    def draws_per_unit(self) -> int:
+        """Draws that form one independent observation: an antithetic pair, or a single draw."""
+        return 2 if self.draws_kind == "antithetic" else 1
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ProtocolError(f"{name}={value} must be at least {least}.")
+
+
+def scored_steps(horizon: int, count: int) -> Ints:
+    """`count` evenly spaced steps of the horizon, first and last included; all of them when it is not longer."""
+    if horizon <= count:
+        return np.arange(horizon)
+    return np.floor(np.linspace(0, horizon - 1, count) + 0.5).astype(np.int64)
+
+
+def deletion_counts(lookback: int, fractions: int) -> Ints:
+    """`k = round(ρL)` on the grid, rounded so that `k(1−ρ) = L − k(ρ)`.
+
+    At `ρ = 1/2` of an odd lookback no integer can be symmetric; there the larger half is deleted.
+    """
+    last = fractions - 1
+    lower = np.floor(np.arange(fractions) * lookback / last + 0.5).astype(np.int64)
+    j = np.arange(fractions)
+    return np.where(2 * j > last, lookback - lower[::-1], lower)

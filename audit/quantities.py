@@ -1,0 +1,165 @@
+"""From deletion errors to the quantities of a run, each with its Monte Carlo error.
+
+Pure functions on arrays; shapes as in `hrx.audit.deletion`. Nothing here runs a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hrx.audit.protocol import Area, Ints, Protocol
+
+Floats = npt.NDArray[np.float64]
+
+
+class Values(NamedTuple):
+    """One number for every quantity. Positive is the good direction of all but the shuffled ones."""
+
+    g_own: float
+    g_shuffled: float
+    g_margin: float
+    g_shuffled_permuted: float
+    """`g_shuffled` over a few random permutations, as the paper reads it, instead of over all of them."""
+    g_own_morf: float
+    g_shuffled_morf: float
+    g_margin_morf: float
+    comprehensiveness: float
+    aopc: float
+    sufficiency: float
+    insertion: float
+    """A ratio already, so raw and normalised values agree."""
+
+
+QUANTITIES: tuple[str, ...] = Values._fields
+GAINS = ("g_own", "g_shuffled", "g_margin")
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What one run measures."""
+
+    normalised: Values
+    """Divided by the variance of the run's forecasts."""
+    raw: Values
+    error: Values
+    """Monte Carlo standard error of the normalised values; NaN where a single unit of draws gives no spread."""
+    steps: dict[str, Floats]
+    """Normalised values at each scored step, by quantity."""
+    scored_steps: Ints
+    variance: float
+    rank: float
+    rank_entropy: float
+    draws: int
+    forecasts: int
+    insertion_dropped: int
+    """Scored steps, over all windows, whose forecast did not change when everything was deleted."""
+
+    @property
+    def g_own(self) -> float:
+        return self.normalised.g_own
+
+    @property
+    def g_shuffled(self) -> float:
+        return self.normalised.g_shuffled
+
+    @property
+    def g_margin(self) -> float:
+        return self.normalised.g_margin
+
+
+class Measured(NamedTuple):
+    """Quantities of a sweep before scaling: `(W, U, S)` per window, unit of draws and scored step."""
+
+    samples: dict[str, Floats]
+    insertion_dropped: int
+
+
+def measure(errors: Floats, protocol: Protocol) -> Measured:
+    """Every quantity of the errors `(W, D, V, 2, K, S)`, by window, unit of draws and scored step."""
+    units = _units(errors, protocol.draws_per_unit)
+    areas = trapezoid(units)
+    morf = areas[:, :, :, 0]
+    samples: dict[str, Floats] = {}
+    for suffix, area in (("", _area(areas, protocol.area)), ("_morf", morf)):
+        # Differences first, means after: rows that order the lookback like the shared vector give exact zeros.
+        gain = area[:, :, :-1] - area[:, :, -1:]
+        samples["g_own" + suffix] = _own(gain)
+        samples["g_shuffled" + suffix] = gain.mean(axis=2)
+        samples["g_margin" + suffix] = samples["g_own" + suffix] - samples["g_shuffled" + suffix]
+        if not suffix:
+            samples["g_shuffled_permuted"] = _permuted(gain, protocol)
+    samples["aopc"] = samples["g_own_morf"]
+
+    means = units.mean(axis=4)
+    samples["comprehensiveness"] = _own(means[:, :, :-1, 0]) - means[:, :, -1, 0]
+    # Keeping only the top ρ is deleting the other 1 − ρ, least relevant first: retention is that curve backwards.
+    samples["sufficiency"] = means[:, :, -1, 1] - _own(means[:, :, :-1, 1])
+    everything = units[:, :, 0, 1, -1]
+    samples["insertion"], dropped = _ratio(samples["sufficiency"], everything)
+    return Measured(samples, dropped)
+
+
+def trapezoid(curves: Floats) -> Floats:
+    """Area under curves `(W, U, V, 2, K, S)` over the evenly spaced fractions."""
+    return (curves.sum(axis=4) - (curves[..., 0, :] + curves[..., -1, :]) / 2) / (curves.shape[4] - 1)
+
+
+def _units(errors: Floats, draws_per_unit: int) -> Floats:
+    windows, draws = errors.shape[:2]
+    return errors.reshape(windows, draws // draws_per_unit, draws_per_unit, *errors.shape[2:]).mean(axis=2)
+
+
+def _area(areas: Floats, kind: Area) -> Floats:
+    return areas[:, :, :, 0] - areas[:, :, :, 1] if kind == "gap" else areas[:, :, :, 0]
+
+
+def _own(table: Floats) -> Floats:
+    """`(W, U, S, S) -> (W, U, S)`: what each step reads under its own row."""
+    return np.diagonal(table, axis1=2, axis2=3)
+
+
+def _permuted(table: Floats, protocol: Protocol) -> Floats:
+    """Mean over a few random permutations `π` of what step `h` reads under row `π(h)`."""
+    steps = table.shape[-1]
+    rng = np.random.default_rng([protocol.seed, steps])
+    pi = rng.permuted(np.tile(np.arange(steps), (protocol.permutations, 1)), axis=1)
+    chosen: Floats = table[:, :, pi, np.arange(steps)]
+    return chosen.mean(axis=2)
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> tuple[Floats, int]:
+    """Samples whose mean is the ratio of means and whose spread is its linearised error; steps with 0 below are NaN."""
+    top, bottom = numerator.mean(axis=1, keepdims=True), denominator.mean(axis=1, keepdims=True)
+    dropped = bottom == 0
+    bottom = np.where(dropped, np.nan, bottom)
+    ratio = top / bottom
+    return ratio + (numerator - ratio * denominator) / bottom, int(dropped.sum())
+
+
+class Moments(NamedTuple):
+    """Mean and Monte Carlo standard error of one quantity, and its mean at each step."""
+
+    mean: float
+    error: float
+    steps: Floats
+
+
+def moments(samples: Floats) -> Moments:
+    """Averages `(W, U, S)` over steps, units and windows. The windows are given: the error is that of the draws alone."""
+    with np.errstate(invalid="ignore"):
+        observed = ~np.isnan(samples)
+        weight = observed.sum(axis=2)
+        by_unit = np.where(observed, samples, 0).sum(axis=2) / np.where(weight, weight, np.nan)
+        per_step = np.where(observed, samples, 0).sum(axis=(0, 1)) / observed.sum(axis=(0, 1))
+    by_unit = by_unit[~np.isnan(by_unit).any(axis=1)]
+    windows, units = by_unit.shape
+    if not windows:
+        return Moments(float("nan"), float("nan"), per_step)
+    error = float("nan")
+    if units > 1:
+        error = float(np.sqrt(by_unit.var(axis=1, ddof=1).sum() / units) / windows)
+    return Moments(float(by_unit.mean()), error, per_step)

@@ -1,0 +1,68 @@
+"""`hrx verify`: the admission checks of a model on every setting, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from hrx.adapters import Forecaster, locate
+from hrx.audit.admission import Check, admit
+from hrx.audit.engine import admission_windows
+from hrx.audit.plan import Run, Setting, parse_settings, plan
+from hrx.audit.protocol import Protocol
+from hrx.cli.screen import show
+from hrx.errors import Exit, HrxError
+from hrx.gift_eval import open_source
+from hrx.reports import render_table
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Shows every check with its figure; exit code 1 where one failed."""
+    settings = parse_settings(options.settings)
+    located = locate(options.model)
+    runs = plan(
+        [located.identity],
+        open_source(options.data),
+        settings,
+        series=1,
+        seeds=1,
+        windows=1,
+        protocol=Protocol(),
+    )
+    model = located.load()
+    checks = [check for setting in settings for check in _checks(model, setting, runs)]
+    admitted = all(check.passed for check in checks)
+    name = model.identity.model
+    if options.json:
+        told = [{k: v for k, v in vars(check).items() if k != "note"} | {"note": check.note} for check in checks]
+        print(json.dumps({"model": name, "admitted": admitted, "checks": told}, indent=1))
+    else:
+        show(_table(checks))
+        show(f"\n{name} ({model.identity.library}) is {'admitted' if admitted else 'NOT admitted'} at these settings.")
+        for note in dict.fromkeys(f"{c.check} at {c.setting}: {c.note}." for c in checks if not c.passed):
+            show(note)
+    return Exit.DONE if admitted else Exit.GATE_FAILED
+
+
+def _checks(model: Forecaster, setting: Setting, runs: Sequence[Run]) -> Sequence[Check]:
+    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
+        return [
+            Check(
+                "limits",
+                str(setting),
+                False,
+                float(setting.lookback),
+                0.0,
+                f"{model.identity.model} {refusal}",
+            )
+        ]
+    windows = admission_windows([run for run in runs if run.setting == setting])
+    if windows is None:
+        raise HrxError(f"No series is long enough for {setting}. Give other --settings or --data.")
+    return admit(model, windows, setting.horizon)
+
+
+def _table(checks: Sequence[Check]) -> str:
+    rows = [(c.setting, c.check, "pass" if c.passed else "FAIL", f"{c.figure:.2g}", f"{c.limit:.2g}") for c in checks]
+    return render_table(("setting", "check", "", "figure", "limit"), rows)
