@@ -45,6 +45,6 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 
 # granite-tsfm pins an older torch than the others run on; without its pins it runs on this one.
 $(VENV)/.test: $(VENV)/.audit
-	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,gift-eval,dev]' scikit-learn
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,gift-eval,dev]' datasets scikit-learn
 	$(PIP) --constraint constraints.txt --no-deps granite-tsfm
 	touch $@

@@ -82,5 +82,6 @@ class Chronos2(Forecaster):
 
     def _patches(self, steps: int) -> int:
         """How many output patches one pass makes for so many steps."""
-        needed = math.ceil(steps / self._pipeline.model_output_patch_size)
-        return min(needed, cast(int, self._pipeline.max_output_patches))
+        needed: int = math.ceil(steps / self._pipeline.model_output_patch_size)
+        most: int = self._pipeline.max_output_patches
+        return min(needed, most)

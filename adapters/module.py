@@ -79,7 +79,7 @@ def from_module(
     The module is switched to evaluation mode, fp32 and frozen parameters. With `limits.multivariate` it takes
     `(B, L, C)` and returns `(B, H, C)`.
     """
-    label = name or getattr(predictor, "__name__", type(predictor).__name__)
+    label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     identity = Identity(
         model=label,
         family=family,

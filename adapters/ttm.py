@@ -32,7 +32,8 @@ class TinyTimeMixer(Forecaster):
     def __init__(self, checkpoint: Checkpoint, identity: Identity):
         self.identity = identity
         self._checkpoint = checkpoint
-        self._model: Any = freeze(TinyTimeMixerForPrediction.from_pretrained(checkpoint.path))
+        self._model: Any = TinyTimeMixerForPrediction.from_pretrained(checkpoint.path)
+        freeze(self._model)
         self.limits = Limits(longest_lookback=self._model.config.context_length)
         self._recursive = lru_cache(maxsize=8)(self._make_recursive)
 

@@ -160,7 +160,7 @@ def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tenso
 
     def moved(sign: float) -> Tensor:
         shifted = (x + sign * move[:, None]).flatten(0, 1)
-        return model.official(shifted, horizon).to(x.dtype).unflatten(0, (len(move), len(x)))
+        return model.official(shifted, horizon).to(x.dtype).reshape(len(move), len(x), horizon)
 
     change = (moved(1.0) - moved(-1.0)) / 2
     off = torch.linalg.vector_norm(slope - change, dim=(1, 2))

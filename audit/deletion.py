@@ -117,7 +117,7 @@ def _forecast_each(
     flat = deleted.reshape(-1, length)
     total = len(kept) * draws
     out = np.empty((total, len(steps)))
-    rows = budget.rows(model, length, horizon, total)
+    rows = budget.rows(model, x[0], horizon, total)
     with torch.no_grad():
         for start in range(0, total, rows):
             mask, draw = np.divmod(np.arange(start, min(start + rows, total)), draws)

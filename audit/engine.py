@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from hrx import __version__
 from hrx.adapters import Forecaster, Located, ModelError
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.admission import EQUIVALENCE_LIMIT, Check, admit, parity
-from hrx.audit.baselines import skill
+from hrx.audit.baselines import Floats, skill
 from hrx.audit.ledger import Ledger, StoredCheck, StoredMatrix
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
@@ -51,6 +52,7 @@ def execute(
         group = list(mine)
         try:
             model = by_fingerprint[fingerprint].load()
+            _refuse_every_setting(model, group)
         except ModelError as error:
             if len(by_fingerprint) == 1:
                 raise
@@ -61,6 +63,13 @@ def execute(
             _execute_setting(model, setting, list(at_setting), ledger, budget, progress)
 
 
+def _refuse_every_setting(model: Forecaster, runs: Sequence[Run]) -> None:
+    """A model that can take none of the settings was asked the wrong thing."""
+    refusals = {run.setting: model.limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
+    if all(refusals.values()):
+        raise ModelError(f"{model.identity.model} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")
+
+
 def _execute_setting(
     model: Forecaster, setting: Setting, runs: list[Run], ledger: Ledger, budget: Budget, progress: Progress
 ) -> None:
@@ -68,7 +77,13 @@ def _execute_setting(
         for run in runs:
             _store(ledger, run, Outcome(_refused(run, EXCLUDED, f"{run.identity.model} {refusal}")), progress)
         return
-    failed = next((check for check in admission(model, setting, runs, ledger) if not check.passed), None)
+    try:
+        checks = admission(model, setting, runs, ledger)
+    except Exception as error:  # a library may raise anything: one setting must not end the audit
+        for run in runs:
+            _store(ledger, run, Outcome(_refused(run, FAILED, f"admission: {_told(error)}")), progress)
+        return
+    failed = next((check for check in checks if not check.passed), None)
     for run in runs:
         if failed is None:
             outcome = _attempt(model, run, budget)
@@ -101,14 +116,12 @@ def admission(
 
 def admission_windows(runs: Sequence[Run]) -> torch.Tensor | None:
     """Up to four real windows `(W, L)`, of different series where there are several; None where none is long enough."""
-    found = []
+    found: dict[str, Floats] = {}
     for run in runs:
-        if run.series is not None and run.seed == 0 and len(found) < ADMISSION_WINDOWS:
-            try:
-                found.append(_cut(run).x[0])
-            except UnusableSeries:
-                continue
-    return torch.as_tensor(np.stack(found), dtype=torch.float32) if found else None
+        if run.series is not None and len(found) < ADMISSION_WINDOWS:
+            with suppress(UnusableSeries):
+                found.setdefault(run.series.fingerprint, _cut(run).x[0])
+    return torch.as_tensor(np.stack(list(found.values())), dtype=torch.float32) if found else None
 
 
 def _attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
@@ -120,7 +133,7 @@ def _attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     except DamagedDataset as error:
         outcome = Outcome(_refused(run, FAILED, str(error)))
     except Exception as error:  # a library may raise anything: one run must not end the audit
-        outcome = Outcome(_refused(run, FAILED, f"{type(error).__name__}: {error}"))
+        outcome = Outcome(_refused(run, FAILED, _told(error)))
     return outcome._replace(record=outcome.record | {"seconds": time.perf_counter() - began})
 
 
@@ -197,6 +210,12 @@ def _picture(run: Run, windows: Windows, scored: Scored) -> StoredMatrix:
         forecast=scored.forecast[0].numpy(),
         matrix=scored.explanation.matrix[0].numpy(),
     )
+
+
+def _told(error: Exception) -> str:
+    """A library's exception in one line, without what its traceback would say of this machine."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+    return f"{type(error).__name__}: {first}"
 
 
 def _store(ledger: Ledger, run: Run, outcome: Outcome, progress: Progress) -> None:

@@ -71,20 +71,24 @@ class Ledger:
     @classmethod
     @contextmanager
     def open(cls, path: str | Path, *, create: bool = True) -> Iterator[Ledger]:
-        """Opens a ledger, making it where it is not there yet and `create` allows it."""
+        """Opens a ledger to write, making it where there is none; without `create`, one that is there, to read."""
         path = Path(path)
         if not create and not path.exists():
             raise LedgerError(f"{path} does not exist. Give the ledger that `hrx audit` wrote.")
         if path.is_dir():
             raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            if create:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            access = "rwc" if create else "ro"
+            connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode={access}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+            )
         except (OSError, sqlite3.Error) as error:
             raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
         try:
             with _naming(path):
-                _prepare(connection, path)
+                _prepare(connection, path, create)
                 yield cls(connection, path)
         finally:
             connection.close()
@@ -116,7 +120,11 @@ class Ledger:
     def checks(self) -> list[StoredCheck]:
         """All admission checks, in the order they were first written."""
         rows = self._connection.execute("SELECT * FROM checks ORDER BY rowid")
-        return [StoredCheck(*row)._replace(passed=bool(row[7])) for row in rows]
+        # SQLite keeps NaN as NULL.
+        return [
+            StoredCheck(*row)._replace(passed=bool(row[7]), figure=float("nan") if row[8] is None else row[8])
+            for row in rows
+        ]
 
     def matrices(self, keys: Iterable[str]) -> list[StoredMatrix]:
         """The stored windows of the given runs."""
@@ -139,17 +147,19 @@ class Ledger:
         self._connection.execute("COMMIT")
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, create: bool) -> None:
     """Makes the tables of a new file; refuses a file that is something else."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (schema,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID and tables:
-        raise LedgerError(f"{path} is a database, but not a ledger of hrx. Give another file.")
+    if application != APPLICATION_ID and (tables or not create):
+        raise LedgerError(f"{path} is not a ledger of hrx. Give another file.")
     if application == APPLICATION_ID and schema > SCHEMA_VERSION:
         raise LedgerError(
             f"{path} has ledger schema {schema}; this hrx reads up to {SCHEMA_VERSION}. Update hrx, or start anew."
         )
+    if not create:
+        return
     # FULL: a run counts as written only when it is on disk, so that not even a power cut loses it.
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

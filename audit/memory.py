@@ -8,9 +8,11 @@ quadratically, so a parabola is fitted.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from hrx.adapters import Forecaster
 
+Floats = npt.NDArray[np.float64]
 GIBIBYTE = 2**30
 PROBE_BATCHES = (1, 2, 4)
 MOST_ROWS = 512
@@ -29,39 +32,37 @@ class Budget:
 
     def __init__(self, memory: int = 2 * GIBIBYTE):
         self.memory = memory
-        self._measured: dict[tuple[str, int, int], np.ndarray[Any, np.dtype[np.float64]]] = {}
+        self._measured: dict[tuple[str, torch.dtype, torch.Size, int], Floats] = {}
 
-    def rows(self, model: Forecaster, lookback: int, horizon: int, wanted: int) -> int:
-        """How many windows to forecast at once: within the budget, at least one, at most `wanted`."""
-        key = (model.identity.fingerprint, lookback, horizon)
+    def rows(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
+        """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `wanted`."""
+        key = (model.identity.fingerprint, window.dtype, window.shape, horizon)
         if key not in self._measured:
-            self._measured[key] = _fit(model, lookback, horizon)
+            self._measured[key] = _fit(model, window, horizon)
         sizes = np.arange(1, MOST_ROWS + 1)
         fitting = int(np.count_nonzero(np.polyval(self._measured[key], sizes) <= self.memory))
         return max(1, min(fitting, wanted))
 
 
-def _fit(model: Forecaster, lookback: int, horizon: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _fit(model: Forecaster, window: Tensor, horizon: int) -> Floats:
     """Coefficients of the parabola through the bytes of the probes."""
-
-    def forecast(batch: int) -> Tensor:
-        return model.forward(torch.linspace(-1, 1, batch * lookback).reshape(batch, lookback), horizon)
-
     with torch.no_grad():
-        taken = [float(allocated(lambda n=n: forecast(n))) for n in PROBE_BATCHES]
+        batches = [window[None].repeat(size, *[1] * window.ndim) for size in PROBE_BATCHES]
+        taken = [float(allocated(partial(model.forward, batch, horizon))) for batch in batches]
     return np.polyfit(PROBE_BATCHES, taken, deg=2)
 
 
 def allocated(call: Callable[[], object]) -> int:
     """Bytes of all tensors that a call creates, each storage counted once."""
-    with _Count() as count:
+    count = _Count()
+    with count:
         call()
     return count.total
 
 
-class _Count(TorchDispatchMode):
+class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
         self._held: dict[int, torch.UntypedStorage] = {}
 

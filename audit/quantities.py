@@ -105,12 +105,15 @@ def measure(errors: Floats, protocol: Protocol) -> Measured:
 
 def trapezoid(curves: Floats) -> Floats:
     """Area under curves `(W, U, V, 2, K, S)` over the evenly spaced fractions."""
-    return (curves.sum(axis=4) - (curves[..., 0, :] + curves[..., -1, :]) / 2) / (curves.shape[4] - 1)
+    area: Floats = (curves.sum(axis=4) - (curves[..., 0, :] + curves[..., -1, :]) / 2) / (curves.shape[4] - 1)
+    return area
 
 
 def _units(errors: Floats, draws_per_unit: int) -> Floats:
     windows, draws = errors.shape[:2]
-    return errors.reshape(windows, draws // draws_per_unit, draws_per_unit, *errors.shape[2:]).mean(axis=2)
+    grouped = errors.reshape(windows, draws // draws_per_unit, draws_per_unit, *errors.shape[2:])
+    units: Floats = grouped.mean(axis=2)
+    return units
 
 
 def _area(areas: Floats, kind: Area) -> Floats:
@@ -127,8 +130,8 @@ def _permuted(table: Floats, protocol: Protocol) -> Floats:
     steps = table.shape[-1]
     rng = np.random.default_rng([protocol.seed, steps])
     pi = rng.permuted(np.tile(np.arange(steps), (protocol.permutations, 1)), axis=1)
-    chosen: Floats = table[:, :, pi, np.arange(steps)]
-    return chosen.mean(axis=2)
+    chosen: Floats = table[:, :, pi, np.arange(steps)].mean(axis=2)
+    return chosen
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> tuple[Floats, int]:
@@ -149,7 +152,7 @@ class Moments(NamedTuple):
 
 
 def moments(samples: Floats) -> Moments:
-    """Averages `(W, U, S)` over steps, units and windows. The windows are given: the error is that of the draws alone."""
+    """Averages `(W, U, S)` over steps, units and windows. The windows are given: the error is that of the draws."""
     with np.errstate(invalid="ignore"):
         observed = ~np.isnan(samples)
         weight = observed.sum(axis=2)

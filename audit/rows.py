@@ -1,12 +1,16 @@
 """All rows of a window's input Jacobian from one forward pass.
 
-Each window is differentiated by itself, never in a batch with others. A batch changes the last bits of a gradient, and
-bits decide near-tied orderings; so the matrix of a window is the same whatever it is audited together with. This is
-the rule that keeps stored numbers independent of batch size and worker count.
+The rule that keeps stored numbers independent of batch size and worker count: each window is differentiated by itself,
+in one thread, in blocks of 32 rows (fewer only where the memory budget cannot hold them). A batch or a second thread
+changes the last bits of a gradient, and where two positions are nearly tied these bits decide which of them is deleted.
+No rounding of the matrix would help, since any rule that turns numbers into an order has boundaries that noise can
+cross; so there is to be no noise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +20,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
 from hrx.adapters.gradients import Rewrite, differentiable_input
+from hrx.audit.memory import Budget
 
 Strategy = Literal["batched", "loop"]
 ROWS_AT_ONCE = 32
@@ -31,14 +36,22 @@ class Rows(NamedTuple):
     rewrites: tuple[Rewrite, ...]
 
 
-def jacobian(model: Forecaster, x: Tensor, horizon: int, steps: npt.NDArray[np.int64] | None = None) -> Rows:
+def jacobian(
+    model: Forecaster,
+    x: Tensor,
+    horizon: int,
+    steps: npt.NDArray[np.int64] | None = None,
+    budget: Budget | None = None,
+) -> Rows:
     """`∂ŷ[h]/∂x` of every window of `x` `(W, L)`, for the given steps or all of them.
 
     The forecast of a multivariate model is summed over its channels first.
     """
     chosen = torch.arange(horizon) if steps is None else torch.as_tensor(steps)
-    with torch.enable_grad(), GradientPath() as path:
-        each = [_one_window(model, window[None], horizon, chosen) for window in x]
+    # Backward holds about what the forward pass of as many windows allocates.
+    block = (budget or Budget()).rows(model, x[0], horizon, ROWS_AT_ONCE)
+    with torch.enable_grad(), _one_thread(), GradientPath() as path:
+        each = [_one_window(model, window[None], horizon, chosen, block) for window in x]
     return Rows(
         jacobian=torch.cat([rows for rows, _ in each]),
         strategy="loop" if any(strategy == "loop" for _, strategy in each) else "batched",
@@ -46,7 +59,17 @@ def jacobian(model: Forecaster, x: Tensor, horizon: int, steps: npt.NDArray[np.i
     )
 
 
-def _one_window(model: Forecaster, x: Tensor, horizon: int, steps: Tensor) -> tuple[Tensor, Strategy]:
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _one_window(model: Forecaster, x: Tensor, horizon: int, steps: Tensor, block: int) -> tuple[Tensor, Strategy]:
     leaf, working = differentiable_input(x)
     y = model.forward(working, horizon)
     y = y.sum(dim=-1) if y.ndim == 3 else y
@@ -55,26 +78,19 @@ def _one_window(model: Forecaster, x: Tensor, horizon: int, steps: Tensor) -> tu
     # A one-hot row per step, for a batch of one window: (S, 1, H).
     picks = torch.nn.functional.one_hot(steps, horizon).to(y)[:, None, :]
     try:
-        rows, strategy = _batched(y, leaf, picks), "batched"
+        return _batched(y, leaf, picks, block).transpose(0, 1), "batched"
     except RuntimeError:
-        rows, strategy = _loop(y, leaf, picks), "loop"
-    return rows.transpose(0, 1), "batched" if strategy == "batched" else "loop"
+        return _loop(y, leaf, picks).transpose(0, 1), "loop"
 
 
-def _batched(y: Tensor, leaf: Tensor, picks: Tensor) -> Tensor:
-    def products(block: Tensor) -> Tensor:
-        (rows,) = torch.autograd.grad(
-            y,
-            leaf,
-            block,
-            is_grads_batched=True,
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        return rows
-
-    return torch.cat([products(block) for block in picks.split(ROWS_AT_ONCE)])
+def _batched(y: Tensor, leaf: Tensor, picks: Tensor, block: int) -> Tensor:
+    products = [
+        torch.autograd.grad(
+            y, leaf, some, is_grads_batched=True, retain_graph=True, allow_unused=True, materialize_grads=True
+        )[0]
+        for some in torch.split(picks, block)
+    ]
+    return torch.cat(products)
 
 
 def _loop(y: Tensor, leaf: Tensor, picks: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def score_in_full(
     with torch.no_grad():
         forecast = model.forward(x, horizon)
     variance = _variance(forecast)
-    explanation = estimate(model, x, horizon, estimator=protocol.estimator)
+    explanation = estimate(model, x, horizon, estimator=protocol.estimator, budget=budget)
     matrix = explanation.matrix
     if not torch.isfinite(matrix).all():
         raise Unscorable("non-finite gradient: the derivative of the forecast is NaN or infinite on these windows")

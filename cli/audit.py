@@ -31,7 +31,8 @@ def audit(options: argparse.Namespace) -> int:
     )
     settings = parse_settings(options.settings)
     datasets = open_source(options.data)
-    models = [locate(name) for name in dict.fromkeys(options.models or [EMBEDDED])]
+    located = [locate(name) for name in options.models or [EMBEDDED]]
+    models = list({model.identity.fingerprint: model for model in located}.values())
     runs = plan(
         [model.identity for model in models],
         datasets,

@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     _settings(audit, "quick")
     audit.add_argument("--series", type=_positive, default=3, metavar="N", help="series per dataset (default: 3)")
     audit.add_argument("--windows", type=_positive, default=4, metavar="N", help="windows per run (default: 4)")
-    audit.add_argument("--seeds", type=_positive, default=1, metavar="N", help="window shifts per series (default: 1)")
+    audit.add_argument("--seeds", type=_positive, default=2, metavar="N", help="window shifts per series (default: 2)")
     audit.add_argument("--draws", type=_positive, default=4, metavar="N", help="random replacements (default: 4)")
     audit.add_argument("--precision", type=float, metavar="ERROR", help="draw until the gains' error is below this")
     audit.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")

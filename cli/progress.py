@@ -14,7 +14,7 @@ class Progress:
 
     def __init__(self, total: int, done: int, stream: TextIO = sys.stderr):
         self._total, self._done, self._stream = total, done, stream
-        self._before = done
+        self._first = done + 1
         self._began = self._said = time.monotonic()
         self._live = stream.isatty()
 
@@ -22,6 +22,8 @@ class Progress:
         """One more run is stored."""
         self._done += 1
         now = time.monotonic()
+        if self._done == self._first:
+            self._began = now  # what came before was loading and admission, not runs
         if self._live or self._done == self._total or now - self._said >= LINE_SECONDS:
             self._said = now
             line = f"{self._done}/{self._total} runs, {self._to_go(now)}: {what}"
@@ -30,6 +32,8 @@ class Progress:
             self._stream.flush()
 
     def _to_go(self, now: float) -> str:
-        made = self._done - self._before
+        made = self._done - self._first
+        if not made:
+            return "first one done"
         seconds = (now - self._began) / made * (self._total - self._done)
         return f"{seconds / 60:.0f} min to go" if seconds >= 90 else f"{seconds:.0f} s to go"

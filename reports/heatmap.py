@@ -1,0 +1,250 @@
+"""The picture of one run: a window with its forecast, and below it what each forecast step reads of it.
+
+Time runs along one axis in all panels: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell
+from 0 to 1, so that the forecast starts exactly at 0. matplotlib is imported when a picture is drawn, without pyplot:
+no window system is asked for, and no state of the caller's is touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+import warnings
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hrx.audit.ledger import Ledger, StoredMatrix
+from hrx.audit.record import DONE, Record
+from hrx.errors import HrxError
+from hrx.reports.layout import clean, shorten
+from hrx.reports.words import signed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg")
+COLOURS = "cividis"
+GAMMA = 0.5
+INK, FORECAST, TRUTH, GUIDE = "#222222", "#D55E00", "#0072B2", "#888888"  # Okabe and Ito: told apart by everyone
+_LONGEST_NAME, _SHORTEST_NAME = 40, 8
+_LONGEST_SLUG = 60
+_TITLE_SHARE = 0.96
+_MOST_STEP_LABELS = 8
+
+Floats = npt.NDArray[np.floating]
+
+
+class PictureError(HrxError):
+    """A picture that cannot be written."""
+
+
+def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
+    """One PNG per model and dataset that has a stored matrix, of its largest setting. Returns their paths.
+
+    `keys` limits them to some of the ledger's runs.
+    """
+    out = Path(out_dir)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PictureError(f"{out} cannot be made: {error}. Give a directory that may be written.") from error
+    with Ledger.open(ledger_path, create=False) as ledger:
+        subjects = _by_subject(ledger.records(keys))
+        names = _file_names(subjects)
+        written = []
+        for subject, records in subjects.items():
+            for record in records:
+                if stored := ledger.matrices([str(record["key"])]):
+                    written.append(heatmap(stored[0], record, out / f"{names[subject]}.png"))
+                    break
+    return written
+
+
+def heatmap(stored: StoredMatrix, record: Record, path: str | Path) -> Path:
+    """Draws one run's stored window and matrix to `path`, PNG or SVG by its suffix. Returns the path."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise PictureError(f"{path} has the suffix {path.suffix!r}. A picture is {' or '.join(FORMATS)}.")
+    with _plain_style():
+        figure = draw(stored, record)
+        _save(figure, path)
+    return path
+
+
+def draw(stored: StoredMatrix, record: Record) -> Figure:
+    """The figure: window and forecast, heat map, shared vector, all over the same steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 7.2), dpi=120, layout="constrained")
+    grid = figure.add_gridspec(3, 2, height_ratios=(3, 5, 0.45), width_ratios=(1, 0.02))
+    window = figure.add_subplot(grid[0, 0])
+    matrix = figure.add_subplot(grid[1, 0], sharex=window)
+    shared = figure.add_subplot(grid[2, 0], sharex=window)
+    _draw_window(window, stored)
+    image = _draw_matrix(matrix, stored, _steps(stored, record))
+    _draw_shared(shared, stored)
+    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
+    bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
+    window.set_xlim(-len(stored.x), len(stored.forecast))
+    for axes in (window, matrix):
+        axes.tick_params(labelbottom=False)
+    shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
+    _draw_title(figure, record)
+    return figure
+
+
+def _draw_title(figure: Figure, record: Record) -> None:
+    """The title, with names as long as the page is wide."""
+    for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
+        # No part of a name is mathematics, whatever it holds between dollar signs.
+        text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
+        if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
+            return
+
+
+def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
+    """What the picture shows, and what the whole run measured; names in at most `longest` columns."""
+
+    def name(column: str) -> str:
+        return shorten(clean(record.get(column)), longest)
+
+    heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
+    verdict = "beats naive" if record.get("beats_naive") == 1 else "does not beat naive: no gain may be read"
+    gains = ", ".join(f"{gain} {signed(_number(record.get(gain)))}" for gain in ("g_own", "g_margin"))
+    windows = f"first of {record.get('windows')} windows"
+    return heading, f"L {record.get('lookback')}, H {record.get('horizon')}, {windows}; run {verdict}; {gains}"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _steps(stored: StoredMatrix, record: Record) -> npt.NDArray[np.int64]:
+    """The forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
+    rows, horizon = len(stored.matrix), len(stored.forecast)
+    if rows != horizon:
+        scored = json.loads(str(record.get("scored_steps") or "[]"))
+        if len(scored) == rows:
+            return np.asarray(scored, dtype=np.int64) + 1
+    return np.arange(1, rows + 1)
+
+
+def _draw_window(axes: Axes, stored: StoredMatrix) -> None:
+    before = np.arange(-len(stored.x), 0) + 0.5
+    after = np.arange(len(stored.forecast)) + 0.5
+    # A horizon of one step has no line to draw, only a point.
+    marker = "." if len(after) == 1 else None
+    axes.plot(before, stored.x, color=INK, linewidth=0.9, label="lookback")
+    axes.plot(after, stored.truth, color=TRUTH, linewidth=1.2, marker=marker, label="truth")
+    axes.plot(after, stored.forecast, color=FORECAST, linewidth=1.6, linestyle="--", marker=marker, label="forecast")
+    axes.axvline(0, color=GUIDE, linewidth=1)
+    axes.plot([], [], color=GUIDE, linestyle=":", label="below: the step that each row explains")
+    axes.set_ylabel("standardised value")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_matrix(axes: Axes, stored: StoredMatrix, steps: npt.NDArray[np.int64]) -> Any:
+    rows = len(steps)
+    image = _image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
+    at = np.unique(np.linspace(0, rows - 1, min(rows, _MOST_STEP_LABELS)).round().astype(int))
+    axes.set_yticks(at + 1, [str(step) for step in steps[at]])
+    axes.set_ylabel("forecast step h")
+    axes.axvline(0, color=GUIDE, linewidth=1)
+    # Under the forecast the panel has no matrix: there each row is led to the step that it explains.
+    axes.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
+    axes.spines[["top", "right"]].set_visible(False)
+    return image
+
+
+def _draw_shared(axes: Axes, stored: StoredMatrix) -> None:
+    _image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
+    axes.set_yticks([1], ["shared\nvector Ē"])
+    axes.axvline(0, color=GUIDE, linewidth=1)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _image(axes: Axes, values: Floats, extent: tuple[float, float, float, float]) -> Any:
+    from matplotlib.colors import PowerNorm
+
+    shown = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
+    largest = float(shown.max()) if shown.count() else 0.0
+    return axes.imshow(
+        shown / largest if largest > 0 else shown,
+        cmap=COLOURS,
+        norm=PowerNorm(GAMMA, vmin=0, vmax=1),
+        extent=extent,
+        aspect="auto",
+        interpolation_stage="data",
+    )
+
+
+@contextmanager
+def _plain_style() -> Iterator[None]:
+    """matplotlib's own defaults, whatever is in the user's matplotlibrc, and the same bytes every time."""
+    from matplotlib import style
+
+    with warnings.catch_warnings(), style.context(["default", {"svg.hashsalt": "hrx"}]):
+        # A letter that the font lacks is drawn as a box; that is no news for the person at the terminal.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        yield
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Writes beside the place and moves there, so that nobody ever finds half a picture."""
+    kind = path.suffix.lower()[1:]
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    temporary = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:12]}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            figure.savefig(file, format=kind, metadata=metadata)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise PictureError(f"{path} cannot be written: {error}. Check the directory and free space.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+Subject = tuple[str, str, str]
+"""Model, fingerprint, dataset."""
+
+
+def _by_subject(records: Iterable[Record]) -> dict[Subject, list[Record]]:
+    """The scored runs of each picture to be, largest setting first."""
+    found: dict[Subject, list[Record]] = {}
+    for record in records:
+        if record["status"] == DONE:
+            subject = (str(record["model"]), str(record["fingerprint"]), str(record["dataset"]))
+            found.setdefault(subject, []).append(record)
+    for runs in found.values():
+        runs.sort(key=lambda run: -int(run["lookback"] or 0) * int(run["horizon"] or 0))
+    return found
+
+
+def _file_names(subjects: Iterable[Subject]) -> dict[Subject, str]:
+    """A file name for each that every system takes, with a hash where two would share one."""
+    plain = {subject: f"{_slug(subject[0])}--{_slug(subject[2])}" for subject in subjects}
+    taken = list(plain.values())
+    return {
+        subject: name if taken.count(name) == 1 else f"{name}-{_digest(subject)}" for subject, name in plain.items()
+    }
+
+
+def _slug(name: str) -> str:
+    ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
+
+
+def _digest(subject: Subject) -> str:
+    return hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:8]

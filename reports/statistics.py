@@ -1,0 +1,130 @@
+"""The statistics of every table: medians with intervals, signs, and seeds folded before anything is counted.
+
+Pure functions on arrays and frames. Values that are not finite are left out everywhere, and `n` counts what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+FEW = 10
+"""A group with fewer runs is marked as such."""
+FEW_TEXT = f"n<{FEW}: few runs"
+
+Floats = npt.NDArray[np.float64]
+
+CONFIGURATION = (
+    "model",
+    "fingerprint",
+    "library",
+    "adapter_version",
+    "dataset",
+    "series",
+    "series_fingerprint",
+    "season",
+    "lookback",
+    "horizon",
+    "windows",
+    "protocol_version",
+    "estimator",
+    "draws",
+    "draws_kind",
+    "precision",
+    "max_draws",
+    "scored",
+    "fractions",
+    "area",
+    "permutations",
+)
+"""Everything that decides a run's numbers except its seeds: that of the windows and that of the draws."""
+
+
+class Interval(NamedTuple):
+    """A median and its 95 % interval; NaN where there are no values."""
+
+    median: float
+    low: float
+    high: float
+
+
+def finite(values: npt.ArrayLike) -> Floats:
+    """The values that are numbers, `(N,) -> (n,)`."""
+    array = np.asarray(values, dtype=np.float64)
+    return array[np.isfinite(array)]
+
+
+def is_few(n: int) -> bool:
+    """Whether a group is too small to be read without saying so."""
+    return n < FEW
+
+
+def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
+    """The median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`."""
+    ordered = np.sort(finite(values))
+    if not len(ordered):
+        return Interval(np.nan, np.nan, np.nan)
+    medians = resampled_medians(ordered, resamples, np.random.default_rng(seed))
+    low, high = np.percentile(medians, (2.5, 97.5))
+    return Interval(float(np.median(ordered)), float(low), float(high))
+
+
+def resampled_medians(ordered: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """Medians of `resamples` resamples with replacement of the sorted values `(n,)`.
+
+    A resample is `ordered[⌊n·U⌋]` for `n` uniform `U`. That map never decreases, so the middle values of the
+    resample are those at the middle order statistics of `U`. These are drawn directly, as the beta variables that
+    they are: the distribution is that of drawing all `n`, for one or two draws a resample.
+    """
+    n = len(ordered)
+    lower = (n + 1) // 2
+    u = rng.beta(lower, n - lower + 1, size=resamples)
+    middle = ordered[_position(u, n)]
+    if n % 2:
+        return middle
+    # Given the lower middle one, the uniforms above it are uniform on what is left; the next is their smallest.
+    above = u + (1 - u) * rng.beta(1, n - lower, size=resamples)
+    return middle + (ordered[_position(above, n)] - middle) / 2
+
+
+def _position(u: Floats, n: int) -> npt.NDArray[np.int64]:
+    return np.minimum((n * u).astype(np.int64), n - 1)
+
+
+def fraction_positive(values: npt.ArrayLike) -> float:
+    """Share of the values above zero; a zero is not positive. NaN where there are no values."""
+    kept = finite(values)
+    return float(np.mean(kept > 0)) if len(kept) else np.nan
+
+
+def sign_test(positive: int, negative: int) -> float:
+    """Exact two-sided p of so many signs if both were equally likely; zeros are not counted on either side."""
+    n, fewer = positive + negative, min(positive, negative)
+    term, tail = 1, 1
+    for k in range(fewer):
+        term = term * (n - k) // (k + 1)
+        tail += term
+    # Whole numbers all the way: the one rounding is that of the last division.
+    return min(1.0, 2 * tail / (1 << n))
+
+
+def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
+    """The mean without the `share` lowest and the `share` highest values (rounded down, on either side)."""
+    ordered = np.sort(finite(values))
+    cut = int(share * len(ordered))
+    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else np.nan
+
+
+def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
+    """One row per configuration: the mean of each quantity over its seeds, and `seeds`, how many runs that were.
+
+    A missing value is left out of its mean, and is missing only where every seed misses it.
+    """
+    groups = frame.groupby(list(CONFIGURATION), sort=False, dropna=False)
+    folded = groups[list(quantities)].mean()
+    folded["seeds"] = groups.size()
+    return folded.reset_index()

@@ -1,0 +1,60 @@
+import pytest
+import torch
+from helpers.tiny import series
+
+from hrx.adapters import Limits, ModelError, from_module
+
+
+def test_a_module_is_frozen_and_only_the_first_steps_are_read() -> None:
+    module = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(20, 10))
+    model = from_module(module, name="mine")
+    x = series(3, 20)
+    assert model.identity.model == "mine"
+    assert not any(parameter.requires_grad for parameter in module.parameters())
+    assert torch.equal(model.forward(x, 4).detach(), module[1](x)[:, :4])
+
+
+def test_a_callable_that_takes_a_horizon_is_given_it() -> None:
+    model = from_module(lambda x, horizon: x.mean(dim=1, keepdim=True).expand(-1, horizon))
+    assert model.official(series(2, 20), 7).shape == (2, 7)
+
+
+def test_the_fingerprint_follows_the_weights_and_the_code() -> None:
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    assert from_module(first).identity.fingerprint == from_module(first).identity.fingerprint
+    assert from_module(first).identity.fingerprint != from_module(second).identity.fingerprint
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 10), (2, 10, 1)])
+def test_a_wrong_output_shape_is_named(shape: tuple[int, ...]) -> None:
+    model = from_module(lambda x: torch.zeros(shape), name="mine")
+    with pytest.raises(ModelError, match=r"mine returned shape .* Return \(batch, steps\)"):
+        model.forward(series(2, 20), 5)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        (Limits(shortest_lookback=32), "at least 32, not 20"),
+        (Limits(lookback_multiple=16), "a multiple of 16, not 20"),
+        (Limits(lookbacks=(96, 512)), "96 or 512 only, not 20"),
+        (Limits(longest_horizon=4), "at most 4 steps, not 5"),
+    ],
+)
+def test_limits_are_kept(limits: Limits, sentence: str) -> None:
+    model = from_module(torch.nn.Linear(20, 5), limits=limits)
+    with pytest.raises(ModelError, match=sentence):
+        model.forward(series(1, 20), 5)
+
+
+def test_in_place_writes_of_a_module_are_undone_and_its_official_call_is_untouched() -> None:
+    def normalising(x: torch.Tensor) -> torch.Tensor:
+        scale = x.abs().mean(dim=1, keepdim=True)
+        x /= scale
+        return x[:, :5] * scale**2
+
+    model, x = from_module(normalising), series(2, 20)
+    expected = (x / x.abs().mean(1, keepdim=True))[:, :5] * x.abs().mean(1, keepdim=True) ** 2
+    torch.testing.assert_close(model.official(x, 5), expected)
+    torch.testing.assert_close(model.forward(x, 5), expected)

@@ -1,0 +1,170 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny import series
+from safetensors.torch import load_file, save_file
+
+from hrx.adapters import ModelError, families, load, locate
+from hrx.adapters import registry as registry_module
+from hrx.adapters.registry import Family
+
+
+@pytest.fixture
+def bolt(checkpoints: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy of the tiny Chronos-Bolt that a test may damage."""
+    return Path(shutil.copytree(checkpoints["chronos-bolt"], tmp_path / "renamed-by-its-owner"))
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm"])
+def test_a_directory_is_recognised_by_its_content_and_not_by_its_name(
+    checkpoints: dict[str, Path], family: str, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(checkpoints[family], tmp_path / "my-fine-tune")
+    located = locate(str(copy))
+    assert located.identity.family == family
+    assert located.identity.model == located.identity.checkpoint == "my-fine-tune"
+    assert located.identity.fingerprint == locate(str(checkpoints[family])).identity.fingerprint
+
+
+def test_the_fingerprint_follows_the_weights(bolt: Path) -> None:
+    before = locate(str(bolt)).identity.fingerprint
+    weights = load_file(bolt / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] += 1
+    save_file(weights, bolt / "model.safetensors", metadata={"format": "pt"})
+    assert locate(str(bolt)).identity.fingerprint != before
+
+
+def test_a_family_can_be_named_where_the_configuration_does_not_say(bolt: Path) -> None:
+    config = json.loads((bolt / "config.json").read_text())
+    del config["architectures"]
+    (bolt / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="FAMILY:PATH"):
+        locate(str(bolt))
+    assert locate(f"chronos-bolt:{bolt}").identity.family == "chronos-bolt"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("bolt-mni", "Did you mean 'bolt-mini'"),
+        ("chronos2", "Did you mean 'chronos-2'"),
+        ("nonsense", "Unknown model 'nonsense'"),
+        ("./no/such/directory", "Unknown model"),
+        ("module:missing.py:make", "is not a file"),
+        ("module:make", "FILE.py:FACTORY"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_what_would_work(name: str, sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        locate(name)
+
+
+def test_a_hub_id_that_cannot_be_had_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=r"someone/no-such-model .* give its directory"):
+        locate("someone/no-such-model")
+
+
+def test_damaged_weights_are_named_by_path(bolt: Path) -> None:
+    file = bolt / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
+        load(str(bolt))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "not a JSON object"),
+        ('{"architectures": ["Other"]}', "architecture Other"),
+    ],
+)
+def test_a_broken_configuration_is_named_by_path(bolt: Path, text: str, sentence: str) -> None:
+    (bolt / "config.json").write_text(text)
+    with pytest.raises(ModelError, match=sentence):
+        locate(str(bolt))
+
+
+def test_a_directory_without_weights_or_configuration_is_refused(bolt: Path, tmp_path: Path) -> None:
+    (bolt / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="has no weights"):
+        locate(str(bolt)).identity  # noqa: B018 (the fingerprint is read here)
+    with pytest.raises(ModelError, match=r"has no config\.json"):
+        locate(str(tmp_path))
+
+
+def test_a_lora_directory_says_to_merge_it(bolt: Path) -> None:
+    (bolt / "config.json").write_text(json.dumps({"peft_type": "LORA"}))
+    with pytest.raises(ModelError, match="Merge it into its base model"):
+        locate(str(bolt))
+
+
+def test_weights_that_do_not_fit_the_configuration_are_an_error_and_not_random(bolt: Path) -> None:
+    config = json.loads((bolt / "config.json").read_text())
+    config["chronos_config"]["prediction_length"] = 32
+    (bolt / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="chronos-forecasting could not load"):
+        load(str(bolt))
+
+
+def test_a_missing_library_says_which_extra_to_install(bolt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Family("absent", "nowhere:load", "no-such-distribution", "absent", ("Absent",))
+    monkeypatch.setattr(registry_module, "families", lambda: {"absent": absent})
+    with pytest.raises(ModelError, match=r"no-such-distribution.*pip install 'hrx\[absent\]'"):
+        locate(f"absent:{bolt}")
+
+
+def test_third_parties_register_a_family_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        value = "their_package:FAMILY"
+
+        @staticmethod
+        def load() -> Family:
+            return Family("theirs", "their_package:load", "their-package", "theirs", ("TheirModel",))
+
+    families.cache_clear()
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry()] if group == "hrx.adapters" else [])
+    assert families()["theirs"].architectures == ("TheirModel",)
+    families.cache_clear()
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry(), Entry()])
+    with pytest.raises(ModelError, match="'theirs', which is taken"):
+        families()
+    families.cache_clear()
+
+
+FACTORY = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Linear(24, 6)
+
+not_callable = 3
+"""
+
+
+def test_a_factory_in_a_file_makes_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FACTORY)
+    model = load(f"module:{file}:make")
+    assert model.identity.model == "mine:make"
+    assert model.official(series(2, 24), 6).shape == (2, 6)
+    assert torch.equal(model.reload().official(series(2, 24), 6), model.official(series(2, 24), 6))
+    for factory in ("absent", "not_callable"):
+        with pytest.raises(ModelError, match=f"has no function '{factory}'. It defines: torch, make, not_callable"):
+            load(f"module:{file}:{factory}")
+    file.write_text("import nothing_of_that_name")
+    with pytest.raises(ModelError, match="failed while it was imported: ModuleNotFoundError"):
+        load(f"module:{file}:make")
+
+
+def test_importing_the_adapters_imports_no_model_library() -> None:
+    code = "import sys, hrx.adapters; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"chronos", "tsfm_public", "transformers"} & set(done.stdout.split())

@@ -1,0 +1,167 @@
+"""Admission, with models built to cheat each check."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny import series
+from safetensors.torch import load_file, save_file
+
+from hrx.adapters import Forecaster, from_module, load
+from hrx.audit.admission import Check, admit, parity
+
+
+def failed(model: Forecaster, lookback: int = 40, horizon: int = 12) -> set[str]:
+    return {check.check for check in admit(model, series(2, lookback), horizon) if not check.passed}
+
+
+def figure_of(model: Forecaster, name: str, lookback: int = 40, horizon: int = 12) -> Check:
+    return next(check for check in admit(model, series(2, lookback), horizon) if check.check == name)
+
+
+class Honest(torch.nn.Module):
+    """Instance normalisation around a small network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(40, 16), torch.nn.Tanh(), torch.nn.Linear(16, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, scale = self.mean(x), x.std(dim=1, keepdim=True)
+        return self.net((x - mean) / scale) * scale + mean
+
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm"])
+def test_a_genuine_checkpoint_passes_all_five_checks(checkpoints: dict[str, Path], family: str) -> None:
+    checks = admit(load(str(checkpoints[family])), series(2, 96), 24)
+    assert [check.check for check in checks] == [
+        "equivalence",
+        "determinism",
+        "gradient path",
+        "trained head",
+        "derivative",
+    ]
+    assert all(check.passed for check in checks)
+    assert all(check.setting == "96x24" for check in checks)
+    assert "float64" in checks[-1].note
+
+
+def test_an_honest_module_passes_in_float64() -> None:
+    assert failed(from_module(Honest())) == set()
+    assert figure_of(from_module(Honest()), "derivative").figure <= 1e-6
+
+
+def test_a_wrong_forward_fails_equivalence() -> None:
+    model = from_module(Honest())
+    genuine = model.official
+    model.official = lambda x, horizon: genuine(x, horizon) * (1 + 3e-5)  # type: ignore[method-assign]
+    assert "equivalence" in failed(model)
+    assert parity(model, series(2, 40), 12) == pytest.approx(3e-5, rel=0.1)
+
+
+def test_a_sampled_forecast_fails_determinism() -> None:
+    class Sampled(Honest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + 0.01 * torch.randn(len(x), 12).to(x)
+
+    assert "determinism" in failed(from_module(Sampled()))
+
+
+def test_a_detached_statistic_is_undone_and_passes() -> None:
+    class Detached(Honest):
+        def mean(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mean(dim=1, keepdim=True).detach()
+
+    assert failed(from_module(Detached())) == set()
+
+
+def test_a_path_detached_beyond_repair_fails_the_derivative_check() -> None:
+    class Constants(Honest):
+        def mean(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([[row.mean().item()] for row in x]).to(x)
+
+    check = figure_of(from_module(Constants()), "derivative")
+    assert not check.passed
+    assert check.figure > 0.1
+    assert failed(from_module(Constants())) == {"derivative"}
+
+
+def test_a_path_detached_altogether_has_no_gradient() -> None:
+    class Severed(Honest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(torch.tensor(x.tolist(), dtype=x.dtype))
+
+    assert {"gradient path", "derivative"} <= failed(from_module(Severed()))
+
+
+def test_a_head_initialised_anew_after_loading_fails_the_trained_head_check() -> None:
+    def loaded() -> Forecaster:
+        return from_module(Honest())
+
+    def loaded_with_a_new_head() -> Forecaster:
+        seed = torch.initial_seed()
+        module = Honest()
+        torch.manual_seed(seed)
+        torch.nn.init.normal_(module.net[2].weight)
+        return from_module(module)
+
+    for again, expected in ((loaded, set()), (loaded_with_a_new_head, {"trained head"})):
+        model = from_module(Honest())
+        model._again = again
+        assert failed(model) == expected
+
+
+def test_a_parameter_missing_from_the_file_fails_the_trained_head_check(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    # The library ignores a missing output head silently, and gives it random weights.
+    import shutil
+
+    path = shutil.copytree(checkpoints["chronos-bolt"], tmp_path / "headless")
+    weights = load_file(path / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not name.startswith("output_patch_embedding")}
+    assert len(kept) < len(weights)
+    save_file(kept, path / "model.safetensors", metadata={"format": "pt"})
+    check = next(c for c in admit(load(str(path)), series(2, 96), 24) if c.check == "trained head")
+    assert not check.passed
+    assert check.figure == len(weights) - len(kept)
+    assert "output_patch_embedding" in check.note
+
+
+def test_weights_changed_after_loading_fail_the_trained_head_check(checkpoints: dict[str, Path]) -> None:
+    model = copy.deepcopy(load(str(checkpoints["ttm"])))
+    with torch.no_grad():
+        next(model._model.parameters()).add_(1e-3)  # type: ignore[attr-defined]
+    check = next(c for c in admit(model, series(2, 96), 24) if c.check == "trained head")
+    assert not check.passed
+
+
+def test_a_gradient_of_constant_magnitude_fails_the_gradient_path_check() -> None:
+    class Quantised(torch.nn.Module):
+        """Reads tokens, which have no derivative, and a scale, which has the same one at every position."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale = x.abs().mean(dim=1, keepdim=True)
+            tokens = torch.round(x / scale * 4)
+            return scale * torch.tanh(tokens[:, :12] + tokens.flip(1)[:, :12])
+
+    check = figure_of(from_module(Quantised()), "gradient path")
+    assert not check.passed
+    assert "same magnitude" in check.note
+
+
+def test_a_model_that_ignores_its_input_fails_the_gradient_path_check() -> None:
+    model = from_module(lambda x: torch.linspace(0, 1, 12).expand(len(x), -1) + 0 * x[:, :12])
+    check = figure_of(model, "gradient path")
+    assert not check.passed
+    assert "ignores its input" in check.note
+
+
+def test_a_gradient_that_is_not_finite_fails_the_gradient_path_check() -> None:
+    model = from_module(lambda x: (x[:, :12] - x[:, :12]).abs().pow(0.5).log().clamp(-1, 1) + torch.log(x[:, :12] * 0))
+    assert "gradient path" in failed(model)

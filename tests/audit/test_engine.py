@@ -1,0 +1,219 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
+from hrx.audit import Budget, Protocol
+from hrx.audit.engine import execute
+from hrx.audit.ledger import Ledger
+from hrx.audit.plan import Run, Setting, plan
+from hrx.gift_eval import Dataset, cut
+from hrx.gift_eval.series import Row
+
+SETTINGS = (Setting(32, 8),)
+
+
+class Given:
+    """A located model that is there already."""
+
+    def __init__(self, model: Forecaster | Exception, identity: Identity | None = None):
+        self._model = model
+        self.identity = identity or model.identity  # type: ignore[union-attr]
+
+    def load(self) -> Forecaster:
+        if isinstance(self._model, Exception):
+            raise self._model
+        return self._model
+
+
+def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:
+    torch.manual_seed(seed)
+    return from_module(torch.nn.Linear(32, 8), name=f"linear-{seed}", limits=limits)
+
+
+def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset:
+    def row(index: int) -> Row:
+        t = np.arange(length)
+        return Row(f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length))
+
+    return Dataset(name, "H", 24, "Test", count, row)
+
+
+def run_all(
+    models: list[Given], datasets: list[Dataset], path: Path, settings: tuple[Setting, ...] = SETTINGS
+) -> tuple[list[dict], list[Run]]:
+    runs = plan(
+        [m.identity for m in models], datasets, settings, series=3, seeds=2, windows=3, protocol=Protocol(draws=2)
+    )
+    said: list[str] = []
+    with Ledger.open(path) as ledger:
+        execute(runs, models, ledger, budget=Budget(), progress=lambda run, record: said.append(run.key))
+        records = ledger.records()
+    run_all.said = said  # type: ignore[attr-defined]
+    return records, runs
+
+
+def test_a_record_holds_what_the_run_was_and_what_it_measured(tmp_path: Path) -> None:
+    model = linear()
+    records, runs = run_all([Given(model)], [dataset()], tmp_path / "ledger.db")
+    assert [record["status"] for record in records] == ["done"] * 4
+    record, run = records[0], runs[0]
+    windows = cut(run.series, 32, 8, 3, run.seed)  # type: ignore[arg-type]
+    assert json.loads(record["starts"]) == windows.starts.tolist()
+    forecast = model.official(torch.as_tensor(windows.x, dtype=torch.float32), 8).numpy()
+    assert record["mse"] == pytest.approx(np.mean((forecast - windows.y) ** 2), rel=1e-5)
+    assert record["mse_last"] == pytest.approx(np.mean((windows.x[:, -1:] - windows.y) ** 2), rel=1e-9)
+    assert record["mse_zero"] == pytest.approx(np.mean(windows.y**2), rel=1e-9)
+    assert record["beats_naive"] == int(record["mse"] < min(record["mse_zero"], record["mse_last"]))
+    assert record["g_margin"] == record["g_own"] - record["g_shuffled"]
+    assert record["parity"] == 0
+    assert record["fingerprint"] == model.identity.fingerprint
+    assert record["dataset"] == "waves/H"
+    assert json.loads(record["scored_steps"]) == list(range(8))
+    assert np.mean(json.loads(record["g_own_steps"])) == pytest.approx(record["g_own"], rel=1e-9)
+
+
+def test_a_second_call_does_only_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    first, _ = run_all([Given(linear())], [dataset(count=1)], path)
+    second, _ = run_all([Given(linear())], [dataset(count=2)], path)
+    assert len(first) == 2
+    assert second[:2] == first
+    assert len(run_all.said) == len(second) - 2 == 2  # type: ignore[attr-defined]
+
+
+def test_the_same_plan_in_two_ledgers_gives_the_same_digits(tmp_path: Path) -> None:
+    volatile = {"seconds", "created"}
+    one, two = (run_all([Given(linear())], [dataset()], tmp_path / f"{i}.db")[0] for i in range(2))
+    for a, b in zip(one, two, strict=True):
+        assert {k: v for k, v in a.items() if k not in volatile} == {k: v for k, v in b.items() if k not in volatile}
+
+
+def test_a_setting_the_model_cannot_take_is_excluded_and_the_others_go_on(tmp_path: Path) -> None:
+    model = linear(limits=Limits(lookbacks=(32,)))
+    records, _ = run_all([Given(model)], [dataset()], tmp_path / "l.db", (Setting(32, 8), Setting(40, 8)))
+    by_lookback = {record["lookback"]: record for record in records}
+    assert by_lookback[32]["status"] == "done"
+    assert by_lookback[40]["status"] == "excluded"
+    assert "takes a lookback of 32 only, not 40" in by_lookback[40]["reason"]
+
+
+def test_a_model_that_can_take_no_setting_at_all_is_a_wrong_request(tmp_path: Path) -> None:
+    model = linear(limits=Limits(shortest_lookback=64))
+    with pytest.raises(ModelError, match="needs a lookback of at least 64, not 32"):
+        run_all([Given(model)], [dataset()], tmp_path / "l.db")
+
+
+def test_a_failed_check_excludes_the_runs_of_its_setting_with_its_figure(tmp_path: Path) -> None:
+    sampled = from_module(lambda x: x[:, :8] + 0.1 * torch.randn(len(x), 8), name="sampled")
+    records, _ = run_all([Given(sampled)], [dataset()], tmp_path / "l.db")
+    assert {record["status"] for record in records} == {"excluded"}
+    assert {record["check_failed"] for record in records} == {"equivalence"}
+    assert all("against 1e-05" in record["reason"] for record in records)
+    with Ledger.open(tmp_path / "l.db", create=False) as ledger:
+        failed = {check.check for check in ledger.checks() if not check.passed}
+    assert "determinism" in failed
+
+
+def test_every_run_checks_parity_on_its_own_windows(tmp_path: Path) -> None:
+    class Unequal(type(linear())):  # type: ignore[misc]
+        def official(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
+            y = super().official(x, horizon)
+            # Honest on the windows of admission (one of each series), wrong on a run's own three.
+            return y * 1.001 if len(x) == 3 else y
+
+    model = linear()
+    model.__class__ = Unequal
+    records, _ = run_all([Given(model)], [dataset()], tmp_path / "l.db")
+    assert {record["status"] for record in records} == {"excluded"}
+    assert all(record["parity"] == pytest.approx(1e-3, rel=0.01) for record in records)
+
+
+def test_series_that_cannot_be_used_are_recorded_and_the_rest_go_on(tmp_path: Path) -> None:
+    def row(index: int) -> Row:
+        values = np.sin(np.arange(200) / 3)
+        return Row(f"T{index}", [values, np.full(200, np.nan), values[:20], np.ones(200)][index])
+
+    mixed = Dataset("mixed/H", "H", 24, "", 3, row)
+    constant = Dataset("constant/H", "H", 24, "", 1, lambda index: row(3))
+    broken = Dataset.damaged("broken/H", "data.arrow is cut short")
+    records, _ = run_all([Given(linear())], [mixed, constant, broken], tmp_path / "l.db")
+    found = {(record["dataset"], record["series"]): record for record in records}
+    assert found["mixed/H", "T0"]["status"] == "done"
+    assert "all 200 values are missing" in found["mixed/H", "#1"]["reason"]
+    assert "needs at least 40" in found["mixed/H", "T2"]["reason"]
+    assert "constant before its test region" in found["constant/H", "T3"]["reason"]
+    assert {found[k]["status"] for k in [("mixed/H", "#1"), ("mixed/H", "T2"), ("constant/H", "T3")]} == {"excluded"}
+    assert found["broken/H", "#0"]["status"] == "failed"
+    assert found["broken/H", "#0"]["reason"] == "data.arrow is cut short"
+
+
+class Moody(torch.nn.Module):
+    """Linear, but raises or returns NaN on windows that start high."""
+
+    def __init__(self, mood: str):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.mood = torch.nn.Linear(32, 8), mood
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) == 3 and x[0, 0] > 0:
+            if self.mood == "raises":
+                raise KeyError("deep inside the library")
+            return self.layer(x) * float("nan")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("mood", "status", "reason"),
+    [("raises", "failed", "KeyError: 'deep inside the library'"), ("nan", "excluded", "non-finite forecast")],
+)
+def test_a_model_that_fails_on_some_windows_loses_only_those_runs(
+    tmp_path: Path, mood: str, status: str, reason: str
+) -> None:
+    records, runs = run_all([Given(from_module(Moody(mood)))], [dataset(count=3)], tmp_path / "l.db")
+    starts_high = [cut(run.series, 32, 8, 3, run.seed).x[0, 0] > 0 for run in runs]  # type: ignore[arg-type]
+    assert 0 < sum(starts_high) < len(runs)
+    for record, high in zip(records, starts_high, strict=True):
+        assert record["status"] == (status if high else "done")
+        assert (record["reason"] or "").startswith(reason if high else "")
+
+
+def test_a_failed_run_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    records, _ = run_all([Given(from_module(Moody("raises"), name="m"))], [dataset(count=3)], path)
+    failures = sum(record["status"] == "failed" for record in records)
+    run_all([Given(from_module(Moody("raises"), name="m"))], [dataset(count=3)], path)
+    assert len(run_all.said) == failures > 0  # type: ignore[attr-defined]
+
+
+def test_a_model_that_does_not_load_fails_its_runs_and_the_others_go_on(tmp_path: Path) -> None:
+    absent = Identity("absent", "ttm", "absent", "0" * 64, "granite-tsfm 1")
+    models = [Given(ModelError("model.safetensors is damaged"), absent), Given(linear())]
+    records, _ = run_all(models, [dataset()], tmp_path / "l.db")
+    assert {(r["model"], r["status"]) for r in records} == {("absent", "failed"), ("linear-0", "done")}
+    with pytest.raises(ModelError, match="is damaged"):
+        run_all(models[:1], [dataset()], tmp_path / "alone.db")
+
+
+def test_records_hold_no_path_and_no_user_name(tmp_path: Path) -> None:
+    records, _ = run_all([Given(linear())], [dataset()], tmp_path / "l.db")
+    text = json.dumps(records)
+    assert str(Path.home()) not in text
+    assert str(tmp_path) not in text
+    assert str(Path(__file__).parent) not in text
+
+
+def test_the_first_window_of_a_pictured_run_is_kept_with_its_matrix(tmp_path: Path) -> None:
+    model = linear()
+    _, runs = run_all([Given(model)], [dataset()], tmp_path / "l.db")
+    (pictured,) = [run for run in runs if run.pictured]
+    with Ledger.open(tmp_path / "l.db", create=False) as ledger:
+        (stored,) = ledger.matrices([run.key for run in runs])
+    assert stored.key == pictured.key
+    np.testing.assert_allclose(stored.matrix, model.predictor.weight.abs().numpy(), rtol=1e-6)  # type: ignore[attr-defined]
+    assert stored.x.shape == (32,)
+    assert stored.forecast.shape == stored.truth.shape == (8,)

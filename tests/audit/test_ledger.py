@@ -1,0 +1,114 @@
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hrx.audit.ledger import Ledger, LedgerError, StoredCheck, StoredMatrix
+from hrx.audit.record import DONE, EXCLUDED, FAILED, NAMES
+
+
+def record(key: str, status: str = DONE, **values: object) -> dict:
+    return {"key": key, "status": status, "model": "m", **values}
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "deep" / "ledger.db") as ledger:
+        ledger.write(record("a", g_own=0.1 + 0.2, starts="[1, 2]", beats_naive=1, precision=None))
+        (found,) = ledger.records()
+    assert found["g_own"] == 0.1 + 0.2
+    assert found["beats_naive"] == 1
+    assert found["precision"] is None
+    assert set(found) == set(NAMES)
+
+
+def test_only_failed_runs_are_tried_again_and_their_record_is_replaced(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for key, status in (("a", DONE), ("b", EXCLUDED), ("c", FAILED)):
+            ledger.write(record(key, status))
+        assert ledger.finished() == {"a", "b"}
+        ledger.write(record("c", DONE))
+        assert ledger.finished() == {"a", "b", "c"}
+        assert len(ledger.records()) == 3
+        assert [r["key"] for r in ledger.records(["b", "c"])] == ["b", "c"]
+
+
+def test_checks_and_pictures_come_back_as_they_were_written(tmp_path: Path) -> None:
+    check = StoredCheck("f", "lib 1", "1", "2.0", "m", "96x24", "derivative", False, float("nan"), 1e-2, "note")
+    matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
+    stored = StoredMatrix("a", np.ones(3, np.float32), np.zeros(2, np.float32), np.full(2, 0.5, np.float32), matrix)
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"), stored)
+        ledger.write_checks([check])
+        ledger.write_checks([check._replace(figure=0.5)])
+    with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        assert ledger.checks() == [check._replace(figure=0.5)]
+        (found,) = ledger.matrices(["a", "absent"])
+    assert found.key == "a"
+    for back, given in zip(found[1:], stored[1:], strict=True):
+        np.testing.assert_array_equal(back, given)
+
+
+def test_a_figure_that_is_not_a_number_comes_back_as_one(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write_checks([StoredCheck("f", "l", "1", "2", "m", "96x24", "c", False, float("nan"), 0.0, "")])
+        assert np.isnan(ledger.checks()[0].figure)
+
+
+def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to look like one " * 40)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    newer = tmp_path / "newer.db"
+    with Ledger.open(newer):
+        pass
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    for path, create, sentence in (
+        (text, True, "is not a ledger"),
+        (other, True, "is not a ledger of hrx"),
+        (newer, True, "schema 99"),
+        (empty, False, "is not a ledger of hrx"),
+        (tmp_path, True, "is a directory"),
+        (tmp_path / "absent.db", False, "does not exist"),
+    ):
+        with pytest.raises(LedgerError, match=sentence), Ledger.open(path, create=create):
+            pass
+    assert text.read_text().startswith("not a database")
+    assert not (tmp_path / "absent.db").exists()
+    assert empty.stat().st_size == 0
+
+
+def test_a_write_that_fails_leaves_nothing_half_written(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        broken = StoredMatrix("a", *[np.zeros(1, np.float32)] * 3, "no array")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="could not convert"):
+            ledger.write(record("a"), broken)
+        assert ledger.records() == []
+        ledger.write(record("a"))
+        assert len(ledger.records()) == 1
+
+
+def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    code = (
+        "import sys; from hrx.audit.ledger import Ledger\n"
+        "with Ledger.open(sys.argv[1]) as ledger:\n"
+        "    for i in range(40): ledger.write({'key': sys.argv[2] + str(i), 'status': 'done'})\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    with Ledger.open(path, create=False) as ledger:
+        assert ledger.finished() == {f"{name}{i}" for name in "ab" for i in range(40)}
+
+
+def test_reading_a_ledger_does_not_import_torch(tmp_path: Path) -> None:
+    code = "import sys, hrx.audit.ledger; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,50 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers.by_definition import participation_ratio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hrx.audit.baselines import skill
+from hrx.audit.rank import rank
+
+
+def test_rank_of_equal_singular_values_counts_them() -> None:
+    assert rank(torch.eye(5)[None]).participation.item() == pytest.approx(5, abs=1e-12)
+    assert rank(torch.eye(5)[None]).entropy.item() == pytest.approx(5, abs=1e-12)
+
+
+def test_rank_of_an_outer_product_is_one() -> None:
+    matrix = torch.outer(torch.rand(7) + 0.1, torch.rand(9))[None]
+    assert rank(matrix).participation.item() == pytest.approx(1, abs=1e-9)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**16))
+def test_rank_agrees_with_eigenvalues_and_never_exceeds_the_entropy_rank(rows: int, columns: int, seed: int) -> None:
+    matrix = torch.rand(1, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found = rank(matrix)
+    assert found.participation.item() == pytest.approx(participation_ratio(matrix[0].numpy()), rel=1e-9)
+    sigma = np.linalg.svd(matrix[0].numpy(), compute_uv=False)
+    p = [s / sum(sigma) for s in sigma if s > 0]
+    assert found.entropy.item() == pytest.approx(math.exp(-sum(q * math.log(q) for q in p)), rel=1e-9)
+    assert found.entropy.item() >= found.participation.item() - 1e-9
+
+
+def test_skill_is_measured_against_zero_and_the_last_value_and_the_seasonal_one_has_no_say() -> None:
+    truth = np.array([[1.0, 2.0], [0.0, -1.0]])
+    forecast = np.array([[1.0, 1.0], [0.0, 0.0]])
+    found = skill(forecast, truth, last=np.array([2.0, 1.0]), seasonal=truth)
+    assert found.mse == 0.5
+    assert found.mae == 0.5
+    assert found.mse_zero == 1.5
+    assert found.mse_last == (1 + 0 + 1 + 4) / 4
+    assert found.mse_seasonal == 0
+    assert found.beats_naive
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_a_forecast_that_equals_a_naive_one_does_not_beat_it(shift: float) -> None:
+    truth = np.array([[0.5, 0.7, -0.2]])
+    assert not skill(np.full_like(truth, shift), truth, last=np.array([1.0]), seasonal=truth).beats_naive

@@ -1,0 +1,248 @@
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import by_definition
+from helpers.tiny import series
+
+from hrx.adapters import Forecaster, from_module, load
+from hrx.audit import Budget, Protocol, Unscorable, explain, score
+from hrx.audit.deletion import replacements
+from hrx.audit.quantities import QUANTITIES
+from hrx.audit.rows import ROWS_AT_ONCE
+
+
+def linear(lookback: int = 40, horizon: int = 12, seed: int = 0) -> torch.nn.Linear:
+    torch.manual_seed(seed)
+    return torch.nn.Linear(lookback, horizon)
+
+
+def one_forecast(model: Forecaster, horizon: int):
+    def forecast(window: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return model.forward(torch.as_tensor(window)[None], horizon)[0].numpy()
+
+    return forecast
+
+
+def test_the_matrix_of_a_linear_model_is_the_magnitude_of_its_weights() -> None:
+    module = linear()
+    matrix = explain(from_module(module), series(3, 40), horizon=12)
+    assert torch.equal(matrix, module.weight.abs().expand(3, -1, -1))
+
+
+def test_steps_choose_rows_of_the_same_matrix() -> None:
+    model, x = from_module(linear()), series(2, 40)
+    assert torch.equal(explain(model, x, 12, steps=[0, 5, 11]), explain(model, x, 12)[:, [0, 5, 11]])
+
+
+def test_the_matrix_of_a_multivariate_model_sums_output_channels_before_and_input_channels_after() -> None:
+    from hrx.adapters import Limits
+
+    weight = torch.randn(5, 2, 7, 3, generator=torch.Generator().manual_seed(0))
+    model = from_module(lambda x: torch.einsum("hclk,blk->bhc", weight, x), limits=Limits(multivariate=True))
+    matrix = explain(model, torch.randn(4, 7, 3), horizon=5)
+    expected = weight.sum(dim=1).abs().sum(dim=-1)
+    torch.testing.assert_close(matrix, expected.expand(4, -1, -1))
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm"])
+def test_the_matrix_equals_one_backward_pass_per_step(checkpoints: dict[str, Path], family: str) -> None:
+    model, x = load(str(checkpoints[family])), series(2, 96)
+    from hrx.adapters import GradientPath
+
+    with GradientPath():
+        slow = by_definition.gradient_rows(lambda window: model.forward(window, 24), x)
+    fast = explain(model, x, 24)
+    assert (fast - slow).abs().max() <= 1e-6 * slow.abs().max()
+
+
+def test_a_rank_one_model_has_rank_one_and_exactly_no_gain() -> None:
+    module = linear(64, 24)
+    with torch.no_grad():
+        module.weight.copy_(torch.outer(torch.rand(24) + 0.5, torch.randn(64)))
+    q = score(from_module(module), series(4, 64), 24)
+    assert q.rank == pytest.approx(1, abs=1e-6)
+    assert (q.g_own, q.g_shuffled, q.g_margin) == (0.0, 0.0, 0.0)
+
+
+def test_scaling_the_forecast_leaves_normalised_quantities_unchanged_and_squares_into_raw_ones() -> None:
+    module, x = linear(), series(3, 40)
+    small = score(from_module(module), x, 12)
+    scaled = linear()
+    with torch.no_grad():
+        scaled.weight.mul_(8)
+        scaled.bias.mul_(8)
+    large = score(from_module(scaled), x, 12)
+    np.testing.assert_allclose(large.normalised, small.normalised, rtol=1e-6)
+    np.testing.assert_allclose(large.raw[:-1], 64 * np.array(small.raw[:-1]), rtol=1e-6)
+
+
+def test_the_margin_is_exactly_the_difference_of_the_two_gains() -> None:
+    q = score(from_module(linear()), series(3, 40), 12)
+    assert q.g_margin == q.g_own - q.g_shuffled
+    assert q.raw.g_margin == q.raw.g_own - q.raw.g_shuffled
+    assert q.normalised.g_margin_morf == q.normalised.g_own_morf - q.normalised.g_shuffled_morf
+
+
+def agrees_with_the_definitions(model: Forecaster, x: torch.Tensor, horizon: int, draws: int) -> None:
+    protocol = Protocol(draws=draws)
+    q = score(model, x, horizon, protocol=protocol, stream=7)
+    drawn = replacements(x, protocol, stream=7, first=0, count=draws, variants=1)[:, 0].numpy()
+    run = by_definition.Run(one_forecast(model, horizon), x.numpy(), explain(model, x, horizon).numpy(), drawn, 9)
+    slow = run.quantities()
+    assert q.variance == pytest.approx(run.variance, rel=1e-6)
+    for name, raw in slow.items():
+        scale = 1 if name == "insertion" else run.variance
+        assert getattr(q.normalised, name) == pytest.approx(raw / scale, rel=1e-6, abs=1e-6), name
+        assert getattr(q.raw, name) == pytest.approx(raw, rel=1e-6, abs=1e-6 * scale), name
+    ranks = [by_definition.participation_ratio(matrix) for matrix in run.matrix]
+    assert q.rank == pytest.approx(np.mean(ranks), rel=1e-6)
+
+
+@pytest.mark.parametrize(("lookback", "horizon"), [(40, 12), (33, 5)])
+def test_score_agrees_with_the_definitions_on_a_linear_model(lookback: int, horizon: int) -> None:
+    agrees_with_the_definitions(from_module(linear(lookback, horizon)), series(3, lookback), horizon, draws=4)
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "ttm"])
+def test_score_agrees_with_the_definitions_on_a_library_model(checkpoints: dict[str, Path], family: str) -> None:
+    # In float64: a step that deletion hardly moves makes insertion a ratio of two roundings in fp32.
+    twin = load(str(checkpoints[family])).double()
+    agrees_with_the_definitions(twin, series(2, 96).double(), 24, draws=2)
+
+
+def test_a_reported_permutation_gain_is_the_mean_over_all_permutations() -> None:
+    model, x = from_module(linear(24, 4)), series(2, 24)
+    q = score(model, x, 4, protocol=Protocol(draws=2))
+    drawn = replacements(x, Protocol(draws=2), stream=0, first=0, count=2, variants=1)[:, 0].numpy()
+    run = by_definition.Run(one_forecast(model, 4), x.numpy(), explain(model, x, 4).numpy(), drawn, 9)
+    gains = [
+        run.average(lambda w, d, h, pi=pi: run.area(w, d, h, pi[h]) - run.area(w, d, h, None))
+        for pi in itertools.permutations(range(4))
+    ]
+    assert q.raw.g_shuffled == pytest.approx(np.mean(gains), rel=1e-6)
+    assert min(gains) <= q.raw.g_shuffled_permuted <= max(gains)
+
+
+def seasonal(lookback: int, horizon: int, season: int) -> torch.nn.Linear:
+    """Forecasts each step from the same phase of earlier seasons, the later the more, and a little from elsewhere."""
+    module = torch.nn.Linear(lookback, horizon, bias=False)
+    t, h = torch.arange(lookback), torch.arange(horizon)[:, None]
+    same_phase = ((t - h - lookback) % season == 0) * 0.8 ** ((lookback - t) / season)
+    with torch.no_grad():
+        module.weight.copy_(
+            same_phase + 0.02 * torch.rand(horizon, lookback, generator=torch.Generator().manual_seed(0))
+        )
+    return module
+
+
+def test_the_three_kinds_of_draws_agree_in_mean_and_antithetic_ones_spread_least() -> None:
+    noise = torch.randn(2, 96, generator=torch.Generator().manual_seed(1))
+    x = torch.sin(torch.arange(96) * 2 * torch.pi / 12 + torch.arange(2)[:, None]) + 0.3 * noise
+    model = from_module(seasonal(96, 24, 12))
+    found = {
+        kind: np.array([score(model, x, 24, protocol=Protocol(draws_kind=kind, seed=s)).g_own for s in range(60)])
+        for kind in ("antithetic", "paired", "independent")
+    }
+    spread = {kind: values.std(ddof=1) for kind, values in found.items()}
+    assert spread["antithetic"] < 0.6 * min(spread["paired"], spread["independent"])
+    reference = found["antithetic"]
+    for kind, values in found.items():
+        error = np.hypot(spread[kind], spread["antithetic"]) / np.sqrt(60)
+        assert abs(values.mean() - reference.mean()) < 4 * error, kind
+
+
+@pytest.mark.parametrize("kind", ["antithetic", "paired", "independent"])
+def test_the_stored_error_is_the_spread_over_repeats(kind: str) -> None:
+    model, x = from_module(linear(48, 16)), series(4, 48)
+    repeats = [score(model, x, 16, protocol=Protocol(draws=8, draws_kind=kind, seed=s)) for s in range(80)]
+    for name in ("g_own", "g_shuffled", "g_margin", "sufficiency", "insertion"):
+        seen = np.std([getattr(q.normalised, name) for q in repeats], ddof=1)
+        stored = np.sqrt(np.mean([getattr(q.error, name) ** 2 for q in repeats]))
+        assert stored == pytest.approx(seen, rel=0.3), name
+
+
+def test_a_single_pair_of_draws_claims_no_error() -> None:
+    assert np.isnan(score(from_module(linear()), series(2, 40), 12, protocol=Protocol(draws=2)).error.g_own)
+
+
+def test_precision_draws_until_the_error_is_small_enough() -> None:
+    model, x = from_module(linear()), series(4, 40)
+    coarse = score(model, x, 12)
+    wanted = coarse.error.g_own / 2
+    fine = score(model, x, 12, protocol=Protocol(precision=wanted, max_draws=400))
+    assert max(fine.error.g_own, fine.error.g_shuffled, fine.error.g_margin) <= wanted
+    assert fine.draws > coarse.draws
+    assert fine.draws % 2 == 0
+
+
+def test_precision_gives_up_at_the_most_draws_allowed() -> None:
+    q = score(from_module(linear()), series(2, 40), 12, protocol=Protocol(precision=1e-9, max_draws=10))
+    assert q.draws == 10
+
+
+def test_draws_that_follow_one_another_equal_draws_made_at_once() -> None:
+    model, x = from_module(linear()), series(2, 40)
+    at_once = score(model, x, 12, protocol=Protocol(draws=8))
+    in_turn = score(model, x, 12, protocol=Protocol(draws=2, precision=1e-9, max_draws=8))
+    np.testing.assert_allclose(at_once.normalised, in_turn.normalised, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (lambda x: torch.ones(len(x), 12) + 0 * x[:, :12], "constant forecast"),
+        (lambda x: x[:, :12] / 0, "non-finite forecast"),
+    ],
+)
+def test_a_model_without_a_forecast_to_explain_is_not_scored(module, reason: str) -> None:
+    with pytest.raises(Unscorable, match=reason):
+        score(from_module(module), series(2, 40), 12)
+
+
+def test_a_step_that_no_deletion_can_change_is_dropped_from_insertion_and_counted() -> None:
+    module = linear()
+    with torch.no_grad():
+        module.weight[0] = 0
+    q = score(from_module(module), series(3, 40), 12)
+    assert q.insertion_dropped == 3
+    assert np.isnan(q.steps["insertion"][0])
+    assert np.isfinite(q.normalised.insertion)
+
+
+class Small(Budget):
+    """A budget that admits a fixed number of forecasts at once, and every block of gradient rows."""
+
+    def __init__(self, rows: int):
+        super().__init__()
+        self._rows = rows
+
+    def rows(self, model: Forecaster, window: torch.Tensor, horizon: int, wanted: int) -> int:
+        return wanted if wanted == ROWS_AT_ONCE else min(self._rows, wanted)
+
+
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm"])
+def test_batch_size_and_thread_count_move_no_number_by_more_than_fp_noise(
+    checkpoints: dict[str, Path], family: str
+) -> None:
+    model, x = load(str(checkpoints[family])), series(4, 96)
+    reference = score(model, x, 24, protocol=Protocol(draws=2), budget=Small(512))
+    threads = torch.get_num_threads()
+    for rows, used in ((7, 1), (64, 2)):
+        torch.set_num_threads(used)
+        again = score(model, x, 24, protocol=Protocol(draws=2), budget=Small(rows))
+        torch.set_num_threads(threads)
+        for name in QUANTITIES:
+            a, b = getattr(reference.normalised, name), getattr(again.normalised, name)
+            assert b == pytest.approx(a, rel=1e-4, abs=1e-6), name
+        assert (again.rank, again.rank_entropy) == (reference.rank, reference.rank_entropy)
+
+
+def test_the_same_call_twice_gives_the_same_digits(checkpoints: dict[str, Path]) -> None:
+    model, x = load(str(checkpoints["ttm"])), series(2, 96)
+    first, second = (score(model, x, 24, protocol=Protocol(draws=2)) for _ in range(2))
+    assert first.normalised == second.normalised
+    assert first.rank == second.rank

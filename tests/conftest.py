@@ -1,0 +1,27 @@
+"""Checkpoints and data that several rooms' tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny
+
+# The models here are tiny: a second thread would only wait for the first.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny checkpoint of every family, by family name."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    return {name: make(root / name) for name, make in tiny.FAMILIES.items()}
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder with real datasets and a real checkpoint, where HRX_TEST_DATA names one."""
+    folder = os.environ.get("HRX_TEST_DATA")
+    if not folder:
+        pytest.skip("HRX_TEST_DATA is not set: it names a folder with gift_eval/ and checkpoints/ for these checks")
+    return Path(folder)

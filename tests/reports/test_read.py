@@ -1,0 +1,50 @@
+"""A ledger as a frame."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from hrx.audit.ledger import LedgerError
+from hrx.audit.record import COLUMNS, NAMES
+from hrx.reports import read
+
+
+def test_the_frame_has_a_row_per_run_and_every_column_of_the_record(record, ledger):
+    records = [record(seed=seed) for seed in range(3)]
+    frame = read(ledger(records))
+    assert list(frame.columns) == list(NAMES)
+    assert frame["key"].to_list() == [one["key"] for one in records]
+    assert json.loads(frame["starts"][0]) == [100, 120, 140, 160]
+
+
+def test_columns_have_the_same_types_in_an_empty_a_full_and_a_refused_ledger(record, ledger):
+    kinds = {"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}
+    expected = {column.name: kinds[column.kind] for column in COLUMNS}
+    for records in ([], [record(status="excluded", reason="r")], [record()]):
+        assert read(ledger(records)).dtypes.astype(str).to_dict() == expected
+
+
+def test_a_ledger_that_is_missing_or_is_none_is_named(tmp_path):
+    with pytest.raises(LedgerError, match=r"absent\.db does not exist"):
+        read(tmp_path / "absent.db")
+    (tmp_path / "note.txt").write_text("no database, but a text that is long enough to be looked at\n" * 20)
+    with pytest.raises(LedgerError, match=r"note\.txt is not a ledger"):
+        read(tmp_path / "note.txt")
+
+
+def test_a_word_where_a_number_belongs_is_an_error_that_names_the_column(record, ledger):
+    path = ledger([record()])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET g_own = 'much'")
+    connection.close()
+    with pytest.raises(LedgerError, match=r"column g_own .* no number"):
+        read(path)
+
+
+def test_reports_need_neither_torch_nor_a_model_library_and_draw_only_when_asked():
+    code = "import sys, hrx.reports; print([m for m in ('torch', 'transformers', 'matplotlib') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,160 @@
+"""The statistics against closed forms and loops that do it the slow way."""
+
+import math
+import random
+import time
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from hrx.reports.statistics import (
+    CONFIGURATION,
+    fold_seeds,
+    fraction_positive,
+    is_few,
+    median_interval,
+    resampled_medians,
+    sign_test,
+    trimmed_mean,
+)
+
+
+def _exact_distribution(n):
+    """P(the median of a resample of n distinct ordered values is the k-th of them), n odd, by binomial sums."""
+    half = (n + 1) // 2
+
+    def at_most(k):
+        p = Fraction(k, n)
+        return sum(math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(half, n + 1))
+
+    return np.array([float(at_most(k) - at_most(k - 1)) for k in range(1, n + 1)])
+
+
+@pytest.mark.parametrize("n", [1, 3, 11, 25])
+def test_medians_of_odd_resamples_follow_the_exact_bootstrap_distribution(n):
+    draws = 200_000
+    medians = resampled_medians(np.arange(n, dtype=float), draws, np.random.default_rng(0))
+    share = np.bincount(medians.astype(int), minlength=n) / draws
+    np.testing.assert_allclose(share, _exact_distribution(n), atol=5 * 0.5 / math.sqrt(draws))
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_medians_of_even_resamples_follow_the_enumerated_bootstrap_distribution(n):
+    values = np.array([0.0, 1.0, 10.0, 100.0])[:n]
+    everything = [np.median(values[list(index)]) for index in np.ndindex(*[n] * n)]
+    levels, counts = np.unique(everything, return_counts=True)
+    draws = 200_000
+    medians = resampled_medians(values, draws, np.random.default_rng(0))
+    assert set(medians) == set(levels)
+    share = [np.mean(medians == level) for level in levels]
+    np.testing.assert_allclose(share, counts / n**n, atol=5 * 0.5 / math.sqrt(draws))
+
+
+@pytest.mark.parametrize("n", [12, 37])
+def test_the_interval_is_that_of_an_explicit_loop_over_resamples(n):
+    values = np.random.default_rng(3).standard_normal(n)
+    rng = random.Random(0)
+    medians = [np.median(rng.choices(list(values), k=n)) for _ in range(10_000)]
+    interval = median_interval(values)
+    assert interval.median == np.median(values)
+    # A percentile of 10,000 resamples is itself known to about a fifth of a percentage point: 2.5 ± 0.6 is 4 of these.
+    assert np.percentile(medians, 1.9) <= interval.low <= np.percentile(medians, 3.1)
+    assert np.percentile(medians, 96.9) <= interval.high <= np.percentile(medians, 98.1)
+
+
+def test_the_interval_is_the_same_every_time_and_in_any_order():
+    values = np.random.default_rng(1).standard_normal(50)
+    assert median_interval(values) == median_interval(values[::-1])
+    assert median_interval(values, seed=1) != median_interval(values)
+
+
+def test_the_interval_of_no_values_is_nan_and_of_one_is_that_value():
+    assert all(math.isnan(x) for x in median_interval([np.nan, np.inf]))
+    assert median_interval([0.5, np.nan]) == (0.5, 0.5, 0.5)
+
+
+def test_the_interval_of_twenty_thousand_values_takes_little_time_and_memory():
+    values = np.random.default_rng(0).standard_normal(20_000)
+    began = time.perf_counter()
+    tracemalloc.start()
+    interval = median_interval(values)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6
+    assert time.perf_counter() - began < 5
+    # The median of n normal values has standard error √(π/2n).
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 2 / 20_000), rel=0.15)
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(0, 0), (1, 0), (5, 5), (9, 1), (0, 12), (30, 17), (6, 5)])
+def test_the_sign_test_is_the_direct_binomial_sum(positive, negative):
+    n = positive + negative
+    half = Fraction(1, 2)
+    probability = {k: math.comb(n, k) * half**n for k in range(n + 1)}
+    as_extreme = sum(p for k, p in probability.items() if abs(k - Fraction(n, 2)) >= abs(positive - Fraction(n, 2)))
+    assert sign_test(positive, negative) == float(as_extreme)
+
+
+def test_the_sign_test_takes_thousands_of_runs():
+    assert sign_test(10_000, 10_000) == 1.0
+    z = 200 / math.sqrt(20_000)  # the difference of the counts, less the correction for continuity below
+    normal = math.erfc((z - 1 / math.sqrt(20_000)) / math.sqrt(2))
+    assert sign_test(10_100, 9_900) == pytest.approx(normal, rel=1e-3)
+    assert sign_test(20_000, 0) == 0.0
+
+
+def test_a_zero_is_not_positive_and_a_missing_value_is_not_counted():
+    assert fraction_positive([1.0, 0.0, -1.0, 2.0, np.nan]) == 0.5
+    assert math.isnan(fraction_positive([]))
+
+
+def test_the_trimmed_mean_leaves_out_a_tenth_on_either_side():
+    values = [1000.0, *range(1, 19), -1000.0, np.nan]
+    assert trimmed_mean(values) == pytest.approx(np.mean(range(2, 18)))
+    assert trimmed_mean([1.0, 2.0, 6.0]) == 3.0
+    assert math.isnan(trimmed_mean([np.nan]))
+
+
+def test_fewer_than_ten_runs_are_few():
+    assert is_few(9)
+    assert not is_few(10)
+
+
+def test_folding_takes_the_mean_over_seeds_as_a_loop_would(record, frame):
+    rng = np.random.default_rng(0)
+    records = [
+        record(series=f"T{series}", lookback=lookback, seed=seed, precision=precision, g_own=rng.normal(), rank=2.0)
+        for series in range(3)
+        for lookback in (96, 192)
+        for precision in (None, 0.02)
+        for seed in range(2 + series)
+    ]
+    expected = {}
+    for one in records:
+        place = (one["series"], one["lookback"], one["precision"])
+        expected.setdefault(place, []).append(one["g_own"])
+    folded = fold_seeds(frame(records), ["g_own", "rank"])
+    assert len(folded) == len(expected) == 12
+    for row in folded.to_dict("records"):
+        place = (row["series"], row["lookback"], None if math.isnan(row["precision"]) else row["precision"])
+        assert row["g_own"] == pytest.approx(sum(expected[place]) / len(expected[place]))
+        assert row["seeds"] == len(expected[place])
+
+
+@pytest.mark.parametrize("column", CONFIGURATION)
+def test_runs_that_differ_in_more_than_a_seed_are_not_folded(record, frame, column):
+    other = {int: 5, float: 0.5, str: "other", type(None): 0.5}[type(record()[column])]
+    assert len(fold_seeds(frame([record(), record(seed=1), record(protocol_seed=1)]), ["g_own"])) == 1
+    assert len(fold_seeds(frame([record(), record(**{column: other})]), ["g_own"])) == 2
+
+
+def test_a_missing_value_is_left_out_of_its_mean(record, frame):
+    runs = [record(g_own=None), record(seed=1, g_own=0.5), record(series="T2", g_own=None)]
+    assert fold_seeds(frame(runs), ["g_own"])["g_own"].dropna().to_list() == [0.5]
+    assert len(fold_seeds(frame(runs), ["g_own"])) == 2
+
+
+def test_folding_nothing_gives_nothing(frame):
+    assert len(fold_seeds(frame([]), ["g_own"])) == 0

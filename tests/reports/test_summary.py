@@ -1,0 +1,166 @@
+"""What is said about a model, and when."""
+
+import json
+import statistics as standard
+
+import numpy as np
+import pytest
+
+from hrx.reports import summarise
+
+KEYS = [
+    "model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive",
+    "g_own", "g_shuffled", "g_margin", "rank", "parity", "verdict",
+]  # fmt: skip
+AROUND = np.linspace(-0.01, 0.01, 12)
+
+
+@pytest.fixture
+def verdict(many, frame):
+    """verdict(own, margin, …): the verdict on twelve runs around these gains."""
+
+    def give(own, margin, n=12, **changes):
+        return summarise(frame(many(own + AROUND[:n], margin + AROUND[:n], **changes)), [])[0].verdict
+
+    return give
+
+
+def test_the_json_is_the_object_of_the_design(record, frame):
+    summary = summarise(frame([record(), record(status="excluded", reason="r")]), [])[0]
+    found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
+    assert list(found)[: len(KEYS)] == KEYS
+    assert found["g_own"] == {"median": 0.12, "low": 0.12, "high": 0.12, "positive": 1.0}
+    assert list(found["beating_naive"]) == ["runs", "g_own", "g_shuffled", "g_margin"]
+    assert (found["runs"], found["excluded"], found["failed"]) == (2, 1, 0)
+    assert found["exclusions"] == {"r": 1}
+    assert found["failures"] == {}
+
+
+def test_medians_and_shares_are_those_of_runs_with_their_seeds_folded(record, frame):
+    rng = np.random.default_rng(0)
+    records = [
+        record(series=f"T{i}", seed=seed, g_margin=rng.normal(), rank=rng.uniform(1, 5), beats_naive=int(i < 11))
+        for i in range(15)
+        for seed in range(2)
+    ]
+    by_series = {}
+    for one in records:
+        by_series.setdefault(one["series"], []).append(one)
+    margins = [(a["g_margin"] + b["g_margin"]) / 2 for a, b in by_series.values()]
+    summary = summarise(frame(records), [])[0]
+    assert summary.scored.g_margin.median == pytest.approx(standard.median(margins))
+    assert summary.scored.g_margin.positive == pytest.approx(sum(m > 0 for m in margins) / 15)
+    assert summary.beating_naive.g_margin.median == pytest.approx(standard.median(margins[:11]))
+    assert (summary.beating_naive.runs, summary.beating_naive.n) == (22, 11)
+    assert summary.beats_naive == pytest.approx(22 / 30)
+    assert summary.rank == pytest.approx(standard.median((a["rank"] + b["rank"]) / 2 for a, b in by_series.values()))
+    assert "of 11 runs that beat naive, seeds folded" in summary.verdict
+
+
+def test_there_is_one_summary_per_model_and_fingerprint_in_the_order_of_the_ledger(record, frame):
+    records = [record(model="b"), record(model="a"), record(model="b", fingerprint="g"), record(model="b", seed=1)]
+    found = summarise(frame(records), [])
+    assert [(s.model, s.fingerprint[0], s.runs) for s in found] == [("b", "f", 2), ("a", "f", 1), ("b", "g", 1)]
+
+
+def test_an_empty_ledger_has_no_summaries(frame):
+    assert summarise(frame([]), []) == []
+
+
+def test_gains_above_zero_mean_that_steps_read_different_inputs(verdict):
+    said = verdict(0.12, 0.3)
+    assert said.startswith("Reads different inputs for different steps: g_margin +0.300 [+0.2")
+    assert "positive in 100 % of 12 runs that beat naive; g_own +0.120 [" in said
+
+
+def test_a_margin_without_an_own_gain_means_that_one_vector_would_do(verdict):
+    begins = "Rows belong to their steps, but one shared vector explains the forecast"
+    assert verdict(0.0, 0.3).startswith(f"{begins} about as well: ")
+    assert verdict(-0.2, 0.3).startswith(f"{begins} better: ")
+
+
+def test_a_margin_around_or_at_zero_is_no_evidence(verdict, many, frame):
+    assert verdict(0.1, 0.0).startswith("No evidence that ")
+    assert summarise(frame(many([0.0] * 12, [0.0] * 12)), [])[0].verdict.startswith("No evidence that ")
+
+
+def test_a_margin_below_zero_is_contrary(verdict):
+    assert verdict(0.1, -0.3).startswith("Contrary: ")
+
+
+def test_few_runs_are_said_to_be_few_and_give_no_direction(verdict):
+    assert verdict(0.12, 0.3, n=9).startswith("Too few runs to tell (n<10: few runs): g_margin +0.29")
+    assert not verdict(0.12, 0.3, n=10).startswith("Too few")
+
+
+def test_no_gain_is_read_where_no_run_beats_naive(verdict):
+    assert verdict(0.12, 0.3, beats_naive=0) == "No gain may be read: no run beats both naive forecasts."
+    assert "n<10: few runs" in verdict(0.12, 0.3, n=3, beats_naive=0)
+
+
+def test_the_verdict_reads_only_runs_that_beat_naive(many, frame):
+    good, bad = many(0.1 + AROUND, 0.3 + AROUND), many([-9.0] * 30, [-9.0] * 30, beats_naive=0, dataset="other")
+    summary = summarise(frame(good + bad), [])[0]
+    assert summary.verdict.startswith("Reads different inputs")
+    assert summary.scored.g_margin.median == -9.0
+
+
+def test_a_model_whose_every_run_was_excluded_is_not_audited_and_the_check_is_named(record, frame, check):
+    runs = [record(status="excluded", reason="equivalence: …", seed=s, check_failed="equivalence") for s in range(2)]
+    checks = [
+        check("equivalence", False, 0.0123, 1e-5),
+        check("equivalence", False, 0.5, 1e-5, "512x96"),
+        check("gradient path", False, None, 1e-6),
+        check("determinism", True, 0.0, 0.0),
+    ]
+    summary = summarise(frame(runs), checks)[0]
+    assert summary.verdict == (
+        "Not audited: equivalence failed (0.0123, limit 1e-05) at 96x24 and 512x96; "
+        "gradient path failed (not a number, limit 1e-06) at 96x24."
+    )
+    found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
+    assert not found["admitted"]
+    assert found["parity"] == 0.5
+    assert found["beats_naive"] is found["rank"] is found["g_own"]["median"] is found["g_own"]["positive"] is None
+
+
+def test_without_a_failed_check_the_most_frequent_reason_is_given(record, frame):
+    runs = [record(status="excluded", reason="the series is too short.", seed=s) for s in range(3)]
+    runs.append(record(status="failed", reason="boom"))
+    said = summarise(frame(runs), [])[0].verdict
+    assert said.startswith("Not audited: no run could be scored (3 excluded and 1 failed), most often because: the ser")
+    assert said.endswith("too short. Incomplete: 1 of 4 runs failed.")
+
+
+def test_checks_of_other_weights_or_versions_are_not_held_against_a_model(record, frame, check):
+    failed = check("equivalence", False, 1.0, 1e-5)
+    others = [failed._replace(fingerprint="0"), failed._replace(library="other 1"), failed._replace(torch_version="1")]
+    runs = frame([record(status="excluded", reason="the series is constant")])
+    assert "equivalence" not in summarise(runs, others)[0].verdict
+    assert "equivalence" in summarise(runs, [failed])[0].verdict
+
+
+def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_told(many, record, frame):
+    runs = [
+        *many(0.1 + AROUND, 0.3 + AROUND),
+        record(status="excluded", reason="derivative: 0.3", lookback=512, horizon=192),
+        record(status="excluded", reason="derivative: 0.3", lookback=512, horizon=96),
+        record(status="failed", reason="boom"),
+        record(draws=8, library="other 1"),
+    ]
+    summary = summarise(frame(runs), [])[0]
+    assert summary.admitted
+    assert "No run could be scored at 512x192 and 512x96." in summary.verdict
+    assert "Incomplete: 1 of 16 runs failed." in summary.verdict
+    assert summary.verdict.endswith("Pools runs that differ in library and draws.")
+
+
+def test_parity_is_the_worst_of_the_scored_runs(record, frame):
+    runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(status="excluded", reason="r", parity=0.1)]
+    assert summarise(frame(runs), [])[0].parity == 4e-6
+
+
+def test_a_missing_gain_is_not_counted(record, frame):
+    runs = [record(), record(series="T2", g_own=None, beats_naive=None, rank=None, parity=None)]
+    summary = summarise(frame(runs), [])[0]
+    assert (summary.scored.g_own.n, summary.scored.g_margin.n, summary.beats_naive) == (1, 2, 0.5)
