@@ -129,7 +129,7 @@ def _attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     try:
         outcome = measure_run(model, run, budget)
     except (Unscorable, UnusableSeries) as error:
-        outcome = Outcome(_refused(run, EXCLUDED, str(error)))
+        outcome = Outcome(_refused(run, EXCLUDED, _without_name(run, str(error))))
     except DamagedDataset as error:
         outcome = Outcome(_refused(run, FAILED, str(error)))
     except Exception as error:  # a library may raise anything: one run must not end the audit
@@ -210,6 +210,11 @@ def _picture(run: Run, windows: Windows, scored: Scored) -> StoredMatrix:
         forecast=scored.forecast[0].numpy(),
         matrix=scored.explanation.matrix[0].numpy(),
     )
+
+
+def _without_name(run: Run, reason: str) -> str:
+    """The reason alone: the record names dataset and series in columns of their own."""
+    return reason.removeprefix(f"{run.series.label}: ") if run.series else reason
 
 
 def _told(error: Exception) -> str:

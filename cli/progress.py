@@ -12,11 +12,11 @@ LINE_SECONDS = 15.0
 class Progress:
     """Counts runs and says how long the rest will take."""
 
-    def __init__(self, total: int, done: int, stream: TextIO = sys.stderr):
-        self._total, self._done, self._stream = total, done, stream
+    def __init__(self, total: int, done: int, stream: TextIO | None = None):
+        self._total, self._done, self._stream = total, done, stream or sys.stderr
         self._first = done + 1
         self._began = self._said = time.monotonic()
-        self._live = stream.isatty()
+        self._live = self._stream.isatty()
 
     def step(self, what: str) -> None:
         """One more run is stored."""

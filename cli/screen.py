@@ -10,7 +10,7 @@ def show(text: str) -> None:
     """Prints text; on a terminal its verdicts stand out."""
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         text = "\n".join(_bold(line) if line.startswith("Verdict") else line for line in text.split("\n"))
-    print(text)
+    print(text.rstrip("\n"))
 
 
 def _bold(line: str) -> str:

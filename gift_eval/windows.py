@@ -74,7 +74,7 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) ->
     _check_request(lookback, horizon, windows, seed)
     if not admits(length, lookback, horizon):
         raise UnusableSeries(
-            f"the series has {length} values, but the setting {lookback}x{horizon} needs at least "
+            f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
             f"{lookback + horizon}; ask for a shorter lookback or horizon."
         )
     low = max(split(length, horizon), lookback)

@@ -92,19 +92,25 @@ def _size(group: Group) -> str:
 
 
 def _reasons(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
-    """Runs by reason, the most frequent ones in full."""
+    """Runs by kind of reason, which is what stands before its first colon; the most frequent ones with an example."""
     if not reasons:
         return
     yield ""
     total = sum(reasons.values())
     yield f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})"
-    shown = list(reasons.items())[:_MOST_REASONS]
-    for reason, count in shown:
-        yield from _hanging(f"{_INDENT}{count:>6}  ", clean(reason), width, most=_MOST_LINES)
-    if rest := list(reasons.values())[_MOST_REASONS:]:
-        yield from _hanging(
-            f"{_INDENT}{sum(rest):>6}  ", f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}", width
-        )
+    kinds: dict[str, list[str]] = {}
+    for reason in reasons:
+        kinds.setdefault(reason.partition(":")[0], []).append(reason)
+    counted = {kind: sum(reasons[reason] for reason in alike) for kind, alike in kinds.items()}
+    ordered = sorted(counted, key=lambda kind: -counted[kind])
+    for kind in ordered[:_MOST_REASONS]:
+        alike = f" (and {len(kinds[kind]) - 1} more like it)" if len(kinds[kind]) > 1 else ""
+        text = clean(kinds[kind][0]) + alike
+        yield from _hanging(f"{_INDENT}{counted[kind]:>6}  ", text, width, most=_MOST_LINES)
+    if rest := ordered[_MOST_REASONS:]:
+        runs = sum(counted[kind] for kind in rest)
+        others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
+        yield from _hanging(f"{_INDENT}{runs:>6}  ", others, width)
 
 
 def _hanging(lead: str, text: str, width: int, most: int | None = None) -> Iterator[str]:

@@ -100,6 +100,13 @@ def test_only_the_most_frequent_reasons_are_listed_and_the_rest_counted(record, 
     assert "reason 8" not in text
 
 
+def test_reasons_of_one_kind_are_counted_together_with_an_example(record, frame):
+    reasons = ["too short: 84 values", "too short: 84 values", "too short: 212 values", "constant forecast"]
+    text = render(summarise(frame([record(status="excluded", reason=r, seed=i) for i, r in enumerate(reasons)]), []))
+    assert "       3  too short: 84 values (and 1 more like it)\n" in text
+    assert "       1  constant forecast\n" in text
+
+
 def test_a_table_aligns_numbers_to_the_right_and_text_to_the_left():
     text = render_table(
         ("name", "runs", "share", "figure", "ok"), [("a", 7, "5 %", 0.25, True), ("bcd", 1234, "100 %", None, False)]
