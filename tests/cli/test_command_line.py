@@ -54,7 +54,7 @@ def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> Non
     folder, _ = audited
     told = json.loads(hrx("audit", *QUICK, "--json", cwd=folder).stdout)
     (model,) = told["models"]
-    assert {"model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "rank", "parity"} <= set(model)
+    assert {"model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "rank"} <= set(model)
     frame = read(folder / told["ledger"])
     assert model["runs"] == len(frame) == 4
     assert model["beats_naive"] == frame["beats_naive"].mean()
@@ -66,9 +66,8 @@ def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> Non
 
 def test_a_killed_audit_goes_on_where_it_stopped_and_ends_with_the_same_digits(audited, tmp_path: Path) -> None:
     reference, _ = audited
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hrx.cli", "audit", *QUICK], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )  # fmt: skip
+    command = [sys.executable, "-m", "hrx.cli", "audit", *QUICK]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ledger = tmp_path / "hrx-audit" / "ledger.db"
     deadline = time.monotonic() + 120
     while not stored(ledger) and time.monotonic() < deadline and process.poll() is None:
@@ -166,8 +165,12 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_a_wrong_request_is_answered_in_words(
-    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert sentence in wrong(capsys, "audit", *arguments)
     assert not list(tmp_path.glob("**/*.png"))
@@ -180,7 +183,9 @@ def test_a_ledger_that_is_not_one_is_refused_and_left_alone(tmp_path: Path, caps
     assert file.read_text() == "years of work " * 200
 
 
-def test_damaged_weights_are_named(tmp_path: Path, checkpoints: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_weights_are_named(
+    tmp_path: Path, checkpoints: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     path = shutil.copytree(checkpoints["ttm"], tmp_path / "damaged")
     weights = path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
@@ -211,7 +216,11 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys\ntry:\n    from hrx.cli import main; main(['audit', '--help'])\nexcept SystemExit:\n    print('torch' in sys.modules)"
+    code = (
+        "import sys\n"
+        "try:\n    from hrx.cli import main; main(['audit', '--help'])\n"
+        "except SystemExit:\n    print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
 
