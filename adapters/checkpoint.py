@@ -32,6 +32,10 @@ class Checkpoint:
     """A hub id, or the directory's own name."""
     revision: str = ""
 
+    @property
+    def has_config(self) -> bool:
+        return (self.path / "config.json").exists()
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """The checkpoint's own `config.json`."""

@@ -33,8 +33,22 @@ class Family:
     distribution: str
     """The PyPI distribution that must be installed."""
     extra: str
-    architectures: tuple[str, ...]
+    architectures: tuple[str, ...] = ()
     """Values of `architectures` in `config.json` that this family runs."""
+    config_keys: tuple[str, ...] = ()
+    """Keys that together mark its `config.json`, for a library that writes no `architectures`."""
+    files: str = ""
+    """A pattern of its weight files, for a library that writes no `config.json` at all."""
+
+    def claims(self, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint is of this family, by its content."""
+        if self.files and any(checkpoint.path.glob(self.files)):
+            return True
+        if not (self.architectures or self.config_keys) or not checkpoint.has_config:
+            return False
+        named = set(checkpoint.config.get("architectures") or [])
+        marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
+        return marked or bool(named & set(self.architectures))
 
     @property
     def installed(self) -> str | None:
@@ -192,11 +206,12 @@ def _fetch(name: str) -> tuple[Path, str, str]:
         return path, path.resolve().name, path.resolve().name
     if path.exists():
         raise ModelError(f"{name} is a file. A checkpoint is a directory with config.json and its weights.")
-    if not _is_hub_id(name):
+    hub_id, _, revision = name.partition("@")
+    if not _is_hub_id(hub_id):
         known = [EMBEDDED, *short_names()]
-        advice = "A hub id (owner/name), a local directory, FAMILY:PATH and module:FILE.py:FACTORY work too."
+        advice = "A hub id (OWNER/NAME[@REVISION]), a directory, FAMILY:PATH and module:FILE.py:FACTORY work too."
         raise ModelError(unknown("model", name, known, advice))
-    return _download(name), name, name
+    return _download(hub_id, revision or None), name, hub_id
 
 
 def _is_hub_id(name: str) -> bool:
@@ -204,7 +219,7 @@ def _is_hub_id(name: str) -> bool:
     return bool(slash and owner and repository) and "/" not in repository and not name.startswith((".", "~"))
 
 
-def _download(hub_id: str) -> Path:
+def _download(hub_id: str, revision: str | None) -> Path:
     """The hub's snapshot of configuration and weights, from the cache where it is there already."""
     try:
         from huggingface_hub import snapshot_download
@@ -214,7 +229,7 @@ def _download(hub_id: str) -> Path:
             "Install the extra of its family, as `hrx models` lists them."
         ) from None
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=["*.json", "*.safetensors"]))
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.pth"]))
     except Exception as error:
         raise ModelError(
             f"{hub_id} is neither a local directory nor could it be downloaded: {type(error).__name__}: "
@@ -229,13 +244,14 @@ def _revision(path: Path) -> str:
 
 
 def _recognise(checkpoint: Checkpoint) -> Family:
-    """The family whose architecture the checkpoint's `config.json` names."""
-    if "peft_type" in checkpoint.config:
+    """The family that the checkpoint's own files name."""
+    adapter = (checkpoint.path / "adapter_config.json").exists()
+    if adapter or (checkpoint.has_config and "peft_type" in checkpoint.config):
         raise ModelError(f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that.")
-    named = checkpoint.config.get("architectures") or []
     for family in families().values():
-        if set(named) & set(family.architectures):
+        if family.claims(checkpoint):
             return family
+    named = checkpoint.config.get("architectures") or []
     raise ModelError(
         f"{checkpoint.path}/config.json names the architecture {', '.join(map(str, named)) or '(none)'}, which no "
         f"family of hrx runs ({', '.join(families())}). Name the family yourself with FAMILY:PATH, or bring the "

@@ -129,7 +129,8 @@ def plan(
     protocol: Protocol,
 ) -> list[Run]:
     """Every run of an audit, model by model and setting by setting, so that a model is loaded once."""
-    chosen = [(dataset, *one) for dataset in datasets for one in _read(dataset, series)]
+    chosen = [(dataset, list(_read(dataset, series))) for dataset in datasets]
+    pictured = {dataset.name: _pictured(found, settings) for dataset, found in chosen}
     return [
         Run(
             identity,
@@ -141,20 +142,22 @@ def plan(
             windows,
             protocol,
             trouble,
-            pictured=seed == 0 and _is_pictured(dataset, index, setting, chosen, settings),
+            pictured=seed == 0 and pictured[dataset.name] == (index, setting),
         )
         for identity in identities
         for setting in settings
-        for dataset, index, found, trouble in chosen
+        for dataset, all_found in chosen
+        for index, found, trouble in all_found
         for seed in range(seeds)
     ]
 
 
-Chosen = tuple[Dataset, int, Series | None, HrxError | None]
+Found = tuple[int, Series | None, HrxError | None]
+"""A series of a dataset by its index, or why it cannot be read."""
 
 
-def _read(dataset: Dataset, series: int) -> Iterator[tuple[int, Series | None, HrxError | None]]:
-    """Up to so many evenly spaced series of a dataset, or why one cannot be read."""
+def _read(dataset: Dataset, series: int) -> Iterator[Found]:
+    """Up to so many evenly spaced series of a dataset."""
     if dataset.damage:
         yield 0, None, DamagedDataset(dataset.damage)
     for index in spaced(dataset.count, series):
@@ -164,14 +167,10 @@ def _read(dataset: Dataset, series: int) -> Iterator[tuple[int, Series | None, H
             yield index, None, error
 
 
-def _is_pictured(
-    dataset: Dataset, index: int, setting: Setting, chosen: Sequence[Chosen], settings: Sequence[Setting]
-) -> bool:
-    """One picture a dataset: its first readable series, at the largest setting that the series admits."""
-    readable = [(i, found) for other, i, found, _ in chosen if other is dataset and found is not None]
-    for first, found in readable:
-        fitting = [s for s in settings if admits(len(found.values), s.lookback, s.horizon)]
+def _pictured(found: Sequence[Found], settings: Sequence[Setting]) -> tuple[int, Setting] | None:
+    """The one run of a dataset that is pictured: its first usable series, at the largest setting that it admits."""
+    for index, series, _ in found:
+        fitting = [s for s in settings if series and admits(len(series.values), s.lookback, s.horizon)]
         if fitting:
-            largest = max(fitting, key=lambda s: (s.lookback * s.horizon, s))
-            return index == first and setting == largest
-    return False
+            return index, max(fitting, key=lambda s: (s.lookback * s.horizon, s))
+    return None

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, families, load, locate
 from hrx.adapters import registry as registry_module
+from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.registry import Family
 
 
@@ -99,10 +100,45 @@ def test_a_directory_without_weights_or_configuration_is_refused(bolt: Path, tmp
         locate(str(tmp_path))
 
 
-def test_a_lora_directory_says_to_merge_it(bolt: Path) -> None:
+def test_a_lora_directory_says_to_merge_it(bolt: Path, tmp_path: Path) -> None:
     (bolt / "config.json").write_text(json.dumps({"peft_type": "LORA"}))
-    with pytest.raises(ModelError, match="Merge it into its base model"):
-        locate(str(bolt))
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
+    for path in (bolt, adapter):
+        with pytest.raises(ModelError, match="Merge it into its base model"):
+            locate(str(path))
+
+
+def test_a_hub_id_may_name_a_revision(bolt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked = []
+    snapshot = tmp_path / "snapshots" / "0123abc"
+    shutil.copytree(bolt, snapshot)
+
+    def download(hub_id: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((hub_id, revision))
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    identity = locate("someone/theirs@1024-96").identity
+    assert asked == [("someone/theirs", "1024-96")]
+    assert (identity.model, identity.checkpoint) == ("someone/theirs@1024-96", "someone/theirs")
+    assert identity.revision == "0123abc"
+
+
+def test_a_family_is_recognised_by_marked_keys_or_by_its_files(tmp_path: Path) -> None:
+    by_keys = Family("keys", "x:load", "d", "e", config_keys=("patch_sizes", "d_model"))
+    by_files = Family("files", "x:load", "d", "e", files="special_*.pth")
+    (tmp_path / "config.json").write_text(json.dumps({"patch_sizes": [16], "d_model": 8, "more": 1}))
+    checkpoint = Checkpoint(tmp_path, "n", "s")
+    assert by_keys.claims(checkpoint)
+    assert not by_files.claims(checkpoint)
+    (tmp_path / "special_base.pth").touch()
+    assert by_files.claims(checkpoint)
+    (tmp_path / "config.json").write_text(json.dumps({"patch_sizes": [16]}))
+    assert not by_keys.claims(Checkpoint(tmp_path, "n", "s"))
 
 
 def test_weights_that_do_not_fit_the_configuration_are_an_error_and_not_random(bolt: Path) -> None:
@@ -114,7 +150,7 @@ def test_weights_that_do_not_fit_the_configuration_are_an_error_and_not_random(b
 
 
 def test_a_missing_library_says_which_extra_to_install(bolt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = Family("absent", "nowhere:load", "no-such-distribution", "absent", ("Absent",))
+    absent = Family("absent", "nowhere:load", "no-such-distribution", "absent", architectures=("Absent",))
     monkeypatch.setattr(registry_module, "families", lambda: {"absent": absent})
     with pytest.raises(ModelError, match=r"no-such-distribution.*pip install 'hrx\[absent\]'"):
         locate(f"absent:{bolt}")
@@ -126,7 +162,7 @@ def test_third_parties_register_a_family_by_entry_point(monkeypatch: pytest.Monk
 
         @staticmethod
         def load() -> Family:
-            return Family("theirs", "their_package:load", "their-package", "theirs", ("TheirModel",))
+            return Family("theirs", "their_package:load", "their-package", "theirs", architectures=("TheirModel",))
 
     families.cache_clear()
     monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry()] if group == "hrx.adapters" else [])
