@@ -64,6 +64,17 @@ def test_a_wrong_forward_fails_equivalence() -> None:
     assert parity(model, series(2, 40), 12) == pytest.approx(3e-5, rel=0.1)
 
 
+def test_a_forecast_that_depends_on_the_windows_beside_it_fails_equivalence() -> None:
+    class Mixing(Honest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y + 0.01 * y.mean(dim=0)
+
+    check = figure_of(from_module(Mixing()), "equivalence")
+    assert not check.passed
+    assert "depends on the windows beside it" in check.note
+
+
 def test_a_sampled_forecast_fails_determinism() -> None:
     class Sampled(Honest):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_wheel_holds_every_module_the_checkpoint_and_the_sample(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
-    subprocess.run([*command, "--quiet"], check=True, cwd=tmp_path)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "-w", str(tmp_path), str(ROOT)], check=True, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
     for room in ("adapters", "audit", "cli", "gift_eval", "reports"):
