@@ -5,7 +5,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test lint types tests format clean
+.PHONY: audit test lint types tests format clean parity
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
@@ -24,15 +24,23 @@ types: $(VENV)/.test
 	for room in cli adapters audit gift_eval reports; do ln -s ../../../$$room build/types/hrx/; done
 	MYPYPATH=build/types $(BIN)/mypy
 
-tests: $(VENV)/.test
+# Two families need another environment than the rest: VisionTS its torchvision, and `generate`, the official call
+# of Timer and TimeMoE, an old transformers. Their tests run there too.
+tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	$(BIN)/python -m pytest
+	$(VENV)-visionts/bin/python -m pytest tests/adapters/test_visionts.py
+	$(VENV)-generate/bin/python -m pytest tests/adapters/test_timer.py tests/adapters/test_timemoe.py
+
+# Measures every family's parity with its official call again and writes docs/parity.md.
+parity: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
+	for venv in $(VENV) $(VENV)-visionts $(VENV)-generate; do $$venv/bin/python tests/parity.py || exit 1; done
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build hrx.egg-info hrx-audit
+	rm -rf $(VENV) $(VENV)-visionts $(VENV)-generate build hrx.egg-info hrx-audit
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("hrx needs Python 3.11 or newer; name one with: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
@@ -43,8 +51,29 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt]'
 	touch $@
 
-# granite-tsfm pins an older torch than the others run on; without its pins it runs on this one.
+# Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
 $(VENV)/.test: $(VENV)/.audit
-	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,gift-eval,dev]' datasets scikit-learn
-	$(PIP) --constraint constraints.txt --no-deps granite-tsfm
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,gift-eval,dev]' datasets scikit-learn \
+		gluonts lightning hydra-core jaxtyping orjson python-dotenv
+	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
+	touch $@
+
+# An overlay is an environment of its own that sees everything of .venv behind its own packages.
+OVERLAY = import sys, sysconfig; open(sysconfig.get_path("purelib") + "/main.pth", "w").write(f"import site; site.addsitedir({sys.argv[1]!r})")
+SITE = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+INTO = $(BIN)/pip --disable-pip-version-check --python
+
+$(VENV)-visionts/.done: $(VENV)/.test
+	$(PYTHON) -m venv --clear --without-pip $(VENV)-visionts
+	$(VENV)-visionts/bin/python -c '$(OVERLAY)' "$(SITE)"
+	$(INTO) $(VENV)-visionts/bin/python install --quiet --no-deps torchvision==0.28.0 timm==1.0.30 visionts==1.0.1 \
+		requests==2.32.5 urllib3==2.5.0 certifi==2026.10.18 charset-normalizer==3.4.3
+	touch $@
+
+$(VENV)-generate/.done: $(VENV)/.test
+	$(PYTHON) -m venv --clear --without-pip $(VENV)-generate
+	$(VENV)-generate/bin/python -c '$(OVERLAY)' "$(SITE)"
+	$(INTO) $(VENV)-generate/bin/python install --quiet --no-deps --ignore-installed transformers==4.40.1 \
+		tokenizers==0.19.1 huggingface-hub==0.23.5 requests==2.32.5 urllib3==2.5.0 certifi==2026.10.18 \
+		charset-normalizer==3.4.3
 	touch $@

@@ -44,7 +44,7 @@ class Checkpoint:
             config = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ModelError(
-                f"{self.path} has no config.json, so its family cannot be recognised. "
+                f"{self.path} has no config.json and no weight file that a family is known by. "
                 "Give a directory in the library's official format, or name the family: FAMILY:PATH."
             ) from None
         except (OSError, ValueError) as error:

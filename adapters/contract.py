@@ -94,7 +94,8 @@ class Forecaster(ABC):
         """
         self.check(x, horizon)
         with GradientPath() if torch.is_grad_enabled() else nullcontext():
-            return self.predict(x, horizon)
+            # A copy: a model may write into its input, and the caller's windows are used again.
+            return self.predict(x.clone(), horizon)
 
     def check(self, x: Tensor, horizon: int) -> None:
         """Refuses a shape or a setting that the model cannot take."""

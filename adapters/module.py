@@ -10,7 +10,9 @@ import copy
 import hashlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,17 +30,10 @@ Predictor = torch.nn.Module | Callable[..., Tensor]
 class ModuleForecaster(Forecaster):
     """A module or callable `(B, L) -> (B, H)`, or `(B, L), horizon -> (B, H)` where it takes a horizon."""
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        identity: Identity,
-        limits: Limits,
-        again: Callable[[], Forecaster] | None = None,
-    ):
+    def __init__(self, predictor: Predictor, identity: Identity, limits: Limits):
         self.predictor = freeze(predictor) if isinstance(predictor, torch.nn.Module) else predictor
         self.identity = identity
         self.limits = limits
-        self._again = again
         called = predictor.forward if isinstance(predictor, torch.nn.Module) else predictor
         self._takes_horizon = "horizon" in inspect.signature(called).parameters
 
@@ -62,9 +57,6 @@ class ModuleForecaster(Forecaster):
         twin = copy.copy(self)
         twin.predictor = copy.deepcopy(self.predictor).double()
         return DoubleTwin(twin)
-
-    def reload(self) -> Forecaster | None:
-        return self._again() if self._again else None
 
 
 def from_module(
@@ -91,7 +83,11 @@ def from_module(
 
 
 def _fingerprint(predictor: Predictor) -> str:
-    """sha256 over the code's own text where it can be had, and over every parameter and buffer."""
+    """sha256 over the code's own text where it can be had, and over every parameter and buffer.
+
+    What a model keeps elsewhere (a closure, a plain attribute, a file it reads) is not seen: audit such a change into
+    a new ledger.
+    """
     kind = type(predictor) if isinstance(predictor, torch.nn.Module) else predictor
     digest = hashlib.sha256(getattr(kind, "__qualname__", repr(type(kind))).encode())
     try:
@@ -100,8 +96,8 @@ def _fingerprint(predictor: Predictor) -> str:
         digest.update(b"source not available")
     if isinstance(predictor, torch.nn.Module):
         for name, tensor in predictor.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -134,15 +130,24 @@ class ModuleFile:
         return self._make()
 
     def _make(self) -> Forecaster:
-        """Runs the factory: it returns a `Forecaster`, a module, or a callable."""
-        made = self._function()()
+        """Runs the factory: it returns a `Forecaster`, a module, or a callable. What it prints is not a result."""
         label = f"{self.file.stem}:{self.factory}"
+        try:
+            with redirect_stdout(sys.stderr):
+                made = self._function()()
+            model = made if isinstance(made, Forecaster) else from_module(made, name=label)
+        except ModelError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ModelError(
+                f"{self.file} failed to make a model: {type(error).__name__}: {error}. Its function {self.factory} "
+                "takes no argument and returns a Forecaster, a torch.nn.Module or a callable."
+            ) from error
         text = hashlib.sha256(self.file.read_bytes()).hexdigest()
-        model = made if isinstance(made, Forecaster) else from_module(made, name=label)
         fingerprint = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
         model.identity = replace(model.identity, fingerprint=fingerprint)
-        if isinstance(model, ModuleForecaster) and model._again is None:
-            model._again = self._make
+        if model.reload() is None:
+            model.reload = self._make  # type: ignore[method-assign]  # made again, it is loaded again
         return model
 
     def _function(self) -> Callable[[], Forecaster | Predictor]:
@@ -152,7 +157,7 @@ class ModuleFile:
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelError(f"{self.file} failed while it was imported: {type(error).__name__}: {error}.") from error
         function = getattr(module, self.factory, None)
         if not callable(function):

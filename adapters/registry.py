@@ -85,6 +85,49 @@ BUILT_IN = (
         extra="ttm",
         architectures=("TinyTimeMixerForPrediction",),
     ),
+    Family(
+        name="timesfm-2.5",
+        loader="hrx.adapters.timesfm_25:load",
+        distribution="timesfm",
+        extra="timesfm",
+        architectures=("TimesFmModelForPrediction",),
+        config_keys=("torch_compile",),
+    ),
+    Family(
+        name="timesfm-3",
+        loader="hrx.adapters.timesfm_3:load",
+        distribution="timesfm",
+        extra="timesfm",
+        config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config"),
+    ),
+    Family(
+        name="moirai-2",
+        loader="hrx.adapters.moirai_2:load",
+        distribution="uni2ts",
+        extra="moirai-2",
+        config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
+    ),
+    Family(
+        name="timer",
+        loader="hrx.adapters.timer:load",
+        distribution="sktime",
+        extra="timer",
+        architectures=("TimerForPrediction",),
+    ),
+    Family(
+        name="timemoe",
+        loader="hrx.adapters.timemoe:load",
+        distribution="sktime",
+        extra="timemoe",
+        architectures=("TimeMoeForPrediction",),
+    ),
+    Family(
+        name="visionts",
+        loader="hrx.adapters.visionts:load",
+        distribution="visionts",
+        extra="visionts",
+        files="mae_visualize_vit_*.pth",
+    ),
 )
 
 
@@ -104,6 +147,12 @@ RELEASED = (
     Released("chronos-bolt-base", "chronos-bolt", "amazon/chronos-bolt-base"),
     Released("chronos-2", "chronos-2", "amazon/chronos-2"),
     Released("ttm-r2", "ttm", "ibm-granite/granite-timeseries-ttm-r2"),
+    Released("timesfm-2.5", "timesfm-2.5", "google/timesfm-2.5-200m-pytorch"),
+    Released("timesfm-3", "timesfm-3", "google/timesfm-3.0-pytorch"),
+    Released("moirai-2-small", "moirai-2", "Salesforce/moirai-2.0-R-small"),
+    Released("timer-base", "timer", "thuml/timer-base-84m"),
+    Released("timemoe-50m", "timemoe", "Maple728/TimeMoE-50M"),
+    Released("timemoe-200m", "timemoe", "Maple728/TimeMoE-200M"),
 )
 
 
@@ -202,9 +251,9 @@ def _checkpoint(path: Path, name: str, source: str, family: Family | None = None
 def _fetch(name: str) -> tuple[Path, str, str]:
     """A local directory as it is, or the hub's snapshot: its path, what to call it, and its source."""
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return path, path.resolve().name, path.resolve().name
-    if path.exists():
+    if name and path.exists():
         raise ModelError(f"{name} is a file. A checkpoint is a directory with config.json and its weights.")
     hub_id, _, revision = name.partition("@")
     if not _is_hub_id(hub_id):

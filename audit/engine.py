@@ -5,6 +5,7 @@ Whatever goes wrong with one run becomes that run's record; the rest go on.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +18,9 @@ import numpy as np
 import torch
 
 from hrx import __version__
-from hrx.adapters import Forecaster, Located, ModelError
+from hrx.adapters import Forecaster, Identity, Located, ModelError
 from hrx.adapters.contract import ADAPTER_VERSION
-from hrx.audit.admission import EQUIVALENCE_LIMIT, Check, admit, parity
+from hrx.audit.admission import EQUIVALENCE_LIMIT, admit, parity
 from hrx.audit.baselines import Floats, skill
 from hrx.audit.ledger import Ledger, StoredCheck, StoredMatrix
 from hrx.audit.memory import Budget
@@ -46,81 +47,109 @@ def execute(
 ) -> None:
     """Carries out every run that the ledger does not hold yet, and stores it."""
     finished = ledger.finished()
-    by_fingerprint = {model.identity.fingerprint: model for model in models}
-    pending = [run for run in runs if run.key not in finished]
-    for fingerprint, mine in groupby(pending, key=lambda run: run.identity.fingerprint):
-        group = list(mine)
+    located = {_whose(model.identity): model for model in models}
+    for who, group in groupby(runs, key=lambda run: _whose(run.identity)):
+        mine = list(group)
+        pending = [run for run in mine if run.key not in finished]
+        if not pending:
+            continue
         try:
-            model = by_fingerprint[fingerprint].load()
-            _refuse_every_setting(model, group)
+            model = located[who].load()
         except ModelError as error:
-            if len(by_fingerprint) == 1:
+            if len(located) == 1:
                 raise
-            for run in group:
+            for run in pending:
                 _store(ledger, run, Outcome(_refused(run, FAILED, str(error))), progress)
             continue
-        for setting, at_setting in groupby(group, key=lambda run: run.setting):
-            _execute_setting(model, setting, list(at_setting), ledger, budget, progress)
+        if len(located) == 1:
+            _refuse_every_setting(model, mine)
+        for setting, at_setting in groupby(mine, key=lambda run: run.setting):
+            planned = list(at_setting)
+            missing = [run for run in planned if run.key not in finished]
+            if missing:
+                _execute_setting(model, setting, planned, missing, ledger, budget, progress)
+
+
+def _whose(identity: Identity) -> tuple[str, str]:
+    """What tells one model from another: the same weights under another family are another model."""
+    return identity.family, identity.fingerprint
 
 
 def _refuse_every_setting(model: Forecaster, runs: Sequence[Run]) -> None:
-    """A model that can take none of the settings was asked the wrong thing."""
+    """The only model of an audit, if it can take none of the settings, was asked the wrong thing."""
     refusals = {run.setting: model.limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
     if all(refusals.values()):
         raise ModelError(f"{model.identity.model} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")
 
 
 def _execute_setting(
-    model: Forecaster, setting: Setting, runs: list[Run], ledger: Ledger, budget: Budget, progress: Progress
+    model: Forecaster,
+    setting: Setting,
+    planned: Sequence[Run],
+    missing: Sequence[Run],
+    ledger: Ledger,
+    budget: Budget,
+    progress: Progress,
 ) -> None:
-    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
-        for run in runs:
-            _store(ledger, run, Outcome(_refused(run, EXCLUDED, f"{run.identity.model} {refusal}")), progress)
-        return
-    try:
-        checks = admission(model, setting, runs, ledger)
-    except Exception as error:  # a library may raise anything: one setting must not end the audit
-        for run in runs:
-            _store(ledger, run, Outcome(_refused(run, FAILED, f"admission: {_told(error)}")), progress)
-        return
-    failed = next((check for check in checks if not check.passed), None)
-    for run in runs:
-        if failed is None:
-            outcome = _attempt(model, run, budget)
-        else:
-            reason = f"{failed.check}: {failed.figure:.3g} against {failed.limit:.3g} ({failed.note})"
-            outcome = Outcome(_refused(run, EXCLUDED, reason) | {"check_failed": failed.check})
+    """The `missing` runs of a setting, after admission on windows of all that were `planned`."""
+    refused = _admission_refusal(model, setting, planned, ledger)
+    for run in missing:
+        outcome = Outcome(_refused(run, EXCLUDED, None) | refused) if refused else _attempt(model, run, budget)
+        if refused and run.trouble is not None:
+            outcome = _attempt(model, run, budget)  # its own trouble is the better reason
         _store(ledger, run, outcome, progress)
 
 
-def admission(
-    model: Forecaster, setting: Setting, runs: Sequence[Run], ledger: Ledger
-) -> Sequence[Check | StoredCheck]:
-    """The five checks of a setting, on real windows of its runs; from the ledger where they are there already."""
-    about = (model.identity.fingerprint, model.identity.library, ADAPTER_VERSION, torch.__version__)
-    stored = [check for check in ledger.checks() if check[:4] == about and check.setting == str(setting)]
-    if stored:
-        return stored
+def _admission_refusal(model: Forecaster, setting: Setting, planned: Sequence[Run], ledger: Ledger) -> Record:
+    """Why no run of a setting may be scored, as a part of their records; empty where they may."""
+    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
+        return {"reason": f"{model.identity.model} {refusal}"}
+    try:
+        checks = admission(model, setting, planned, ledger)
+    except Exception as error:  # a library may raise anything: one setting must not end the audit
+        return {"status": FAILED, "reason": f"admission: {_told(error)}"}
+    for check in checks:
+        if not check.passed:
+            reason = f"{check.check}: {check.figure:.3g} against {check.limit:.3g} ({check.note})"
+            return {"reason": reason, "check_failed": check.check}
+    return {}
+
+
+def admission(model: Forecaster, setting: Setting, runs: Sequence[Run], ledger: Ledger) -> Sequence[StoredCheck]:
+    """The five checks of a setting on real windows of its runs; from the ledger where these were checked already."""
     windows = admission_windows(runs)
     if windows is None:
         return []
-    checks = admit(model, windows, setting.horizon)
-    ledger.write_checks(
-        [
-            StoredCheck(*about, model.identity.model, c.setting, c.check, c.passed, c.figure, c.limit, c.note)
-            for c in checks
+    digest = hashlib.sha256(windows.numpy().tobytes()).hexdigest()
+    about = (model.identity.fingerprint, model.identity.library, ADAPTER_VERSION, torch.__version__)
+    stored = [
+        check
+        for check in ledger.checks()
+        if check[:4] == about and check.setting == str(setting) and check.windows == digest
+    ]
+    if not stored:
+        stored = [
+            StoredCheck(*about, model.identity.model, c.setting, c.check, c.passed, c.figure, c.limit, c.note, digest)
+            for c in admit(model, windows, setting.horizon)
         ]
-    )
-    return checks
+        ledger.write_checks(stored)
+    return stored
 
 
 def admission_windows(runs: Sequence[Run]) -> torch.Tensor | None:
-    """Up to four real windows `(W, L)`, of different series where there are several; None where none is long enough."""
+    """Up to four real windows `(W, L)` that are not flat, of different series where there are several.
+
+    A flat window has no derivative in a model that divides by its spread. None where no series has any window at all
+    or only flat ones: then every run is excluded for a reason of its own.
+    """
     found: dict[str, Floats] = {}
     for run in runs:
-        if run.series is not None and len(found) < ADMISSION_WINDOWS:
+        if run.series is not None and run.series.fingerprint not in found and len(found) < ADMISSION_WINDOWS:
             with suppress(UnusableSeries):
-                found.setdefault(run.series.fingerprint, _cut(run).x[0])
+                for x in _cut(run).x:
+                    if np.ptp(x) > 0:
+                        found[run.series.fingerprint] = x
+                        break
     return torch.as_tensor(np.stack(list(found.values())), dtype=torch.float32) if found else None
 
 
@@ -142,6 +171,8 @@ def measure_run(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     if run.trouble is not None:
         raise run.trouble
     windows = _cut(run)
+    if not np.ptp(windows.x, axis=1).any():
+        raise Unscorable("flat windows: the same value at every position, so there is nothing to delete")
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     figure = parity(model, x, run.setting.horizon)
     if not figure <= EQUIVALENCE_LIMIT:

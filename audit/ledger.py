@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.floating]
 
 _CHECK_COLUMNS = (
     "fingerprint TEXT, library TEXT, adapter_version TEXT, torch_version TEXT, model TEXT, setting TEXT, "
-    '"check" TEXT, passed INTEGER, figure REAL, "limit" REAL, note TEXT'
+    '"check" TEXT, passed INTEGER, figure REAL, "limit" REAL, note TEXT, windows TEXT'
 )
 
 
@@ -47,6 +47,8 @@ class StoredCheck(NamedTuple):
     figure: float
     limit: float
     note: str
+    windows: str = ""
+    """sha256 of the windows that it was made on."""
 
 
 class StoredMatrix(NamedTuple):
@@ -80,10 +82,11 @@ class Ledger:
         try:
             if create:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            access = "rwc" if create else "ro"
-            connection = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode={access}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-            )
+            connection = _connect(path, "mode=rwc" if create else "mode=ro")
+            if not create and not _readable(connection):
+                # In a directory that cannot be written, SQLite has no place for the files of its write-ahead log.
+                connection.close()
+                connection = _connect(path, "immutable=1")
         except (OSError, sqlite3.Error) as error:
             raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
         try:
@@ -99,9 +102,14 @@ class Ledger:
         return {key for (key,) in rows}
 
     def write(self, record: Record, matrix: StoredMatrix | None = None) -> None:
-        """Stores one run, and its picture if there is one, in one transaction; a failed run is replaced."""
+        """Stores one run, and its picture if there is one, in one transaction. Only a failed run is ever replaced."""
+        places = ", ".join("?" * len(NAMES))
+        renewed = ", ".join(f'"{name}" = excluded."{name}"' for name in NAMES)
         with self._transaction():
-            _insert(self._connection, "runs", [tuple(record.get(name) for name in NAMES)])
+            self._connection.execute(
+                f"INSERT INTO runs VALUES ({places}) ON CONFLICT (key) DO UPDATE SET {renewed} WHERE runs.status = ?",
+                (*(record.get(name) for name in NAMES), FAILED),
+            )
             if matrix is not None:
                 packed = (_pack(matrix.x), _pack(matrix.truth), _pack(matrix.forecast), _pack(matrix.matrix))
                 _insert(self._connection, "matrices", [(matrix.key, *packed)])
@@ -147,6 +155,21 @@ class Ledger:
         self._connection.execute("COMMIT")
 
 
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.resolve().as_uri()}?{options}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+
+
+def _readable(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        return False
+    except sqlite3.DatabaseError:  # not a ledger at all: told with its name later
+        return True
+    return True
+
+
 def _prepare(connection: sqlite3.Connection, path: Path, create: bool) -> None:
     """Makes the tables of a new file; refuses a file that is something else."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -170,7 +193,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, create: bool) -> None:
     connection.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns}, PRIMARY KEY (key))")
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS checks ({_CHECK_COLUMNS}, "
-        'PRIMARY KEY (fingerprint, library, adapter_version, torch_version, setting, "check"))'
+        'PRIMARY KEY (fingerprint, library, adapter_version, torch_version, setting, "check", windows))'
     )
     connection.execute(
         "CREATE TABLE IF NOT EXISTS matrices (key TEXT PRIMARY KEY, x BLOB, truth BLOB, forecast BLOB, matrix BLOB)"

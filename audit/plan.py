@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+import torch
+
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
@@ -43,9 +45,9 @@ def parse_settings(text: str) -> tuple[Setting, ...]:
     """`star`, `quick`, or pairs such as `96x24,512x96`."""
     if text in NAMED:
         return NAMED[text]
-    if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", text):
+    if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text):
         raise HrxError(unknown("settings", text, NAMED, "Pairs work too: LOOKBACKxHORIZON,… as in 96x24,512x96."))
-    settings = tuple(Setting(*map(int, pair.split("x"))) for pair in dict.fromkeys(text.split(",")))
+    settings = tuple(dict.fromkeys(Setting(*map(int, pair.split("x"))) for pair in text.split(",")))
     for setting in settings:
         if not (setting.lookback and setting.horizon):
             raise HrxError(f"The setting {setting} has a zero. Lookback and horizon are at least 1.")
@@ -73,8 +75,10 @@ class Run:
     def key(self) -> str:
         """sha256 of everything that decides the numbers."""
         decisive = {
+            "family": self.identity.family,
             "fingerprint": self.identity.fingerprint,
             "library": self.identity.library,
+            "torch": torch.__version__.split("+")[0],
             "adapter_version": ADAPTER_VERSION,
             "dataset": self.dataset.name,
             "series": self.series.fingerprint if self.series else self.index,

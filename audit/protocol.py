@@ -60,13 +60,18 @@ class Protocol:
             raise ProtocolError(f"draws={self.draws} is odd, but antithetic draws come in pairs. Give an even number.")
         if self.precision is not None and not self.precision > 0:
             raise ProtocolError(f"precision={self.precision} must be above 0, for example 0.02.")
-        if self.max_draws < self.draws:
+        if self.precision is not None and self.max_draws < self.draws:
             raise ProtocolError(f"max_draws={self.max_draws} is below draws={self.draws}. Raise it.")
 
     @property
     def draws_per_unit(self) -> int:
         """Draws that form one independent observation: an antithetic pair, or a single draw."""
         return 2 if self.draws_kind == "antithetic" else 1
+
+    @property
+    def most_draws(self) -> int:
+        """What a run may draw at most, in whole units."""
+        return max(self.draws, self.max_draws // self.draws_per_unit * self.draws_per_unit)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -73,7 +73,7 @@ def score_in_full(
 
     errors, forecasts = np.empty((len(x), 0)), 0
     while (first := errors.shape[1]) < protocol.draws or _continue(errors, variance, protocol):
-        count = min(protocol.draws, protocol.max_draws - first)
+        count = min(protocol.draws, protocol.most_draws - first)
         done = sweep(
             model,
             x,
@@ -131,7 +131,7 @@ def _scale(name: str, variance: float) -> float:
 
 def _continue(errors: Floats, variance: float, protocol: Protocol) -> bool:
     """Whether a wanted precision calls for more draws."""
-    if protocol.precision is None or errors.shape[1] + protocol.draws_per_unit > protocol.max_draws:
+    if protocol.precision is None or errors.shape[1] >= protocol.most_draws:
         return False
     measured = measure(errors, protocol)
     found: list[Moments] = [moments(measured.samples[name]) for name in GAINS]

@@ -24,15 +24,15 @@ from hrx.reports import heatmaps, read, render, summarise
 
 def audit(options: argparse.Namespace) -> int:
     """Carries out an audit and returns its exit code."""
-    if not options.memory > 0:
-        raise HrxError(f"--memory {options.memory} leaves no memory for a batch. Give gibibytes, for example 2.")
+    if not 0 < options.memory < float("inf"):
+        raise HrxError(f"--memory {options.memory} is no amount of memory. Give gibibytes, for example 2.")
     protocol = Protocol(
         draws=options.draws, precision=options.precision, max_draws=max(options.draws, Protocol.max_draws)
     )
     settings = parse_settings(options.settings)
     datasets = open_source(options.data)
     located = [locate(name) for name in options.models or [EMBEDDED]]
-    models = list({model.identity.fingerprint: model for model in located}.values())
+    models = list({(model.identity.family, model.identity.fingerprint): model for model in located}.values())
     runs = plan(
         [model.identity for model in models],
         datasets,
@@ -43,6 +43,10 @@ def audit(options: argparse.Namespace) -> int:
         protocol=protocol,
     )
     _refuse_hopeless(runs, options.data)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HrxError(f"--out {options.out} cannot be made: {error}. Give a directory that may be written.") from error
     path = options.ledger or options.out / "ledger.db"
     with Ledger.open(path) as ledger:
         finished = ledger.finished()

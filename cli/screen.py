@@ -9,7 +9,7 @@ import sys
 def show(text: str) -> None:
     """Prints text; on a terminal its verdicts stand out."""
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        text = "\n".join(_bold(line) if line.startswith("Verdict") else line for line in text.split("\n"))
+        text = "\n".join(_bold(line) if line.lstrip().startswith("Verdict") else line for line in text.split("\n"))
     print(text.rstrip("\n"))
 
 

@@ -25,9 +25,9 @@ def open_source(spec: str = "sample") -> list[Dataset]:
         datasets = open_sample() if kind == "sample" else open_directory(_root())
         return _choose(datasets, names, spec) if colon else datasets
     path = Path(spec).expanduser()
-    if path.is_dir():
+    if spec and path.is_dir():
         return open_directory(path)
-    if path.exists():
+    if spec and path.exists():
         raise HrxError(f"{path} is a file. Give a directory in GIFT-Eval's format, or one of {', '.join(_KINDS)}.")
     raise HrxError(unknown("source", spec, _KINDS, "A directory in GIFT-Eval's format is a source too."))
 

@@ -23,6 +23,7 @@ CONFIGURATION = (
     "fingerprint",
     "library",
     "adapter_version",
+    "torch_version",
     "dataset",
     "series",
     "series_fingerprint",

@@ -47,7 +47,7 @@ from hrx.reports.words import listed, number_or_none, percent, signed
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
 _LONGEST_REASON = 200
-_POOLABLE = ("library", "adapter_version", *CONFIGURATION[CONFIGURATION.index("windows") :])
+_POOLABLE = ("library", "adapter_version", "torch_version", *CONFIGURATION[CONFIGURATION.index("windows") :])
 
 
 @dataclass(frozen=True)

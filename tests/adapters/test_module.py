@@ -14,6 +14,11 @@ def test_a_module_is_frozen_and_only_the_first_steps_are_read() -> None:
     assert torch.equal(model.forward(x, 4).detach(), module[1](x)[:, :4])
 
 
+def test_a_module_with_a_counter_among_its_buffers_has_a_fingerprint() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(20, 10), torch.nn.BatchNorm1d(10))
+    assert len(from_module(module).identity.fingerprint) == 64
+
+
 def test_a_callable_that_takes_a_horizon_is_given_it() -> None:
     model = from_module(lambda x, horizon: x.mean(dim=1, keepdim=True).expand(-1, horizon))
     assert model.official(series(2, 20), 7).shape == (2, 7)

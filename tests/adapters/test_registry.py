@@ -195,6 +195,10 @@ def test_a_factory_in_a_file_makes_a_model(tmp_path: Path) -> None:
     for factory in ("absent", "not_callable"):
         with pytest.raises(ModelError, match=f"has no function '{factory}'. It defines: torch, make, not_callable"):
             load(f"module:{file}:{factory}")
+    for body in ("raise ValueError('no weights')", "return None", "import sys; sys.exit(0)"):
+        file.write_text(f"def make():\n    {body}\n")
+        with pytest.raises(ModelError, match="failed to make a model"):
+            load(f"module:{file}:make")
     file.write_text("import nothing_of_that_name")
     with pytest.raises(ModelError, match="failed while it was imported: ModuleNotFoundError"):
         load(f"module:{file}:make")

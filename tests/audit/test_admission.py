@@ -75,6 +75,68 @@ def test_a_forecast_that_depends_on_the_windows_beside_it_fails_equivalence() ->
     assert "depends on the windows beside it" in check.note
 
 
+def test_a_forecast_that_depends_on_its_place_in_the_batch_fails_equivalence_even_for_one_window() -> None:
+    model = from_module(lambda x: x[:, :12] + 0.1 * torch.arange(len(x))[:, None])
+    check = next(c for c in admit(model, series(1, 40), 12) if c.check == "equivalence")
+    assert not check.passed
+
+
+def test_a_forecast_that_depends_on_earlier_calls_fails_determinism() -> None:
+    class Remembering(Honest):
+        scale: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            self.seen = 0.9 * getattr(self, "seen", 0.0) + float(x.detach().abs().max())
+            return y * (1 + 0.01 * self.seen)
+
+    assert "determinism" in failed(from_module(Remembering()))
+
+
+def test_a_gradient_that_is_right_in_float64_only_fails_the_derivative_check() -> None:
+    class Reversed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient.flip(-1)
+
+    class TwoFaced(Honest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x if x.dtype == torch.float64 else Reversed.apply(x))
+
+    check = figure_of(from_module(TwoFaced()), "derivative")
+    assert not check.passed
+    assert "in fp32 against that of the same code in float64" in check.note
+
+
+def test_a_model_that_cannot_be_copied_is_checked_in_fp32() -> None:
+    class Keeping(Honest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = super().forward(x)
+            return self.last
+
+    assert failed(from_module(Keeping())) == set()
+
+
+def test_a_wrong_gradient_of_one_weak_step_is_not_hidden_by_strong_ones() -> None:
+    class Frozen(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, y: torch.Tensor) -> torch.Tensor:
+            return y.clone()
+
+        @staticmethod
+        def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+            return torch.cat([-gradient[:, :1], gradient[:, 1:]], dim=1)
+
+    weight = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
+    weight[:, 0] *= 0.02
+    model = from_module(lambda x: Frozen.apply(x @ weight))
+    assert not figure_of(model, "derivative").passed
+
+
 def test_a_sampled_forecast_fails_determinism() -> None:
     class Sampled(Honest):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -123,7 +185,7 @@ def test_a_head_initialised_anew_after_loading_fails_the_trained_head_check() ->
 
     for again, expected in ((loaded, set()), (loaded_with_a_new_head, {"trained head"})):
         model = from_module(Honest())
-        model._again = again
+        model.reload = again  # type: ignore[method-assign]
         assert failed(model) == expected
 
 

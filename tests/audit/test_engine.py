@@ -46,7 +46,7 @@ def run_all(
     models: list[Given], datasets: list[Dataset], path: Path, settings: tuple[Setting, ...] = SETTINGS
 ) -> tuple[list[dict], list[Run]]:
     runs = plan(
-        [m.identity for m in models], datasets, settings, series=3, seeds=2, windows=3, protocol=Protocol(draws=2)
+        [m.identity for m in models], datasets, settings, series=3, seeds=2, windows=5, protocol=Protocol(draws=2)
     )
     said: list[str] = []
     with Ledger.open(path) as ledger:
@@ -61,7 +61,7 @@ def test_a_record_holds_what_the_run_was_and_what_it_measured(tmp_path: Path) ->
     records, runs = run_all([Given(model)], [dataset()], tmp_path / "ledger.db")
     assert [record["status"] for record in records] == ["done"] * 4
     record, run = records[0], runs[0]
-    windows = cut(run.series, 32, 8, 3, run.seed)  # type: ignore[arg-type]
+    windows = cut(run.series, 32, 8, 5, run.seed)  # type: ignore[arg-type]
     assert json.loads(record["starts"]) == windows.starts.tolist()
     forecast = model.official(torch.as_tensor(windows.x, dtype=torch.float32), 8).numpy()
     assert record["mse"] == pytest.approx(np.mean((forecast - windows.y) ** 2), rel=1e-5)
@@ -122,8 +122,8 @@ def test_every_run_checks_parity_on_its_own_windows(tmp_path: Path) -> None:
     class Unequal(type(linear())):  # type: ignore[misc]
         def official(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
             y = super().official(x, horizon)
-            # Honest on the windows of admission (one of each series), wrong on a run's own three.
-            return y * 1.001 if len(x) == 3 else y
+            # Honest on the windows of admission (one of each series), wrong on a run's own five.
+            return y * 1.001 if len(x) == 5 else y
 
     model = linear()
     model.__class__ = Unequal
@@ -160,7 +160,7 @@ class Moody(torch.nn.Module):
         self.layer, self.mood = torch.nn.Linear(32, 8), mood
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if len(x) == 3 and x[0, 0] > 0:
+        if len(x) == 5 and x[0, 0] > 0:
             if self.mood == "raises":
                 raise KeyError("deep inside the library")
             return self.layer(x) * float("nan")
@@ -175,7 +175,7 @@ def test_a_model_that_fails_on_some_windows_loses_only_those_runs(
     tmp_path: Path, mood: str, status: str, reason: str
 ) -> None:
     records, runs = run_all([Given(from_module(Moody(mood)))], [dataset(count=3)], tmp_path / "l.db")
-    starts_high = [cut(run.series, 32, 8, 3, run.seed).x[0, 0] > 0 for run in runs]  # type: ignore[arg-type]
+    starts_high = [cut(run.series, 32, 8, 5, run.seed).x[0, 0] > 0 for run in runs]  # type: ignore[arg-type]
     assert 0 < sum(starts_high) < len(runs)
     for record, high in zip(records, starts_high, strict=True):
         assert record["status"] == (status if high else "done")
@@ -217,3 +217,39 @@ def test_the_first_window_of_a_pictured_run_is_kept_with_its_matrix(tmp_path: Pa
     np.testing.assert_allclose(stored.matrix, model.predictor.weight.abs().numpy(), rtol=1e-6)  # type: ignore[attr-defined]
     assert stored.x.shape == (32,)
     assert stored.forecast.shape == stored.truth.shape == (8,)
+
+
+def test_flat_windows_are_no_ground_to_refuse_a_model_that_divides_by_their_spread(tmp_path: Path) -> None:
+    class Normalised(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.Linear(32, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            spread = (x.var(dim=1, keepdim=True, correction=0)).sqrt()
+            return self.layer((x - x.mean(1, keepdim=True)) / torch.where(spread == 0, 1.0, spread)) * spread
+
+    values = np.sin(np.arange(200) / 3)
+    flat_at_the_end = np.concatenate([values[:120], np.zeros(80)])
+    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: Row("T0", flat_at_the_end))
+    records, _ = run_all([Given(from_module(Normalised()))], [flat, dataset(count=1)], tmp_path / "l.db")
+    status = {record["dataset"]: record["status"] for record in records}
+    assert status == {"flat/H": "excluded", "waves/H": "done"}
+    assert all("flat windows" in r["reason"] for r in records if r["dataset"] == "flat/H")
+
+
+def test_other_data_is_admitted_anew_in_the_same_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    run_all([Given(linear())], [dataset("one/H", count=1)], path)
+    run_all([Given(linear())], [dataset("two/H", count=2)], path)
+    with Ledger.open(path, create=False) as ledger:
+        assert len({check.windows for check in ledger.checks()}) == 2
+
+
+def test_a_resumed_audit_does_not_mistake_what_is_left_for_a_wrong_request(tmp_path: Path) -> None:
+    model = linear(limits=Limits(lookbacks=(32,)))
+    path = tmp_path / "l.db"
+    run_all([Given(model)], [dataset()], path, (Setting(32, 8),))
+    records, _ = run_all([Given(model)], [dataset()], path, (Setting(32, 8), Setting(40, 8)))
+    assert {(r["lookback"], r["status"]) for r in records} == {(32, "done"), (40, "excluded")}

@@ -35,6 +35,16 @@ def test_only_failed_runs_are_tried_again_and_their_record_is_replaced(tmp_path:
         assert [r["key"] for r in ledger.records(["b", "c"])] == ["b", "c"]
 
 
+def test_a_finished_run_is_never_replaced_and_the_order_of_first_writing_is_kept(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a", FAILED))
+        ledger.write(record("b", DONE, g_own=1.0))
+        ledger.write(record("a", DONE))
+        ledger.write(record("b", FAILED))
+        assert [(r["key"], r["status"]) for r in ledger.records()] == [("a", DONE), ("b", DONE)]
+        assert ledger.records()[1]["g_own"] == 1.0
+
+
 def test_checks_and_pictures_come_back_as_they_were_written(tmp_path: Path) -> None:
     check = StoredCheck("f", "lib 1", "1", "2.0", "m", "96x24", "derivative", False, float("nan"), 1e-2, "note")
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)

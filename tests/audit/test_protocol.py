@@ -35,7 +35,7 @@ def test_the_grid_of_deleted_counts_is_symmetric_and_rounds_the_fractions(lookba
         ({"draws_kind": "antithetc"}, "Did you mean 'antithetic'"),
         ({"area": "lerf"}, "Known: gap, morf"),
         ({"precision": 0.0}, "above 0"),
-        ({"draws": 8, "max_draws": 4}, "below draws"),
+        ({"draws": 8, "precision": 0.1, "max_draws": 4}, "below draws"),
         ({"fractions": 2}, "at least 3"),
     ],
 )

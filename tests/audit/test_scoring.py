@@ -191,6 +191,31 @@ def test_draws_that_follow_one_another_equal_draws_made_at_once() -> None:
     np.testing.assert_allclose(at_once.normalised, in_turn.normalised, rtol=1e-12)
 
 
+def test_a_model_that_writes_into_its_input_is_scored_like_its_out_of_place_twin() -> None:
+    weight = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
+
+    def in_place(x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean(dim=1, keepdim=True)
+        x -= mean
+        x *= 3
+        return torch.tanh(x @ weight) + mean
+
+    def out_of_place(x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean(dim=1, keepdim=True)
+        return torch.tanh(((x - mean) * 3) @ weight) + mean
+
+    x = series(3, 40)
+    before = x.clone()
+    one, two = score(from_module(in_place), x, 12), score(from_module(out_of_place), x, 12)
+    assert torch.equal(x, before)
+    np.testing.assert_allclose(one.normalised, two.normalised, rtol=1e-6)
+
+
+def test_an_odd_limit_of_draws_is_kept_in_whole_pairs() -> None:
+    q = score(from_module(linear()), series(2, 40), 12, protocol=Protocol(precision=1e-9, max_draws=7))
+    assert q.draws == 6
+
+
 @pytest.mark.parametrize(
     ("module", "reason"),
     [

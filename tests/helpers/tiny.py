@@ -4,6 +4,8 @@ from pathlib import Path
 
 import torch
 
+from helpers.tiny_moirai import moirai_2
+
 QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 
@@ -57,7 +59,7 @@ def ttm(path: Path, seed: int = 0) -> Path:
     return path
 
 
-FAMILIES = {"chronos-bolt": chronos_bolt, "chronos-2": chronos_2, "ttm": ttm}
+FAMILIES = {"chronos-bolt": chronos_bolt, "chronos-2": chronos_2, "ttm": ttm, "moirai-2": moirai_2}
 
 
 def series(windows: int, lookback: int, seed: int = 0) -> torch.Tensor:

@@ -1,0 +1,275 @@
+"""VisionTS against its library's official call, in an environment of its own: its torchvision breaks other families."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny_visionts
+from helpers.tiny import series
+from torch import Tensor
+
+from hrx.adapters import Forecaster, GradientPath, Identity, ModelError, gradients
+from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.gradients import differentiable_input, relative_difference
+from hrx.audit.admission import Check, admit
+from hrx.audit.plan import STAR, Setting
+from hrx.audit.rows import jacobian
+
+if not tiny_visionts.importable():
+    pytest.skip("visionts is not installed in this environment; it is tested in its own", allow_module_level=True)
+
+from visionts import VisionTS
+from visionts.model import MAE_ARCH
+
+from hrx.adapters.visionts import VisionTSModel, load
+
+ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_architecture() -> Iterator[None]:
+    with tiny_visionts.tiny_architecture():
+        yield
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_visionts.visionts(tmp_path_factory.mktemp("visionts"))
+
+
+@pytest.fixture(scope="module", params=[1, 24], ids=["no period", "period 24"])
+def model(request: pytest.FixtureRequest, directory: Path) -> VisionTSModel:
+    return opened(directory, request.param)
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the library tried to download a checkpoint")
+
+    monkeypatch.setattr("visionts.util.download_file", refuse)
+
+
+def opened(directory: Path, periodicity: int = 1) -> VisionTSModel:
+    return VisionTSModel(*found(directory), periodicity)
+
+
+def found(directory: Path) -> tuple[Checkpoint, Identity]:
+    checkpoint = Checkpoint(directory, "tiny", "tiny")
+    return checkpoint, Identity("tiny", "visionts", "tiny", checkpoint.fingerprint, "visionts 1.0.1")
+
+
+def by_the_library(directory: Path, x: Tensor, horizon: int, periodicity: int) -> Tensor:
+    """The steps of the library's README, weights included."""
+    model = VisionTS(tiny_visionts.ARCHITECTURE, ckpt_dir=str(directory)).eval().requires_grad_(False)
+    model.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=periodicity)
+    return model(x[..., None])[..., 0]
+
+
+def outcomes(checks: tuple[Check, ...]) -> dict[str, bool]:
+    return {check.check: check.passed for check in checks}
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+@pytest.mark.parametrize("setting", [*STAR, *ODD], ids=str)
+def test_forward_equals_the_official_call(
+    model: VisionTSModel, directory: Path, setting: Setting, windows: int
+) -> None:
+    x = series(windows, setting.lookback)
+    reference = by_the_library(directory, x, setting.horizon, model.periodicity)
+    _, working = differentiable_input(x)
+    ours = model.forward(working, setting.horizon)
+    official = model.official(x, setting.horizon)
+    assert ours.requires_grad
+    assert official.shape == (windows, setting.horizon)
+    assert not official.requires_grad
+    assert relative_difference(official, reference) <= 1e-6
+    assert relative_difference(ours.detach(), reference) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["flat", "zeros", "flat patches", "far from zero", "huge", "tiny"])
+def test_hard_windows_keep_parity_and_finite_gradients(model: VisionTSModel, directory: Path, name: str) -> None:
+    wave = series(2, 96)
+    patches = wave.clone()
+    patches[:, 32:64] = 0.5
+    x = {
+        "flat": torch.full((2, 96), 3.0),
+        "zeros": torch.zeros(2, 96),
+        "flat patches": patches,
+        "far from zero": wave + 1e4,
+        "huge": wave * 1e6,
+        "tiny": wave * 1e-6,
+    }[name]
+    with GradientPath():
+        leaf, working = differentiable_input(x)
+        y = model.forward(working, 24)
+        (gradient,) = torch.autograd.grad(y.sum(), leaf)
+    assert relative_difference(y.detach(), by_the_library(directory, x, 24, model.periodicity)) <= 1e-6
+    assert torch.isfinite(gradient).all()
+    assert gradient.any()
+
+
+def test_the_callers_data_is_left_alone(model: VisionTSModel) -> None:
+    x = series(2, 96)
+    before = x.clone()
+    model.forward(x, 120)
+    model.official(x, 120)
+    assert torch.equal(x, before)
+
+
+def test_a_forecast_does_not_depend_on_the_windows_beside_it(model: VisionTSModel) -> None:
+    x = series(6, 96)
+    alone = torch.cat([model.official(window[None], 48) for window in x])
+    assert relative_difference(model.official(x, 48), alone) <= 1e-6
+
+
+def test_a_forecast_does_not_depend_on_the_settings_asked_before(model: VisionTSModel) -> None:
+    x = series(2, 96)
+    first = model.official(x, 24)
+    model.official(series(2, 512), 192)
+    assert torch.equal(model.official(x, 24), first)
+
+
+def test_the_float64_twin_makes_the_same_forecast_in_float64(model: VisionTSModel) -> None:
+    x = series(2, 96)
+    forecast = model.double().official(x.double(), 120)
+    assert forecast.dtype == torch.float64
+    assert relative_difference(forecast, model.official(x, 120).double()) <= 1e-4
+    assert torch.get_default_dtype() == torch.float32
+    assert model.official(x, 8).dtype == torch.float32
+
+
+def test_every_load_check_passes(model: VisionTSModel) -> None:
+    checks = admit(model, series(2, 96), 24)
+    assert all(outcomes(checks).values()), checks
+    assert "float64" in checks[-1].note
+
+
+def test_with_the_mean_detached_only_the_derivative_check_fails(
+    model: VisionTSModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = series(2, 96)
+    right = jacobian(model, x, 24)
+    assert any(r.operation == "detach" and r.place.startswith("visionts/model.py:") for r in right.rewrites)
+    monkeypatch.delitem(gradients._HANDLERS, "detach")
+    wrong = jacobian(model, x, 24).jacobian
+    assert torch.isfinite(wrong).all()
+    assert relative_difference(wrong, right.jacobian) > 0.01
+    # A shift of the window shifts the forecast as much, so every row of the true Jacobian sums to one.
+    assert torch.allclose(right.jacobian.sum(dim=-1), torch.ones(2, 24), atol=1e-4)
+    assert ((wrong.sum(dim=-1) - 1).abs() > 0.5).all()
+    failed = {check for check, passed in outcomes(admit(model, x, 24)).items() if not passed}
+    assert failed == {"derivative"}
+
+
+def test_without_a_period_most_positions_count_by_mean_and_spread_only(directory: Path) -> None:
+    x = series(1, 512)
+    swapped = x.clone()
+    swapped[:, [0, 1]] = x[:, [1, 0]]  # neither lies beside the middle of one of the 32 columns of 16 steps
+    plain, seasonal = opened(directory), opened(directory, 24)
+    assert relative_difference(plain.official(swapped, 96), plain.official(x, 96)) <= 1e-6
+    assert relative_difference(seasonal.official(swapped, 96), seasonal.official(x, 96)) > 1e-5
+
+
+def test_the_loader_takes_the_librarys_own_default_for_an_unknown_period(directory: Path) -> None:
+    model = load(*found(directory))
+    assert isinstance(model, VisionTSModel)
+    assert model.periodicity == 1
+    x = series(2, 96)
+    library = VisionTS(tiny_visionts.ARCHITECTURE, ckpt_dir=str(directory))
+    library.update_config(context_len=96, pred_len=24)
+    assert relative_difference(model.official(x, 24), library(x[..., None])[..., 0].detach()) <= 1e-6
+
+
+def test_a_model_loaded_again_keeps_its_period(model: VisionTSModel) -> None:
+    again = model.reload()
+    x = series(2, 96)
+    assert torch.equal(again.official(x, 24), model.official(x, 24))
+
+
+def test_a_period_below_one_is_refused_in_words(directory: Path) -> None:
+    with pytest.raises(ModelError, match="periodicity of 0"):
+        opened(directory, 0)
+
+
+@pytest.mark.parametrize("periodicity", [1, 7])
+@pytest.mark.parametrize("lookback", [1, 2, 9])
+def test_exactly_what_the_library_cannot_forecast_is_refused(directory: Path, periodicity: int, lookback: int) -> None:
+    model, x = opened(directory, periodicity), series(1, lookback)
+    room = 13 * (-(-lookback // periodicity) * periodicity)
+    assert model.official(x, room).shape == (1, room)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        by_the_library(directory, x, room + 1, periodicity)
+    with pytest.raises(ModelError, match=f"room for at most {room} steps after a lookback of {lookback}, not"):
+        model.forward(x, room + 1)
+
+
+@pytest.mark.parametrize("x", [torch.zeros(96), torch.zeros(2, 96, 1), torch.zeros(2, 96, dtype=torch.int64)])
+def test_a_wrong_shape_is_refused_in_words(model: Forecaster, x: Tensor) -> None:
+    with pytest.raises(ModelError, match=r"expects a floating-point tensor of shape \(batch, lookback\)"):
+        model.forward(x, 24)
+
+
+def test_a_parameter_that_is_not_the_files_is_named(directory: Path) -> None:
+    model = opened(directory)
+    assert model.unloaded() == ()
+    model._model.vision_model.decoder_pred.weight[0, 0] += 1
+    assert model.unloaded() == ("decoder_pred.weight",)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "cut off"])
+def test_a_damaged_file_is_an_error_and_never_random_weights(
+    directory: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    whole = (directory / tiny_visionts.FILE).read_bytes()
+    (tmp_path / tiny_visionts.FILE).write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(ModelError, match=rf"{tiny_visionts.FILE} is damaged: .*Download it again"):
+        opened(tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_file_without_the_releases_key_is_refused_in_words(directory: Path, tmp_path: Path) -> None:
+    state = torch.load(directory / tiny_visionts.FILE)["model"]
+    for content in (state, {"model": [1, 2]}, [state]):
+        torch.save(content, tmp_path / tiny_visionts.FILE)
+        with pytest.raises(ModelError, match="no tensors under the key 'model'"):
+            opened(tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_file_that_lacks_a_tensor_or_has_one_too_many_is_refused(directory: Path, tmp_path: Path) -> None:
+    state = torch.load(directory / tiny_visionts.FILE)["model"]
+    lacking = {name: value for name, value in state.items() if name != "decoder_pred.bias"}
+    for content, word in ((lacking, "decoder_pred.bias"), (state | {"head.bias": torch.zeros(2)}, "head.bias")):
+        torch.save({"model": content}, tmp_path / tiny_visionts.FILE)
+        with pytest.raises(ModelError, match=rf"does not hold the weights of mae_tiny: .*{word}"):
+            opened(tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+def test_weights_under_another_architectures_name_are_refused(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = MAE_ARCH[tiny_visionts.ARCHITECTURE][0]
+    monkeypatch.setitem(MAE_ARCH, "mae_other", [lambda: tiny(embed_dim=16), "mae_visualize_vit_other.pth"])
+    (tmp_path / "mae_visualize_vit_other.pth").symlink_to(directory / tiny_visionts.FILE)
+    with pytest.raises(ModelError, match=r"does not hold the weights of mae_other: .*size mismatch"):
+        opened(tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_missing_file_is_an_error_and_never_a_download(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has no weights"):
+        opened(tmp_path)
+    torch.save({}, tmp_path / "visiontspp_model.ckpt")
+    with pytest.raises(ModelError, match=r"none of the files that VisionTS reads \(mae_visualize_vit_base.pth, "):
+        opened(tmp_path)
+
+
+def test_two_weight_files_in_one_directory_are_refused(directory: Path, tmp_path: Path) -> None:
+    for name in (tiny_visionts.FILE, "mae_visualize_vit_base.pth"):
+        (tmp_path / name).symlink_to(directory / tiny_visionts.FILE)
+    with pytest.raises(ModelError, match="several weight files"):
+        opened(tmp_path)

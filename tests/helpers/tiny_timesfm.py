@@ -1,0 +1,88 @@
+"""Tiny randomly initialised TimesFM checkpoints, saved in the official format by the library's own classes.
+
+TimesFM-2.5 has no size in its `config.json`: the architecture is an attribute of its class. `small_timesfm_25` replaces
+it, and has to stay open while such a checkpoint is built, loaded and run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+WIDTH = 32
+QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+
+RELEASED_CONFIG_25 = {
+    "architectures": ["TimesFmModelForPrediction"], "model_type": "timesfm", "context_length": 16384,
+    "horizon_length": 128, "patch_length": 32, "quantile_horizon_length": 1024, "quantiles": QUANTILES,
+    "torch_compile": True,
+}  # fmt: skip
+"""The marks of the released `config.json`, quoted second-hand. The library reads nothing of it but `torch_compile`."""
+
+
+@contextmanager
+def small_timesfm_25() -> Iterator[None]:
+    """TimesFM-2.5 with the released patch lengths, and everything else small."""
+    import pytest
+    from timesfm.configs import ResidualBlockConfig, StackedTransformersConfig, TransformerConfig
+    from timesfm.timesfm_2p5.timesfm_2p5_base import TimesFM_2p5_200M_Definition
+    from timesfm.timesfm_2p5.timesfm_2p5_torch import TimesFM_2p5_200M_torch_module
+
+    def block(inputs: int, outputs: int, bias: bool) -> ResidualBlockConfig:
+        return ResidualBlockConfig(
+            input_dims=inputs, hidden_dims=WIDTH, output_dims=outputs, use_bias=bias, activation="swish"
+        )
+
+    class Small(TimesFM_2p5_200M_Definition):
+        context_limit = 1024  # not a field of the dataclass, so no argument either
+
+    transformer = TransformerConfig(
+        model_dims=WIDTH, hidden_dims=WIDTH, num_heads=2, attention_norm="rms", feedforward_norm="rms", qk_norm="rms",
+        use_bias=False, use_rotary_position_embeddings=True, ff_activation="swish", fuse_qkv=True,
+    )  # fmt: skip
+    small = Small(
+        output_quantile_len=256,
+        tokenizer=block(64, WIDTH, bias=True),
+        stacked_transformers=StackedTransformersConfig(num_layers=2, transformer=transformer),
+        output_projection_point=block(WIDTH, 128 * 10, bias=False),
+        output_projection_quantiles=block(WIDTH, 256 * 10, bias=False),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TimesFM_2p5_200M_torch_module, "config", small)
+        yield
+
+
+def timesfm_25(path: Path, seed: int = 0) -> Path:
+    from timesfm import TimesFM_2p5_200M_torch
+
+    torch.manual_seed(seed)
+    with small_timesfm_25():
+        model = TimesFM_2p5_200M_torch(torch_compile=False)
+    with torch.no_grad():
+        for name, parameter in model.model.named_parameters():
+            if name.endswith("scale") and "per_dim" not in name:  # a norm starts at zero and would mute its layer
+                parameter.fill_(1.0)
+    model.save_pretrained(path)
+    (path / "config.json").write_text(json.dumps(RELEASED_CONFIG_25), encoding="utf-8")
+    return path
+
+
+def timesfm_3(path: Path, seed: int = 0) -> Path:
+    from timesfm3.torch import ResidualBlockConfig, StackedTransformersConfig, TimesFM3Torch, TransformerConfig
+
+    torch.manual_seed(seed)
+    transformer = TransformerConfig(
+        model_dims=WIDTH, hidden_dims=WIDTH, num_heads=2, attention_norm="rms", feedforward_norm="rms", qk_norm="rms",
+        use_bias=False, use_rope_seq=True, use_rope_var=False, ff_activation="relu", deterministic=True,
+    )  # fmt: skip
+    TimesFM3Torch(
+        residual_block_config=ResidualBlockConfig(
+            hidden_dims=WIDTH, output_dims=WIDTH, use_bias=False, activation="relu"
+        ),
+        transformer_config=StackedTransformersConfig(num_layers=2, transformer=transformer),
+    ).save_pretrained(path)
+    return path
