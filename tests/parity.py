@@ -22,8 +22,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
 ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250))
 HEAD = """# Parity with the official call
 
-`max|a−b| / max|b|` of hrx's differentiable forward and the library's own public call, the worst over all windows of a cell: tiny
-checkpoints built with each library's own classes, three windows a setting. Written by `make parity`.
+`max|a−b| / max|b|` of hrx's differentiable forward and the library's own public call, the worst over all windows of a
+cell: tiny checkpoints built with each library's own classes, three windows a setting. Written by `make parity`.
 
 | family | library | the star's seven settings | odd settings | flat, offset and scaled windows |
 | --- | --- | --- | --- | --- |
