@@ -39,6 +39,9 @@ class Family:
     """Keys that together mark its `config.json`, for a library that writes no `architectures`."""
     files: str = ""
     """A pattern of its weight files, for a library that writes no `config.json` at all."""
+    unpinned: str = ""
+    """A distribution that runs with today's torch but pins an older one: the extra holds what it needs, and it is
+    installed without its pins."""
 
     def claims(self, checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint is of this family, by its content."""
@@ -60,7 +63,8 @@ class Family:
 
     @property
     def install_command(self) -> str:
-        return f"pip install 'hrx[{self.extra}]'"
+        without_pins = f" && pip install --no-deps {self.unpinned}" if self.unpinned else ""
+        return f"pip install 'hrx[{self.extra}]'{without_pins}"
 
 
 BUILT_IN = (
@@ -106,6 +110,7 @@ BUILT_IN = (
         distribution="uni2ts",
         extra="moirai-2",
         config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
+        unpinned="uni2ts==2.0.0",
     ),
     Family(
         name="timer",

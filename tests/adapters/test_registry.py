@@ -156,6 +156,11 @@ def test_a_missing_library_says_which_extra_to_install(bolt: Path, monkeypatch: 
         locate(f"absent:{bolt}")
 
 
+def test_a_library_that_pins_an_older_torch_is_installed_without_its_pins() -> None:
+    command = families()["moirai-2"].install_command
+    assert command == "pip install 'hrx[moirai-2]' && pip install --no-deps uni2ts==2.0.0"
+
+
 def test_third_parties_register_a_family_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     class Entry:
         value = "their_package:FAMILY"

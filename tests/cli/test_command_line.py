@@ -160,7 +160,10 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--settings", "600x24"], "reads a lookback of at most 512, not 600"),
         (["--settings", "90000x24"], "too few for 90000x24"),
         (["--draws", "3"], "come in pairs"),
-        (["--memory", "0"], "leaves no memory"),
+        (["--memory", "0"], "is no amount of memory"),
+        (["--memory", "inf"], "is no amount of memory"),
+        ([""], "Unknown model ''"),
+        (["--data", ""], "Unknown source ''"),
         (["--precision", "-1"], "must be above 0"),
     ],
 )
