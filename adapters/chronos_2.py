@@ -7,19 +7,17 @@ those steps unroll nine quantile paths.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
-from typing import Any, cast
+from typing import cast
 
 import torch
 from chronos import Chronos2Pipeline
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.chronos_bolt import ignore_long_horizon_advice, median_index
-from hrx.adapters.contract import Forecaster, Identity, Limits, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.chronos_bolt import ChronosForecaster, ignore_long_horizon_advice
+from hrx.adapters.contract import Forecaster, Identity
 
 UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The paths that `Chronos2Pipeline.predict` unrolls by default."""
@@ -30,16 +28,10 @@ def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
     return Chronos2(checkpoint, identity)
 
 
-class Chronos2(Forecaster):
+class Chronos2(ChronosForecaster):
     """The median of a Chronos-2 checkpoint, each series in a group of its own."""
 
-    def __init__(self, checkpoint: Checkpoint, identity: Identity):
-        self.identity = identity
-        self._checkpoint = checkpoint
-        self._pipeline: Any = Chronos2Pipeline.from_pretrained(checkpoint.path, dtype=torch.float32)
-        freeze(self._pipeline.model)
-        self.limits = Limits(longest_lookback=self._pipeline.model_context_length)
-        self._median = median_index(self._pipeline.quantiles, checkpoint)
+    pipeline_class = Chronos2Pipeline
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         pipeline = self._pipeline
@@ -67,18 +59,6 @@ class Chronos2(Forecaster):
                 x[:, None, :], prediction_length=horizon, quantile_levels=[0.5]
             )
         return torch.cat(cast("list[Tensor]", medians))
-
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._pipeline = copy.copy(self._pipeline)
-        twin._pipeline.model = copy.deepcopy(self._pipeline.model).double()
-        return DoubleTwin(twin)
-
-    def reload(self) -> Forecaster:
-        return Chronos2(self._checkpoint, self.identity)
-
-    def unloaded(self) -> tuple[str, ...]:
-        return self._checkpoint.differences(self._pipeline.model)
 
     def _patches(self, steps: int) -> int:
         """How many output patches one pass makes for so many steps."""

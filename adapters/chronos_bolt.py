@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from chronos import ChronosBoltPipeline
@@ -24,16 +24,36 @@ def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
     return ChronosBolt(checkpoint, identity)
 
 
-class ChronosBolt(Forecaster):
-    """The median of a Chronos-Bolt checkpoint."""
+class ChronosForecaster(Forecaster):
+    """What the families of this library share: a pipeline around one model, and the median of its quantiles."""
+
+    pipeline_class: ClassVar[Any]
 
     def __init__(self, checkpoint: Checkpoint, identity: Identity):
         self.identity = identity
         self._checkpoint = checkpoint
-        self._pipeline: Any = ChronosBoltPipeline.from_pretrained(checkpoint.path, dtype=torch.float32)
+        self._pipeline: Any = self.pipeline_class.from_pretrained(checkpoint.path, dtype=torch.float32)
         freeze(self._pipeline.model)
         self.limits = Limits(longest_lookback=self._pipeline.model_context_length)
-        self._median = median_index(self._pipeline.quantiles, checkpoint)
+        self._median = _median_index(self._pipeline.quantiles, checkpoint)
+
+    def double(self) -> Forecaster:
+        twin = copy.copy(self)
+        twin._pipeline = copy.copy(self._pipeline)
+        twin._pipeline.model = copy.deepcopy(self._pipeline.model).double()
+        return DoubleTwin(twin)
+
+    def reload(self) -> Forecaster:
+        return type(self)(self._checkpoint, self.identity)
+
+    def unloaded(self) -> tuple[str, ...]:
+        return self._checkpoint.differences(self._pipeline.model)
+
+
+class ChronosBolt(ChronosForecaster):
+    """The median of a Chronos-Bolt checkpoint."""
+
+    pipeline_class = ChronosBoltPipeline
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         with warnings.catch_warnings():
@@ -47,20 +67,8 @@ class ChronosBolt(Forecaster):
             _, median = self._pipeline.predict_quantiles(x, prediction_length=horizon, quantile_levels=[0.5])
         return cast(Tensor, median)
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._pipeline = copy.copy(self._pipeline)
-        twin._pipeline.model = copy.deepcopy(self._pipeline.model).double()
-        return DoubleTwin(twin)
 
-    def reload(self) -> Forecaster:
-        return ChronosBolt(self._checkpoint, self.identity)
-
-    def unloaded(self) -> tuple[str, ...]:
-        return self._checkpoint.differences(self._pipeline.model)
-
-
-def median_index(quantiles: list[float], checkpoint: Checkpoint) -> int:
+def _median_index(quantiles: list[float], checkpoint: Checkpoint) -> int:
     """Where the median stands among a checkpoint's quantiles."""
     if 0.5 not in quantiles:
         raise ModelError(f"{checkpoint.path} was trained without the median (its quantiles: {quantiles}).")

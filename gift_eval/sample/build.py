@@ -1,7 +1,7 @@
 """Makes the sample's CSV files again from the PyPI wheels that carry the series.
 
-    python -m venv /tmp/samplevenv && /tmp/samplevenv/bin/pip install vega_datasets==0.9.0 statsmodels==0.15.0
-    /tmp/samplevenv/bin/python gift_eval/sample/build.py
+    python -m venv .venv-sample && .venv-sample/bin/pip install vega_datasets==0.9.0 statsmodels==0.15.0
+    .venv-sample/bin/python gift_eval/sample/build.py
 
 The wheels' own CSV files are read as text, so the result does not depend on any library's parsing. Nothing in
 hrx imports this module.

@@ -113,7 +113,8 @@ def test_a_hostile_name_is_drawn_as_text_without_a_warning(record, matrix, tmp_p
     one = record(dataset=name, lookback=12, horizon=4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _png_size(heatmap(matrix(one), one, tmp_path / "a.png"))
+        width, height = _png_size(heatmap(matrix(one), one, tmp_path / "a.png"))
+    assert width > height > 0
 
 
 def test_the_same_ledger_gives_the_same_bytes(record, matrix, tmp_path):
@@ -136,7 +137,9 @@ def test_a_matrix_of_zeros_or_without_numbers_is_drawn_without_a_warning(record,
     stored = matrix(one)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _png_size(heatmap(stored._replace(matrix=np.full_like(stored.matrix, fill)), one, tmp_path / "a.png"))
+        empty = stored._replace(matrix=np.full_like(stored.matrix, fill))
+        width, height = _png_size(heatmap(empty, one, tmp_path / "a.png"))
+    assert width > height > 0
 
 
 def test_an_error_while_drawing_leaves_the_old_picture_and_no_temporary_file(record, matrix, tmp_path, monkeypatch):
