@@ -59,7 +59,7 @@ def execute(
             if len(located) == 1:
                 raise
             for run in pending:
-                _store(ledger, run, Outcome(_refused(run, FAILED, str(error))), progress)
+                _store(ledger, run, Outcome(_outline(run, FAILED, str(error))), progress)
             continue
         if len(located) == 1:
             _refuse_every_setting(model, mine)
@@ -94,9 +94,10 @@ def _execute_setting(
     """The `missing` runs of a setting, after admission on windows of all that were `planned`."""
     refused = _admission_refusal(model, setting, planned, ledger)
     for run in missing:
-        outcome = Outcome(_refused(run, EXCLUDED, None) | refused) if refused else _attempt(model, run, budget)
-        if refused and run.trouble is not None:
-            outcome = _attempt(model, run, budget)  # its own trouble is the better reason
+        if refused and run.trouble is None:
+            outcome = Outcome(_outline(run, EXCLUDED, None) | refused)
+        else:  # a series that could not be read has a better reason of its own
+            outcome = _attempt(model, run, budget)
         _store(ledger, run, outcome, progress)
 
 
@@ -158,11 +159,11 @@ def _attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     try:
         outcome = measure_run(model, run, budget)
     except (Unscorable, UnusableSeries) as error:
-        outcome = Outcome(_refused(run, EXCLUDED, _without_name(run, str(error))))
+        outcome = Outcome(_outline(run, EXCLUDED, _without_name(run, str(error))))
     except DamagedDataset as error:
-        outcome = Outcome(_refused(run, FAILED, str(error)))
+        outcome = Outcome(_outline(run, FAILED, str(error)))
     except Exception as error:  # a library may raise anything: one run must not end the audit
-        outcome = Outcome(_refused(run, FAILED, _told(error)))
+        outcome = Outcome(_outline(run, FAILED, _told(error)))
     return outcome._replace(record=outcome.record | {"seconds": time.perf_counter() - began})
 
 
@@ -177,9 +178,9 @@ def measure_run(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     figure = parity(model, x, run.setting.horizon)
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        return Outcome(_refused(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
+        return Outcome(_outline(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
     scored = score_in_full(model, x, run.setting.horizon, protocol=run.protocol, budget=budget, stream=run.stream)
-    record = _refused(run, DONE, None) | {"parity": figure} | _measured(scored, windows)
+    record = _outline(run, DONE, None) | {"parity": figure} | _measured(scored, windows)
     return Outcome(record, _picture(run, windows, scored) if run.pictured else None)
 
 
@@ -189,8 +190,8 @@ def _cut(run: Run) -> Windows:
     return cut(run.series, run.setting.lookback, run.setting.horizon, run.windows, run.seed)
 
 
-def _refused(run: Run, status: str, reason: str | None) -> Record:
-    """A record without numbers: the run's facts, what became of it, and when."""
+def _outline(run: Run, status: str, reason: str | None) -> Record:
+    """A record before its numbers: the run's facts, what became of it, and when."""
     return run.facts() | {
         "status": status,
         "reason": reason,
