@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 import hrx.adapters.bolt_mini
+from hrx.adapters import load as load_model
+from hrx.audit.plan import QUICK, STAR, Setting
+from hrx.gift_eval import cut, open_source, spaced
 
 chronos = pytest.importorskip("chronos")
 
@@ -95,3 +99,18 @@ def test_training_script_writes_the_two_files_of_a_loadable_checkpoint(trained: 
 def test_training_is_reproducible_and_depends_on_the_seed(trained: Path, tmp_path: Path) -> None:
     assert digest(train_for_three_steps(tmp_path / "again", seed=0)) == digest(trained)
     assert digest(train_for_three_steps(tmp_path / "other", seed=1)) != digest(trained)
+
+
+@pytest.mark.parametrize("settings", [STAR, QUICK], ids=["star", "quick"])
+def test_it_beats_both_naive_forecasts_on_more_than_half_of_the_sample_s_runs(settings: tuple[Setting, ...]) -> None:
+    model = load_model("bolt-mini")
+    wins = []
+    for dataset in open_source("sample"):
+        for index, setting, seed in product(spaced(dataset.count, 3), settings, range(2)):
+            windows = cut(dataset.read(index), setting.lookback, setting.horizon, 4, seed)
+            x = torch.as_tensor(windows.x, dtype=torch.float32)
+            errors = (model.official(x, setting.horizon).numpy() - windows.y) ** 2
+            naive = min((windows.y**2).mean(), ((windows.x[:, -1:] - windows.y) ** 2).mean())
+            wins.append(errors.mean() < naive)
+    assert len(wins) == 14 * len(settings)
+    assert sum(wins) > len(wins) / 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.tiny import QUANTILES, series
+from helpers.tiny import QUANTILES, hard_windows, series
 from helpers.tiny_moirai import moirai_2
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -96,17 +96,7 @@ def test_forward_without_gradients_is_the_same_forecast(model: Forecaster) -> No
 @pytest.mark.parametrize("horizon", [24, 100])
 @pytest.mark.parametrize("name", ["flat", "zeros", "flat patches", "far from zero", "huge", "tiny"])
 def test_hard_windows_keep_parity_and_finite_gradients(model: Forecaster, name: str, horizon: int) -> None:
-    wave = series(2, 96)
-    patches = wave.clone()
-    patches[:, 32:64] = 0.5
-    x = {
-        "flat": torch.full((2, 96), 3.0),
-        "zeros": torch.zeros(2, 96),
-        "flat patches": patches,
-        "far from zero": wave + 1e4,
-        "huge": wave * 1e6,
-        "tiny": wave * 1e-6,
-    }[name]
+    x = hard_windows()[name]
     y, slope = gradient(model, x, horizon)
     assert relative_difference(y, model.official(x, horizon)) <= 1e-6
     assert torch.isfinite(slope).all()

@@ -9,7 +9,7 @@ import pytest
 import timesfm
 import torch
 from helpers import tiny_timesfm
-from helpers.tiny import series
+from helpers.tiny import hard_windows, series
 from safetensors.torch import load_file, save_file
 
 from hrx.adapters import Forecaster, ModelError, timesfm_3, timesfm_25
@@ -83,17 +83,7 @@ def test_forward_equals_the_public_call(model: Forecaster, setting: Setting) -> 
 
 @pytest.mark.parametrize("name", ["flat", "zeros", "flat patches", "far from zero", "huge", "tiny"])
 def test_hard_windows_keep_parity_and_finite_gradients(model: Forecaster, name: str) -> None:
-    wave = series(2, 96)
-    patches = wave.clone()
-    patches[:, 32:64] = 0.5
-    x = {
-        "flat": torch.full((2, 96), 3.0),
-        "zeros": torch.zeros(2, 96),
-        "flat patches": patches,
-        "far from zero": wave + 1e4,
-        "huge": wave * 1e6,
-        "tiny": wave * 1e-6,
-    }[name]
+    x = hard_windows()[name]
     y, gradient = _gradient(model, x, 140)
     assert y.isfinite().all()
     assert relative_difference(y, model.official(x, 140)) <= 1e-6

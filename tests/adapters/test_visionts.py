@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import tiny_visionts
-from helpers.tiny import series
+from helpers.tiny import hard_windows, series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Identity, ModelError, gradients
@@ -90,17 +90,7 @@ def test_forward_equals_the_official_call(
 
 @pytest.mark.parametrize("name", ["flat", "zeros", "flat patches", "far from zero", "huge", "tiny"])
 def test_hard_windows_keep_parity_and_finite_gradients(model: VisionTSModel, directory: Path, name: str) -> None:
-    wave = series(2, 96)
-    patches = wave.clone()
-    patches[:, 32:64] = 0.5
-    x = {
-        "flat": torch.full((2, 96), 3.0),
-        "zeros": torch.zeros(2, 96),
-        "flat patches": patches,
-        "far from zero": wave + 1e4,
-        "huge": wave * 1e6,
-        "tiny": wave * 1e-6,
-    }[name]
+    x = hard_windows()[name]
     with GradientPath():
         leaf, working = differentiable_input(x)
         y = model.forward(working, 24)

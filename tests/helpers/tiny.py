@@ -69,3 +69,18 @@ def series(windows: int, lookback: int, seed: int = 0) -> torch.Tensor:
     phase = torch.rand(windows, 1, generator=generator) * 6
     noise = 0.3 * torch.randn(windows, lookback, generator=generator)
     return torch.sin(t / 4 + phase) + 0.3 * torch.cos(t / 37 + phase) + noise + phase / 6
+
+
+def hard_windows() -> dict[str, torch.Tensor]:
+    """`(2, 96)` each: windows on which a statistic is zero, or a scale is far from one."""
+    wave = series(2, 96)
+    patches = wave.clone()
+    patches[:, 32:64] = 0.5
+    return {
+        "flat": torch.full((2, 96), 3.0),
+        "zeros": torch.zeros(2, 96),
+        "flat patches": patches,
+        "far from zero": wave + 1e4,
+        "huge": wave * 1e6,
+        "tiny": wave * 1e-6,
+    }
