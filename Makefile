@@ -3,6 +3,7 @@
 PYTHON = python3
 VENV = .venv
 BIN = $(VENV)/bin
+JOBS = 2
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: audit test lint types tests format clean parity
@@ -27,9 +28,9 @@ types: $(VENV)/.test
 # Two families need another environment than the rest: VisionTS its torchvision, and `generate`, the official call
 # of Timer and TimeMoE, an old transformers. Their tests run there too.
 tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
-	$(BIN)/python -m pytest
-	$(VENV)-visionts/bin/python -m pytest tests/adapters/test_visionts.py
-	$(VENV)-generate/bin/python -m pytest tests/adapters/test_timer.py tests/adapters/test_timemoe.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) tests/adapters/test_visionts.py
+	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) tests/adapters/test_timer.py tests/adapters/test_timemoe.py
 
 # Measures every family's parity with its official call again and writes docs/parity.md.
 parity: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done

@@ -18,6 +18,7 @@ PROTOCOL_VERSION = "1"
 
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]
+Axis = Literal["step", "whole"]
 Ints = npt.NDArray[np.int64]
 
 
@@ -30,6 +31,14 @@ class Protocol:
     """How one run is measured."""
 
     estimator: str = "input_gradient"
+    estimator_settings: str = "{}"
+    """JSON: the settings of the estimator that are not its defaults."""
+    axis: Axis = "step"
+    """A row for each forecast step, or one row for the whole forecast, as the estimator was published."""
+    truncation: bool = False
+    """Whether truncations of the matrix are scored too."""
+    distance: bool = False
+    """Whether rows at fixed distances are scored too."""
     draws: int = 4
     """Random replacements of the window that each quantity is averaged over."""
     draws_kind: DrawsKind = "antithetic"
@@ -48,7 +57,7 @@ class Protocol:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind in (("draws_kind", DrawsKind), ("area", Area)):
+        for name, kind in (("draws_kind", DrawsKind), ("area", Area), ("axis", Axis)):
             if getattr(self, name) not in get_args(kind):
                 raise ProtocolError(unknown(name, str(getattr(self, name)), get_args(kind)))
         _at_least("draws", self.draws, 1)

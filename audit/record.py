@@ -47,11 +47,18 @@ _IDENTITY = (
     Column("horizon", "INTEGER", "H"),
     Column("seed", "INTEGER", "shifts the windows"),
     Column("windows", "INTEGER", "windows asked for"),
+    Column(
+        "leakage", "TEXT", "declared, none declared or unknown: whether the model is declared to have seen the dataset"
+    ),
     Column("starts", "TEXT", "JSON: position of each window's first forecast step in the series"),
 )
 _PROTOCOL = (
     Column("protocol_version", "TEXT", "version of the measurement's definition"),
     Column("estimator", "TEXT", "what filled the matrix"),
+    Column("estimator_settings", "TEXT", "JSON: every setting of the estimator"),
+    Column("axis", "TEXT", "step: a row for each forecast step; whole: one row for the whole forecast, as published"),
+    Column("truncation", "INTEGER", "1 if truncations of the matrix were scored too"),
+    Column("distance", "INTEGER", "1 if rows at fixed distances were scored too"),
     Column("draws", "INTEGER", "draws asked for"),
     Column("draws_kind", "TEXT", "antithetic, paired or independent"),
     Column("precision", "REAL", "Monte Carlo error that was asked for, if any"),
@@ -71,7 +78,27 @@ _MEASURED = tuple(
         Column(f"{name}_se", "REAL", f"Monte Carlo standard error of {name}"),
     )
 )
+TRUNCATIONS = (1, 2, 4, 8)
+DISTANCES = (1, 2, 4, 8, 16, 32)
+_SWEEPS = (
+    *(Column(f"g_own_rank_{r}", "REAL", f"g_own of the matrix truncated to rank {r}, normalised") for r in TRUNCATIONS),
+    *(
+        Column(f"g_distance_{d}", "REAL", f"the row {d} steps away against the shared vector, normalised")
+        for d in DISTANCES
+    ),
+)
+_CHANNELS = (
+    Column("channels", "INTEGER", "variates of the window; NULL where it has one"),
+    Column("g_own_channel", "REAL", "g_own on the channel axis, normalised"),
+    Column("g_shuffled_channel", "REAL", "g_shuffled on the channel axis, normalised"),
+    Column("g_margin_channel", "REAL", "g_margin on the channel axis, normalised"),
+    Column("rank_channel", "REAL", "participation ratio of the channel axis"),
+)
 _REST = (
+    Column("gap_own", "REAL", "area between MoRF and LeRF of a step under its own row, normalised"),
+    Column("gap_shared", "REAL", "area between MoRF and LeRF of a step under the shared vector, normalised"),
+    Column("effective_lookback", "REAL", "positions from the end that hold 90 % of a row's mass, mean of the rows"),
+    Column("effective_lookback_steps", "TEXT", "JSON: the same at each scored step, mean of the windows"),
     Column("scored_steps", "TEXT", "JSON: the scored steps, from 0"),
     Column("g_own_steps", "TEXT", "JSON: g_own at each scored step"),
     Column("g_shuffled_steps", "TEXT", "JSON: g_shuffled at each scored step"),
@@ -98,8 +125,10 @@ _REST = (
     Column("rewrites", "TEXT", "JSON: what the gradient mechanics met: [operation, place, count]"),
     Column("hrx_version", "TEXT", "version of hrx"),
     Column("torch_version", "TEXT", "version of torch"),
+    Column("forward_seconds", "REAL", "wall time of one forward pass of the run's windows"),
+    Column("matrix_seconds", "REAL", "wall time of estimating the matrix"),
     Column("seconds", "REAL", "wall time of the run"),
     Column("created", "TEXT", "UTC time of writing"),
 )
-COLUMNS: tuple[Column, ...] = _IDENTITY + _PROTOCOL + _MEASURED + _REST
+COLUMNS: tuple[Column, ...] = _IDENTITY + _PROTOCOL + _MEASURED + _SWEEPS + _CHANNELS + _REST
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
