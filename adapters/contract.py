@@ -110,6 +110,10 @@ class Forecaster(ABC):
         if refusal := self.limits.refusal(x.shape[1], horizon):
             raise ModelError(f"{name} {refusal}.")
 
+    def for_season(self, season: int) -> Forecaster:
+        """The model as it is for series of a known season: itself, unless its library is told the period."""
+        return self
+
     def double(self) -> Forecaster | None:
         """The same model in float64, or None where the library computes in fp32 whatever it is given."""
         return None

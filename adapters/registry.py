@@ -1,8 +1,8 @@
 """From a name to a model: `locate` finds a checkpoint without importing its library, `load` opens it.
 
-A name is the embedded `bolt-mini`, a short name (`chronos-2`), a hub id, a local directory, `family:path`, or
-`module:file.py:factory`. A checkpoint's family is recognised from its own `config.json`. Third parties add a family by
-an entry point of the group `hrx.adapters` whose value is a `Family`.
+A name is the embedded `bolt-mini`, a short name (`chronos-2`), a hub id, either with `@revision`, a local directory,
+`family:path`, or `module:file.py:factory`. A checkpoint's family is recognised from its own `config.json`. Third
+parties add a family by an entry point of the group `hrx.adapters` whose value is a `Family`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class Family:
     """Keys that together mark its `config.json`, for a library that writes no `architectures`."""
     files: str = ""
     """A pattern of its weight files, for a library that writes no `config.json` at all."""
+    chooser: str = ""
+    """`module:function`, called as `function(hub_id, lookback, horizon) -> revision`, for a family that releases one
+    checkpoint per setting."""
     unpinned: str = ""
     """A distribution that runs with today's torch but pins an older one: the extra holds what it needs, and it is
     installed without its pins."""
@@ -88,6 +91,7 @@ BUILT_IN = (
         distribution="granite-tsfm",
         extra="ttm",
         architectures=("TinyTimeMixerForPrediction",),
+        chooser="hrx.adapters.ttm:branch",
     ),
     Family(
         name="timesfm-2.5",
@@ -236,8 +240,9 @@ def locate(name: str) -> Located:
         return ModuleFile.parse(rest)
     if prefix in families() and rest:
         return _checkpoint(*_fetch(rest), family=families()[prefix])
-    if released := short_names().get(name):
-        path, _, source = _fetch(released.hub_id)
+    short, at, revision = name.partition("@")
+    if released := short_names().get(short):
+        path, _, source = _fetch(released.hub_id + at + revision)
         return _checkpoint(path, name, source, family=families()[released.family])
     return _checkpoint(*_fetch(name))
 
@@ -245,12 +250,17 @@ def locate(name: str) -> Located:
 def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
     checkpoint = Checkpoint(path.resolve(), name, source, revision=_revision(path))
     family = family or _recognise(checkpoint)
+    require(family, name)
+    return LocatedCheckpoint(checkpoint, family)
+
+
+def require(family: Family, name: str) -> None:
+    """Refuses a family whose library is not installed."""
     if family.installed is None:
         raise ModelError(
             f"{name} is a {family.name} checkpoint and needs {family.distribution}, which is not installed. "
             f"Run: {family.install_command}"
         )
-    return LocatedCheckpoint(checkpoint, family)
 
 
 def _fetch(name: str) -> tuple[Path, str, str]:

@@ -9,7 +9,7 @@ its spread divided in place in the library: `hrx.adapters.gradients` undoes the 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,8 @@ NO_PERIOD = 1
 """The library's own periodicity where none is known: the series is one row, stretched to the image's full height.
 
 The row is narrowed without smoothing: of 512 steps at 96 ahead, `mae_base` reads 128 and knows the others by the
-window's mean and spread only. With a season as periodicity, each period is a column, few enough to be read.
+window's mean and spread only. With a season as periodicity, each period is a column, few enough to be read; so an
+audit hands over the season of each dataset, as the library's own examples do, by `for_season`.
 """
 
 
@@ -70,7 +71,7 @@ class VisionTSModel(Forecaster):
             ) from error
         freeze(self._model)
         columns = self._model.vision_model.patch_embed.grid_size[1]
-        self.limits = ImageLimits(periodicity=periodicity, patch_columns=columns)
+        self.limits: ImageLimits = ImageLimits(periodicity=periodicity, patch_columns=columns)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         self._model.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=self.periodicity)
@@ -80,6 +81,15 @@ class VisionTSModel(Forecaster):
         self.check(x, horizon)
         with torch.no_grad():
             return self.predict(x, horizon)
+
+    def for_season(self, season: int) -> Forecaster:
+        """The same network with an image as high as the season; the official call takes it as an argument."""
+        if season == self.periodicity:
+            return self
+        other = copy.copy(self)
+        other.periodicity = season
+        other.limits = replace(self.limits, periodicity=season)
+        return other
 
     def double(self) -> Forecaster:
         twin = copy.copy(self)

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from hrx.adapters import EMBEDDED, families, short_names
+from hrx.adapters.facts import declared
 from hrx.cli.screen import show
 from hrx.errors import Exit
 from hrx.gift_eval import open_source
@@ -13,7 +14,7 @@ from hrx.reports import render_table
 
 
 def models(options: argparse.Namespace) -> int:
-    """The embedded checkpoint, the short names, and the families with their libraries."""
+    """The embedded checkpoint and the short names, with what is declared about them and whether they can be run."""
     known = families()
     listed = [
         {
@@ -23,6 +24,7 @@ def models(options: argparse.Namespace) -> int:
             "library": known[family].distribution,
             "installed": known[family].installed,
             "install": known[family].install_command,
+            **_declared(name if source == "embedded" else source),
         }
         for name, family, source in [
             (EMBEDDED, "chronos-bolt", "embedded"),
@@ -32,10 +34,44 @@ def models(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(listed, indent=1))
         return Exit.DONE
-    rows = [(m["name"], m["family"], m["source"], m["installed"] or f"no: {m['install']}") for m in listed]
-    show(render_table(("name", "family", "source", "installed"), rows))
-    show("\nAlso: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
+    rows = [
+        (str(m["name"]), _size(m["parameters"]), str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no"))
+        for m in listed
+    ]
+    show(render_table(("name", "size", "licence", "GIFT-Eval", "installed"), rows))
+    show("\nGIFT-Eval: what of the benchmark the model is declared to have been trained on. More with --json.")
+    commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
+    show("".join(f"\nTo install what is missing: {command}" for command in commands).lstrip("\n"))
+    show("Also: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
     return Exit.DONE
+
+
+def _declared(hub_id: str) -> dict[str, object]:
+    known = declared(hub_id)
+    if known.synthetic:
+        seen = "nothing real"
+    elif known.saw_all:
+        seen = "training splits"
+    elif known.seen is not None:
+        seen = f"{len(known.seen)} datasets"
+    else:
+        seen = {"none": "nothing", "train": "in part", "test": "in part", None: "unknown"}[known.benchmark]
+    return {
+        "parameters": known.parameters,
+        "licence": known.licence,
+        "native_lookback": known.native_lookback,
+        "native_horizon": known.native_horizon,
+        "pretraining": known.pretraining,
+        "gift_eval": seen,
+        "seen": sorted(known.seen or ()),
+        "sources": list(known.sources),
+    }
+
+
+def _size(parameters: object) -> str:
+    if not isinstance(parameters, int):
+        return "unknown"
+    return f"{parameters / 1e6:.0f} M" if parameters >= 1e7 else f"{parameters / 1e6:.1f} M"
 
 
 def datasets(options: argparse.Namespace) -> int:

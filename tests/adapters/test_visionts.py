@@ -263,3 +263,22 @@ def test_two_weight_files_in_one_directory_are_refused(directory: Path, tmp_path
         (tmp_path / name).symlink_to(directory / tiny_visionts.FILE)
     with pytest.raises(ModelError, match="several weight files"):
         opened(tmp_path)
+
+
+def test_series_of_a_known_season_are_forecast_with_it_as_the_librarys_periodicity(directory: Path) -> None:
+    model, x = opened(directory), series(2, 96)
+    seasonal = model.for_season(24)
+    assert torch.equal(seasonal.official(x, 24), by_the_library(directory, x, 24, 24))
+    assert torch.equal(seasonal.forward(x, 24), by_the_library(directory, x, 24, 24))
+    assert torch.equal(model.official(x, 24), by_the_library(directory, x, 24, 1))
+    assert model.for_season(1) is model
+    again = seasonal.reload()
+    assert again is not None
+    assert torch.equal(again.official(x, 24), seasonal.official(x, 24))
+    assert seasonal.limits.refusal(17, 13 * 24) is None
+    assert model.limits.refusal(17, 13 * 24) is not None
+
+
+def test_with_a_season_the_checks_admit_it(directory: Path) -> None:
+    seasonal = opened(directory).for_season(7)
+    assert all(check.passed for check in admit(seasonal, series(3, 96), 24))

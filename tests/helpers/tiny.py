@@ -46,14 +46,14 @@ def chronos_2(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def ttm(path: Path, seed: int = 0) -> Path:
+def ttm(path: Path, seed: int = 0, **changes: object) -> Path:
     from tsfm_public import TinyTimeMixerConfig, TinyTimeMixerForPrediction
 
     torch.manual_seed(seed)
     config = TinyTimeMixerConfig(
         context_length=512, prediction_length=96, patch_length=64, patch_stride=64, d_model=24, decoder_d_model=16,
         num_layers=2, decoder_num_layers=1, adaptive_patching_levels=2, expansion_factor=2, scaling="std",
-        use_decoder=True, gated_attn=True, init_processing=True,
+        use_decoder=True, gated_attn=True, init_processing=True, **changes,
     )  # fmt: skip
     TinyTimeMixerForPrediction(config).save_pretrained(path)
     return path
