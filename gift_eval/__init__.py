@@ -3,18 +3,21 @@
 This room knows nothing of models or audits.
 """
 
-from .series import DamagedDataset, Dataset, Series, UnusableSeries, fill, spaced
-from .sources import open_source
-from .windows import Windows, admits, cut
+from .series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, fill, spaced
+from .sources import data_root, open_source
+from .windows import Windows, admits, cut, cut_item
 
 __all__ = [
     "DamagedDataset",
     "Dataset",
+    "MultivariateSeries",
     "Series",
     "UnusableSeries",
     "Windows",
     "admits",
     "cut",
+    "cut_item",
+    "data_root",
     "fill",
     "open_source",
     "spaced",

@@ -34,7 +34,7 @@ _ANCHORS = {
     "Q": _MONTHS,
     "A": _MONTHS,
 }
-_PATTERN = re.compile(r"(?P<multiple>[1-9][0-9]*)?(?P<spelling>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
+_PATTERN = re.compile(r"(?P<multiple>[1-9][0-9]{0,5})?(?P<spelling>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
 
 
 @dataclass(frozen=True)

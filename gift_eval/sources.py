@@ -1,56 +1,109 @@
-"""From what a person writes after `--data` to datasets."""
+"""From what a person writes after `--data` to datasets, and where GIFT-Eval's data lie on this machine."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hrx.errors import HrxError, unknown
 
+from . import catalogue
 from .sample import open_sample
 from .series import Dataset
 from .store import open_directory
 
 ROOT_VARIABLE = "GIFT_EVAL"
-_KINDS = ("sample", "gift-eval")
 
 
 def open_source(spec: str = "sample") -> list[Dataset]:
-    """The datasets of `sample`, of `gift-eval` ($GIFT_EVAL names its folder) or of a directory in its format.
+    """The datasets of `sample`, of `gift-eval` (`data_root` says where) or of a directory in its format.
 
     Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A directory that is
     called like a source is reached as `./sample`.
     """
-    kind, colon, names = spec.partition(":")
-    if kind in _KINDS:
-        datasets = open_sample() if kind == "sample" else open_directory(_root())
-        return _choose(datasets, names, spec) if colon else datasets
+    kind, colon, rest = spec.partition(":")
+    if kind in _OPENERS:
+        return _OPENERS[kind](rest if colon else None)
     path = Path(spec).expanduser()
     if spec and path.is_dir():
-        return open_directory(path)
+        return _open_benchmark(path)
     if spec and path.exists():
-        raise HrxError(f"{path} is a file. Give a directory in GIFT-Eval's format, or one of {', '.join(_KINDS)}.")
-    raise HrxError(unknown("source", spec, _KINDS, "A directory in GIFT-Eval's format is a source too."))
+        raise HrxError(f"{path} is a file. Give a directory in GIFT-Eval's format, or one of {', '.join(_OPENERS)}.")
+    raise HrxError(unknown("source", spec, _OPENERS, "A directory in GIFT-Eval's format is a source too."))
 
 
-def _root() -> Path:
-    root = os.environ.get(ROOT_VARIABLE)
-    if not root:
+def data_root(given: str | Path | None = None) -> Path:
+    """Where GIFT-Eval's folders lie, whether or not they are there yet: the directory given, else $GIFT_EVAL, else
+    `hrx/gift-eval` in the user's cache directory.
+    """
+    named = given or os.environ.get(ROOT_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "hrx" / "gift-eval"
+
+
+def _open_sample(names: str | None) -> list[Dataset]:
+    return _choose(open_sample(), names)
+
+
+def _open_gift_eval(names: str | None) -> list[Dataset]:
+    root = data_root()
+    if not root.is_dir():
+        named = os.environ.get(ROOT_VARIABLE)
+        if named:
+            raise HrxError(f"{ROOT_VARIABLE} is {named!r}, which is not a directory.")
         raise HrxError(
-            f"The source gift-eval needs the environment variable {ROOT_VARIABLE}, which is not set. "
-            "Set it to the folder that holds the downloaded datasets."
+            f"GIFT-Eval's data are not here: {root} does not exist. Download them with `hrx data fetch`, or set the "
+            f"environment variable {ROOT_VARIABLE} to the folder that holds them."
         )
-    path = Path(root).expanduser()
-    if not path.is_dir():
-        raise HrxError(f"{ROOT_VARIABLE} is {root!r}, which is not a directory.")
-    return path
+    datasets = _open_benchmark(root)
+    here = {dataset.name for dataset in datasets}
+    for name in map(str.strip, (names or "").split(",")):
+        if name not in here and any(folder.name == name for folder in catalogue.folders()):
+            raise HrxError(f"{name} is not under {root}. Download it with `hrx data fetch {name}`, or copy it there.")
+    return _choose(datasets, names)
 
 
-def _choose(datasets: Sequence[Dataset], names: str, spec: str) -> list[Dataset]:
+def _open_benchmark(path: Path) -> list[Dataset]:
+    """The datasets of a directory; those that the catalogue knows have the paper's name of their domain."""
+    known = {folder.name: folder for folder in catalogue.folders()}
+    datasets = []
+    for dataset in open_directory(path):
+        folder = known.get(dataset.name)
+        if folder is not None and folder.frequency == dataset.frequency:
+            dataset = replace(dataset, domain=folder.field)
+        datasets.append(dataset)
+    return datasets
+
+
+def _open_table(kind: str, text: str | None) -> list[Dataset]:
+    """A file of the user's own; imported here because pandas loads pyarrow, which the sample does without."""
+    from .finance import open_prices
+    from .tables import open_table
+
+    return open_prices(text or "") if kind == "finance" else open_table(kind, text or "")
+
+
+# What a source is called, and what opens it. An opener gets the text after the colon, or None where there is none.
+_OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
+    "sample": _open_sample,
+    "gift-eval": _open_gift_eval,
+    "csv": partial(_open_table, "csv"),
+    "parquet": partial(_open_table, "parquet"),
+    "finance": partial(_open_table, "finance"),
+}
+
+
+def _choose(datasets: Sequence[Dataset], names: str | None) -> list[Dataset]:
+    if names is None:
+        return list(datasets)
     known = {dataset.name: dataset for dataset in datasets}
     chosen = dict.fromkeys(name.strip() for name in names.split(","))
     if "" in chosen:
         raise HrxError(
-            f"{spec!r} has an empty dataset name. Write names with commas between them: {next(iter(known))}."
+            f"{names!r} has an empty dataset name. Write names with commas between them: {next(iter(known))}."
         )
     for name in chosen:
         if name not in known:

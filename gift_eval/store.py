@@ -5,12 +5,13 @@
 The Arrow streams are memory-mapped: opening a directory reads schemas and the layout of the batches, reading
 a series touches that series. A `Dataset` keeps a path and no open file, so it can be pickled.
 
-One dataset that cannot be read does not hide the others: it is listed as `Dataset.damaged` with the reason.
+One dataset that cannot be read does not hide the others: it is listed as `Dataset.damaged` with the reason. Reasons
+name the dataset and the file in it, never where on this machine they are: they are kept in records.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,10 @@ import numpy as np
 from hrx.errors import HrxError
 
 from . import frequency
-from .series import DamagedDataset, Dataset, Row
+from .series import DamagedDataset, Dataset, Floats, Row
 
 COLUMNS = ("item_id", "start", "freq", "target")
+PAST = "past_feat_dynamic_real"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -56,70 +58,138 @@ class _Shard:
 class _Folder:
     """Where the rows of one dataset are; row i holds the series i·variates … (i+1)·variates − 1."""
 
+    name: str
     shards: tuple[_Shard, ...]
+    frequency: str
     variates: int
     multivariate: bool
 
     def row(self, index: int) -> Row:
+        """One series, copied out of the mapped file."""
         row, variate = divmod(index, self.variates)
+        with _damaging(self.name), self._record(row, COLUMNS) as record:
+            return self._series(record, variate)
+
+    def rows(self) -> Iterator[Row]:
+        """Every series in order, each file mapped and walked through once."""
+        with _damaging(self.name):
+            for shard in self.shards:
+                with _batches(shard.path) as batches:
+                    for batch in batches:
+                        records = batch.select(COLUMNS)
+                        records.validate(full=True)
+                        for row in range(records.num_rows):
+                            for variate in range(self.variates):
+                                yield self._series(records.slice(row, 1), variate)
+
+    def _series(self, record: Any, variate: int) -> Row:
+        item = str(record.column("item_id")[0].as_py())
+        self._check(record, item)
+        values = record.column("target")[0].values
+        if not self.multivariate:
+            return Row(item, _floats(values))
+        return Row(item, _floats(values[variate].values), str(variate))
+
+    def past(self, index: int) -> Floats:
+        """(F, T'): the past covariates of one row, none where the row has none."""
+        with _damaging(self.name), self._record(index, (PAST,)) as record:
+            if record.num_columns == 0:
+                return np.empty((0, 0))
+            _check_numbers(record.schema.field(PAST))
+            found = record.column(0)[0].values
+            if found is None or len(found) == 0:
+                return np.empty((0, 0))
+            channels = [_floats(channel.values) for channel in found] if _is_list(found.type) else [_floats(found)]
+            if len({channel.size for channel in channels}) > 1:
+                raise DamagedDataset(f"row {index + 1}: the covariates in {PAST} have different lengths.")
+            return np.stack(channels)
+
+    @contextmanager
+    def _record(self, row: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Those of the columns that there are, of one row, as a record batch, while the file is mapped."""
         for shard in self.shards:
             if row < shard.rows:
-                return self._row_of(shard.path, row, variate)
+                break
             row -= shard.rows
-        raise IndexError(index)
-
-    def _row_of(self, path: Path, row: int, variate: int) -> Row:
-        with _batches(path) as batches:
+        with _batches(shard.path) as batches:
             for batch in batches:
                 if row < batch.num_rows:
-                    return self._variate(path, batch.select(COLUMNS).slice(row, 1), variate)
+                    record = batch.select([name for name in columns if name in batch.schema.names]).slice(row, 1)
+                    # Offsets damaged on disk would otherwise be followed out of the mapped file.
+                    record.validate(full=True)
+                    yield record
+                    return
                 row -= batch.num_rows
-        raise DamagedDataset(f"{path} has changed since it was opened: it holds fewer rows than before.")
+        raise DamagedDataset(f"{shard.path.name} has changed since it was opened: it holds fewer rows than before.")
 
-    def _variate(self, path: Path, batch: Any, variate: int) -> Row:
-        # Offsets damaged on disk would otherwise be followed out of the mapped file.
-        batch.validate(full=True)
-        item = str(batch.column("item_id")[0].as_py())
-        values = batch.column("target")[0].values
+    def _check(self, record: Any, item: str) -> None:
+        found = _frequency(record, f"row {item!r}")
+        if found != self.frequency:
+            raise DamagedDataset(f"row {item!r} has frequency {found}, the first {self.frequency}.")
         if self.multivariate:
-            found = 0 if values is None else len(values)
-            if found != self.variates:
-                raise DamagedDataset(f"{path}: row {item!r} has {found} variates, the first {self.variates}.")
-            item, values = f"{item}[{variate}]", values[variate].values
-        if values is None:
-            return Row(item, np.empty(0))
-        return Row(item, np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64))
+            values = record.column("target")[0].values
+            count = 0 if values is None else len(values)
+            if count != self.variates:
+                raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
+
+
+def _floats(values: Any) -> Floats:
+    """(T',) float64 of an Arrow array of numbers; a null is NaN, and no array is no values."""
+    if values is None:
+        return np.empty(0)
+    # Without nulls the mapped bytes are read as they are, which is a thousand times quicker for a short series.
+    return np.array(values.to_numpy(zero_copy_only=values.null_count == 0), dtype=np.float64)
 
 
 def _open(folder: Path, name: str) -> Dataset:
     try:
-        shards, first = _survey(folder)
-        found = _frequency(folder, first)
-        multivariate = _is_list(first.schema.field("target").type.value_type)
-        variates = _variates(folder, first) if multivariate else 1
+        with _damaging(name):
+            shards, first = _survey(folder)
+            found = _frequency(first, "the first row")
+            multivariate = _is_list(first.schema.field("target").type.value_type)
+            variates = _variates(first) if multivariate else 1
     except DamagedDataset as error:
         return Dataset.damaged(name, str(error))
     count = variates * sum(shard.rows for shard in shards)
-    source = _Folder(shards, variates, multivariate)
-    return Dataset(name, found, frequency.season(found), "", count, source.row)
+    source = _Folder(name, shards, found, variates, multivariate)
+    return Dataset(
+        name,
+        found,
+        frequency.season(found),
+        "",
+        count,
+        source.row,
+        variates=variates,
+        past=source.past,
+        stream=source.rows,
+    )
 
 
-def _frequency(folder: Path, first: Any) -> str:
-    """The first row's frequency, which is the dataset's."""
-    text = first.column("freq")[0].as_py()
+@contextmanager
+def _damaging(name: str) -> Iterator[None]:
+    """Put the dataset's name before what is wrong with it."""
+    try:
+        yield
+    except DamagedDataset as error:
+        raise DamagedDataset(f"{name}: {error}") from error
+
+
+def _frequency(record: Any, which: str) -> str:
+    """The frequency of one row; the first row's is the dataset's."""
+    text = record.column("freq")[0].as_py()
     if text is None:
-        raise DamagedDataset(f"{folder}: the first row has no frequency.")
+        raise DamagedDataset(f"{which} has no frequency.")
     try:
         return frequency.parse(str(text)).name
     except HrxError as error:
-        raise DamagedDataset(f"{folder}: {error}") from error
+        raise DamagedDataset(f"{which}: {error}") from error
 
 
-def _variates(folder: Path, first: Any) -> int:
+def _variates(first: Any) -> int:
     """How many variates the first row has, which every other row must have too."""
     variates = first.column("target")[0].values
     if variates is None or len(variates) == 0:
-        raise DamagedDataset(f"{folder}: the first row has no variates.")
+        raise DamagedDataset("the first row has no variates.")
     return len(variates)
 
 
@@ -137,7 +207,7 @@ def _survey(folder: Path) -> tuple[tuple[_Shard, ...], Any]:
                     first.validate(full=True)
         shards.append(_Shard(path, rows))
     if first is None:
-        raise DamagedDataset(f"{folder} holds no series: its Arrow files have no rows.")
+        raise DamagedDataset("it holds no series: its Arrow files have no rows.")
     return tuple(shards), first
 
 
@@ -147,12 +217,12 @@ def _shard_paths(folder: Path) -> list[Path]:
     try:
         names = [entry["filename"] for entry in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
         if not names:
-            raise DamagedDataset(f"{state} lists no data files.")
+            raise DamagedDataset("state.json lists no data files.")
         return [folder / name for name in names]
     except OSError as error:
-        raise DamagedDataset(f"{state} cannot be read: {error.strerror}.") from error
+        raise DamagedDataset(f"state.json cannot be read: {error.strerror}.") from error
     except (ValueError, LookupError, TypeError) as error:
-        raise DamagedDataset(f"{state} is not the state of a saved dataset: no list _data_files.") from error
+        raise DamagedDataset("state.json is not the state of a saved dataset: no list _data_files.") from error
 
 
 @contextmanager
@@ -160,35 +230,50 @@ def _batches(path: Path) -> Iterator[Iterator[Any]]:
     """The record batches of one memory-mapped Arrow stream; whatever goes wrong with it names the file."""
     arrow = _pyarrow()
     try:
-        with arrow.memory_map(str(path)) as mapped:
+        with arrow.memory_map(os.fsencode(path)) as mapped:
             mapped.seek(max(mapped.size() - len(_END_OF_STREAM), 0))
             # A stream cut exactly between two batches would read as a shorter dataset.
             if mapped.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-                raise DamagedDataset(f"{path} is cut short or is no Arrow stream. Download it again.")
+                raise DamagedDataset(f"{path.name} is cut short or is no Arrow stream. Download it again.")
             mapped.seek(0)
             reader = arrow.ipc.open_stream(mapped)
             _check_schema(path, reader.schema)
             yield iter(reader)
     except FileNotFoundError as error:
-        raise DamagedDataset(f"{path} is missing, though state.json lists it.") from error
+        raise DamagedDataset(f"{path.name} is missing, though state.json lists it.") from error
     except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
-        raise DamagedDataset(f"{path} cannot be read as an Arrow stream: {error}") from error
+        reason = str(error).replace(str(path), path.name)
+        raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {reason}") from error
 
 
 def _check_schema(path: Path, schema: Any) -> None:
     missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
         raise DamagedDataset(
-            f"{path} has no column {', '.join(missing)}; it has {', '.join(schema.names)}. "
+            f"{path.name} has no column {', '.join(missing)}; it has {', '.join(schema.names)}. "
             f"GIFT-Eval's format has {', '.join(COLUMNS)}."
         )
-    target = schema.field("target").type
-    inner = target.value_type if _is_list(target) else None
+    _check_start(path, schema.field("start").type)
+    _check_numbers(schema.field("target"), f"{path.name}: ")
+
+
+def _check_numbers(field: Any, where: str = "") -> None:
+    """A list of numbers, or a list of such lists."""
+    inner = field.type.value_type if _is_list(field.type) else None
     values = inner.value_type if inner is not None and _is_list(inner) else inner
     types = _pyarrow().types
     if values is None or not (types.is_floating(values) or types.is_integer(values)):
         raise DamagedDataset(
-            f"{path}: column target has type {target}; expected a list of numbers (T,) or of lists (D, T)."
+            f"{where}column {field.name} has type {field.type}; expected a list of numbers (T,) or of lists (D, T)."
+        )
+
+
+def _check_start(path: Path, kind: Any) -> None:
+    """One time per row: the values follow it step by step, so a row that lists times is another format."""
+    if _is_list(kind):
+        raise DamagedDataset(
+            f"{path.name}: column start has type {kind}; expected one time per row, that of its first value. "
+            "A table with a time for every value can be opened as parquet:FILE."
         )
 
 
@@ -222,7 +307,12 @@ def _name(folder: Path, root: Path) -> str:
     # Not resolved: behind a link, a download cache may have other names.
     parts = Path(os.path.abspath(folder)).parts
     wanted = 2 if frequency.is_frequency(parts[-1]) else 1
-    return "/".join(below if len(below) >= wanted else parts[-wanted:])
+    return readable("/".join(below if len(below) >= wanted else parts[-wanted:]))
+
+
+def readable(name: str) -> str:
+    """A file's name as text that can be printed and stored: bytes that are no UTF-8 become `\\xff`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _pyarrow() -> Any:

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from hrx.errors import HrxError
 
-from .series import Floats, Series, UnusableSeries, naming
+from .series import Floats, MultivariateSeries, Series, UnusableSeries, naming
+
+MOST_VALUES = 2**26
+"""The most values the windows of one run may hold, half a gibibyte: a request for more is a mistake."""
 
 
 class Standardised(NamedTuple):
@@ -24,6 +27,8 @@ class Standardised(NamedTuple):
 class Windows(NamedTuple):
     """The n windows of one run, on the standardised scale: lookback `x` (n, L), truth `y` (n, H), position
     `starts` (n,) of the first true value in the series, and the seasonal-naive forecast `seasonal` (n, H).
+
+    Windows of an item with C variates have them on a last axis: (n, L, C) and (n, H, C).
     """
 
     x: Floats
@@ -80,7 +85,8 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) ->
     low = max(split(length, horizon), lookback)
     high = length - horizon
     room = min(horizon // 2, (high - low) // windows)
-    unshifted = np.unique(np.rint(np.linspace(low, high - room, windows)).astype(np.int64))
+    distinct = min(windows, high - room - low + 1)
+    unshifted = np.unique(np.rint(np.linspace(low, high - room, distinct)).astype(np.int64))
     return unshifted + round(room * van_der_corput(seed))
 
 
@@ -95,7 +101,7 @@ def van_der_corput(index: int) -> float:
 
 
 def seasonal_naive(x: Floats, horizon: int, season: int) -> Floats:
-    """(n, L) -> (n, H): the last season repeated, or the last value if the season exceeds the lookback."""
+    """(n, L, …) -> (n, H, …): the last season repeated, or the last value if the season exceeds the lookback."""
     lookback = x.shape[1]
     period = season if season <= lookback else 1
     return x[:, lookback - period + np.arange(horizon) % period]
@@ -107,9 +113,34 @@ def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) ->
     with naming(series.label):
         first = starts(length, lookback, horizon, windows, seed)
         values = standardise(series.values, split(length, horizon)).values
+        return _windows(values, first, lookback, horizon, series.season)
+
+
+def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
+    """The windows of one run with all variates of an item together, `x` (n, L, C): the starts that a series of
+    this length has by itself, every variate standardised by its own values before the test region.
+    """
+    length = item.values.shape[1]
+    with naming(item.label):
+        first = starts(length, lookback, horizon, windows, seed)
+        channels = []
+        for name, values in zip(item.names, item.values, strict=True):
+            with naming(f"variate {name}"):
+                channels.append(standardise(values, split(length, horizon)).values)
+        return _windows(np.stack(channels, axis=1), first, lookback, horizon, item.season)
+
+
+def _windows(values: Floats, first: NDArray[np.int64], lookback: int, horizon: int, season: int) -> Windows:
+    """(T, …) and the starts (n,) -> windows of (n, L, …) and (n, H, …)."""
+    needed = first.size * (lookback + horizon) * (values.size // len(values))
+    if needed > MOST_VALUES:
+        raise UnusableSeries(
+            f"{first.size} windows of {lookback} + {horizon} values are {needed} values; a run holds at most "
+            f"{MOST_VALUES}. Ask for fewer windows."
+        )
     x = values[first[:, None] + np.arange(-lookback, 0)]
     y = values[first[:, None] + np.arange(horizon)]
-    return Windows(x, y, first, seasonal_naive(x, horizon, series.season))
+    return Windows(x, y, first, seasonal_naive(x, horizon, season))
 
 
 def _check_request(lookback: int, horizon: int, windows: int, seed: int) -> None:

@@ -35,7 +35,7 @@ def _save(
     paths = [folder / f"data-{number:05}-of-{len(shards):05}.arrow" for number in range(len(shards))]
     item = 0
     for path, batches in zip(paths, shards, strict=True):
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
             for targets in batches:
                 rows = [
                     {"item_id": f"T{item + i}", "start": 0, "freq": freq, "target": values}

@@ -67,7 +67,9 @@ def test_the_season_is_the_leaderboards(text: str, expected: int) -> None:
     assert season(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "5", "0H", "-1H", "fortnight", "H-MON", "W-XXX", "15 min", "m", "D\n"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "0H", "-1H", "fortnight", "H-MON", "W-XXX", "15 min", "m", "D\n", f"{10**20}S"]
+)
 def test_an_unknown_frequency_is_named_in_a_sentence(text: str) -> None:
     with pytest.raises(HrxError, match="Unknown frequency"):
         parse(text)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hrx.errors import HrxError
-from hrx.gift_eval import open_source
+from hrx.gift_eval import data_root, open_source
 
 
 def names(spec: str) -> list[str]:
@@ -19,7 +19,7 @@ def test_the_sample_is_the_default() -> None:
 
 def test_the_room_imports_no_model_library_and_no_pyarrow_until_a_file_is_opened() -> None:
     script = (
-        "import sys; from hrx.gift_eval import open_source; open_source()[0].read(0); "
+        "import sys; from hrx.gift_eval import data_root, open_source; open_source()[0].read(0); "
         "print(*{'torch', 'pyarrow', 'transformers'} & set(sys.modules))"
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -64,6 +64,41 @@ def test_gift_eval_is_found_through_its_environment_variable(
     monkeypatch.setenv("GIFT_EVAL", str(tmp_path / "absent"))
     with pytest.raises(HrxError, match=r"GIFT_EVAL is .*not a directory"):
         open_source("gift-eval")
-    monkeypatch.delenv("GIFT_EVAL")
-    with pytest.raises(HrxError, match="environment variable GIFT_EVAL, which is not set"):
+
+
+def test_the_root_is_what_was_given_then_the_variable_then_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIFT_EVAL", "~/benchmark")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert data_root("elsewhere") == Path("elsewhere")
+    assert data_root() == Path("/home/someone/benchmark")
+    monkeypatch.setenv("GIFT_EVAL", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_root() == tmp_path / "hrx" / "gift-eval"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert data_root() == Path("/home/someone/.cache/hrx/gift-eval")
+
+
+def test_gift_eval_is_found_in_the_cache_and_missed_with_what_to_do(
+    tmp_path: Path, save: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GIFT_EVAL", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(HrxError, match=r"hrx/gift-eval does not exist\. Download them with `hrx data fetch`"):
         open_source("gift-eval")
+    save(tmp_path / "hrx" / "gift-eval" / "us_births" / "D", [[[1.0]]])
+    assert names("gift-eval") == ["us_births/D"]
+    with pytest.raises(HrxError, match=r"m4_hourly is not under .*`hrx data fetch m4_hourly`"):
+        open_source("gift-eval:m4_hourly")
+    with pytest.raises(HrxError, match=r"Unknown dataset 'us_birth/D'\. Did you mean 'us_births/D'"):
+        open_source("gift-eval:us_birth/D")
+
+
+def test_a_dataset_of_the_benchmark_has_the_papers_domain_and_another_has_none(tmp_path: Path, save: Any) -> None:
+    save(tmp_path / "bizitobs_service", [[[1.0]]], freq="10S")
+    save(tmp_path / "hospital", [[[1.0]]], freq="M")
+    save(tmp_path / "us_births" / "D", [[[1.0]]], freq="H")
+    save(tmp_path / "mine" / "D", [[[1.0]]])
+    domains = {dataset.name: dataset.domain for dataset in open_source(str(tmp_path))}
+    assert domains == {"bizitobs_service": "Web", "hospital": "Healthcare", "us_births/D": "", "mine/D": ""}

@@ -1,7 +1,9 @@
 import builtins
 import json
 import math
+import os
 import pickle
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,12 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip instal
 
 NESTED = pa.list_(pa.list_(pa.float32()))
 FIXED = pa.list_(pa.list_(pa.float32()), 2)
+
+
+def rewrite(path: Path, table: Any) -> None:
+    """Put other rows into a shard."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
 
 
 def test_a_univariate_dataset_has_one_series_per_row(tmp_path: Path, save: Any) -> None:
@@ -110,7 +118,8 @@ def test_a_file_cut_short_anywhere_is_damage_that_names_the_file_and_spares_the_
         path.write_bytes(whole[:size])
         bad, good = open_directory(tmp_path)
         assert (bad.name, bad.count) == ("bad", 0)
-        assert str(path) in bad.damage
+        assert bad.damage.startswith(f"bad: {path.name} ")
+        assert str(tmp_path) not in bad.damage
         with pytest.raises(DamagedDataset, match="data-00000"):
             bad.read(0)
         assert good.read(0).values.tolist() == [1]
@@ -144,8 +153,7 @@ def test_a_file_that_shrinks_after_it_was_opened_is_named(tmp_path: Path, save: 
 def test_a_missing_column_is_named(tmp_path: Path, save: Any, column: str) -> None:
     (path,) = save(tmp_path / "d", [[[1.0]]], drop=column)
     (dataset,) = open_directory(tmp_path)
-    assert f"no column {column}" in dataset.damage
-    assert str(path) in dataset.damage
+    assert f"d: {path.name} has no column {column}" in dataset.damage
 
 
 @pytest.mark.parametrize("target", [pa.float32(), pa.list_(pa.string()), pa.list_(pa.list_(pa.list_(pa.float32())))])
@@ -166,13 +174,14 @@ def test_a_target_of_another_shape_is_refused_with_its_type(tmp_path: Path, save
         ([[None]], {"target": NESTED}, "the first row has no variates"),
     ],
 )
-def test_a_dataset_that_says_too_little_is_damaged_and_named_by_path(
+def test_a_dataset_that_says_too_little_is_damaged_and_named_without_its_place_on_the_machine(
     tmp_path: Path, save: Any, batches: Any, options: Any, reason: str
 ) -> None:
     save(tmp_path / "d", batches, **options)
     (dataset,) = open_directory(tmp_path)
     assert reason in dataset.damage
-    assert str(tmp_path / "d") in dataset.damage
+    assert dataset.damage.startswith("d: ")
+    assert str(tmp_path) not in dataset.damage
 
 
 @pytest.mark.parametrize("other", [[[3.0]], [[3.0], [4.0], [5.0]], None])
@@ -184,12 +193,105 @@ def test_a_row_with_more_or_fewer_variates_than_the_first_is_damage(tmp_path: Pa
         dataset.read(2)
 
 
+def test_a_row_of_another_frequency_and_a_row_without_one_are_damage_and_their_neighbours_are_read(
+    tmp_path: Path, save: Any
+) -> None:
+    (path,) = save(tmp_path / "d", [[[1.0]]])
+    fields = {"item_id": ["T0", "T1", "T2"], "start": pa.array([0] * 3, pa.timestamp("s")), "freq": ["D", "H", None]}
+    table = pa.table({**fields, "target": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32()))})
+    rewrite(path, table)
+    (dataset,) = open_directory(tmp_path)
+    assert dataset.read(0).values.tolist() == [1, 2]
+    with pytest.raises(DamagedDataset, match=r"^d: row 'T1' has frequency H, the first D\.$"):
+        dataset.read(1)
+    with pytest.raises(DamagedDataset, match=r"^d: row 'T2' has no frequency\.$"):
+        dataset.read(2)
+
+
+def test_a_row_that_lists_its_times_is_another_format(tmp_path: Path, save: Any) -> None:
+    (path,) = save(tmp_path / "d", [[[1.0]]])
+    times = pa.array([[86_400, 0]], pa.list_(pa.timestamp("s")))
+    table = pa.table({"item_id": ["T0"], "start": times, "freq": ["D"], "target": [[1.0, 2.0]]})
+    rewrite(path, table)
+    (dataset,) = open_directory(tmp_path)
+    assert "column start has type list<" in dataset.damage
+    assert "expected one time per row" in dataset.damage
+
+
+def test_the_variates_of_an_item_are_read_together_from_any_shard(tmp_path: Path, save: Any) -> None:
+    save(
+        tmp_path / "d",
+        [[[[1, 2], [3, 4]]], [[[5, 6], [7, 8]]]],
+        [[[[9, math.nan], [None, 10]], [[math.nan] * 2, [1, 2]]]],
+        target=NESTED,
+    )
+    (dataset,) = open_directory(tmp_path)
+    assert (dataset.items, dataset.variates, dataset.count) == (4, 2, 8)
+    assert dataset.read_item(1).values.tolist() == [[5, 6], [7, 8]]
+    found = dataset.read_item(2)
+    assert (found.item, found.names, found.values.tolist(), found.missing) == ("T2", ("0", "1"), [[9], [10]], (1, 0))
+    with pytest.raises(UnusableSeries, match="d series T3: variate 0: all 2 values are missing"):
+        dataset.read_item(3)
+
+
+PASTS = {
+    "one": ([[math.nan, 1.0, 2.0], [3.0, 4.0, 5.0]], pa.list_(pa.float32()), [[[7, 8, 9]], [[1, 2, 3]]]),
+    "many": ([[math.nan, 1.0, 2.0], [3.0, 4.0, 5.0]], NESTED, [[[7, 8, 9], [0, 0, 1]], [[1, 2, 3], [4, None, 6]]]),
+}
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_past_covariates_are_carried_beside_the_target(tmp_path: Path, save: Any, kind: str) -> None:
+    (path,) = save(tmp_path / "d", [[[1.0]]])
+    target, past_type, past = PASTS[kind]
+    rows = past if kind == "many" else [channels[0] for channels in past]
+    fields = {"item_id": ["T0", "T1"], "start": pa.array([0, 0], pa.timestamp("s")), "freq": ["D", "D"]}
+    table = pa.table({**fields, "target": target, "past_feat_dynamic_real": pa.array(rows, past_type)})
+    rewrite(path, table)
+    (dataset,) = open_directory(tmp_path)
+    # The target's first value is missing and dropped, and the covariates' with it.
+    expected = [[8, 9], [0, 1]] if kind == "many" else [[8, 9]]
+    assert dataset.read_past(0).tolist() == expected
+    second = np.array(past[1], dtype=float)
+    assert np.array_equal(dataset.read_past(1), second, equal_nan=True)
+
+
+def test_a_dataset_without_past_covariates_has_none_and_others_must_fit_their_target(tmp_path: Path, save: Any) -> None:
+    (path,) = save(tmp_path / "d", [[[1.0, 2.0]]])
+    assert open_directory(tmp_path)[0].read_past(0).shape == (0, 2)
+    for past, error, reason in [
+        ([[1.0]], UnusableSeries, "its past covariates have 1 values, its target 2"),
+        ([["a", "b"]], DamagedDataset, "column past_feat_dynamic_real has type"),
+        ([[[1.0], [1.0, 2.0]]], DamagedDataset, "different lengths"),
+    ]:
+        fields = {"item_id": ["T0"], "start": pa.array([0], pa.timestamp("s")), "freq": ["D"], "target": [[1.0, 2.0]]}
+        table = pa.table({**fields, "past_feat_dynamic_real": past})
+        rewrite(path, table)
+        (dataset,) = open_directory(tmp_path)
+        assert dataset.read(0).values.tolist() == [1, 2]
+        with pytest.raises(error, match=reason):
+            dataset.read_past(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_a_folder_whose_name_is_no_text_is_read_under_a_name_that_is(tmp_path: Path, save: Any) -> None:
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xfe"))
+    save(root / os.fsdecode(b"d\xff"), [[[1.0, 2.0]]])
+    save(root / "bad", [[[1.0]]])[0].write_bytes(b"")
+    bad, good = open_directory(root)
+    assert good.name == "d\\xff"
+    assert good.read(0).label.encode()
+    assert good.read(0).values.tolist() == [1, 2]
+    assert bad.damage.encode()
+    assert len(good.read(0).fingerprint) == 64
+
+
 @pytest.mark.parametrize("state", ["", "[]", "{}", '{"_data_files": [1]}', '{"_data_files": []}', "\x00"])
 def test_a_state_that_lists_no_files_is_damage(tmp_path: Path, save: Any, state: str) -> None:
     save(tmp_path / "d", [[[1.0]]])
     (tmp_path / "d" / "state.json").write_text(state)
     (dataset,) = open_directory(tmp_path)
-    assert str(tmp_path / "d" / "state.json") in dataset.damage
+    assert dataset.damage.startswith("d: state.json ")
 
 
 def test_a_missing_shard_and_a_missing_state_are_damage(tmp_path: Path, save: Any) -> None:
@@ -198,8 +300,17 @@ def test_a_missing_shard_and_a_missing_state_are_damage(tmp_path: Path, save: An
     save(tmp_path / "b", [[[1.0]]])
     (tmp_path / "b" / "state.json").unlink()
     a, b = open_directory(tmp_path)
-    assert f"{second} is missing" in a.damage
+    assert f"a: {second.name} is missing" in a.damage
     assert "state.json cannot be read" in b.damage
+
+
+def test_what_the_system_says_of_a_file_is_told_without_its_place_on_the_machine(tmp_path: Path, save: Any) -> None:
+    (path,) = save(tmp_path / "d", [[[1.0]]])
+    path.unlink()
+    path.mkdir()
+    (dataset,) = open_directory(tmp_path)
+    assert dataset.damage.startswith(f"d: {path.name} cannot be read as an Arrow stream: ")
+    assert str(tmp_path) not in dataset.damage
 
 
 def test_a_directory_without_datasets_and_a_path_that_is_none_are_refused(tmp_path: Path) -> None:

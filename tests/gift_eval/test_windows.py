@@ -183,6 +183,16 @@ def test_a_constant_series_is_named() -> None:
         cut(made(np.r_[np.zeros(500), walk(100)]), 96, 24, 4, 0)
 
 
+def test_more_windows_than_there_are_starts_cost_no_more_than_the_starts_there_are() -> None:
+    found = starts(3000, 96, 24, 10**15, 1)
+    assert np.array_equal(found, np.arange(split(3000, 24), 3000 - 24 + 1))
+
+
+def test_windows_that_no_machine_should_hold_are_refused_with_their_number() -> None:
+    with pytest.raises(UnusableSeries, match=r"d/H series T1: 199905 windows of 512 \+ 96 .* Ask for fewer windows"):
+        cut(made(walk(10**6)), 512, 96, 10**6, 0)
+
+
 @pytest.mark.parametrize(
     ("request_", "name"),
     [

@@ -1,0 +1,83 @@
+"""Reference pages that are written from the code when the site is built, so that each fact stands in one place."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from inspect import getsource
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from hrx.audit.protocol import Protocol
+from hrx.audit.record import COLUMNS
+from hrx.cli.verbs import parser
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages to those that are written by hand."""
+    for name, write in PAGES.items():
+        files.append(File.generated(config, name, content=write()))
+    return files
+
+
+def command_line() -> str:
+    """Every verb with its options, from the parser itself."""
+    page = ["# Command line", "", "`hrx VERB --help` shows the same on a terminal.", ""]
+    root = parser()
+    (verbs,) = (action for action in root._actions if isinstance(action, argparse._SubParsersAction))
+    for choice in verbs._choices_actions:
+        page += _verb(f"hrx {choice.dest}", verbs.choices[choice.dest], choice.help or "")
+    return "\n".join(page)
+
+
+def _verb(name: str, verb: argparse.ArgumentParser, summary: str) -> list[str]:
+    page = [f"## {name}", "", f"{summary[:1].upper()}{summary[1:]}. {verb.epilog or ''}", ""]
+    nested = [action for action in verb._actions if isinstance(action, argparse._SubParsersAction)]
+    rows = [
+        (", ".join(f"`{o}`" for o in action.option_strings) or f"`{action.metavar or action.dest}`", _meaning(action))
+        for action in verb._actions
+        if action not in nested and action.dest != "help"
+    ]
+    page += [*_table(("option", "meaning"), rows), ""] if rows else []
+    for action in nested:
+        for choice in action._choices_actions:
+            page += _verb(f"{name} {choice.dest}", action.choices[choice.dest], choice.help or "")
+    return page
+
+
+def _meaning(action: argparse.Action) -> str:
+    taken = f"`{action.metavar}` " if action.option_strings and action.nargs != 0 and action.metavar else ""
+    return taken + (action.help or "").replace("%%", "%")
+
+
+def settings() -> str:
+    """Every field of `Protocol`, with the sentence that stands below it in the source."""
+    page = ["# Settings", "", "Every field of `hrx.audit.Protocol`. All are stored with each record.", ""]
+    source = getsource(Protocol)
+    rows = []
+    for field in fields(Protocol):
+        after = source.partition(f"    {field.name}: ")[2].partition("\n")[2]
+        meaning = after.split('"""')[1] if after.lstrip().startswith('"""') else ""
+        rows.append((f"`{field.name}`", f"`{field.default!r}`", " ".join(meaning.split())))
+    return "\n".join([*page, *_table(("setting", "default", "meaning"), rows)])
+
+
+def record() -> str:
+    """Every column of a ledger."""
+    page = ["# Record", "", "One row per run in the table `runs` of a ledger, which is an SQLite file.", ""]
+    rows = [(f"`{column.name}`", column.kind, column.meaning) for column in COLUMNS]
+    return "\n".join([*page, *_table(("column", "type", "meaning"), rows)])
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    lines = [head, ("---",) * len(head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines]
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "command-line.md": command_line,
+    "settings.md": settings,
+    "record.md": record,
+}

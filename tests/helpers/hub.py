@@ -1,0 +1,100 @@
+"""A hub on this machine: answers what `huggingface_hub` asks for the files of one dataset repository."""
+
+import hashlib
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPOSITORY = "/datasets/Salesforce/GiftEval/resolve/main/"
+
+
+class Request(NamedTuple):
+    """What was asked: `path` below the repository, and where a byte range starts."""
+
+    method: str
+    path: str
+    begin: int
+
+
+class Hub:
+    """Serves `files`, path -> bytes. Small files come directly; Arrow files, as the real hub's large ones, from
+    another host that a redirect names. `breaks[path]` cuts the connection after so many bytes, once for each entry.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.breaks: dict[str, list[int]] = {}
+        self.requests: list[Request] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def gets(self, path: str) -> list[int]:
+        """Where each download of a file began."""
+        return [request.begin for request in self.requests if request.method == "GET" and request.path == path]
+
+
+def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def _answer(self, body: bool) -> None:
+            large = self.path.startswith("/large/")
+            path = self.path.removeprefix("/large/").removeprefix(REPOSITORY)
+            content = hub.files.get(path)
+            begin = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or [0, 0])[1])
+            if not large or body:
+                hub.requests.append(Request(self.command, path, begin))
+            if content is None:
+                self._head(404, 0, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+            elif path.endswith(".arrow") and not large:
+                digest = hashlib.sha256(content).hexdigest()
+                linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content)), "X-Repo-Commit": COMMIT}
+                self._head(302, 0, {**linked, "Location": f"http://localhost:{hub.port}/large/{path}"})
+            else:
+                etag = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+                if begin:
+                    etag["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
+                self._head(206 if begin else 200, len(content) - begin, etag)
+                if body:
+                    self._send(path, content[begin:])
+
+        def _head(self, status: int, length: int, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(length), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def _send(self, path: str, content: bytes) -> None:
+            if hub.breaks.get(path):
+                self.wfile.write(content[: hub.breaks[path].pop(0)])
+                self.close_connection = True
+            else:
+                self.wfile.write(content)
+
+    return Handler
