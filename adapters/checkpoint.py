@@ -71,17 +71,23 @@ class Checkpoint:
                     digest.update(hashlib.file_digest(stream, "sha256").digest())
         return digest.hexdigest()
 
+    @cached_property
+    def tensor_names(self) -> frozenset[str]:
+        """What the safetensors files say they hold; nothing of other formats, which do not tell without being read."""
+        names: set[str] = set()
+        for file in sorted(self.path.glob("*.safetensors")):
+            try:
+                with safe_open(file, framework="pt") as tensors:
+                    names.update(tensors.keys())
+            except (SafetensorError, OSError) as error:
+                raise ModelError(
+                    f"{file} is damaged: {error}. Download it again, or check it against the release."
+                ) from error
+        return frozenset(names)
+
     def verify(self) -> None:
         """Opens every safetensors file, so that damage is named here and not deep inside a library."""
-        for file in self.weights:
-            if file.suffix == ".safetensors":
-                try:
-                    with safe_open(file, framework="pt") as tensors:
-                        tensors.keys()
-                except (SafetensorError, OSError) as error:
-                    raise ModelError(
-                        f"{file} is damaged: {error}. Download it again, or check it against the release."
-                    ) from error
+        _ = self.tensor_names
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every named tensor of the weight files."""

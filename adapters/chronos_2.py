@@ -1,4 +1,4 @@
-"""Chronos-2 (`chronos-forecasting`): group attention over the batch axis, one group per series here.
+"""Chronos-2 (`chronos-forecasting`): group attention over the batch axis, one group per window.
 
 The public call pads future covariates with NaN, and through them every gradient becomes NaN. Without covariates the
 library computes the same forecast, so `predict` walks the pipeline's own steps with none. Beyond the native length
@@ -7,8 +7,10 @@ those steps unroll nine quantile paths.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -29,13 +31,37 @@ def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
 
 
 class Chronos2(ChronosForecaster):
-    """The median of a Chronos-2 checkpoint, each series in a group of its own."""
+    """The median of a Chronos-2 checkpoint, each window in a group of its own, with all its channels if it has any."""
 
     pipeline_class = Chronos2Pipeline
 
+    def multivariate(self) -> Forecaster:
+        together = copy.copy(self)
+        together.limits = replace(self.limits, multivariate=True)
+        return together
+
+    def reload(self) -> Forecaster:
+        fresh = Chronos2(self._checkpoint, self.identity)
+        return fresh.multivariate() if self.limits.multivariate else fresh
+
     def predict(self, x: Tensor, horizon: int) -> Tensor:
+        series = self._series(x)
+        groups = torch.arange(len(x)).repeat_interleave(series.shape[1])
+        medians = self._medians(series.flatten(0, 1), groups, horizon)
+        return self._windows(medians.reshape(*series.shape[:2], horizon))
+
+    def _series(self, x: Tensor) -> Tensor:
+        """Windows as the library takes them, `(B, C, L)`."""
+        return x.transpose(1, 2) if self.limits.multivariate else x[:, None, :]
+
+    def _windows(self, y: Tensor) -> Tensor:
+        """The library's forecasts `(B, C, H)` in the shape of the windows."""
+        return y.transpose(1, 2) if self.limits.multivariate else y[:, 0]
+
+    def _medians(self, context: Tensor, groups: Tensor, horizon: int) -> Tensor:
+        """`(N, L) -> (N, H)`: series of one group read one another."""
         pipeline = self._pipeline
-        context, groups = x.to(dtype=torch.float32), torch.arange(len(x))
+        context = context.to(dtype=torch.float32)
         step = pipeline._predict_step(context, groups, None, self._patches(horizon))
         steps, remaining = [step], horizon - step.shape[-1]
         if remaining > 0:
@@ -56,9 +82,9 @@ class Chronos2(ChronosForecaster):
         with warnings.catch_warnings():
             ignore_long_horizon_advice()
             _, medians = self._pipeline.predict_quantiles(
-                x[:, None, :], prediction_length=horizon, quantile_levels=[0.5]
+                self._series(x), prediction_length=horizon, quantile_levels=[0.5]
             )
-        return torch.cat(cast("list[Tensor]", medians))
+        return self._windows(torch.stack(cast("list[Tensor]", medians)))
 
     def _patches(self, steps: int) -> int:
         """How many output patches one pass makes for so many steps."""

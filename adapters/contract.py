@@ -114,6 +114,10 @@ class Forecaster(ABC):
         """The model as it is for series of a known season: itself, unless its library is told the period."""
         return self
 
+    def multivariate(self) -> Forecaster | None:
+        """The model as it reads all channels of a window together, `(B, L, C) -> (B, H, C)`, or None if it cannot."""
+        return self if self.limits.multivariate else None
+
     def double(self) -> Forecaster | None:
         """The same model in float64, or None where the library computes in fp32 whatever it is given."""
         return None

@@ -39,6 +39,8 @@ class Family:
     """Keys that together mark its `config.json`, for a library that writes no `architectures`."""
     files: str = ""
     """A pattern of its weight files, for a library that writes no `config.json` at all."""
+    tensors: tuple[str, ...] = ()
+    """Names that together mark its weights, for a release without a `config.json`."""
     chooser: str = ""
     """`module:function`, called as `function(hub_id, lookback, horizon) -> revision`, for a family that releases one
     checkpoint per setting."""
@@ -50,7 +52,9 @@ class Family:
         """Whether a checkpoint is of this family, by its content."""
         if self.files and any(checkpoint.path.glob(self.files)):
             return True
-        if not (self.architectures or self.config_keys) or not checkpoint.has_config:
+        if not checkpoint.has_config:
+            return bool(self.tensors) and checkpoint.tensor_names.issuperset(self.tensors)
+        if not (self.architectures or self.config_keys):
             return False
         named = set(checkpoint.config.get("architectures") or [])
         marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
@@ -100,6 +104,7 @@ BUILT_IN = (
         extra="timesfm",
         architectures=("TimesFmModelForPrediction",),
         config_keys=("torch_compile",),
+        tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight"),
     ),
     Family(
         name="timesfm-3",

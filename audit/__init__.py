@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hrx.audit.channels import ChannelScores, score_channels
     from hrx.audit.estimators import explain
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Budget": "memory",
+    "ChannelScores": "channels",
     "Protocol": "protocol",
     "Quantities": "quantities",
     "Unscorable": "scoring",
     "explain": "estimators",
     "score": "scoring",
+    "score_channels": "channels",
 }
 
-__all__ = ["Budget", "Protocol", "Quantities", "Unscorable", "explain", "score"]
+__all__ = ["Budget", "ChannelScores", "Protocol", "Quantities", "Unscorable", "explain", "score", "score_channels"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,8 @@ WEAKEST_STEP = 0.05
 """A forecast step that moves less than this share of the strongest is measured against that share."""
 DIRECTIONS = 4
 STEPS = tuple(10.0**-e for e in (1, 1.5, 2, 2.5, 3, 3.5, 4))
-STEPS_DOUBLE = tuple(10.0**-e for e in (3, 4, 5, 6))
+STEPS_DOUBLE = tuple(10.0**-e for e in (3, 4, 5, 6, 7, 8))
+"""The short ones are for rectified units that switch within a millionth of a real window."""
 
 
 @dataclass(frozen=True)

@@ -1,146 +1,219 @@
-"""The local engine: takes a plan through models, one run after another, and writes each result before the next begins.
+"""The engine: takes a plan through a crew, and writes each result before it hands out more.
 
-Whatever goes wrong with one run becomes that run's record; the rest go on.
+Model by model, a task opens it; setting by setting, one admits it on real windows; then every run is a task of its own.
+All of it is written here, by one process, whoever did the work. Whatever goes wrong with one run becomes that run's
+record, and the rest go on.
 """
 
 from __future__ import annotations
 
-import hashlib
+import heapq
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-import numpy as np
-import torch
-
-from hrx.adapters import Forecaster, Identity, Located, ModelError
-from hrx.adapters.contract import ADAPTER_VERSION
-from hrx.audit.admission import admit
-from hrx.audit.baselines import Floats
-from hrx.audit.ledger import Ledger, StoredCheck
-from hrx.audit.measuring import Outcome, attempt, outline, told, windows_of
-from hrx.audit.memory import Budget
+from hrx.adapters import Located, ModelError
+from hrx.audit.album import Album
+from hrx.audit.bench import Admit, Admitted, Introduce, Introduced, Measure, Result, Task, Trouble, Whose
+from hrx.audit.crew import Crew, Lost
+from hrx.audit.gate import Gate, admission_windows, digest_of, refusal_of
+from hrx.audit.ledger import Ledger
+from hrx.audit.measuring import Outcome, outline
 from hrx.audit.plan import Run, Setting
+from hrx.audit.privacy import scrubbed
 from hrx.audit.record import EXCLUDED, FAILED, Record
-from hrx.gift_eval import UnusableSeries
 
-ADMISSION_WINDOWS = 4
+ATTEMPTS = 2
+"""A task whose process died is given once more; a second death is laid at its own door."""
 
 Progress = Callable[[Run, Record], None]
 
 
 def execute(
-    runs: Sequence[Run], models: Iterable[Located], ledger: Ledger, *, budget: Budget, progress: Progress
+    runs: Sequence[Run],
+    models: Iterable[Located],
+    ledger: Ledger,
+    crew: Crew,
+    *,
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Carries out every run that the ledger does not hold yet, and stores it."""
-    finished = ledger.finished()
-    located = {_whose(model.identity): model for model in models}
-    for who, group in groupby(runs, key=lambda run: _whose(run.identity)):
-        mine = list(group)
-        pending = [run for run in mine if run.key not in finished]
-        if not pending:
-            continue
-        try:
-            model = located[who].load()
-        except ModelError as error:
-            if len(located) == 1:
-                raise
-            for run in pending:
-                _store(ledger, run, Outcome(outline(run, FAILED, str(error))), progress)
-            continue
-        if len(located) == 1:
-            _refuse_every_setting(model, mine)
-        for setting, at_setting in groupby(mine, key=lambda run: run.setting):
-            planned = list(at_setting)
-            missing = [run for run in planned if run.key not in finished]
-            if missing:
-                _execute_setting(model, setting, planned, missing, ledger, budget, progress)
+    """Carries out every run that the ledger does not hold yet, and stores it.
+
+    Once `stopping` answers yes, what is under way is finished and stored, and nothing else is begun.
+    """
+    work = _Work(runs, models, ledger, progress)
+    idle: dict[int, Whose | None] = dict.fromkeys(range(crew.size))
+    busy: dict[int, _Queued] = {}
+    while True:
+        for seat in list(idle):
+            if not stopping() and (queued := work.next(idle[seat])):
+                del idle[seat]
+                busy[seat] = queued
+                crew.give(seat, queued.task)
+        if not busy:
+            return
+        for seat, result in crew.wait():
+            queued = busy.pop(seat)
+            if isinstance(result, Lost) and result.seat_gone:
+                work.give_back(queued)
+                continue
+            idle[seat] = queued.task.who
+            work.take(queued, result)
 
 
-def _whose(identity: Identity) -> tuple[str, str]:
-    """What tells one model from another: the same weights under another family are another model."""
-    return identity.family, identity.fingerprint
+class _Order(NamedTuple):
+    """Where a task stands among those of its model; the lowest is given first."""
+
+    group: int
+    run: int
 
 
-def _refuse_every_setting(model: Forecaster, runs: Sequence[Run]) -> None:
+@dataclass(order=True)
+class _Queued:
+    order: _Order
+    task: Task = field(compare=False)
+    attempts: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The runs of a model that one admission is for."""
+
+    setting: Setting
+    season: int
+    """That makes the model; 0 where the season makes no difference."""
+    planned: list[Run] = field(default_factory=list)
+    missing: list[Run] = field(default_factory=list)
+
+
+class _Work:
+    """What is left to do, and what became of the rest."""
+
+    def __init__(self, runs: Sequence[Run], models: Iterable[Located], ledger: Ledger, progress: Progress):
+        self._ledger, self._progress = ledger, progress
+        self._gate, self._album = Gate(ledger), Album(runs, ledger)
+        self._finished = ledger.finished()
+        self._runs: dict[Whose, list[Run]] = {}
+        for run in runs:
+            self._runs.setdefault(Whose.of(run.identity), []).append(run)
+        self._alone = len({Whose.of(model.identity) for model in models}) == 1
+        self._groups: dict[Whose, list[_Group]] = {}
+        self._queues: dict[Whose, list[_Queued]] = {who: [] for who in self._runs}
+        for who, mine in self._runs.items():
+            if any(run.key not in self._finished for run in mine):
+                self._queue(Introduce(who, frozenset(run.dataset.season for run in mine)), group=-1)
+
+    def next(self, who: Whose | None) -> _Queued | None:
+        """The next task for a seat that has `who` open: one of that model, as long as there is any."""
+        candidates = ([self._queues[who]] if who else []) + list(self._queues.values())
+        return next((heapq.heappop(queue) for queue in candidates if queue), None)
+
+    def give_back(self, queued: _Queued) -> None:
+        """A task that nobody could do goes to whoever is free next."""
+        heapq.heappush(self._queues[queued.task.who], queued)
+
+    def take(self, queued: _Queued, result: Result | Lost) -> None:
+        """Writes what came of a task, and queues what follows from it."""
+        if isinstance(result, Lost):
+            if queued.attempts < ATTEMPTS:
+                self.give_back(replace(queued, attempts=queued.attempts + 1))
+                return
+            result = Trouble(f"the process that worked on it died {ATTEMPTS} times ({result.how}): out of memory?")
+        task = queued.task
+        if isinstance(task, Introduce):
+            self._introduced(task, result)
+        elif isinstance(task, Admit):
+            self._admitted(task, queued.order.group, result)
+        else:
+            self._measured(task.run, result)
+
+    def _introduced(self, task: Introduce, result: Result) -> None:
+        mine = self._runs[task.who]
+        if not isinstance(result, Introduced):
+            reason = _reason(result)
+            if self._alone and isinstance(result, Trouble) and result.wrong_request:
+                raise ModelError(reason)
+            for run in mine:
+                self._refuse(run, {"status": FAILED, "reason": reason})
+            return
+        if self._alone:
+            _refuse_every_setting(result, mine)
+        self._groups[task.who] = groups = self._grouped(mine, result.apart)
+        for number, group in enumerate(groups):
+            self._open(task.who, number, group, result)
+
+    def _grouped(self, runs: Sequence[Run], apart: frozenset[int]) -> list[_Group]:
+        """The groups of a model that have something missing, in the order of the plan."""
+        found: dict[tuple[Setting, int], _Group] = {}
+        for run in runs:
+            season = run.dataset.season if run.dataset.season in apart else 0
+            group = found.setdefault((run.setting, season), _Group(run.setting, season))
+            group.planned.append(run)
+            if run.key not in self._finished:
+                group.missing.append(run)
+        return [group for group in found.values() if group.missing]
+
+    def _open(self, who: Whose, number: int, group: _Group, model: Introduced) -> None:
+        """Queues the admission of a group, or its runs where it needs none."""
+        identity = group.planned[0].identity
+        if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):
+            return self._begin(group, number, {"reason": f"{identity.model} {refusal}"})
+        windows = admission_windows(group.planned)
+        if windows is None:
+            return self._begin(group, number, {})
+        checks = self._gate.stored(identity, str(group.setting), digest_of(windows, group.season))
+        if checks:
+            return self._begin(group, number, refusal_of(checks))
+        return self._queue(Admit(who, group.setting, group.planned[0].dataset.season, windows), number)
+
+    def _admitted(self, task: Admit, number: int, result: Result) -> None:
+        group = self._groups[task.who][number]
+        if not isinstance(result, Admitted):
+            return self._begin(group, number, {"status": FAILED, "reason": f"admission: {_reason(result)}"})
+        digest = digest_of(task.windows, group.season)
+        stored = self._gate.store(group.planned[0].identity, digest, result.checks)
+        return self._begin(group, number, refusal_of(stored))
+
+    def _begin(self, group: _Group, number: int, refused: Record) -> None:
+        """Queues the runs of a group, or refuses them. A series that was not read has a better reason of its own."""
+        for place, run in enumerate(group.missing):
+            if refused and run.trouble is None:
+                self._refuse(run, refused)
+            else:
+                self._queue(Measure(run), number, place)
+
+    def _measured(self, run: Run, result: Result) -> None:
+        if isinstance(result, Outcome):
+            self._write(run, result)
+        else:
+            self._refuse(run, {"status": FAILED, "reason": _reason(result)})
+
+    def _refuse(self, run: Run, why: Record) -> None:
+        if run.key not in self._finished:
+            self._write(run, Outcome(outline(run, EXCLUDED, None) | why))
+
+    def _write(self, run: Run, outcome: Outcome) -> None:
+        record = outcome.record
+        if isinstance(reason := record.get("reason"), str):
+            record = record | {"reason": scrubbed(reason)}
+        if outcome.matrix is not None and self._album.wants(run):
+            self._ledger.write(record, outcome.matrix, instead_of=self._album.keep(run))
+        else:
+            self._ledger.write(record)
+        self._progress(run, record)
+
+    def _queue(self, task: Task, group: int, run: int = 0) -> None:
+        heapq.heappush(self._queues[task.who], _Queued(_Order(group, run), task))
+
+
+def _reason(result: Result) -> str:
+    return result.reason if isinstance(result, Trouble) else f"answered with {type(result).__name__}"
+
+
+def _refuse_every_setting(model: Introduced, runs: Sequence[Run]) -> None:
     """The only model of an audit, if it can take none of the settings, was asked the wrong thing."""
     refusals = {run.setting: model.limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
     if all(refusals.values()):
-        raise ModelError(f"{model.identity.model} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")
-
-
-def _execute_setting(
-    model: Forecaster,
-    setting: Setting,
-    planned: Sequence[Run],
-    missing: Sequence[Run],
-    ledger: Ledger,
-    budget: Budget,
-    progress: Progress,
-) -> None:
-    """The `missing` runs of a setting, after admission on windows of all that were `planned`."""
-    refused = _admission_refusal(model, setting, planned, ledger)
-    for run in missing:
-        if refused and run.trouble is None:
-            outcome = Outcome(outline(run, EXCLUDED, None) | refused)
-        else:  # a series that could not be read has a better reason of its own
-            outcome = attempt(model, run, budget)
-        _store(ledger, run, outcome, progress)
-
-
-def _admission_refusal(model: Forecaster, setting: Setting, planned: Sequence[Run], ledger: Ledger) -> Record:
-    """Why no run of a setting may be scored, as a part of their records; empty where they may."""
-    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
-        return {"reason": f"{model.identity.model} {refusal}"}
-    try:
-        checks = admission(model, setting, planned, ledger)
-    except Exception as error:  # a library may raise anything: one setting must not end the audit
-        return {"status": FAILED, "reason": f"admission: {told(error)}"}
-    for check in checks:
-        if not check.passed:
-            reason = f"{check.check}: {check.figure:.3g} against {check.limit:.3g} ({check.note})"
-            return {"reason": reason, "check_failed": check.check}
-    return {}
-
-
-def admission(model: Forecaster, setting: Setting, runs: Sequence[Run], ledger: Ledger) -> Sequence[StoredCheck]:
-    """The five checks of a setting on real windows of its runs; from the ledger where these were checked already."""
-    windows = admission_windows(runs)
-    if windows is None:
-        return []
-    digest = hashlib.sha256(windows.numpy().tobytes()).hexdigest()
-    about = (model.identity.fingerprint, model.identity.library, ADAPTER_VERSION, torch.__version__)
-    stored = [
-        check
-        for check in ledger.checks()
-        if check[:4] == about and check.setting == str(setting) and check.windows == digest
-    ]
-    if not stored:
-        stored = [
-            StoredCheck(*about, model.identity.model, c.setting, c.check, c.passed, c.figure, c.limit, c.note, digest)
-            for c in admit(model, windows, setting.horizon)
-        ]
-        ledger.write_checks(stored)
-    return stored
-
-
-def admission_windows(runs: Sequence[Run]) -> torch.Tensor | None:
-    """Up to four real windows `(W, L)` that are not flat, of different series where there are several.
-
-    A flat window has no derivative in a model that divides by its spread. None where no series has any window at all
-    or only flat ones: then every run is excluded for a reason of its own.
-    """
-    found: dict[str, Floats] = {}
-    for run in runs:
-        if run.series is not None and run.series.fingerprint not in found and len(found) < ADMISSION_WINDOWS:
-            with suppress(UnusableSeries):
-                for x in windows_of(run).x:
-                    if np.ptp(x) > 0:
-                        found[run.series.fingerprint] = x
-                        break
-    return torch.as_tensor(np.stack(list(found.values())), dtype=torch.float32) if found else None
-
-
-def _store(ledger: Ledger, run: Run, outcome: Outcome, progress: Progress) -> None:
-    ledger.write(outcome.record, outcome.matrix)
-    progress(run, outcome.record)
+        name = runs[0].identity.model
+        raise ModelError(f"{name} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")

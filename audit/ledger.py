@@ -1,6 +1,7 @@
 """The ledger: what is done, in one SQLite file that survives `kill -9` and takes several writers.
 
-A row per run, a row per admission check, and for a few runs the matrix of one window, for pictures. Needs no torch.
+A row per run, a row per admission check, the settings of each audit, and for a few runs the matrix of one window, for
+pictures. Which tables and columns there are is said in `schema`. Needs no torch.
 """
 
 from __future__ import annotations
@@ -15,18 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.record import COLUMNS, FAILED, NAMES, Record
+from hrx.audit.record import FAILED, NAMES, Record
+from hrx.audit.schema import APPLICATION_ID, MATRIX_COLUMNS, SCHEMA_VERSION, bring_forward, present, version
 from hrx.errors import HrxError
 
-APPLICATION_ID = 0x68727831  # "hrx1", so that `file` and hrx can tell a ledger from any other database
-SCHEMA_VERSION = 1
 BUSY_SECONDS = 60
+KEYS_AT_ONCE = 900
+"""SQLite takes at least 999 parameters in one statement."""
 Floats = npt.NDArray[np.floating]
-
-_CHECK_COLUMNS = (
-    "fingerprint TEXT, library TEXT, adapter_version TEXT, torch_version TEXT, model TEXT, setting TEXT, "
-    '"check" TEXT, passed INTEGER, figure REAL, "limit" REAL, note TEXT, windows TEXT'
-)
+_MATRIX_NAMES = ", ".join(column.split()[0] for column in MATRIX_COLUMNS)
 
 
 class LedgerError(HrxError):
@@ -61,6 +59,18 @@ class StoredMatrix(NamedTuple):
     forecast: Floats
     matrix: Floats
     """`(H, L)`."""
+    curves: Floats | None = None
+    """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
+
+
+class StoredAudit(NamedTuple):
+    """What one audit was asked."""
+
+    created: str
+    """UTC time at which these settings were first used."""
+    hrx_version: str
+    settings: str
+    """JSON: the effective settings, without the place of any file."""
 
 
 class Ledger:
@@ -101,29 +111,74 @@ class Ledger:
         rows = self._connection.execute("SELECT key FROM runs WHERE status != ?", (FAILED,))
         return {key for (key,) in rows}
 
-    def write(self, record: Record, matrix: StoredMatrix | None = None) -> None:
-        """Stores one run, and its picture if there is one, in one transaction. Only a failed run is ever replaced."""
+    def keys(self) -> list[str]:
+        """Keys of all runs. They are read from the index, and so even where a page of the table is damaged."""
+        return [key for (key,) in self._connection.execute("SELECT key FROM runs INDEXED BY sqlite_autoindex_runs_1")]
+
+    def salvaged(self, key: str) -> Record | None:
+        """One run of a damaged ledger, or None where its page cannot be read."""
+        try:
+            return next(iter(self.records([key])), None)
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            return None
+
+    @property
+    def columns(self) -> set[str]:
+        """Columns of the record that this file has: one of an older schema has fewer."""
+        return present(self._connection, "runs")
+
+    def write(self, record: Record, matrix: StoredMatrix | None = None, instead_of: Iterable[str] = ()) -> None:
+        """Stores one run in one transaction, with its picture if there is one, which takes the place of others.
+
+        Only a failed run is ever replaced.
+        """
+        with self.transaction():
+            self.put(record)
+            if matrix is not None:
+                self.put_matrix(matrix)
+                self._connection.executemany("DELETE FROM matrices WHERE key = ?", [(key,) for key in instead_of])
+
+    def put(self, record: Record) -> None:
+        """Stores one run within a transaction of the caller's."""
         places = ", ".join("?" * len(NAMES))
         renewed = ", ".join(f'"{name}" = excluded."{name}"' for name in NAMES)
-        with self._transaction():
-            self._connection.execute(
-                f"INSERT INTO runs VALUES ({places}) ON CONFLICT (key) DO UPDATE SET {renewed} WHERE runs.status = ?",
-                (*(record.get(name) for name in NAMES), FAILED),
-            )
-            if matrix is not None:
-                packed = (_pack(matrix.x), _pack(matrix.truth), _pack(matrix.forecast), _pack(matrix.matrix))
-                _insert(self._connection, "matrices", [(matrix.key, *packed)])
+        self._connection.execute(
+            f"INSERT INTO runs ({_quoted(NAMES)}) VALUES ({places}) "
+            f"ON CONFLICT (key) DO UPDATE SET {renewed} WHERE runs.status = ?",
+            (*(record.get(name) for name in NAMES), FAILED),
+        )
+
+    def put_matrix(self, matrix: StoredMatrix) -> None:
+        """Stores one picture within a transaction of the caller's."""
+        packed = (_pack(matrix.x), _pack(matrix.truth), _pack(matrix.forecast), _pack(matrix.matrix))
+        curves = None if matrix.curves is None else _pack(matrix.curves)
+        _insert(self._connection, f"matrices ({_MATRIX_NAMES})", [(matrix.key, *packed, curves)])
 
     def records(self, keys: Iterable[str] | None = None) -> list[Record]:
         """All runs, or those with the given keys, in the order they were first written."""
-        rows = self._connection.execute(f"SELECT {_quoted(NAMES)} FROM runs ORDER BY rowid").fetchall()
-        wanted = None if keys is None else set(keys)
-        return [dict(zip(NAMES, row, strict=True)) for row in rows if wanted is None or row[0] in wanted]
+        there = present(self._connection, "runs")
+        # A ledger of an older schema may be read as it is: what it does not have is not known.
+        columns = ", ".join(f'"{name}"' if name in there else "NULL" for name in NAMES)
+        select = f"SELECT rowid, {columns} FROM runs"
+        if keys is None:
+            rows = self._connection.execute(f"{select} ORDER BY rowid").fetchall()
+        else:
+            wanted, rows = list(dict.fromkeys(keys)), []
+            for first in range(0, len(wanted), KEYS_AT_ONCE):
+                some = wanted[first : first + KEYS_AT_ONCE]
+                where = f"WHERE key IN ({', '.join('?' * len(some))})"
+                rows += self._connection.execute(f"{select} {where}", some).fetchall()
+            rows.sort()
+        return [dict(zip(NAMES, row[1:], strict=True)) for row in rows]
 
     def write_checks(self, checks: Sequence[StoredCheck]) -> None:
         """Stores admission checks, replacing earlier ones of the same model, versions and setting."""
-        with self._transaction():
-            _insert(self._connection, "checks", checks)
+        with self.transaction():
+            self.put_checks(checks)
+
+    def put_checks(self, checks: Sequence[StoredCheck]) -> None:
+        """Stores admission checks within a transaction of the caller's."""
+        _insert(self._connection, "checks", checks)
 
     def checks(self) -> list[StoredCheck]:
         """All admission checks, in the order they were first written."""
@@ -134,18 +189,49 @@ class Ledger:
             for row in rows
         ]
 
+    def matrix_keys(self) -> list[str]:
+        """Keys of the runs whose window is stored, in the order they were written."""
+        return [key for (key,) in self._connection.execute("SELECT key FROM matrices ORDER BY rowid")]
+
     def matrices(self, keys: Iterable[str]) -> list[StoredMatrix]:
         """The stored windows of the given runs."""
+        there = present(self._connection, "matrices")
+        names = ", ".join(name if name in there else "NULL" for name in _MATRIX_NAMES.split(", "))
         found = []
         for key in keys:
-            row = self._connection.execute("SELECT * FROM matrices WHERE key = ?", (key,)).fetchone()
+            row = self._connection.execute(f"SELECT {names} FROM matrices WHERE key = ?", (key,)).fetchone()
             if row is not None:
-                x, truth, forecast, matrix = (_unpack(blob) for blob in row[1:])
-                found.append(StoredMatrix(key, x, truth, forecast, matrix.reshape(-1, len(x))))
+                x, truth, forecast, matrix = (_unpack(blob) for blob in row[1:5])
+                curves = None if row[5] is None else _unpack(row[5]).reshape(3, 2, -1)
+                found.append(StoredMatrix(key, x, truth, forecast, matrix.reshape(-1, len(x)), curves))
         return found
 
+    def write_audit(self, audit: StoredAudit) -> None:
+        """Stores what an audit was asked; the same settings under the same hrx once."""
+        known = {(stored.hrx_version, stored.settings) for stored in self.audits()}
+        if (audit.hrx_version, audit.settings) not in known:
+            with self.transaction():
+                self.put_audit(audit)
+
+    def put_audit(self, audit: StoredAudit) -> None:
+        """Stores an audit's settings within a transaction of the caller's; the earliest stays."""
+        self._connection.execute("INSERT OR IGNORE INTO audits VALUES (?, ?, ?)", audit)
+
+    def audits(self) -> list[StoredAudit]:
+        """What each audit of this ledger was asked, earliest first."""
+        if not present(self._connection, "audits"):
+            return []
+        rows = self._connection.execute("SELECT created, hrx_version, settings FROM audits ORDER BY created, rowid")
+        return [StoredAudit(*row) for row in rows]
+
+    def damage(self) -> str:
+        """What SQLite finds wrong with the file, empty where it is sound."""
+        (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        return "" if found == "ok" else str(found).replace("\n", " ")
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """Everything put inside is stored together, or not at all."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -171,10 +257,10 @@ def _readable(connection: sqlite3.Connection) -> bool:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, create: bool) -> None:
-    """Makes the tables of a new file; refuses a file that is something else."""
+    """Makes the tables of a new file, brings an older one forward, and refuses a file that is something else."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    (schema,) = connection.execute("PRAGMA user_version").fetchone()
+    schema = version(connection)
     if application != APPLICATION_ID and (tables or not create):
         raise LedgerError(f"{path} is not a ledger of hrx. Give another file.")
     if application == APPLICATION_ID and schema > SCHEMA_VERSION:
@@ -186,25 +272,13 @@ def _prepare(connection: sqlite3.Connection, path: Path, create: bool) -> None:
     # FULL: a run counts as written only when it is on disk, so that not even a power cut loses it.
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    if application == APPLICATION_ID:
-        return
-    connection.execute("BEGIN EXCLUSIVE")
-    columns = ", ".join(f'"{c.name}" {c.kind}' for c in COLUMNS)
-    connection.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns}, PRIMARY KEY (key))")
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS checks ({_CHECK_COLUMNS}, "
-        'PRIMARY KEY (fingerprint, library, adapter_version, torch_version, setting, "check", windows))'
-    )
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS matrices (key TEXT PRIMARY KEY, x BLOB, truth BLOB, forecast BLOB, matrix BLOB)"
-    )
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
+    bring_forward(connection)
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
-    places = ", ".join("?" * len(rows[0])) if rows else ""
+    if not rows:
+        return
+    places = ", ".join("?" * len(rows[0]))
     connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
 
 
@@ -228,5 +302,8 @@ def _naming(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         text = str(error)
         if "not a database" in text or "malformed" in text:
-            raise LedgerError(f"{path} is not a ledger, or is damaged ({text}). Give another file.") from error
+            raise LedgerError(
+                f"{path} is not a ledger, or is damaged ({text}). Give another file; what can still be read of a "
+                f"damaged ledger is saved by: hrx merge {path} --into NEW.db"
+            ) from error
         raise LedgerError(f"{path} cannot be used: {text}. Check permissions, free disk space and locks.") from error

@@ -9,18 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hrx import __version__
 from hrx.adapters import Forecaster
 from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
 from hrx.audit.baselines import skill
+from hrx.audit.channels import explain_both, score_both
+from hrx.audit.estimators import Explanation
 from hrx.audit.ledger import StoredMatrix
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run
-from hrx.audit.quantities import GAINS, QUANTITIES
-from hrx.audit.record import DONE, EXCLUDED, FAILED, Record
-from hrx.audit.scoring import Scored, Unscorable, score_in_full
-from hrx.gift_eval import DamagedDataset, UnusableSeries, Windows, cut
+from hrx.audit.quantities import GAINS, QUANTITIES, Quantities
+from hrx.audit.rank import Rank, rank
+from hrx.audit.record import DISTANCES, DONE, EXCLUDED, FAILED, TRUNCATIONS, Record
+from hrx.audit.scoring import Unscorable, explanation_of, forecast_of, score_explained
+from hrx.gift_eval import DamagedDataset, MultivariateSeries, UnusableSeries, Windows, cut, cut_item
 
 
 class Outcome(NamedTuple):
@@ -46,26 +50,80 @@ def attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
 
 def measure_run(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     """One run from its windows to its record."""
+    windows = _usable_windows(run)
+    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    model = together(model) if x.ndim == 3 else model
+    figure = parity(model, x, run.setting.horizon)
+    if not figure <= EQUIVALENCE_LIMIT:
+        reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
+        return Outcome(outline(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
+    found = _measurement(model, x, run, budget)
+    record = outline(run, DONE, None) | {"parity": figure} | _measured(found, windows)
+    return Outcome(record, _picture(run, windows, found) if run.pictured and x.ndim == 2 else None)
+
+
+def rank_run(model: Forecaster, run: Run, budget: Budget) -> Rank:
+    """The ranks of a run's windows, before any deletion: a forward pass and the matrix, and nothing else."""
+    x = torch.as_tensor(_usable_windows(run).x, dtype=torch.float32)
+    model = together(model) if x.ndim == 3 else model
+    forecast_of(model, x, run.setting.horizon)
+    return rank(explanation_of(model, x, run.setting.horizon, run.protocol, budget, run.stream).matrix)
+
+
+def _usable_windows(run: Run) -> Windows:
     if run.trouble is not None:
         raise run.trouble
     windows = windows_of(run)
     if not np.ptp(windows.x, axis=1).any():
         raise Unscorable("flat windows: the same value at every position, so there is nothing to delete")
-    x = torch.as_tensor(windows.x, dtype=torch.float32)
-    figure = parity(model, x, run.setting.horizon)
-    if not figure <= EQUIVALENCE_LIMIT:
-        reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        return Outcome(outline(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
-    scored = score_in_full(model, x, run.setting.horizon, protocol=run.protocol, budget=budget, stream=run.stream)
-    record = outline(run, DONE, None) | {"parity": figure} | _measured(scored, windows)
-    return Outcome(record, _picture(run, windows, scored) if run.pictured else None)
+    return windows
+
+
+def together(model: Forecaster) -> Forecaster:
+    """The model as it reads all channels of a window at once."""
+    multivariate = model.multivariate()
+    if multivariate is None:
+        raise Unscorable(f"{model.identity.model} reads one variate at a time, so there is no channel axis")
+    return multivariate
+
+
+class _Measurement(NamedTuple):
+    """What one run found out, and how long its first two stages took."""
+
+    forecast: Tensor
+    explanation: Explanation
+    quantities: Quantities
+    channel: Quantities | None
+    """Along the channels, where the windows have several."""
+    forward_seconds: float
+    matrix_seconds: float
+
+
+def _measurement(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measurement:
+    """The stages of `score_in_full`, or of `score_channels`, with a look at the clock between them."""
+    protocol, stream, horizon = run.protocol, run.stream, run.setting.horizon
+    began = time.perf_counter()
+    forecast = forecast_of(model, x, horizon)
+    forecasted = time.perf_counter()
+    if x.ndim == 3:
+        both = explain_both(model, x, horizon, protocol, budget)
+        seconds = forecasted - began, time.perf_counter() - forecasted
+        scores = score_both(model, x, forecast, both, protocol=protocol, budget=budget, stream=stream)
+        return _Measurement(forecast, both.time, scores.time, scores.channel, *seconds)
+    explanation = explanation_of(model, x, horizon, protocol, budget, stream)
+    seconds = forecasted - began, time.perf_counter() - forecasted
+    found = score_explained(model, x, forecast, explanation, protocol=protocol, budget=budget, stream=stream)
+    return _Measurement(forecast, explanation, found, None, *seconds)
 
 
 def windows_of(run: Run) -> Windows:
     """The windows that a run is measured on."""
     if run.series is None:
         raise UnusableSeries("the series could not be read")
-    return cut(run.series, run.setting.lookback, run.setting.horizon, run.windows, run.seed)
+    request = run.setting.lookback, run.setting.horizon, run.windows, run.seed
+    if isinstance(run.series, MultivariateSeries):
+        return cut_item(run.series, *request)
+    return cut(run.series, *request)
 
 
 def outline(run: Run, status: str, reason: str | None) -> Record:
@@ -79,11 +137,9 @@ def outline(run: Run, status: str, reason: str | None) -> Record:
     }
 
 
-def _measured(scored: Scored, windows: Windows) -> Record:
+def _measured(found: _Measurement, windows: Windows) -> Record:
     """The part of the record that the run itself found out."""
-    q = scored.quantities
-    forecast = scored.forecast.double().numpy()
-    naive = skill(forecast, windows.y, windows.x[:, -1], windows.seasonal)
+    q = found.quantities
     values: Record = {}
     for name in QUANTITIES:
         values[name] = _number(getattr(q.normalised, name))
@@ -91,34 +147,73 @@ def _measured(scored: Scored, windows: Windows) -> Record:
         values[f"{name}_se"] = _number(getattr(q.error, name))
     for name in GAINS:
         values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
-    return values | {
-        **naive._asdict(),
-        "beats_naive": int(naive.beats_naive),
-        "scored_steps": json.dumps(q.scored_steps.tolist()),
-        "starts": json.dumps(windows.starts.tolist()),
-        "insertion_dropped": q.insertion_dropped,
-        "rank": q.rank,
-        "rank_entropy": q.rank_entropy,
-        "variance": q.variance,
-        "draws_used": q.draws,
-        "forecasts": q.forecasts,
-        "rows_strategy": scored.explanation.strategy,
-        "rewrites": json.dumps(scored.explanation.rewrites),
+    return (
+        values
+        | _skilled(found.forecast, windows)
+        | _swept(q)
+        | _along_channels(found.channel, windows)
+        | {
+            "scored_steps": json.dumps(q.scored_steps.tolist()),
+            "starts": json.dumps(windows.starts.tolist()),
+            "insertion_dropped": q.insertion_dropped,
+            "rank": q.rank,
+            "rank_entropy": q.rank_entropy,
+            "variance": q.variance,
+            "draws_used": q.draws,
+            "forecasts": q.forecasts,
+            "estimator_settings": found.explanation.settings,
+            "rows_strategy": found.explanation.strategy,
+            "rewrites": json.dumps(found.explanation.rewrites),
+            "forward_seconds": found.forward_seconds,
+            "matrix_seconds": found.matrix_seconds,
+        }
+    )
+
+
+def _skilled(forecast: Tensor, windows: Windows) -> Record:
+    """Errors against the truth; each channel of a multivariate window counts as a window."""
+    y, truth, last, seasonal = (
+        np.moveaxis(values, -1, 1).reshape(-1, values.shape[1]) if values.ndim == 3 else values
+        for values in (forecast.double().numpy(), windows.y, windows.x[:, -1:], windows.seasonal)
+    )
+    naive = skill(y, truth, last[:, 0], seasonal)
+    return {**naive._asdict(), "beats_naive": int(naive.beats_naive)}
+
+
+def _swept(q: Quantities) -> Record:
+    """Curves' areas, truncations, distances and reach."""
+    reach = [_number(value) for value in q.effective_lookback_steps]
+    found: Record = {
+        "gap_own": q.gap_own,
+        "gap_shared": q.gap_shared,
+        "effective_lookback": _number(q.effective_lookback),
+        "effective_lookback_steps": json.dumps(reach),
     }
+    # Empty where it was not asked for: then the columns stay NULL.
+    found |= {f"g_own_rank_{r}": _number(g) for r, g in zip(TRUNCATIONS, q.truncated, strict=False)}
+    return found | {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
+
+
+def _along_channels(q: Quantities | None, windows: Windows) -> Record:
+    if q is None:
+        return {}
+    gains: Record = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
+    return gains | {"channels": windows.x.shape[2], "rank_channel": _number(q.rank)}
 
 
 def _number(value: float) -> float | None:
     """NaN is no number in SQL: it is stored as NULL."""
-    return None if np.isnan(value) else value
+    return None if np.isnan(value) else float(value)
 
 
-def _picture(run: Run, windows: Windows, scored: Scored) -> StoredMatrix:
+def _picture(run: Run, windows: Windows, found: _Measurement) -> StoredMatrix:
     return StoredMatrix(
         key=run.key,
         x=windows.x[0],
         truth=windows.y[0],
-        forecast=scored.forecast[0].numpy(),
-        matrix=scored.explanation.matrix[0].numpy(),
+        forecast=found.forecast[0].numpy(),
+        matrix=found.explanation.matrix[0].numpy(),
+        curves=found.quantities.curves,
     )
 
 

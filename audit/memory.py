@@ -2,7 +2,8 @@
 
 A probe counts the bytes that a forward pass allocates at three small batch sizes. Counting all of them as if none were
 freed bounds the peak from above, with and without gradients. Attention over the batch axis makes the count grow
-quadratically, so a parabola is fitted.
+quadratically, so a parabola is fitted. Where the machine has less than the budget says, a batch that did not fit is
+halved, and no later one is larger.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ GIBIBYTE = 2**30
 PROBE_BATCHES = (1, 2, 4)
 MOST_ROWS = 512
 """Larger batches were not faster on the CPUs at hand, and delay the first sign of progress."""
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
+
+Shape = tuple[str, torch.dtype, torch.Size, int]
+"""What the memory of a window depends on: model, type and shape of the window, horizon."""
 
 
 class Budget:
@@ -32,16 +37,52 @@ class Budget:
 
     def __init__(self, memory: int = 2 * GIBIBYTE):
         self.memory = memory
-        self._measured: dict[tuple[str, torch.dtype, torch.Size, int], Floats] = {}
+        self._measured: dict[Shape, Floats] = {}
+        self._most: dict[Shape, int] = {}
 
     def rows(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
         """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `wanted`."""
-        key = (model.identity.fingerprint, window.dtype, window.shape, horizon)
-        if key not in self._measured:
-            self._measured[key] = _fit(model, window, horizon)
-        sizes = np.arange(1, MOST_ROWS + 1)
-        fitting = int(np.count_nonzero(np.polyval(self._measured[key], sizes) <= self.memory))
+        shape = _shape(model, window, horizon)
+        sizes = np.arange(1, min(MOST_ROWS, self._most.get(shape, MOST_ROWS)) + 1)
+        fitting = int(np.count_nonzero(np.polyval(self._fitted(model, window, horizon), sizes) <= self.memory))
         return max(1, min(fitting, wanted))
+
+    def peak(self, model: Forecaster, window: Tensor, horizon: int) -> int:
+        """Bytes that the largest batch of such windows may take."""
+        rows = self.rows(model, window, horizon, MOST_ROWS)
+        return max(0, int(np.polyval(self._fitted(model, window, horizon), rows)))
+
+    def forward(self, model: Forecaster, x: Tensor, horizon: int) -> Tensor:
+        """`model.forward` of a batch, in halves for as long as the machine has no memory for the whole."""
+        shape = _shape(model, x[0], horizon)
+        while True:
+            rows = min(len(x), self._most.get(shape, len(x)))
+            try:
+                return torch.cat([model.forward(some, horizon) for some in torch.split(x, rows)])
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or rows == 1:
+                    raise
+            # Outside the except block: there the traceback would keep the failed batch alive.
+            self._most[shape] = rows // 2
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _fitted(self, model: Forecaster, window: Tensor, horizon: int) -> Floats:
+        shape = _shape(model, window, horizon)
+        if shape not in self._measured:
+            self._measured[shape] = _fit(model, window, horizon)
+        return self._measured[shape]
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that the machine, or its GPU, has no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
+def _shape(model: Forecaster, window: Tensor, horizon: int) -> Shape:
+    return model.identity.fingerprint, window.dtype, window.shape, horizon
 
 
 def _fit(model: Forecaster, window: Tensor, horizon: int) -> Floats:

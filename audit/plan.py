@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
 from hrx.adapters import Identity
@@ -19,7 +21,7 @@ from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.audit.record import Record
 from hrx.errors import HrxError, unknown
-from hrx.gift_eval import DamagedDataset, Dataset, Series, UnusableSeries, admits, spaced
+from hrx.gift_eval import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, admits, spaced
 
 
 @dataclass(frozen=True, order=True)
@@ -60,7 +62,7 @@ class Run:
 
     identity: Identity
     dataset: Dataset
-    series: Series | None
+    series: Series | MultivariateSeries | None
     """None where the series could not be read: then `trouble` says why."""
     index: int
     setting: Setting
@@ -69,7 +71,7 @@ class Run:
     protocol: Protocol
     trouble: HrxError | None = field(default=None, compare=False)
     pictured: bool = False
-    """Whether the matrix of its first window is kept for a picture."""
+    """Whether it may be the one of its dataset whose first window is kept with its matrix, for a picture."""
 
     @cached_property
     def key(self) -> str:
@@ -86,7 +88,7 @@ class Run:
             "setting": str(self.setting),
             "seed": self.seed,
             "windows": self.windows,
-            "protocol": asdict(self.protocol),
+            "protocol": _fields(self.protocol),
             "protocol_version": PROTOCOL_VERSION,
         }
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
@@ -98,12 +100,31 @@ class Run:
         text = f"{source} {self.setting} {self.seed}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
+    @property
+    def size(self) -> tuple[int, Setting, int]:
+        """Orders the runs of a dataset by how much a picture of them shows: the largest setting, the first series."""
+        return self.setting.lookback * self.setting.horizon, self.setting, -self.index
+
+    @property
+    def refusal(self) -> str:
+        """Why the series cannot be run at this setting, empty where it can."""
+        if self.series is None:
+            return str(self.trouble)
+        length = self.series.values.shape[-1]
+        if not admits(length, self.setting.lookback, self.setting.horizon):
+            return f"{self.series.label} has {length} values, too few for {self.setting}"
+        return ""
+
+    def portable(self) -> Run:
+        """The same run for another process: with the series that was read, without the way to read others."""
+        return replace(self, dataset=replace(self.dataset, row=_read_already, past=_read_already))
+
     def facts(self) -> Record:
         """The part of the record that is known before the run."""
-        protocol = asdict(self.protocol)
+        protocol = dict(_fields(self.protocol))
         return {
             "key": self.key,
-            **asdict(self.identity),
+            **_fields(self.identity),
             "adapter_version": ADAPTER_VERSION,
             "dataset": self.dataset.name,
             "domain": self.dataset.domain,
@@ -111,7 +132,7 @@ class Run:
             "season": self.dataset.season,
             "series": self.series.item if self.series else f"#{self.index}",
             "series_fingerprint": self.series.fingerprint if self.series else None,
-            "missing": self.series.missing if self.series else None,
+            "missing": int(np.sum(self.series.missing)) if self.series else None,
             "lookback": self.setting.lookback,
             "horizon": self.setting.horizon,
             "seed": self.seed,
@@ -134,7 +155,6 @@ def plan(
 ) -> list[Run]:
     """Every run of an audit, model by model and setting by setting, so that a model is loaded once."""
     chosen = [(dataset, list(_read(dataset, series))) for dataset in datasets]
-    pictured = {dataset.name: _pictured(found, settings) for dataset, found in chosen}
     return [
         Run(
             identity,
@@ -146,7 +166,7 @@ def plan(
             windows,
             protocol,
             trouble,
-            pictured=seed == 0 and pictured[dataset.name] == (index, setting),
+            pictured=seed == 0,
         )
         for identity in identities
         for setting in settings
@@ -156,7 +176,7 @@ def plan(
     ]
 
 
-Found = tuple[int, Series | None, HrxError | None]
+Found = tuple[int, Series | MultivariateSeries | None, HrxError | None]
 """A series of a dataset by its index, or why it cannot be read."""
 
 
@@ -171,10 +191,11 @@ def _read(dataset: Dataset, series: int) -> Iterator[Found]:
             yield index, None, error
 
 
-def _pictured(found: Sequence[Found], settings: Sequence[Setting]) -> tuple[int, Setting] | None:
-    """The one run of a dataset that is pictured: its first usable series, at the largest setting that it admits."""
-    for index, series, _ in found:
-        fitting = [s for s in settings if series and admits(len(series.values), s.lookback, s.horizon)]
-        if fitting:
-            return index, max(fitting, key=lambda s: (s.lookback * s.horizon, s))
-    return None
+@lru_cache(maxsize=64)
+def _fields(data: Protocol | Identity) -> Mapping[str, Any]:
+    """`asdict` of what thousands of runs share, made once."""
+    return asdict(data)
+
+
+def _read_already(index: int) -> NoReturn:
+    raise IndexError(index)

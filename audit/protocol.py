@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hrx.errors import HrxError, unknown
 
-PROTOCOL_VERSION = "1"
+PROTOCOL_VERSION = "2"
 
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]
@@ -60,6 +60,7 @@ class Protocol:
         for name, kind in (("draws_kind", DrawsKind), ("area", Area), ("axis", Axis)):
             if getattr(self, name) not in get_args(kind):
                 raise ProtocolError(unknown(name, str(getattr(self, name)), get_args(kind)))
+        self._check_estimator()
         _at_least("draws", self.draws, 1)
         _at_least("fractions", self.fractions, 3)
         _at_least("scored", self.scored, 1)
@@ -71,6 +72,15 @@ class Protocol:
             raise ProtocolError(f"precision={self.precision} must be above 0, for example 0.02.")
         if self.precision is not None and self.max_draws < self.draws:
             raise ProtocolError(f"max_draws={self.max_draws} is below draws={self.draws}. Raise it.")
+
+    def _check_estimator(self) -> None:
+        """Refuses an estimator or a setting that is not known, and writes the settings in one way only."""
+        from hrx.audit.estimators.registry import find_estimator
+        from hrx.audit.estimators.settings import read_settings
+
+        kind = find_estimator(self.estimator).settings
+        settings = read_settings(self.estimator, kind, self.estimator_settings)
+        object.__setattr__(self, "estimator_settings", settings.changed())
 
     @property
     def draws_per_unit(self) -> int:

@@ -57,6 +57,19 @@ class Quantities:
     forecasts: int
     insertion_dropped: int
     """Scored steps, over all windows, whose forecast did not change when everything was deleted."""
+    gap_own: float
+    """Area between MoRF and LeRF under a step's own row, normalised, whatever area the gains compare."""
+    gap_shared: float
+    curves: Floats
+    """`(3, 2, K)`, normalised: mean deletion curves under own row, shared vector and all rows; MoRF, then LeRF."""
+    truncated: Floats
+    """`g_own` of each truncation in `TRUNCATIONS`, normalised; empty where none was scored."""
+    distant: Floats
+    """The rows at each of `DISTANCES` against the shared vector, normalised; NaN where a scored step has none."""
+    effective_lookback: float
+    """Positions from the end that hold 90 % of a row's mass, mean of all rows that are not zero."""
+    effective_lookback_steps: Floats
+    """The same at each scored step, mean of the windows."""
 
     @property
     def g_own(self) -> float:
@@ -78,8 +91,11 @@ class Measured(NamedTuple):
     insertion_dropped: int
 
 
-def measure(errors: Floats, protocol: Protocol) -> Measured:
-    """Every quantity of the errors `(W, D, V, 2, K, S)`, by window, unit of draws and scored step."""
+def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> Measured:
+    """Every quantity of the errors `(W, D, S + 1, 2, K, S)` under the scored rows and the shared vector.
+
+    By window, unit of draws and scored step.
+    """
     units = _units(errors, protocol.draws_per_unit)
     areas = trapezoid(units)
     morf = areas[:, :, :, 0]
@@ -91,7 +107,7 @@ def measure(errors: Floats, protocol: Protocol) -> Measured:
         samples["g_shuffled" + suffix] = gain.mean(axis=2)
         samples["g_margin" + suffix] = samples["g_own" + suffix] - samples["g_shuffled" + suffix]
         if not suffix:
-            samples["g_shuffled_permuted"] = _permuted(gain, protocol)
+            samples["g_shuffled_permuted"] = _permuted(gain, protocol, stream)
     samples["aopc"] = samples["g_own_morf"]
 
     means = units.mean(axis=4)
@@ -103,9 +119,39 @@ def measure(errors: Floats, protocol: Protocol) -> Measured:
     return Measured(samples, dropped)
 
 
+def truncated_gains(errors: Floats, truncated: Ints, area: Area) -> Floats:
+    """`(T,)`: `g_own` of each truncation, undivided, from errors `(W, D, V, 2, K, S)`."""
+    table = _area(trapezoid(errors), area)
+    own, shared = table[:, :, truncated[:, :-1]], table[:, :, truncated[:, -1:]]
+    gains: Floats = np.diagonal(own - shared, axis1=3, axis2=4).mean(axis=(0, 1, 3))
+    return gains
+
+
+def distant_gains(errors: Floats, distant: Ints, shared: int, area: Area) -> Floats:
+    """`(Δ,)`: what steps read under the rows at each distance against the ordering `shared`, undivided.
+
+    Where both rows of a step exist its two areas are averaged. NaN where some scored step has neither, since the mean
+    would then be over other steps than that of `g_own`.
+    """
+    table = _area(trapezoid(errors), area).mean(axis=(0, 1))
+    gains = table[distant, np.arange(distant.shape[-1])] - table[shared]
+    exists = distant >= 0
+    with np.errstate(invalid="ignore"):
+        by_step: Floats = np.where(exists, gains, 0.0).sum(axis=1) / exists.sum(axis=1)
+    means: Floats = by_step.mean(axis=1)
+    return means
+
+
+def mean_curves(errors: Floats) -> Floats:
+    """`(W, D, S + 1, 2, K, S) -> (3, 2, K)`: deletion curves under own row, shared vector and all rows, undivided."""
+    by_row = errors.mean(axis=(0, 1))
+    own = np.diagonal(by_row[:-1], axis1=0, axis2=3).mean(axis=-1)
+    return np.stack([own, by_row[-1].mean(axis=-1), by_row[:-1].mean(axis=(0, -1))])
+
+
 def trapezoid(curves: Floats) -> Floats:
-    """Area under curves `(W, U, V, 2, K, S)` over the evenly spaced fractions."""
-    area: Floats = (curves.sum(axis=4) - (curves[..., 0, :] + curves[..., -1, :]) / 2) / (curves.shape[4] - 1)
+    """`(…, K, S) -> (…, S)`: area under curves over the evenly spaced fractions."""
+    area: Floats = (curves.sum(axis=-2) - (curves[..., 0, :] + curves[..., -1, :]) / 2) / (curves.shape[-2] - 1)
     return area
 
 
@@ -125,10 +171,11 @@ def _own(table: Floats) -> Floats:
     return np.diagonal(table, axis1=2, axis2=3)
 
 
-def _permuted(table: Floats, protocol: Protocol) -> Floats:
+def _permuted(table: Floats, protocol: Protocol, stream: int) -> Floats:
     """Mean over a few random permutations `π` of what step `h` reads under row `π(h)`."""
     steps = table.shape[-1]
-    rng = np.random.default_rng([protocol.seed, steps])
+    # The key of its own keeps the permutations apart from the draws, which start from the same seed and stream.
+    rng = np.random.default_rng(np.random.SeedSequence([protocol.seed, stream, steps], spawn_key=(1,)))
     pi = rng.permuted(np.tile(np.arange(steps), (protocol.permutations, 1)), axis=1)
     chosen: Floats = table[:, :, pi, np.arange(steps)].mean(axis=2)
     return chosen

@@ -24,6 +24,8 @@ from hrx.audit.memory import Budget
 
 Strategy = Literal["batched", "loop"]
 ROWS_AT_ONCE = 32
+VARIANT_ROWS_AT_ONCE = 128
+"""For estimators that differentiate many variants of a window; fewer passes cost less on a small model."""
 
 
 class Rows(NamedTuple):
@@ -48,10 +50,24 @@ def jacobian(
     The forecast of a multivariate model is summed over its channels first.
     """
     chosen = torch.arange(horizon) if steps is None else torch.as_tensor(steps)
+    return derivatives(model, x, horizon, torch.nn.functional.one_hot(chosen, horizon), budget)
+
+
+def derivatives(
+    model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budget: Budget | None = None, *, variants: int = 1
+) -> Rows:
+    """Derivatives of weighted sums of the forecast, `Σ_h picks[r, h] ŷ[h]` for the rows of `picks` `(R, H)`.
+
+    `x` may hold several `variants` of each window in turn. Those of one window are differentiated together, as many as
+    their rows fill a block.
+    """
     # Backward holds about what the forward pass of as many windows allocates.
-    block = (budget or Budget()).rows(model, x[0], horizon, ROWS_AT_ONCE)
-    with torch.enable_grad(), _one_thread(), GradientPath() as path:
-        each = [_one_window(model, window[None], horizon, chosen, block) for window in x]
+    wanted = ROWS_AT_ONCE if variants == 1 else VARIANT_ROWS_AT_ONCE
+    block = (budget or Budget()).rows(model, x[0], horizon, wanted)
+    group = max(1, block // len(picks))
+    with torch.enable_grad(), one_thread(), GradientPath() as path:
+        groups = [some for own in torch.split(x, variants) for some in torch.split(own, group)]
+        each = [_some(model, some, horizon, picks, block) for some in groups]
     return Rows(
         jacobian=torch.cat([rows for rows, _ in each]),
         strategy="loop" if any(strategy == "loop" for _, strategy in each) else "batched",
@@ -60,7 +76,7 @@ def jacobian(
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -69,18 +85,18 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _one_window(model: Forecaster, x: Tensor, horizon: int, steps: Tensor, block: int) -> tuple[Tensor, Strategy]:
+def _some(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> tuple[Tensor, Strategy]:
+    """The rows `(G, R, L)` of a group of inputs `(G, L)` that share one forward pass."""
     leaf, working = differentiable_input(x)
     y = model.forward(working, horizon)
     y = y.sum(dim=-1) if y.ndim == 3 else y
     if not y.requires_grad:
-        return x.new_zeros(1, len(steps), *x.shape[1:]), "batched"
-    # A one-hot row per step, for a batch of one window: (S, 1, H).
-    picks = torch.nn.functional.one_hot(steps, horizon).to(y)[:, None, :]
+        return x.new_zeros(len(x), len(picks), *x.shape[1:]), "batched"
+    rows = picks.to(y)[:, None, :].expand(-1, len(x), -1)
     try:
-        return _batched(y, leaf, picks, block).transpose(0, 1), "batched"
+        return _batched(y, leaf, rows, block).transpose(0, 1), "batched"
     except RuntimeError:
-        return _loop(y, leaf, picks).transpose(0, 1), "loop"
+        return _loop(y, leaf, rows).transpose(0, 1), "loop"
 
 
 def _batched(y: Tensor, leaf: Tensor, picks: Tensor, block: int) -> Tensor:

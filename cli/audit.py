@@ -6,33 +6,88 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from hrx.adapters import EMBEDDED, locate
+from hrx import __version__
+from hrx.adapters import Located, ModelError, locate
+from hrx.audit.bench import Bench, Whose
+from hrx.audit.crew import Crew, Here
 from hrx.audit.engine import execute
-from hrx.audit.ledger import Ledger
-from hrx.audit.memory import GIBIBYTE, Budget
+from hrx.audit.estimators.settings import parse_estimator_settings
+from hrx.audit.ledger import Ledger, LedgerError, StoredAudit
+from hrx.audit.memory import GIBIBYTE
+from hrx.audit.outlook import Outlook, Planned, outlook
 from hrx.audit.plan import Run, parse_settings, plan
 from hrx.audit.protocol import Protocol
+from hrx.audit.recheck import Rechecked, recheck
 from hrx.audit.record import FAILED, Record
+from hrx.audit.survey import survey
+from hrx.cli.config import as_toml, effective, without_places
+from hrx.cli.isolation import Elsewhere, divide
+from hrx.cli.plan_text import opening, plan_text
 from hrx.cli.progress import Progress
+from hrx.cli.rank_only import rank_only
 from hrx.cli.screen import show
-from hrx.errors import Exit, HrxError
-from hrx.gift_eval import admits, open_source
+from hrx.cli.signals import Stop, Stopped, exit_code, finishing
+from hrx.cli.verbs import parser
+from hrx.errors import Exit, HrxError, unknown
+from hrx.gift_eval import open_source
 from hrx.reports import heatmaps, read, render, summarise
+
+SWEEPS = ("truncation", "distance")
 
 
 def audit(options: argparse.Namespace) -> int:
     """Carries out an audit and returns its exit code."""
+    request = _request(options)
+    if options.rank_only:
+        return rank_only(request.models, request.runs, request.memory, as_json=options.json)
+    if options.dry_run:
+        return _dry_run(request, options)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HrxError(f"--out {options.out} cannot be made: {error}. Give a directory that may be written.") from error
+    with Ledger.open(request.path) as ledger:
+        _refuse_damaged(ledger)
+        bench = Bench(request.models, request.memory)
+        try:
+            with finishing() as stop:
+                if options.recheck:
+                    return _recheck(request, ledger, bench, stop, options)
+                planned = _carry_out(request, ledger, bench, stop, options)
+        except Stopped as stopped:
+            stop.number = stopped.number
+        if stop.number is not None:
+            return _interrupted(request, ledger, stop.number)
+    return _report(planned.keys, request.path, options)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked, in the terms of the other rooms."""
+
+    models: Sequence[Located]
+    runs: Sequence[Run]
+    elsewhere: Sequence[Elsewhere]
+    path: Path
+    settings: dict[str, Any]
+    memory: int
+
+
+def _request(options: argparse.Namespace) -> _Request:
     if not 0 < options.memory < float("inf"):
         raise HrxError(f"--memory {options.memory} is no amount of memory. Give gibibytes, for example 2.")
-    protocol = Protocol(
-        draws=options.draws, precision=options.precision, max_draws=max(options.draws, Protocol.max_draws)
-    )
+    protocol = _protocol(options)
     settings = parse_settings(options.settings)
     datasets = open_source(options.data)
-    located = [locate(name) for name in options.models or [EMBEDDED]]
-    models = list({(model.identity.family, model.identity.fingerprint): model for model in located}.values())
+    shares = divide(options.models, options.python)
+    located = [locate(name) for name in shares.here]
+    models = list({Whose.of(model.identity): model for model in located}.values())
     runs = plan(
         [model.identity for model in models],
         datasets,
@@ -42,26 +97,29 @@ def audit(options: argparse.Namespace) -> int:
         windows=options.windows,
         protocol=protocol,
     )
-    _refuse_hopeless(runs, options.data)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HrxError(f"--out {options.out} cannot be made: {error}. Give a directory that may be written.") from error
+    if models:
+        _refuse_hopeless(runs, options.data)
     path = options.ledger or options.out / "ledger.db"
-    with Ledger.open(path) as ledger:
-        finished = ledger.finished()
-        known = sum(run.key in finished for run in runs)
-        if not options.json:
-            print(_opening(runs, known, path), file=sys.stderr)
-        progress = Progress(len(runs), known)
-        execute(
-            runs,
-            models,
-            ledger,
-            budget=Budget(int(options.memory * GIBIBYTE)),
-            progress=lambda run, record: progress.step(_said(run, record)),
-        )
-    return _report(runs, path, options)
+    told = effective(options, parser())
+    elsewhere = [Elsewhere(interpreter, names, told, path) for interpreter, names in shares.elsewhere.items()]
+    return _Request(models, runs, elsewhere, path, told, int(options.memory * GIBIBYTE))
+
+
+def _protocol(options: argparse.Namespace) -> Protocol:
+    sweeps = [name for name in options.sweeps.split(",") if name]
+    for name in sweeps:
+        if name not in SWEEPS:
+            raise HrxError(unknown("sweep", name, SWEEPS))
+    return Protocol(
+        estimator=options.estimator,
+        estimator_settings=parse_estimator_settings(options.estimator_setting),
+        axis=options.axis,
+        draws=options.draws,
+        precision=options.precision,
+        max_draws=max(options.draws, Protocol.max_draws),
+        truncation="truncation" in sweeps,
+        distance="distance" in sweeps,
+    )
 
 
 def _refuse_hopeless(runs: Sequence[Run], source: str) -> None:
@@ -70,31 +128,147 @@ def _refuse_hopeless(runs: Sequence[Run], source: str) -> None:
         raise HrxError(f"{source} holds no series. Give another --data.")
     troubles: dict[str, None] = {}
     for run in runs:
-        if run.series is None:
-            troubles[str(run.trouble)] = None
-        elif admits(len(run.series.values), run.setting.lookback, run.setting.horizon):
+        if not run.refusal:
             return
-        else:
-            troubles[f"{run.series.label} has {len(run.series.values)} values, too few for {run.setting}."] = None
+        troubles[f"{run.refusal.rstrip('.')}."] = None
     raise HrxError(
         f"No series of {source} can be audited. {' '.join(list(troubles)[:3])} Give other --settings or --data."
     )
 
 
-def _opening(runs: Sequence[Run], known: int, path: Path) -> str:
-    models = len({run.identity.fingerprint for run in runs})
-    datasets = len({run.dataset.name for run in runs})
-    stored = f", {known} of them in the ledger already" if known else ""
-    return f"{len(runs)} runs ({models} model{'s' * (models > 1)}, {datasets} datasets){stored}: {path}"
+def _refuse_damaged(ledger: Ledger) -> None:
+    if damage := ledger.damage():
+        raise LedgerError(
+            f"{ledger.path} is damaged ({damage}), so nothing is added to it. Save what can still be read with: "
+            f"hrx merge {ledger.path} --into NEW.db, and go on with --ledger NEW.db."
+        )
+
+
+def _outlook(request: _Request, finished: set[str], bench: Bench) -> Outlook:
+    """The whole plan, with the shares of other interpreters."""
+    surveyed = survey(request.runs, finished, bench)
+    troubles = [found.trouble for found in surveyed.values() if found.trouble]
+    if troubles and len(request.models) == 1:
+        raise ModelError(troubles[0])
+    return sum((other.outlook() for other in request.elsewhere), outlook(request.runs, finished, surveyed))
+
+
+def _dry_run(request: _Request, options: argparse.Namespace) -> int:
+    """Says what would be done, and with which settings; writes nothing."""
+    finished: set[str] = set()
+    if request.path.exists():
+        with Ledger.open(request.path, create=False) as ledger:
+            finished = ledger.finished()
+    planned = _outlook(request, finished, Bench(request.models, request.memory))
+    if options.json:
+        print(json.dumps({"settings": request.settings, "plan": planned.as_json()}))
+        return Exit.DONE
+    show(opening(planned, request.path))
+    show("\n" + plan_text(planned, options.workers or 1, full=True))
+    show("\nEffective settings:\n" + as_toml(request.settings))
+    return Exit.DONE
+
+
+def _carry_out(request: _Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> Outlook:
+    """Runs what is missing, here and elsewhere."""
+    planned = _outlook(request, ledger.finished(), bench)
+    if not options.json:
+        print(opening(planned, request.path), file=sys.stderr)
+        if planned.left():
+            print(plan_text(planned, options.workers or 1, full=False), file=sys.stderr)
+    if planned.left():
+        settings = json.dumps(without_places(request.settings), sort_keys=True)
+        ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
+    here = {run.key for run in request.runs}
+    expected = _expected([run for run in planned.left() if run.key in here])
+    progress = Progress(len(request.runs), expected)
+    if expected:
+        with closing(_crew(request, bench, options, len(expected))) as crew:
+            execute(
+                request.runs,
+                request.models,
+                ledger,
+                crew,
+                progress=lambda run, record: progress.step(run.key, _said(run, record)),
+                stopping=stop,
+            )
+    for other in request.elsewhere:
+        if not stop():
+            other.audit(stop)
+    return planned
+
+
+def _expected(left: Sequence[Planned]) -> dict[str, float]:
+    """About how long each run takes; one that cannot run takes next to nothing, one without a probe the mean."""
+    known = [run.seconds for run in left if run.seconds is not None]
+    mean = sum(known) / len(known) if known else 1.0
+    return {run.key: 1e-3 if run.state == "cannot run" else run.seconds or mean for run in left}
+
+
+def _crew(request: _Request, bench: Bench, options: argparse.Namespace, tasks: int) -> Crew:
+    if options.engine == "ray":
+        from hrx.audit.ray_engine import RayCrew
+
+        bench.close()
+        return RayCrew(request.models, request.memory, options.workers, options.gpus, options.address)
+    size = min(options.workers or 1, tasks)
+    if size == 1:
+        return Here(bench)
+    from hrx.audit.workers import Workers
+
+    bench.close()  # the workers load it for themselves
+    return Workers(request.models, request.memory // size, size)
 
 
 def _said(run: Run, record: Record) -> str:
     return f"{run.identity.model} {run.dataset.name} {run.setting} {record['status']}"
 
 
-def _report(runs: Sequence[Run], path: Path, options: argparse.Namespace) -> int:
+def _interrupted(request: _Request, ledger: Ledger, number: int) -> int:
+    finished = ledger.finished()
+    done = sum(run.key in finished for run in request.runs)
+    print(
+        f"hrx audit: stopped. {done} of {len(request.runs)} runs are in {request.path}. "
+        "Repeat the command to go on where it stopped.",
+        file=sys.stderr,
+    )
+    return exit_code(number)
+
+
+def _recheck(request: _Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> int:
+    """Measures stored runs again; exit code 3 where one has other numbers now."""
+
+    def told(found: Rechecked) -> None:
+        if not options.json:
+            show(_recheck_line(found))
+
+    with closing(_crew(request, bench, options, options.recheck)) as crew:
+        found = recheck(request.runs, ledger, crew, options.recheck, told=told, stopping=stop)
+    codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.elsewhere if not stop()]
+    if stop.number is not None:
+        return exit_code(stop.number)
+    same = sum(one.same for one in found)
+    if options.json:
+        print(json.dumps({"rechecked": len(found), "same": same, "runs": [_recheck_line(one) for one in found]}))
+    elif not found and not codes:
+        raise HrxError(f"{request.path} holds no scored run of this plan. Audit first, then --recheck.")
+    else:
+        show(f"{same} of {len(found)} stored runs have the same numbers.")
+    return Exit.DONE if same == len(found) and not any(codes) else Exit.INCOMPLETE
+
+
+def _recheck_line(found: Rechecked) -> str:
+    run = found.run
+    series = run.series.item if run.series else f"#{run.index}"
+    named = f"{run.identity.model} {run.dataset.name} {series} {run.setting} seed {run.seed}"
+    if found.trouble:
+        return f"{named}: could not be measured again: {found.trouble}"
+    more = f" and {len(found.differences) - 1} more columns" if len(found.differences) > 1 else ""
+    return f"{named}: {'same' if found.same else f'DIFFERENT: {found.differences[0]}{more}'}"
+
+
+def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     """Shows the runs of this audit, whatever else the ledger holds."""
-    keys = {run.key for run in runs}
     frame = read(path)
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:

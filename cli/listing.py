@@ -1,4 +1,4 @@
-"""`hrx models` and `hrx datasets`: what is known, what is installed, what is on disk."""
+"""`hrx models`: what is known, and what is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.facts import declared
 from hrx.cli.screen import show
 from hrx.errors import Exit
-from hrx.gift_eval import open_source
 from hrx.reports import render_table
 
 
@@ -72,25 +71,3 @@ def _size(parameters: object) -> str:
     if not isinstance(parameters, int):
         return "unknown"
     return f"{parameters / 1e6:.0f} M" if parameters >= 1e7 else f"{parameters / 1e6:.1f} M"
-
-
-def datasets(options: argparse.Namespace) -> int:
-    """The datasets of a source. Series are counted, not read."""
-    found = open_source(options.data)
-    listed = [
-        {
-            "name": dataset.name,
-            "frequency": dataset.frequency,
-            "season": dataset.season,
-            "domain": dataset.domain,
-            "series": dataset.count,
-            "damage": dataset.damage,
-        }
-        for dataset in found
-    ]
-    if options.json:
-        print(json.dumps(listed, indent=1))
-        return Exit.DONE
-    rows = [(d.name, d.frequency, str(d.season), str(d.count), d.damage or d.domain) for d in found]
-    show(render_table(("name", "frequency", "season", "series", "domain"), rows))
-    return Exit.DONE

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from hrx.cli.config import with_settings_file
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError
 
@@ -15,12 +16,14 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code."""
-    options = parser().parse_args(arguments)
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     # hrx shows its own progress: the libraries' bars would be drawn across it.
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TSFM_PYTHON_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
+        options = with_settings_file(options, arguments, command_line)
         module, function = options.command
         return int(getattr(import_module(module), function)(options))
     except HrxError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from hrx import __version__
 
 Verbs = argparse._SubParsersAction
+SOURCE_HELP = "sample, gift-eval[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in GIFT-Eval's format"
 MODEL_HELP = "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH or module:FILE.py:FACTORY"
 
 
@@ -16,7 +17,20 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="hrx", description="What does a forecasting checkpoint read for each step?")
     root.add_argument("--version", action="version", version=f"hrx {__version__}")
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for declare in (_audit, _verify, _models, _datasets):
+    for declare in (
+        _audit,
+        _verify,
+        _models,
+        _datasets,
+        _gift_eval_data,
+        _report,
+        _explain,
+        _tables,
+        _compare,
+        _merge,
+        _export,
+        _calibrate,
+    ):
         declare(verbs)
     return root
 
@@ -37,10 +51,38 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--seeds", type=_positive, default=2, metavar="N", help="window shifts per series (default: 2)")
     verb.add_argument("--draws", type=_positive, default=4, metavar="N", help="random replacements (default: 4)")
     verb.add_argument("--precision", type=float, metavar="ERROR", help="draw until the gains' error is below this")
+    _estimator(verb)
     verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
-    verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory of a batch (default: 2)")
+    verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory of all batches (default: 2)")
+    verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    _engine(verb)
+    verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
+    verb.add_argument("--rank-only", action="store_true", help="the rank of the matrices, before any sweep, and stop")
+    verb.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, and stop")
+    verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again and compare; no more")
     _json(verb)
+
+
+def _estimator(verb: argparse.ArgumentParser) -> None:
+    """What fills the matrix."""
+    text = "what fills the matrix, such as integrated_gradients (default: input_gradient)"
+    verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help=text)
+    text = "a setting of the estimator, such as points=64; may be repeated"
+    verb.add_argument("--estimator-setting", action="append", default=[], metavar="NAME=VALUE", help=text)
+    text = "a row for each step, or one for the whole forecast, as published (default: step)"
+    verb.add_argument("--axis", choices=("step", "whole"), default="step", help=text)
+
+
+def _engine(verb: argparse.ArgumentParser) -> None:
+    """Who does the work."""
+    verb.add_argument("--workers", type=_positive, metavar="N", help="processes (default: 1; ray: one a CPU)")
+    verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
+    text = "of the Ray cluster (default: the one of this machine); local starts one"
+    verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
+    verb.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
+    text = "run a family's share with another python; may be repeated"
+    verb.add_argument("--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
 
 
 def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -54,6 +96,8 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _data(verb)
     _settings(verb, "star")
+    text = "also check that random parameters change the explanation and small noise does not"
+    verb.add_argument("--sanity", action="store_true", help=text)
     _json(verb)
 
 
@@ -72,11 +116,153 @@ def _datasets(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb = _verb(
         verbs,
         "datasets",
-        "list the datasets of a source",
+        "list the datasets that are known and on disk, or those of a source",
         example="hrx datasets --data sample",
-        command=("hrx.cli.listing", "datasets"),
+        command=("hrx.cli.datasets", "datasets"),
     )
-    _data(verb)
+    verb.add_argument("--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: everything that is known)")
+    verb.add_argument("--scores", action="store_true", help="score naive forecasts on GIFT-Eval's official windows")
+    _json(verb)
+
+
+def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "data",
+        "download GIFT-Eval, or check what is on disk against its manifest",
+        example="hrx data check us_births/D",
+        command=("hrx.cli.data", "data"),
+    )
+    verb.add_argument("action", choices=("fetch", "check"), help="fetch: download and verify; check: only verify")
+    verb.add_argument("names", nargs="*", metavar="NAME", help="us_births, us_births/D, … (default: every dataset)")
+    verb.add_argument("--data", type=Path, metavar="ROOT", help="default: $GIFT_EVAL, else ~/.cache/hrx/gift-eval")
+    _json(verb)
+
+
+def _report(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "report",
+        "write the page of a ledger, which opens in a browser without a network",
+        example="hrx report hrx-audit/ledger.db --out hrx-report",
+        command=("hrx.cli.report", "report"),
+    )
+    verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
+    verb.add_argument("--out", type=Path, default=Path("hrx-report"), metavar="DIR", help="default: hrx-report")
+
+
+def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "explain",
+        "show what each step of one forecast reads, and whether that reading may be trusted",
+        example="hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
+        command=("hrx.cli.explain", "explain"),
+    )
+    verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    verb.add_argument(
+        "--series",
+        required=True,
+        metavar="FILE[:COLUMN]",
+        help="a CSV file with a header, and its column; or sample:DATASET",
+    )
+    verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="past values that the model reads")
+    verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="steps that it forecasts")
+    verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
+    verb.add_argument(
+        "--out", type=Path, default=Path("hrx-explain.html"), metavar="PAGE", help="default: hrx-explain.html"
+    )
+
+
+def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "tables",
+        "make the paper's tables from a ledger",
+        example="hrx tables hrx-audit/ledger.db --against published",
+        command=("hrx.cli.tables", "tables"),
+    )
+    verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
+    every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
+    every += "truncation, distance or channels; may be repeated (default: all that the ledger can fill)"
+    verb.add_argument("--table", action="append", metavar="NAME", help=every)
+    forms = ("text", "md", "tex", "csv", "html", "json")
+    verb.add_argument(
+        "--format", choices=forms, default="text", metavar="FORM", help=f"{', '.join(forms)} (default: text)"
+    )
+    verb.add_argument("--against", choices=["published"], help="set each cell beside the paper's")
+    verb.add_argument(
+        "--estimator", default="input_gradient", metavar="NAME", help="whose runs (default: input_gradient)"
+    )
+    verb.add_argument("--pool-seeds", action="store_true", help="count every seed as a run, as the published n does")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="a file, or a directory for one file per table")
+
+
+def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "compare",
+        "compare two checkpoints on the same runs, with gates",
+        example='hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
+        command=("hrx.cli.compare", "compare"),
+    )
+    verb.add_argument("base", type=Path, metavar="BASE", help="ledger of the checkpoint that is known")
+    verb.add_argument("new", type=Path, nargs="?", metavar="NEW", help="ledger of the new one (default: BASE)")
+    verb.add_argument("--base-model", metavar="NAME", help="which model of BASE, where it holds several")
+    verb.add_argument("--new-model", metavar="NAME", help="which model of NEW")
+    verb.add_argument(
+        "--gate", action="append", default=[], metavar="EXPR", help='such as "g_margin >= -0.02"; repeatable'
+    )
+    verb.add_argument(
+        "--strict", action="store_true", help="a gate fails when the estimate, not the interval, is beyond"
+    )
+    verb.add_argument("--informational", action="store_true", help="exit 0 whatever the gates say")
+    verb.add_argument("--min-pairs", type=_positive, default=10, metavar="N", help="fewer pairs: exit 4 (default: 10)")
+    verb.add_argument("--summary", type=Path, metavar="FILE", help="Markdown for a step summary or a comment")
+    verb.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case for each gate")
+    text = "JSON to FILE, or to standard output instead of the text; give it after the ledgers"
+    verb.add_argument("--json", type=Path, nargs="?", const=Path("-"), metavar="FILE", help=text)
+
+
+def _merge(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "merge",
+        "join ledgers, refusing contradictions",
+        example="hrx merge laptop.db cluster.db --into all.db",
+        command=("hrx.cli.ledgers", "merge"),
+    )
+    verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to read")
+    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help="the ledger to add to; may be new")
+
+
+def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "export",
+        "write the records of a ledger as Parquet or CSV",
+        example="hrx export hrx-audit/ledger.db --format csv",
+        command=("hrx.cli.ledgers", "export"),
+    )
+    verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
+    verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
+
+
+def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        "calibrate",
+        "check the instrument against constructed ground truth",
+        example="hrx calibrate --backbones linear",
+        command=("hrx.cli.calibrate", "calibrate"),
+    )
+    names = "linear,cnn,transformer"
+    verb.add_argument("--full", action="store_true", help="three shapes, three seeds, planted ranks 1 to 16")
+    verb.add_argument("--backbones", default=names, metavar="NAME,…", help=f"what is trained (default: {names})")
+    verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
+    verb.add_argument("--seeds", type=_positive, metavar="N", help="default: 1, with --full 3")
+    verb.add_argument("--out", type=Path, default=Path("hrx-calibrate"), metavar="DIR", help="default: hrx-calibrate")
     _json(verb)
 
 
@@ -90,8 +276,7 @@ def _verb(
 
 
 def _data(verb: argparse.ArgumentParser) -> None:
-    text = "sample, gift-eval[:NAME,…] or a directory in GIFT-Eval's format (default: sample)"
-    verb.add_argument("--data", default="sample", metavar="SOURCE", help=text)
+    verb.add_argument("--data", default="sample", metavar="SOURCE", help=f"{SOURCE_HELP} (default: sample)")
 
 
 def _settings(verb: argparse.ArgumentParser, default: str) -> None:

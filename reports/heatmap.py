@@ -1,20 +1,16 @@
 """The picture of one run: a window with its forecast, and below it what each forecast step reads of it.
 
 Time runs along one axis in all panels: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell
-from 0 to 1, so that the forecast starts exactly at 0. matplotlib is imported when a picture is drawn, without pyplot:
-no window system is asked for, and no state of the caller's is touched.
+from 0 to 1, so that the forecast starts exactly at 0.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import unicodedata
-import warnings
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +19,16 @@ import numpy.typing as npt
 
 from hrx.audit.ledger import Ledger, StoredMatrix
 from hrx.audit.record import DONE, Record
-from hrx.errors import HrxError
+from hrx.reports.drawing import (
+    FORECAST,
+    GUIDE,
+    INK,
+    TRUTH,
+    check_format,
+    make_directory,
+    plain_style,
+    save,
+)
 from hrx.reports.layout import clean, shorten
 from hrx.reports.words import signed
 
@@ -31,10 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
 COLOURS = "cividis"
 GAMMA = 0.5
-INK, FORECAST, TRUTH, GUIDE = "#222222", "#D55E00", "#0072B2", "#888888"  # Okabe and Ito: told apart by everyone
 _LONGEST_NAME, _SHORTEST_NAME = 40, 8
 _LONGEST_SLUG = 60
 _TITLE_SHARE = 0.96
@@ -43,20 +46,12 @@ _MOST_STEP_LABELS = 8
 Floats = npt.NDArray[np.floating]
 
 
-class PictureError(HrxError):
-    """A picture that cannot be written."""
-
-
 def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
     """One PNG per model and dataset that has a stored matrix, of its largest setting. Returns their paths.
 
     `keys` limits them to some of the ledger's runs.
     """
-    out = Path(out_dir)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PictureError(f"{out} cannot be made: {error}. Give a directory that may be written.") from error
+    out = make_directory(Path(out_dir))
     with Ledger.open(ledger_path, create=False) as ledger:
         subjects = _by_subject(ledger.records(keys))
         names = _file_names(subjects)
@@ -70,14 +65,11 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
 
 
 def heatmap(stored: StoredMatrix, record: Record, path: str | Path) -> Path:
-    """Draws one run's stored window and matrix to `path`, PNG or SVG by its suffix. Returns the path."""
+    """Draws one run's stored window and matrix to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
     path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise PictureError(f"{path} has the suffix {path.suffix!r}. A picture is {' or '.join(FORMATS)}.")
-    with _plain_style():
-        figure = draw(stored, record)
-        _save(figure, path)
-    return path
+    check_format(path)
+    with plain_style():
+        return save(draw(stored, record), path)
 
 
 def draw(stored: StoredMatrix, record: Record) -> Figure:
@@ -90,7 +82,7 @@ def draw(stored: StoredMatrix, record: Record) -> Figure:
     matrix = figure.add_subplot(grid[1, 0], sharex=window)
     shared = figure.add_subplot(grid[2, 0], sharex=window)
     _draw_window(window, stored)
-    image = _draw_matrix(matrix, stored, _steps(stored, record))
+    image = _draw_matrix(matrix, stored, row_steps(stored, record))
     _draw_shared(shared, stored)
     bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
     bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
@@ -99,6 +91,7 @@ def draw(stored: StoredMatrix, record: Record) -> Figure:
         axes.tick_params(labelbottom=False)
     shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
     _draw_title(figure, record)
+    figure.supxlabel("\n".join(footing(record)), fontsize=9, color=INK, parse_math=False)
     return figure
 
 
@@ -124,11 +117,25 @@ def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
     return heading, f"L {record.get('lookback')}, H {record.get('horizon')}, {windows}; run {verdict}; {gains}"
 
 
+def footing(record: Record) -> tuple[str, ...]:
+    """Below the picture: the run's error beside the naive ones, and how far back its rows reach."""
+    errors = [_number(record.get(name)) for name in ("mse", "mse_zero", "mse_last")]
+    lines = []
+    if None not in errors:
+        mse, zero, last = (f"{error:.3g}" for error in errors if error is not None)
+        lines.append(f"mean squared error {mse}; of predicting the mean {zero}, of repeating the last value {last}")
+    if (reach := _number(record.get("effective_lookback"))) is not None:
+        lines.append(
+            f"effective lookback {reach:.0f} of {record.get('lookback')} steps: 90 % of a row's mass on average"
+        )
+    return tuple(lines)
+
+
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _steps(stored: StoredMatrix, record: Record) -> npt.NDArray[np.int64]:
+def row_steps(stored: StoredMatrix, record: Record) -> npt.NDArray[np.int64]:
     """The forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
     rows, horizon = len(stored.matrix), len(stored.forecast)
     if rows != horizon:
@@ -186,34 +193,6 @@ def _image(axes: Axes, values: Floats, extent: tuple[float, float, float, float]
         aspect="auto",
         interpolation_stage="data",
     )
-
-
-@contextmanager
-def _plain_style() -> Iterator[None]:
-    """matplotlib's own defaults, whatever is in the user's matplotlibrc, and the same bytes every time."""
-    from matplotlib import style
-
-    with warnings.catch_warnings(), style.context(["default", {"svg.hashsalt": "hrx"}]):
-        # A letter that the font lacks is drawn as a box; that is no news for the person at the terminal.
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        yield
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Writes beside the place and moves there, so that nobody ever finds half a picture."""
-    kind = path.suffix.lower()[1:]
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    temporary = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:12]}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            figure.savefig(file, format=kind, metadata=metadata)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise PictureError(f"{path} cannot be written: {error}. Check the directory and free space.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 Subject = tuple[str, str, str]

@@ -28,11 +28,14 @@ CONFIGURATION = (
     "series",
     "series_fingerprint",
     "season",
+    "channels",
     "lookback",
     "horizon",
     "windows",
     "protocol_version",
     "estimator",
+    "estimator_settings",
+    "axis",
     "draws",
     "draws_kind",
     "precision",
@@ -42,7 +45,11 @@ CONFIGURATION = (
     "area",
     "permutations",
 )
-"""Everything that decides a run's numbers except its seeds: that of the windows and that of the draws."""
+"""Everything that decides a run's numbers except its seeds. Whether a sweep was scored besides decides none of them."""
+SEEDS = ("seed", "protocol_seed")
+"""That of the windows and that of the draws."""
+_BLOCK = 1 << 21
+"""Numbers that a bootstrap holds at once."""
 
 
 class Interval(NamedTuple):
@@ -51,6 +58,34 @@ class Interval(NamedTuple):
     median: float
     low: float
     high: float
+
+
+class MeanInterval(NamedTuple):
+    """A mean and its 95 % interval; NaN where there are no values."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Described(NamedTuple):
+    """What a table says of a group of values; NaN where there are none."""
+
+    median: float
+    low: float
+    high: float
+    positive: float
+    """Share above zero, 0 to 1."""
+    p: float
+    """Of the two-sided sign test."""
+    n: int
+
+
+def describe(values: npt.ArrayLike) -> Described:
+    """Median with its interval, share above zero, sign test and count of the finite values."""
+    kept = finite(values)
+    p = sign_test(int((kept > 0).sum()), int((kept < 0).sum())) if len(kept) else np.nan
+    return Described(*median_interval(kept), positive=fraction_positive(kept), p=p, n=len(kept))
 
 
 def finite(values: npt.ArrayLike) -> Floats:
@@ -96,6 +131,28 @@ def _position(u: Floats, n: int) -> npt.NDArray[np.int64]:
     return np.minimum((n * u).astype(np.int64), n - 1)
 
 
+def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> MeanInterval:
+    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values."""
+    kept = finite(values)
+    if not len(kept):
+        return MeanInterval(np.nan, np.nan, np.nan)
+    means = resampled_means(kept, resamples, np.random.default_rng(seed))
+    low, high = np.percentile(means, (2.5, 97.5))
+    return MeanInterval(float(kept.mean()), float(low), float(high))
+
+
+def resampled_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """Means of `resamples` resamples with replacement of the values `(n,)`.
+
+    How often each distinct value is drawn is multinomial, so a resample costs as many draws as there are distinct
+    values, and blocks of resamples bound the memory.
+    """
+    levels, counts = np.unique(values, return_counts=True)
+    n, block = len(values), max(1, _BLOCK // len(levels))
+    sizes = (min(block, resamples - start) for start in range(0, resamples, block))
+    return np.concatenate([rng.multinomial(n, counts / n, size=size) @ levels / n for size in sizes])
+
+
 def fraction_positive(values: npt.ArrayLike) -> float:
     """Share of the values above zero; a zero is not positive. NaN where there are no values."""
     kept = finite(values)
@@ -121,11 +178,18 @@ def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
 
 
 def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
-    """One row per configuration: the mean of each quantity over its seeds, and `seeds`, how many runs that were.
+    """One row per configuration: the mean of each quantity over its seeds, and `seeds`, how many these were.
 
-    A missing value is left out of its mean, and is missing only where every seed misses it.
+    The mean, as in the paper, which folds before it aggregates so that every configuration weighs the same. A missing
+    value is left out of its mean, and is missing only where every seed misses it. A run that is stored twice, with a
+    sweep and without, is one run.
     """
-    groups = frame.groupby(list(CONFIGURATION), sort=False, dropna=False)
-    folded = groups[list(quantities)].mean()
-    folded["seeds"] = groups.size()
-    return folded.reset_index()
+    wanted = list(quantities)
+    ids = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup().rename("configuration")
+    runs = frame[wanted].groupby([ids, *(frame[seed] for seed in SEEDS)], sort=False, dropna=False).mean()
+    by_configuration = runs.groupby(level="configuration", sort=False)
+    folded = by_configuration.mean()
+    folded["seeds"] = by_configuration.size()
+    known = frame[list(CONFIGURATION)].set_axis(pd.Index(ids), axis=0)
+    known = known[~known.index.duplicated()]
+    return known.join(folded).reset_index(drop=True)

@@ -19,7 +19,7 @@ _NARROWEST_COLUMN = 4
 _MOST_LINES = 3
 """A cell that needs more lines loses its middle."""
 _MOST_REASONS = 8
-_NUMBER = re.compile(r"[<>]?[+\-−]?\d[\d.,]*(e[+\-]?\d+)?( ?%)?")
+_NUMBER = re.compile(r"[<>]?[+\-−]?\d[\d.,]*(e[+\-]?\d+|\^-?\d+)?( ?%|×| pt)?|\[[^\[\]]*\d\]")
 
 
 def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
@@ -160,7 +160,7 @@ def _shown(cell: Cell) -> str:
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
-    known = [cell for cell in cells if cell not in ("-", "nan", "inf", "-inf")]
+    known = [cell for cell in cells if cell not in ("", "-", "nan", "inf", "-inf")]
     return bool(known) and all(_NUMBER.fullmatch(cell) for cell in known)
 
 

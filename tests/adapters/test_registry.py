@@ -141,6 +141,15 @@ def test_a_family_is_recognised_by_marked_keys_or_by_its_files(tmp_path: Path) -
     assert not by_keys.claims(Checkpoint(tmp_path, "n", "s"))
 
 
+def test_without_a_configuration_a_family_is_recognised_by_the_names_of_its_tensors(bolt: Path) -> None:
+    (bolt / "config.json").unlink()
+    checkpoint = Checkpoint(bolt, "n", "s")
+    held = sorted(checkpoint.tensor_names)
+    assert Family("tensors", "x:load", "d", "e", tensors=(held[0], held[-1])).claims(checkpoint)
+    assert not Family("tensors", "x:load", "d", "e", tensors=(held[0], "another")).claims(checkpoint)
+    assert not Family("nothing", "x:load", "d", "e").claims(checkpoint)
+
+
 def test_weights_that_do_not_fit_the_configuration_are_an_error_and_not_random(bolt: Path) -> None:
     config = json.loads((bolt / "config.json").read_text())
     config["chronos_config"]["prediction_length"] = 32

@@ -12,7 +12,7 @@ from helpers import tiny_timesfm
 from helpers.tiny import hard_windows, series
 from safetensors.torch import load_file, save_file
 
-from hrx.adapters import Forecaster, ModelError, timesfm_3, timesfm_25
+from hrx.adapters import Forecaster, ModelError, locate, timesfm_3, timesfm_25
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Identity
 from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
@@ -298,3 +298,11 @@ def test_a_tiny_checkpoint_is_the_same_for_the_same_seed(make: Callable[..., Pat
     first, second, other = (make(tmp_path / str(i), seed) for i, seed in enumerate((0, 0, 1)))
     prints = [Checkpoint(path, "", "").fingerprint for path in (first, second, other)]
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_25_is_recognised_by_its_weights_where_the_release_has_no_configuration(tmp_path: Path) -> None:
+    directory = tiny_timesfm.timesfm_25(tmp_path / "release")
+    (directory / "config.json").unlink()
+    located = locate(str(directory))
+    assert located.identity.family == "timesfm-2.5"
+    assert located.load().official(torch.randn(2, 96), 24).shape == (2, 24)

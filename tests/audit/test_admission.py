@@ -56,6 +56,26 @@ def test_an_honest_module_passes_in_float64() -> None:
     assert figure_of(from_module(Honest()), "derivative").figure <= 1e-6
 
 
+def test_a_kink_beside_the_window_is_no_wrong_gradient() -> None:
+    # Multiples of 1/16: products and sums are exact in fp32, so both precisions stand on the same side of the corner.
+    x = (series(2, 40) * 16).round() / 16
+
+    class Kinked(torch.nn.Module):
+        """Rectified, with the first window less than a millionth from the corner."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            weight = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
+            self.weight = torch.nn.Parameter((weight * 4).round() / 16)
+            self.register_buffer("corner", x[0] @ self.weight.detach() - 5e-7)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x @ self.weight
+            return y + torch.relu(y - self.corner)
+
+    assert all(check.passed for check in admit(from_module(Kinked()), x, 12))
+
+
 def test_a_wrong_forward_fails_equivalence() -> None:
     model = from_module(Honest())
     genuine = model.official

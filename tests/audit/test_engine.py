@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +7,13 @@ import pytest
 import torch
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
-from hrx.audit import Budget, Protocol
+from hrx.audit import Protocol
+from hrx.audit.agreement import VOLATILE
+from hrx.audit.bench import Bench
+from hrx.audit.crew import Here
 from hrx.audit.engine import execute
 from hrx.audit.ledger import Ledger
+from hrx.audit.memory import GIBIBYTE
 from hrx.audit.plan import Run, Setting, plan
 from hrx.gift_eval import Dataset, cut
 from hrx.gift_eval.series import Row
@@ -50,7 +55,8 @@ def run_all(
     )
     said: list[str] = []
     with Ledger.open(path) as ledger:
-        execute(runs, models, ledger, budget=Budget(), progress=lambda run, record: said.append(run.key))
+        crew = Here(Bench(models, 2 * GIBIBYTE))
+        execute(runs, models, ledger, crew, progress=lambda run, record: said.append(run.key))
         records = ledger.records()
     run_all.said = said  # type: ignore[attr-defined]
     return records, runs
@@ -86,10 +92,9 @@ def test_a_second_call_does_only_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_in_two_ledgers_gives_the_same_digits(tmp_path: Path) -> None:
-    volatile = {"seconds", "created"}
     one, two = (run_all([Given(linear())], [dataset()], tmp_path / f"{i}.db")[0] for i in range(2))
     for a, b in zip(one, two, strict=True):
-        assert {k: v for k, v in a.items() if k not in volatile} == {k: v for k, v in b.items() if k not in volatile}
+        assert {k: v for k, v in a.items() if k not in VOLATILE} == {k: v for k, v in b.items() if k not in VOLATILE}
 
 
 def test_a_setting_the_model_cannot_take_is_excluded_and_the_others_go_on(tmp_path: Path) -> None:
@@ -210,13 +215,59 @@ def test_records_hold_no_path_and_no_user_name(tmp_path: Path) -> None:
 def test_the_first_window_of_a_pictured_run_is_kept_with_its_matrix(tmp_path: Path) -> None:
     model = linear()
     _, runs = run_all([Given(model)], [dataset()], tmp_path / "l.db")
-    (pictured,) = [run for run in runs if run.pictured]
+    pictured = max((run for run in runs if run.pictured), key=lambda run: run.size)
     with Ledger.open(tmp_path / "l.db", create=False) as ledger:
         (stored,) = ledger.matrices([run.key for run in runs])
     assert stored.key == pictured.key
     np.testing.assert_allclose(stored.matrix, model.predictor.weight.abs().numpy(), rtol=1e-6)  # type: ignore[attr-defined]
     assert stored.x.shape == (32,)
     assert stored.forecast.shape == stored.truth.shape == (8,)
+
+
+def test_a_dataset_whose_largest_setting_is_refused_is_pictured_at_the_largest_that_was_scored(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(24, 8)
+    model = from_module(lambda x: layer(x[:, -24:]), name="m", limits=Limits(longest_lookback=32))
+    settings = (Setting(24, 8), Setting(32, 8), Setting(40, 8))
+    _, runs = run_all([Given(model)], [dataset("one/H"), dataset("two/H")], tmp_path / "l.db", settings)
+    with Ledger.open(tmp_path / "l.db", create=False) as ledger:
+        pictured = [run for run in runs if run.key in ledger.matrix_keys()]
+    assert [(run.dataset.name, str(run.setting), run.index) for run in pictured] == [
+        ("one/H", "32x8", 0), ("two/H", "32x8", 0),
+    ]  # fmt: skip
+
+
+def test_a_model_that_depends_on_the_season_is_admitted_and_measured_for_each(tmp_path: Path) -> None:
+    class Seasonal(type(linear())):  # type: ignore[misc]
+        def for_season(self, season: int) -> Forecaster:
+            torch.manual_seed(season)
+            model = from_module(torch.nn.Linear(32, 8), name=self.identity.model)
+            model.identity = self.identity
+            return model
+
+    model = linear()
+    model.__class__ = Seasonal
+    hourly, daily = dataset("hourly/H", count=1), replace(dataset("daily/D", count=1), frequency="D", season=7)
+    records, _ = run_all([Given(model)], [hourly, daily], tmp_path / "l.db")
+    with Ledger.open(tmp_path / "l.db", create=False) as ledger:
+        assert len({check.windows for check in ledger.checks()}) == 2
+    for record, series in zip(records[::2], (hourly.read(0), daily.read(0)), strict=True):
+        windows = cut(series, 32, 8, 5, 0)
+        torch.manual_seed(record["season"])
+        own = torch.nn.Linear(32, 8)
+        forecast = own(torch.as_tensor(windows.x, dtype=torch.float32)).detach().numpy()
+        assert record["mse"] == pytest.approx(np.mean((forecast - windows.y) ** 2), rel=1e-5)
+
+
+def test_reasons_in_records_name_files_and_not_where_they_are(tmp_path: Path) -> None:
+    def predict(x: torch.Tensor) -> torch.Tensor:
+        raise OSError(f"cannot read {tmp_path}/secret place/weights.bin or /home/alice/x.bin of owner/name")
+
+    records, _ = run_all([Given(from_module(predict, name="m"))], [dataset()], tmp_path / "l.db")
+    assert {record["status"] for record in records} == {"failed"}
+    assert str(tmp_path) not in str(records)
+    assert "alice" not in str(records)
+    assert all("x.bin of owner/name" in record["reason"] for record in records)
 
 
 def test_flat_windows_are_no_ground_to_refuse_a_model_that_divides_by_their_spread(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 
@@ -80,7 +82,34 @@ def test_unreadable_series_and_damaged_datasets_stay_in_the_plan_with_their_trou
     assert len({run.key for run in runs}) == len(runs)
 
 
-def test_one_run_of_each_dataset_is_pictured_at_the_largest_setting_it_admits() -> None:
-    runs = planned([dataset("long/H", [700, 700]), dataset("short/H", [150]), dataset("tiny/H", [20])])
-    pictured = [(run.dataset.name, run.index, str(run.setting), run.seed) for run in runs if run.pictured]
-    assert sorted(pictured) == [("long/H", 0, "512x96", 0), ("short/H", 0, "96x24", 0)]
+def test_a_picture_shows_most_at_the_largest_setting_of_the_first_series() -> None:
+    runs = [run for run in planned([dataset("long/H", [700, 700])]) if run.pictured]
+    assert {run.seed for run in runs} == {0}
+    assert [(str(run.setting), run.index) for run in sorted(runs, key=lambda run: run.size, reverse=True)] == [
+        ("512x96", 0), ("512x96", 1), ("96x24", 0), ("96x24", 1),
+    ]  # fmt: skip
+
+
+def test_a_run_says_why_its_series_cannot_be_run() -> None:
+    runs = planned([dataset("short/H", [150, 0])], seeds=1)
+    told = {(str(run.setting), run.index): run.refusal for run in runs}
+    assert told["96x24", 0] == ""
+    assert told["512x96", 0] == "short/H series T0 has 150 values, too few for 512x96"
+    assert "all 1 values are missing" in told["96x24", 1]
+
+
+def test_a_run_for_another_process_keeps_its_key_and_its_series_and_can_be_pickled() -> None:
+    run = planned([dataset("d/H", [700])])[0]
+    sent = pickle.loads(pickle.dumps(run.portable()))
+    assert sent.key == run.key
+    assert sent.facts() == run.facts()
+    np.testing.assert_array_equal(sent.series.values, run.series.values)  # type: ignore[union-attr]
+    with pytest.raises(IndexError):
+        sent.dataset.row(0)
+
+
+def test_a_plan_of_the_published_size_is_made_in_seconds() -> None:
+    datasets = [dataset(f"d{i}/H", [900] * 4) for i in range(66)]
+    identities = [Identity(f"m{i}", "family", "c", f"{i}" * 64, "library 1.0") for i in range(6)]
+    runs = plan(identities, datasets, STAR, series=3, seeds=2, windows=4, protocol=Protocol())
+    assert len(runs) == 6 * 66 * 42 == len({run.key for run in runs})

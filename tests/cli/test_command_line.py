@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hrx.audit.agreement import VOLATILE
 from hrx.cli import main
 from hrx.reports import read
 
@@ -79,8 +80,7 @@ def test_a_killed_audit_goes_on_where_it_stopped_and_ends_with_the_same_digits(a
     again = hrx("audit", *QUICK, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert f"{kept} of them in the ledger already" in again.stderr
-    volatile = ["seconds", "created"]
-    one, two = (read(p / "hrx-audit" / "ledger.db").drop(columns=volatile) for p in (reference, tmp_path))
+    one, two = (read(p / "hrx-audit" / "ledger.db").drop(columns=list(VOLATILE)) for p in (reference, tmp_path))
     assert one.sort_values("key").reset_index(drop=True).equals(two.sort_values("key").reset_index(drop=True))
 
 
@@ -210,7 +210,7 @@ def test_a_damaged_dataset_makes_the_audit_incomplete_and_the_rest_goes_on(
     assert "data.arrow is cut short" in out
 
 
-@pytest.mark.parametrize("verb", ["audit", "verify", "models", "datasets"])
+@pytest.mark.parametrize("verb", ["audit", "verify", "models", "datasets", "merge", "export"])
 def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])

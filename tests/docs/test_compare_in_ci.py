@@ -1,7 +1,9 @@
 """The action, the workflow and the snippets are valid YAML, and every command in them is one that hrx takes."""
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,9 +72,6 @@ def test_the_workflow_gives_the_action_inputs_that_it_has() -> None:
 
 def test_the_script_of_the_action_turns_lines_into_gates_and_keeps_the_exit_code(tmp_path: Path) -> None:
     """The comparing step in a real shell, with an hrx that writes down what it was given and fails."""
-    import os
-    import subprocess
-
     script = yaml.safe_load(ACTION.read_text())["runs"]["steps"][2]["run"]
     fake = tmp_path / "bin" / "hrx"
     fake.parent.mkdir()

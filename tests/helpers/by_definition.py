@@ -44,14 +44,26 @@ def steps_of(horizon: int, count: int = 8) -> list[int]:
 
 
 class Run:
-    """One run, measured slowly. `replacements[w][d]` is what a deleted position of window `w` receives in draw `d`."""
+    """One run, measured slowly. `replacements[w][d]` is what a deleted position of window `w` receives in draw `d`.
 
-    def __init__(self, forecast: Forecast, x: np.ndarray, matrix: np.ndarray, replacements: np.ndarray, fractions: int):
+    Windows `(W, L, C)` have channels, which are deleted instead of times with `channels=True`.
+    """
+
+    def __init__(
+        self,
+        forecast: Forecast,
+        x: np.ndarray,
+        matrix: np.ndarray,
+        replacements: np.ndarray,
+        fractions: int,
+        channels: bool = False,
+    ):
         self.forecast, self.x, self.matrix, self.replacements = forecast, x, matrix, replacements
+        self.channels = channels
         self.base = [forecast(window) for window in x]
         self.steps = steps_of(len(self.base[0]))
-        self.counts = fraction_counts(x.shape[1], fractions)
-        self.variance = np.var(np.stack(self.base), dtype=np.float64)
+        self.counts = fraction_counts(matrix.shape[2], fractions)
+        self.variance = np.var(np.stack(self.base), axis=(0, 1), dtype=np.float64).sum()
         self._orderings: dict[tuple[int, int | None], list[int]] = {}
         self._seen: dict[tuple, np.ndarray] = {}
 
@@ -63,20 +75,21 @@ class Run:
             self._orderings[w, row] = sorted(range(len(v)), key=lambda t: (-v[t], t))
         return self._orderings[w, row]
 
-    def deletion_error(self, w: int, d: int, h: int, row: int | None, k: int, most_first: bool) -> float:
-        order = self.ordering(w, row)
-        deleted = frozenset((order if most_first else order[::-1])[:k])
-        if not deleted:
-            return 0.0
+    def error_without(self, w: int, d: int, h: int, deleted: frozenset[int]) -> float:
+        """Squared change of step `h` when positions are replaced, summed over the forecast's channels."""
         if (w, d, deleted) not in self._seen:
             perturbed = self.x[w].copy()
-            for t in deleted:
-                perturbed[t] = self.replacements[w][d][t]
+            for position in deleted:
+                place = (slice(None), position) if self.channels else position
+                perturbed[place] = self.replacements[w][d][place]
             self._seen[w, d, deleted] = self.forecast(perturbed)
-        return float(self._seen[w, d, deleted][h]) - float(self.base[w][h])
+        changed, before = self._seen[w, d, deleted][h], self.base[w][h]
+        return float(np.sum((changed.astype(np.float64) - before.astype(np.float64)) ** 2))
 
     def curve(self, w: int, d: int, h: int, row: int | None, most_first: bool) -> list[float]:
-        return [self.deletion_error(w, d, h, row, k, most_first) ** 2 for k in self.counts]
+        order = self.ordering(w, row)
+        order = order if most_first else order[::-1]
+        return [self.error_without(w, d, h, frozenset(order[:k])) if k else 0.0 for k in self.counts]
 
     def area(self, w: int, d: int, h: int, row: int | None, kind: str = "gap") -> float:
         morf = _trapezoid(self.curve(w, d, h, row, True))
@@ -115,11 +128,28 @@ class Run:
         length, errors = len(order), []
         for j in range(len(self.counts)):
             kept = set(order[: length - self.counts[len(self.counts) - 1 - j]])
-            perturbed = np.array(
-                [self.x[w][t] if t in kept else self.replacements[w][d][t] for t in range(length)], self.x.dtype
-            )
-            errors.append((float(self.forecast(perturbed)[h]) - float(self.base[w][h])) ** 2)
+            errors.append(self.error_without(w, d, h, frozenset(t for t in range(length) if t not in kept)))
         return errors
+
+    def distance_gain(self, distance: int) -> float:
+        """What steps read under the rows so far away against the shared vector, undivided."""
+
+        def gain(w: int, d: int, h: int) -> float:
+            rows = [row for row in (h + distance, h - distance) if 0 <= row < len(self.base[w])]
+            return fmean(self.area(w, d, h, row) for row in rows) - self.area(w, d, h, None)
+
+        return self.average(gain)
+
+    def mean_curve(self, rows: Callable[[int], list[int | None]], most_first: bool) -> list[float]:
+        """Deletion curve, undivided, averaged over windows, draws, scored steps and the rows that a step reads."""
+        curves = [
+            self.curve(w, d, h, row, most_first)
+            for w in range(len(self.x))
+            for d in range(len(self.replacements[w]))
+            for h in self.steps
+            for row in rows(h)
+        ]
+        return [fmean(values) for values in zip(*curves, strict=True)]
 
     def insertion(self, w: int, h: int, row: int | None) -> float:
         """`mean_ρ 1 − ε̃(ρ)/ε̃(0)`, errors averaged over draws first."""
@@ -136,3 +166,22 @@ def _trapezoid(values: list[float]) -> float:
 def participation_ratio(matrix: np.ndarray) -> float:
     eigenvalues = np.linalg.eigvalsh(matrix.astype(np.float64) @ matrix.astype(np.float64).T)
     return float(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
+
+
+def truncation(matrix: np.ndarray, rank: int) -> np.ndarray:
+    """`|Σ σ_k u_k v_kᵀ|` over the leading `rank` directions, one outer product at a time."""
+    u, sigma, v = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
+    total = np.zeros(matrix.shape)
+    for k in range(min(rank, len(sigma))):
+        total += sigma[k] * np.outer(u[:, k], v[k])
+    return np.abs(total)
+
+
+def positions_from_the_end(row: list[float], mass: float) -> int:
+    """How many of the last positions hold so much of a row's sum."""
+    held = 0.0
+    for count, value in enumerate(reversed(row), start=1):
+        held += value
+        if held >= mass * sum(row):
+            return count
+    raise AssertionError("a row of zeros")

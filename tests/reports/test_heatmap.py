@@ -8,7 +8,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hrx.reports import heatmaps
-from hrx.reports.heatmap import PictureError, draw, heatmap, title
+from hrx.reports.drawing import PictureError
+from hrx.reports.heatmap import draw, footing, heatmap, title
 
 
 def _png_size(path):
@@ -64,8 +65,16 @@ def test_the_title_names_the_run_and_whether_its_gains_may_be_read(record):
     assert "does not beat naive: no gain may be read; g_own -" in title(record(beats_naive=0, g_own=None))[1]
 
 
+def test_below_the_picture_stand_the_naive_errors_and_the_effective_lookback(record):
+    naive, reach = footing(record(mse=0.5, mse_zero=1.0, mse_last=0.9, effective_lookback=41.6))
+    assert naive == "mean squared error 0.5; of predicting the mean 1, of repeating the last value 0.9"
+    assert reach == "effective lookback 42 of 96 steps: 90 % of a row's mass on average"
+    assert footing(record(mse=None)) == ()
+
+
 def test_nothing_is_cut_and_no_text_overlaps_another(record, matrix):
     one = record(model="W" * 200, dataset="W" * 200, series="W" * 200, lookback=2048, horizon=720, beats_naive=0)
+    one["effective_lookback"] = 1999.0
     figure = draw(matrix(one), one)
     _drawn(figure)
     renderer = figure.canvas.get_renderer()
@@ -75,7 +84,8 @@ def test_nothing_is_cut_and_no_text_overlaps_another(record, matrix):
     assert box.x1 <= page.x1
     assert box.y0 >= page.y0
     assert box.y1 <= page.y1
-    texts = [figure._suptitle, figure.axes[0].get_legend(), figure.axes[0].yaxis.label, figure.axes[2].xaxis.label]
+    texts = [figure._suptitle, figure._supxlabel, figure.axes[0].get_legend(), figure.axes[0].yaxis.label]
+    texts.append(figure.axes[2].xaxis.label)
     texts += [*figure.axes[1].get_yticklabels(), figure.axes[1].yaxis.label]
     boxes = [text.get_window_extent(renderer) for text in texts]
     assert not [(i, j) for i in range(len(boxes)) for j in range(i) if boxes[i].overlaps(boxes[j])]

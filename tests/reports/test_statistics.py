@@ -8,13 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from hrx.reports.statistics import (
     CONFIGURATION,
+    describe,
     fold_seeds,
     fraction_positive,
     is_few,
+    mean_interval,
     median_interval,
+    resampled_means,
     resampled_medians,
     sign_test,
     trimmed_mean,
@@ -62,6 +66,87 @@ def test_the_interval_is_that_of_an_explicit_loop_over_resamples(n):
     # A percentile of 10,000 resamples is itself known to about a fifth of a percentage point: 2.5 ± 0.6 is 4 of these.
     assert np.percentile(medians, 1.9) <= interval.low <= np.percentile(medians, 3.1)
     assert np.percentile(medians, 96.9) <= interval.high <= np.percentile(medians, 98.1)
+
+
+class Given(np.random.Generator):
+    """A generator that resamples by given uniforms `(resamples, n)`: the j-th of resample i takes value ⌊n·U⌋."""
+
+    def __init__(self, uniforms):
+        super().__init__(np.random.PCG64(0))
+        self.uniforms = uniforms
+        self.index = np.floor(uniforms * uniforms.shape[1]).astype(np.int64)
+        self.calls = 0
+
+    def integers(self, low, high=None, size=None, dtype=np.int64, endpoint=False):
+        """What scipy asks for, batch by batch: the positions of each resample."""
+        rows = self.index[self.calls : self.calls + size[0]]
+        self.calls += size[0]
+        assert rows.shape == tuple(size)
+        return rows
+
+    def beta(self, a, b, size=None):
+        """What the medians ask for: the lower middle uniform, then how far the next one lies towards 1."""
+        ordered = np.sort(self.uniforms, axis=1)
+        lower = (ordered.shape[1] + 1) // 2 - 1
+        self.calls += 1
+        if self.calls == 1:
+            return ordered[:, lower]
+        return (ordered[:, lower + 1] - ordered[:, lower]) / (1 - ordered[:, lower])
+
+    def multinomial(self, n, pvals, size=None):
+        """What the means ask for: how often each distinct value is drawn, where all are distinct."""
+        rows = self.index[self.calls : self.calls + size]
+        self.calls += size
+        return np.stack([np.bincount(row, minlength=n) for row in rows])
+
+
+@pytest.mark.parametrize("n", [11, 40])
+@pytest.mark.parametrize(("statistic", "resampled"), [(np.median, resampled_medians), (np.mean, resampled_means)])
+def test_intervals_are_scipys_on_the_same_resamples(n, statistic, resampled):
+    values = np.sort(np.random.default_rng(1).standard_t(2, size=n))
+    uniforms = np.random.default_rng(2).random((9_999, n))
+    theirs = stats.bootstrap(
+        (values,), statistic, n_resamples=len(uniforms), method="percentile", confidence_level=0.95, rng=Given(uniforms)
+    )
+    ours = resampled(values, len(uniforms), Given(uniforms))
+    np.testing.assert_allclose(np.sort(ours), np.sort(theirs.bootstrap_distribution), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(np.percentile(ours, (2.5, 97.5)), theirs.confidence_interval, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [12, 60])
+def test_both_intervals_agree_with_scipys_on_resamples_of_its_own(n):
+    values = np.random.default_rng(5).standard_t(3, size=n)
+    for statistic, interval in ((np.median, median_interval(values)), (np.mean, mean_interval(values))):
+        theirs = stats.bootstrap((values,), statistic, n_resamples=20_000, method="percentile", rng=7)
+        low, high = np.percentile(theirs.bootstrap_distribution, [(1.9, 96.9), (3.1, 98.1)]).T
+        assert low[0] <= interval[1] <= low[1]
+        assert high[0] <= interval[2] <= high[1]
+        assert interval[0] == pytest.approx(statistic(values))
+
+
+def test_the_mean_of_a_share_is_resampled_in_bounded_memory():
+    shares = np.random.default_rng(0).integers(-1, 2, size=16_729).astype(float)
+    tracemalloc.start()
+    interval = mean_interval(shares)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * shares.std() / math.sqrt(len(shares)), rel=0.05)
+    assert mean_interval([0.5, 0.5, np.nan]) == (0.5, 0.5, 0.5)
+    assert all(math.isnan(x) for x in mean_interval([]))
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(9, 1), (30, 17), (168, 166), (95, 5), (10_020, 6_709)])
+def test_the_sign_test_is_scipys_binomial_test(positive, negative):
+    theirs = stats.binomtest(positive, positive + negative, 0.5).pvalue
+    assert sign_test(positive, negative) == pytest.approx(theirs, rel=1e-9)
+
+
+def test_a_description_leaves_out_what_is_missing_and_zeros_of_the_sign_test():
+    found = describe([0.1, 0.2, 0.3, 0.0, -0.1, np.nan])
+    assert (found.median, found.positive, found.n) == (0.1, 0.6, 5)
+    assert found.p == pytest.approx(stats.binomtest(3, 4).pvalue)
+    assert describe([]).n == 0
 
 
 def test_the_interval_is_the_same_every_time_and_in_any_order():
@@ -145,7 +230,7 @@ def test_folding_takes_the_mean_over_seeds_as_a_loop_would(record, frame):
 
 @pytest.mark.parametrize("column", CONFIGURATION)
 def test_runs_that_differ_in_more_than_a_seed_are_not_folded(record, frame, column):
-    other = {int: 5, float: 0.5, str: "other", type(None): 0.5}[type(record()[column])]
+    other = 3 if column == "channels" else {int: 5, str: "other", type(None): 0.5}[type(record()[column])]
     assert len(fold_seeds(frame([record(), record(seed=1), record(protocol_seed=1)]), ["g_own"])) == 1
     assert len(fold_seeds(frame([record(), record(**{column: other})]), ["g_own"])) == 2
 

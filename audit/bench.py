@@ -1,0 +1,163 @@
+"""What one process holds while it works, and the tasks that it is given.
+
+A bench keeps one model open at a time: tasks come model by model, and two may not fit in memory. It knows neither the
+ledger nor other processes, so the same tasks run here, in a worker process and in an actor of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from torch import Tensor
+
+from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
+from hrx.adapters.module import ModuleFile
+from hrx.audit.admission import Check, admit
+from hrx.audit.measuring import Outcome, attempt, outline, told
+from hrx.audit.memory import Budget
+from hrx.audit.plan import Run, Setting
+from hrx.audit.record import FAILED
+
+
+class Whose(NamedTuple):
+    """What tells one model from another: the same weights under another family are another model."""
+
+    family: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, identity: Identity) -> Whose:
+        return cls(identity.family, identity.fingerprint)
+
+
+class Bench:
+    """Located models of which one is open, and a bound on the memory of a batch."""
+
+    def __init__(self, models: Iterable[Located], memory: int):
+        self._located = {Whose.of(model.identity): model for model in models}
+        self._open: dict[Whose, Forecaster] = {}
+        self.budget = Budget(memory)
+
+    def model(self, who: Whose) -> Forecaster:
+        """The model, loaded where it is not the one that is open."""
+        if who not in self._open:
+            self._open.clear()
+            self._open[who] = self._load(who)
+        return self._open[who]
+
+    def _load(self, who: Whose) -> Forecaster:
+        model = self._located[who].load()
+        if Whose.of(model.identity) != who:
+            raise ModelError(
+                f"{model.identity.model} has other weights each time it is made, so its runs cannot be shared out or "
+                "resumed. Seed the random numbers in its factory, or load its weights from a file."
+            )
+        return model
+
+    def close(self) -> None:
+        """Lets the open model go."""
+        self._open.clear()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A located model on its way to another process, with the identity that it must have there too."""
+
+    identity: Identity
+    source: Located
+
+    def load(self) -> Forecaster:
+        return self.source.load()
+
+
+def portable(model: Located) -> Located:
+    """A located model that another process, with another working directory, can load."""
+    source = ModuleFile(model.file.resolve(), model.factory) if isinstance(model, ModuleFile) else model
+    return Sent(model.identity, source)
+
+
+class Introduced(NamedTuple):
+    """What the plan of the work needs to know of a model, and only the loaded model can say."""
+
+    limits: Limits
+    apart: frozenset[int]
+    """Seasons at which it is another model than elsewhere, and so must be admitted by itself."""
+
+
+class Admitted(NamedTuple):
+    """The admission checks that were made, passed or not."""
+
+    checks: tuple[Check, ...]
+
+
+class Trouble(NamedTuple):
+    """Why a task has no result, in a sentence."""
+
+    reason: str
+    wrong_request: bool = False
+    """Whether the user can mend it: the model could not be loaded."""
+
+
+@dataclass(frozen=True)
+class Introduce:
+    """Opens a model."""
+
+    who: Whose
+    seasons: frozenset[int]
+
+    def do(self, bench: Bench) -> Introduced:
+        model = bench.model(self.who)
+        return Introduced(model.limits, frozenset(s for s in self.seasons if model.for_season(s) is not model))
+
+
+@dataclass(frozen=True)
+class Admit:
+    """The admission checks of a setting on real windows."""
+
+    who: Whose
+    setting: Setting
+    season: int
+    windows: Tensor
+
+    def do(self, bench: Bench) -> Admitted:
+        model = bench.model(self.who).for_season(self.season)
+        return Admitted(admit(model, self.windows, self.setting.horizon))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One run."""
+
+    run: Run
+
+    @property
+    def who(self) -> Whose:
+        return Whose.of(self.run.identity)
+
+    def do(self, bench: Bench) -> Outcome:
+        try:
+            model = bench.model(self.who).for_season(self.run.dataset.season)
+        except ModelError as error:
+            return Outcome(outline(self.run, FAILED, str(error)))
+        return attempt(model, self.run, bench.budget)
+
+
+Task = Introduce | Admit | Measure
+Result = Introduced | Admitted | Outcome | Trouble
+
+
+def perform(task: Task, bench: Bench) -> Result:
+    """A task's result; whatever a library raises on the way is told, so that one task cannot end the work."""
+    try:
+        return task.do(bench)
+    except ModelError as error:
+        return Trouble(str(error), wrong_request=True)
+    except Exception as error:
+        return Trouble(told(error))
+
+
+def sendable(task: Task) -> Task:
+    """The task without what cannot leave this process."""
+    return replace(task, run=task.run.portable()) if isinstance(task, Measure) else task

@@ -1,0 +1,214 @@
+"""The six generators of constructed ground truth: maps from a lookback to a forecast whose reading is known.
+
+Each is a matrix of weights, drawn once from a seed and used for every window: step `h` of the target is
+`y_h = w(h) · x[S(h)]`, so its derivative is exactly zero at every position that `S(h)` does not hold. What the paper
+leaves open (how many positions, how far they move, which inputs) is chosen here and listed in `docs/calibration.md`.
+Nothing here trains or explains a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from hrx.errors import HrxError, unknown
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+NEGATIVE_CONTROL, PLANTED = "sparsenull", "plantrank"
+POSITIONS = 4
+"""Positions in each `S(h)`, the last of the lookback included."""
+BANDS = 4
+"""Blocks of `sparseband`."""
+SHIFT_SHARE = 16
+"""`sparseshift` slides left by this part of the lookback over the whole horizon."""
+PERIODS = 4
+"""Periods of `lagmix` in the lookback."""
+TABLE_RANK = 8
+"""Planted rank of `plantrank` where it stands beside the other generators."""
+SWING = 0.5
+"""How far a weight rises and falls around its mean along the horizon, before the row is brought to unit norm."""
+PERSISTENCE = 0.8
+"""Correlation of neighbouring inputs."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A map with a known answer."""
+
+    name: str
+    weights: Floats
+    """`(H, L)`: `y = weights @ x`; zero outside the positions."""
+
+    @property
+    def positions(self) -> Bools:
+        """`(H, L)`: whether `S(h)` holds the position."""
+        held: Bools = self.weights != 0
+        return held
+
+    @property
+    def lookback(self) -> int:
+        return len(self.weights[0])
+
+    @property
+    def horizon(self) -> int:
+        return len(self.weights)
+
+    @property
+    def rank(self) -> float:
+        """Participation ratio of the answer's magnitudes."""
+        power = np.linalg.svd(np.abs(self.weights), compute_uv=False) ** 2
+        return float(power.sum() ** 2 / (power**2).sum())
+
+
+def generate(name: str, lookback: int, horizon: int, seed: int) -> Generator:
+    """One of the six generators, its positions and weights drawn from the seed."""
+    if name == PLANTED:
+        return plant_rank(TABLE_RANK, lookback, horizon, seed)
+    if name not in GENERATORS:
+        raise HrxError(unknown("generator", name, GENERATORS))
+    _check_shape(lookback, horizon, BANDS)
+    rng = np.random.default_rng([seed, GENERATORS.index(name), lookback, horizon])
+    return Generator(name, _DRAWN[name](rng, lookback, horizon))
+
+
+def plant_rank(rank: int, lookback: int, horizon: int, seed: int) -> Generator:
+    """`plantrank` with a given effective rank, which the answer has exactly."""
+    _check_shape(lookback, horizon, rank)
+    rng = np.random.default_rng([seed, GENERATORS.index(PLANTED), rank, lookback, horizon])
+    return Generator(PLANTED, _planted(rng, lookback, horizon, rank))
+
+
+def inputs(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDArray[np.float32]:
+    """`(windows, lookback)`: stationary Gaussian AR(1) series of unit variance.
+
+    Neighbours resemble each other as in a series, and still every position holds something of its own: a map with
+    collinear inputs would have answers that the generator did not name.
+    """
+    shocks = rng.standard_normal((windows, lookback))
+    shocks[:, 1:] *= np.sqrt(1 - PERSISTENCE**2)
+    reach = np.arange(lookback)
+    lag = reach[:, None] - reach
+    mixing = np.where(lag >= 0, PERSISTENCE ** np.maximum(lag, 0).astype(np.float64), 0.0)
+    return (shocks @ mixing.T).astype(np.float32)
+
+
+def _null(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
+    """One set and one vector, whose scale alone changes along the horizon: the answer has rank one."""
+    row = np.zeros(lookback)
+    row[_with_last(_draw(rng, lookback, 1)[0], lookback)] = rng.uniform(1 - SWING, 1 + SWING, POSITIONS)
+    return _waves(rng, horizon, 1) * row / np.linalg.norm(row)
+
+
+def _split(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
+    """One set for the first half of the horizon and another, disjoint but for the last position, after it."""
+    return _by_block(rng, lookback, horizon, 2)
+
+
+def _band(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
+    """One set for each block of steps."""
+    return _by_block(rng, lookback, horizon, BANDS)
+
+
+def _shift(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
+    """One set that slides left in proportion to the step."""
+    reach = lookback // SHIFT_SHARE
+    start = reach + _draw(rng, lookback - reach, 1)[0]
+    moved = np.rint(np.arange(horizon) * reach / max(horizon - 1, 1)).astype(np.int64)
+    return _weigh(rng, _with_last(start - moved[:, None], lookback), lookback)
+
+
+def _lagmix(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
+    """Whole periods before the step itself: lags that keep their phase."""
+    period = lookback // PERIODS
+    phase = np.arange(horizon) % period
+    lags = period * np.arange(1, POSITIONS)
+    return _weigh(rng, _with_last(lookback + phase[:, None] - lags, lookback), lookback)
+
+
+def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -> Floats:
+    """Non-negative rows of unit norm, constant in each block, whose matrix has exactly this participation ratio.
+
+    The last position stands in every row, so blocks are never orthogonal, and `rank` blocks would carry less than
+    `rank`. There is one block more instead, and the weight `c` of the last position takes the excess away: with blocks
+    of `n_k` steps the ratio is `H² / (Σn² + c⁴ (H² − Σn²))`.
+    """
+    blocks = rank + 1 if rank > 1 else 1
+    block = _blocks(horizon, blocks)
+    alike = float((np.bincount(block) ** 2).sum())
+    last = ((horizon**2 / rank - alike) / (horizon**2 - alike)) ** 0.25 if rank > 1 else 0.5
+    others = _draw(rng, lookback, blocks)
+    each = rng.uniform(1 - SWING, 1 + SWING, others.shape)
+    rows = np.zeros((blocks, lookback))
+    rows[np.arange(blocks)[:, None], others] = each / np.linalg.norm(each, axis=1, keepdims=True)
+    rows *= np.sqrt(1 - last**2)
+    rows[:, -1] = last
+    return rows[block]
+
+
+_DRAWN = MappingProxyType[str, Callable[[np.random.Generator, int, int], Floats]](
+    {
+        NEGATIVE_CONTROL: _null,
+        "sparsesplit": _split,
+        "sparseband": _band,
+        "sparseshift": _shift,
+        "lagmix": _lagmix,
+    }
+)
+GENERATORS = (*_DRAWN, PLANTED)
+
+
+def _by_block(rng: np.random.Generator, lookback: int, horizon: int, blocks: int) -> Floats:
+    sets = _with_last(_draw(rng, lookback, blocks), lookback)
+    return _weigh(rng, sets[_blocks(horizon, blocks)], lookback)
+
+
+def _blocks(horizon: int, blocks: int) -> Ints:
+    """`(H,)`: the block of each step, all of them as equal in length as they can be."""
+    return np.arange(horizon) * blocks // horizon
+
+
+def _draw(rng: np.random.Generator, lookback: int, sets: int) -> Ints:
+    """`(sets, POSITIONS − 1)`: disjoint sets of positions before the last one."""
+    drawn = rng.choice(lookback - 1, size=(sets, POSITIONS - 1), replace=False)
+    return np.sort(drawn, axis=1).astype(np.int64)
+
+
+def _with_last(positions: Ints, lookback: int) -> Ints:
+    last = np.full((*positions.shape[:-1], 1), lookback - 1)
+    return np.concatenate([positions, last], axis=-1)
+
+
+def _weigh(rng: np.random.Generator, positions: Ints, lookback: int) -> Floats:
+    """Weights of unit norm `(H, L)` at the positions `(H, m)`, each rising and falling smoothly along the horizon."""
+    horizon, count = positions.shape
+    weights = np.zeros((horizon, lookback))
+    weights[np.arange(horizon)[:, None], positions] = _waves(rng, horizon, count)
+    scaled: Floats = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    return scaled
+
+
+def _waves(rng: np.random.Generator, horizon: int, count: int) -> Floats:
+    """`(H, count)`: one smooth positive wave along the horizon for each, at a phase of its own.
+
+    Positive, since the rank reads magnitudes: what is planted in signs alone cannot be seen by it.
+    """
+    phase = rng.uniform(0, 1, count)
+    waves: Floats = 1 + SWING * np.sin(2 * np.pi * (np.arange(horizon)[:, None] / horizon + phase))
+    return waves
+
+
+def _check_shape(lookback: int, horizon: int, rank: int) -> None:
+    sets = rank + 1
+    least = max(sets * (POSITIONS - 1) + 1, SHIFT_SHARE)
+    if not 1 <= rank <= horizon - 1 or lookback < least:
+        raise HrxError(
+            f"A planted rank of {rank} does not fit a lookback of {lookback} and a horizon of {horizon}. Give a rank "
+            f"of at least 1, a horizon of at least {sets} and a lookback of at least {least}."
+        )

@@ -1,0 +1,62 @@
+"""`hrx calibrate`: the instrument against constructed ground truth, and a verdict on the instrument itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from hrx.audit.estimators import find_estimator
+from hrx.audit.ground_truth.calibration import FULL, QUICK, Task, check_backbones, tasks
+from hrx.audit.ground_truth.calibration import calibrate as run
+from hrx.audit.ground_truth.results import Trial, judge
+from hrx.audit.ground_truth.training import RECIPES
+from hrx.cli.main import INTERRUPTED
+from hrx.cli.progress import Progress
+from hrx.cli.screen import show
+from hrx.errors import Exit, HrxError
+from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
+from hrx.reports.drawing import make_directory
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    """Trains, measures, writes and shows; exit code 1 where a criterion fails."""
+    backbones = check_backbones([name.strip() for name in options.backbones.split(",") if name.strip()])
+    find_estimator(options.estimator)
+    _check_writable(options.out)
+    effort = FULL if options.full else QUICK
+    effort = replace(effort, seeds=options.seeds or effort.seeds)
+    expected = {task.label: RECIPES[task.backbone].seconds for task in tasks(backbones, effort)}
+    print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
+    progress = Progress(len(expected), expected)
+    try:
+        calibration = run(
+            backbones,
+            estimator=options.estimator,
+            effort=effort,
+            progress=lambda task, trial: progress.step(task.label, _said(task, trial)),
+        )
+    except KeyboardInterrupt:
+        print("\nhrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)
+        return INTERRUPTED
+    written = write_calibration(calibration, options.out)
+    if options.json:
+        print(json.dumps(calibration_json(calibration), indent=1))
+    else:
+        show(render_calibration(calibration))
+        show(f"\nTables and {sum(path.suffix == '.png' for path in written)} pictures: {options.out}")
+    return Exit.DONE if all(one.passed for one in judge(calibration)) else Exit.GATE_FAILED
+
+
+def _check_writable(out: Path) -> None:
+    """Says so before minutes of training, not after them."""
+    make_directory(out)
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise HrxError(f"--out {out} may not be written. Give a directory that may be written.")
+
+
+def _said(task: Task, trial: Trial) -> str:
+    return task.label if trial.learned else f"{task.label}, not learned"

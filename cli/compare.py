@@ -1,0 +1,56 @@
+"""`hrx compare`: two checkpoints on the same runs. Every report is written before the exit code says anything."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from hrx.cli.output import refuse_ledger, write
+from hrx.cli.screen import show
+from hrx.errors import HrxError
+from hrx.reports import compare_text
+from hrx.reports.compare import compare as make_comparison
+from hrx.reports.read import read
+
+STDOUT = Path("-")
+_PIPED_WIDTH = 100
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Compares, reports, and returns the exit code."""
+    files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
+    for option, path in files.items():
+        if path is not None and path != STDOUT:
+            refuse_ledger(path, option)
+    if options.new is None and not (options.base_model and options.new_model):
+        raise HrxError(
+            f"Only one ledger was given ({options.base}). Give a second one, "
+            "or name two models of this one with --base-model and --new-model."
+        )
+    base = read(options.base)
+    comparison = make_comparison(
+        base,
+        base if options.new is None else read(options.new),
+        options.gate,
+        base_model=options.base_model,
+        new_model=options.new_model,
+        strict=options.strict,
+        informational=options.informational,
+        min_pairs=options.min_pairs,
+    )
+    if options.summary:
+        write(options.summary, compare_text.markdown(comparison), "--summary")
+    if options.junit:
+        write(options.junit, compare_text.junit(comparison), "--junit")
+    told = json.dumps(compare_text.as_json(comparison), indent=1, allow_nan=False) + "\n"
+    if options.json == STDOUT:
+        sys.stdout.write(told)
+    else:
+        if options.json:
+            write(options.json, told, "--json")
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH
+        show(compare_text.text(comparison, width))
+    return comparison.exit

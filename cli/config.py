@@ -1,0 +1,189 @@
+"""The settings file: the options of `hrx audit` in TOML, under the same names; the command line wins over it.
+
+    models = ["chronos-2", "ttm-r2"]
+    data = "gift-eval"
+    settings = "star"
+    workers = 4
+
+    [python]
+    visionts = ".venv-visionts/bin/python"
+
+Every key is checked by the command line's own parser, so that nothing can be written here that could not be typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hrx.audit.privacy import scrubbed
+from hrx.errors import HrxError, unknown
+
+# What the file cannot say of itself, and what asks for another kind of answer than an audit.
+_ELSEWHERE = ("config", "help", "dry_run", "rank_only", "recheck")
+
+
+class SettingsError(HrxError):
+    """A settings file that cannot be read, or says what cannot be."""
+
+
+def with_settings_file(
+    options: argparse.Namespace, arguments: Sequence[str] | None, parser: argparse.ArgumentParser
+) -> argparse.Namespace:
+    """The options with those of the settings file behind them, where one is named."""
+    path: Path | None = getattr(options, "config", None)
+    if path is None:
+        return options
+    verb = _verb(parser, options.verb)
+    given = list(sys.argv[1:] if arguments is None else arguments)[1:]
+    told = _read(path)
+    tokens: list[str] = []
+    for key, value in told.items():
+        action = _action(verb, key, path, told)
+        words = _words(action, value, _Place(path, key))
+        _check(verb, words, value, _Place(path, key))
+        if not (_repeats(action) and getattr(options, action.dest)):  # a list on the command line stands alone
+            tokens += words
+    return parser.parse_args([options.verb, *tokens, *given])
+
+
+def effective(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """What an audit is asked, by the names of the settings file."""
+    actions = [action for action in _verb(parser, options.verb)._actions if action.dest not in _ELSEWHERE]
+    found = {_name(action): getattr(options, action.dest) for action in actions}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
+
+
+def as_toml(settings: Mapping[str, Any]) -> str:
+    """Effective settings as a file that `--config` takes."""
+    tables = {name: _table(value) for name, value in settings.items() if name == "python" and value}
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in settings.items()
+        if value not in (None, []) and name not in tables
+    ]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines)
+
+
+def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Effective settings as a ledger keeps them: with the names of files and directories, not where they are."""
+    kept = {name: value for name, value in settings.items() if name not in ("ledger", "out", "json", "address")}
+    return {
+        name: [_without_place(one) for one in value] if isinstance(value, list) else _without_place(value)
+        for name, value in kept.items()
+    }
+
+
+def _without_place(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    before, mark, path = value.partition("=") if "=" in value else value.partition(":")
+    if mark and ("/" in path or "\\" in path) and before not in ("sample", "gift-eval"):
+        return before + mark + _without_place(path)
+    return Path(value).name if Path(value).expanduser().exists() else scrubbed(value)
+
+
+def as_arguments(settings: Mapping[str, Any]) -> list[str]:
+    """Effective settings as they would be typed."""
+    words = [str(model) for model in settings.get("models") or []]
+    for name, value in settings.items():
+        if name == "models" or value is None or value is False:
+            continue
+        words += [f"--{name}"] if value is True else [f"--{name}={one}" for one in _several(value)]
+    return words
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+class _Place:
+    """A key of a settings file, for sentences."""
+
+    def __init__(self, path: Path, key: str):
+        self.path, self.key = path, key
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self._line()}"
+
+    def _line(self) -> int:
+        """tomllib tells no lines: the first that sets the key, or opens its table."""
+        name = rf"""["']?{re.escape(self.key)}["']?"""
+        pattern = re.compile(rf"\s*(?:{name}\s*[.=]|\[+\s*{name}\s*[\].])")
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 1)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"--config {path} cannot be read: {error.strerror}. Give a TOML file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--config {path} is not TOML: {error}. Write NAME = VALUE, one option a line.") from error
+
+
+def _verb(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
+    (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = verbs.choices[name]
+    return found
+
+
+def _name(action: argparse.Action) -> str:
+    return action.option_strings[-1].removeprefix("--") if action.option_strings else action.dest
+
+
+def _action(verb: argparse.ArgumentParser, key: str, path: Path, told: Mapping[str, Any]) -> argparse.Action:
+    known = {_name(action): action for action in verb._actions if action.dest not in _ELSEWHERE}
+    if key not in known:
+        raise SettingsError(f"{_Place(path, key)}: {unknown('option', key, known)}")
+    return known[key]
+
+
+def _repeats(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
+
+
+def _words(action: argparse.Action, value: Any, place: _Place) -> list[str]:
+    """What would be typed."""
+    if isinstance(value, dict):
+        value = [f"{key}={text}" for key, text in _table(value).items()] if _repeats(action) else str(value)
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise SettingsError(f"{place}: {place.key} = {value!r} is neither true nor false.")
+        return [action.option_strings[-1]] if value else []
+    if isinstance(value, list) and not _repeats(action):
+        value = ",".join(map(str, value))
+    values = _several(value)
+    if any(isinstance(one, bool | dict | list) for one in values):
+        raise SettingsError(f"{place}: {place.key} = {value!r} is not a value that this option takes.")
+    if not action.option_strings:
+        return [str(one) for one in values]
+    return [f"{action.option_strings[-1]}={one}" for one in values]
+
+
+def _table(value: Mapping[str, Any] | Sequence[str]) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {key: str(text) for key, text in value.items()}
+    return dict(text.partition("=")[::2] for text in value)
+
+
+def _check(verb: argparse.ArgumentParser, words: list[str], value: Any, place: _Place) -> None:
+    """Lets the parser read one option by itself, and names its line where it objects."""
+
+    def error(message: str) -> NoReturn:
+        raise SettingsError(f"{place}: {place.key} = {value!r}: {message.partition(': ')[2] or message}.")
+
+    verb.error, before = error, verb.error  # type: ignore[method-assign]
+    try:
+        verb.parse_args(words)
+    finally:
+        verb.error = before  # type: ignore[method-assign]

@@ -1,0 +1,114 @@
+"""`hrx explain`: one series of a person's own, one forecast, one page."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from hrx.adapters import locate
+from hrx.audit.explaining import read_series
+from hrx.audit.protocol import Protocol
+from hrx.cli.screen import show
+from hrx.errors import Exit, HrxError, unknown
+from hrx.gift_eval import Series, fill, open_source
+from hrx.gift_eval.table_dates import holds_dates
+from hrx.gift_eval.table_files import Table, read_csv
+from hrx.gift_eval.table_grid import slots
+from hrx.gift_eval.table_numbers import is_numeric, parse_numbers
+from hrx.gift_eval.table_options import Options, parse_source
+from hrx.gift_eval.tables import observe, open_table
+from hrx.gift_eval.tables import shown as shown_date
+from hrx.reports.page.explain import trust_sentence, write_explanation
+
+
+class Found(NamedTuple):
+    """A series with the date of each of its values, where it has dates."""
+
+    series: Series
+    dates: tuple[str, ...] | None
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Writes the page of one forecast, and says whether its reading may be trusted."""
+    if options.out.is_dir():
+        example = options.out / "page.html"
+        raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
+    protocol = Protocol(estimator=options.estimator)
+    found = find_series(options.series)
+    model = locate(options.model).load()
+    reading = read_series(model, found.series, options.lookback, options.horizon, protocol=protocol, labels=found.dates)
+    written = write_explanation(reading, options.out)
+    show(f"Verdict: {trust_sentence(reading)}")
+    show(f"{written}: open it in a browser; it needs no network.")
+    return Exit.DONE
+
+
+def find_series(text: str) -> Found:
+    """The series that `FILE`, `FILE:COLUMN`, of a long table `FILE:NAME`, or `sample:DATASET[:NAME]` names."""
+    if text.startswith("sample:"):
+        return _embedded(text)
+    source, column = _split(text)
+    path, options = parse_source(source)
+    table = read_csv(path)
+    if options.date or any(holds_dates(cells) for cells in table.columns.values()):
+        if column in table.columns:
+            source += f"{'&' if '?' in source else '?'}value={quote(column, safe='')}"
+        return _dated(source, column, text)
+    return _undated(table, column, options, text)
+
+
+def _embedded(text: str) -> Found:
+    """A series of the embedded sample, to try the command without a file."""
+    name, _, item = text.removeprefix("sample:").partition(":")
+    (dataset,) = open_source(f"sample:{name.partition(',')[0]}")
+    series = [dataset.read(index) for index in range(dataset.count)]
+    return Found(series[_choose([one.item for one in series], item, text)], None)
+
+
+def _dated(source: str, column: str, text: str) -> Found:
+    """A series of a table with dates, on the grid of its frequency."""
+    (dataset,) = open_table("csv", source)
+    observed = observe("csv", source)
+    values = observed.layout.values
+    # A wide table names its series by their columns, a long one in a column of its own.
+    names = [name or value for name in observed.names for value in values]
+    index = 0 if (column,) == values and len(names) == 1 else _choose(names, column, text)
+    series = dataset.read(index)
+    stamps = observed.stamps[observed.sections[index // len(values)]]
+    at = slots(stamps, dataset.frequency)
+    dates = dict(zip(at.tolist(), map(shown_date, stamps), strict=True))
+    # Leading missing values are not part of the series.
+    first = int(at[-1]) + 1 - len(series.values)
+    return Found(series, tuple(dates.get(place, "no row") for place in range(first, int(at[-1]) + 1)))
+
+
+def _undated(table: Table, column: str, options: Options, text: str) -> Found:
+    """A column of a table without dates, whose rows are taken to be in the order of time."""
+    names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
+    name = names[_choose(names, column, text)]
+    filled = fill(parse_numbers(table, [name], options.decimal).values[:, 0])
+    series = Series(Path(table.file).stem, name, "", 1, "", filled.values, filled.missing, filled.dropped)
+    return Found(series, None)
+
+
+def _choose(names: Sequence[str], asked: str, text: str) -> int:
+    """Which of the series is meant."""
+    if asked and asked not in names:
+        raise HrxError(f"{text}: " + unknown("column", asked, names))
+    if asked:
+        return list(names).index(asked)
+    if len(names) != 1:
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise HrxError(f"{text} holds {len(names)} series: {listed}. Say which, as in --series {text}:{names[0]}.")
+    return 0
+
+
+def _split(text: str) -> tuple[str, str]:
+    """File and column; a colon may also belong to the file's own name."""
+    if Path(text).expanduser().is_file() or ":" not in text:
+        return text, ""
+    source, _, column = text.rpartition(":")
+    return source, column

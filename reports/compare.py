@@ -1,0 +1,273 @@
+"""Two checkpoints on the same runs: which runs pair, how far each quantity moved, and whether the gates hold.
+
+Runs are paired by everything that decides a number except the model: dataset, series, windows, setting, seeds,
+estimator and protocol. Differences are taken within a pair, the seeds of a configuration are folded to their mean, and
+the bootstrap resamples configurations. How a comparison is shown is left to `hrx.reports.compare_text`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hrx.audit.record import DONE, EXCLUDED, FAILED
+from hrx.errors import Exit, HrxError, unknown
+from hrx.reports.gates import GATED, Estimate, Gate, Judged, estimate_of, exit_code, judge, parse
+from hrx.reports.statistics import SEEDS, finite
+from hrx.reports.words import listed
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+MIN_PAIRS = 10
+_SAME = (
+    "dataset",
+    "series_fingerprint",
+    "season",
+    "channels",
+    "lookback",
+    "horizon",
+    "windows",
+    "protocol_version",
+    "estimator",
+    "estimator_settings",
+    "axis",
+    "draws",
+    "draws_kind",
+    "precision",
+    "max_draws",
+    "scored",
+    "fractions",
+    "area",
+    "permutations",
+)
+PAIRING = (*_SAME, *SEEDS, "starts")
+"""What two runs must have in common. The key of a record is of no use: it contains the weights."""
+_SHORTEST_MARK = 6
+_NOTHING = Estimate(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two checkpoints, and what its ledger holds of it."""
+
+    model: str
+    checkpoint: str
+    fingerprint: str
+    scored: int
+    excluded: int
+    failed: int
+    unpaired: int
+    """Scored runs without a partner."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How one quantity moved. NaN where there is no value."""
+
+    base: float
+    new: float
+    difference: Estimate
+    """Median of the paired differences; for a share their mean, for parity that of the worst runs."""
+    relative: Estimate
+    """Median of the relative changes, for quantities that are always positive."""
+    pairs: int
+    """Pairs of runs in which both have a value."""
+    configurations: int
+
+
+@dataclass(frozen=True)
+class DatasetChange:
+    """How the main quantities moved on one dataset: medians of paired differences, that of `mse` relative."""
+
+    dataset: str
+    pairs: int
+    differences: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that a report says."""
+
+    base: Side
+    new: Side
+    pairs: int
+    configurations: int
+    quantities: dict[str, Change]
+    gates: tuple[Judged, ...]
+    datasets: tuple[DatasetChange, ...]
+    min_pairs: int = MIN_PAIRS
+    strict: bool = False
+    informational: bool = False
+    apart: tuple[str, ...] = ()
+    """Where nothing pairs: what the two have no value of in common."""
+
+    @property
+    def comparable(self) -> bool:
+        return self.pairs >= self.min_pairs
+
+    @property
+    def exit(self) -> Exit:
+        """0 passed, 1 a gate failed, 4 not comparable; always 0 where it is for information only."""
+        if self.informational:
+            return Exit.DONE
+        return exit_code(self.gates) if self.comparable else Exit.NOT_COMPARABLE
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that begins with `passed`, `failed`, `not comparable` or `informational`."""
+        if not self.comparable:
+            why = f" They have no {listed(self.apart)} in common." if self.apart else ""
+            return f"not comparable: {self.pairs} pairs of runs, at least {self.min_pairs} are needed.{why}"
+        failed = [one.gate.text for one in self.gates if one.passed is False]
+        open_ones = [one.gate.text for one in self.gates if one.passed is None]
+        over = f"over {self.pairs} pairs of runs"
+        if failed:
+            return f"failed: {listed(failed)}, {over}."
+        if open_ones:
+            return f"not comparable: too few pairs have a value to judge {listed(open_ones)}."
+        if not self.gates:
+            return f"informational: no gate was given; compared {over}."
+        return f"passed: {'the gate' if len(self.gates) == 1 else f'all {len(self.gates)} gates'}, {over}."
+
+
+def compare(
+    base: pd.DataFrame,
+    new: pd.DataFrame,
+    gates: Sequence[str] = (),
+    *,
+    base_model: str | None = None,
+    new_model: str | None = None,
+    strict: bool = False,
+    informational: bool = False,
+    min_pairs: int = MIN_PAIRS,
+) -> Comparison:
+    """Compares one model of each frame of records, as `read` returns them; where there are several, the named one."""
+    parsed = [parse(text) for text in gates]
+    ours = choose(base, base_model, "BASE", "--base-model")
+    theirs = choose(new, new_model, "NEW", "--new-model")
+    left, right = _scored(ours), _scored(theirs)
+    paired = left.merge(right, on=list(PAIRING), suffixes=("_base", "_new"))
+    ids = np.asarray(paired.groupby(list(_SAME), sort=False, dropna=False).ngroup(), dtype=np.int64)
+    changes = {name: _change(paired, ids, name) for name in GATED if GATED[name] != "worst"}
+    changes |= {name: _worst(left, right, name) for name in GATED if GATED[name] == "worst"}
+    return Comparison(
+        base=_side(ours, len(left) - len(paired)),
+        new=_side(theirs, len(right) - len(paired)),
+        pairs=len(paired),
+        configurations=len(np.unique(ids)),
+        quantities=changes,
+        gates=tuple(_judged(gate, changes[gate.quantity], min_pairs, strict) for gate in parsed),
+        datasets=tuple(_by_dataset(paired)),
+        min_pairs=min_pairs,
+        strict=strict,
+        informational=informational,
+        apart=() if len(paired) else _apart(left, right),
+    )
+
+
+def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> pd.DataFrame:
+    """The runs of one model: the only one, or the one with this name, checkpoint or beginning of the weights' hash."""
+    subjects = frame[["model", "checkpoint", "fingerprint"]].drop_duplicates(["model", "fingerprint"])
+    if wanted is not None:
+        marked = subjects["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_MARK)
+        subjects = subjects[(subjects["model"] == wanted) | (subjects["checkpoint"] == wanted) | marked]
+        if subjects.empty:
+            known = [str(model) for model in frame["model"].unique()]
+            raise HrxError(f"{side}: {unknown('model', wanted, known)}")
+    names = [f"{row.model} (weights {str(row.fingerprint)[:12]})" for row in subjects.itertuples()]
+    if not names:
+        raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
+    if len(names) > 1:
+        how = "the name, or the first characters of the weights where names agree"
+        raise HrxError(f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}.")
+    one = subjects.iloc[0]
+    chosen: pd.DataFrame = frame[(frame["model"] == one["model"]) & (frame["fingerprint"] == one["fingerprint"])]
+    return chosen
+
+
+def _scored(runs: pd.DataFrame) -> pd.DataFrame:
+    """Scored runs with what pairs and what is compared. Of runs that only differ in versions the last one counts."""
+    done = runs[runs["status"] == DONE].drop_duplicates(list(PAIRING), keep="last")
+    return done[[*PAIRING, *GATED]].astype(dict.fromkeys(GATED, "float64"))
+
+
+def _side(runs: pd.DataFrame, unpaired: int) -> Side:
+    first, status = runs.iloc[0], runs["status"]
+    return Side(
+        model=str(first["model"]),
+        checkpoint=str(first["checkpoint"]),
+        fingerprint=str(first["fingerprint"]),
+        scored=int((status == DONE).sum()),
+        excluded=int((status == EXCLUDED).sum()),
+        failed=int((status == FAILED).sum()),
+        unpaired=unpaired,
+    )
+
+
+def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> Change:
+    """Of all runs of each side: a run without a partner must not hide its parity."""
+    base, new = (estimate_of(name, side[name].to_numpy(np.float64)).point for side in (left, right))
+    moved = Estimate(new - base, math.nan, math.nan)
+    return Change(base, new, moved, _NOTHING, pairs=len(right), configurations=len(right))
+
+
+def _change(paired: pd.DataFrame, ids: Ids, name: str) -> Change:
+    base, new = (paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new"))
+    both = np.isfinite(base) & np.isfinite(new)
+    base, new, ids = base[both], new[both], ids[both]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(base > 0, new / base - 1, np.nan)
+    centre = np.mean if GATED[name] == "share" else np.median
+    folded = [_folded(values, ids) for values in (base, new, new - base, relative)]
+    return Change(
+        base=float(centre(folded[0])) if len(base) else math.nan,
+        new=float(centre(folded[1])) if len(base) else math.nan,
+        difference=estimate_of(name, folded[2]),
+        relative=estimate_of(name, finite(folded[3])) if GATED[name] == "positive" else _NOTHING,
+        pairs=len(base),
+        configurations=len(folded[0]),
+    )
+
+
+def _folded(values: Floats, ids: Ids) -> Floats:
+    """The mean of each configuration's seeds."""
+    return np.asarray(pd.Series(values).groupby(ids, sort=False).mean(), dtype=np.float64)
+
+
+def _judged(gate: Gate, change: Change, min_pairs: int, strict: bool) -> Judged:
+    if GATED[gate.quantity] == "worst":
+        return judge(gate, Estimate(change.new, change.new, change.new), strict=strict)
+    estimate = change.relative if gate.relative else change.difference
+    if change.pairs < min_pairs:
+        return Judged(gate, None, estimate)
+    return judge(gate, estimate, strict=strict)
+
+
+def _by_dataset(paired: pd.DataFrame) -> list[DatasetChange]:
+    """Each dataset, the largest loss of `g_margin` first."""
+    names = ("g_own", "g_margin", "beats_naive")
+    moved = pd.DataFrame({name: paired[f"{name}_new"] - paired[f"{name}_base"] for name in names})
+    moved["mse"] = paired["mse_new"] / paired["mse_base"].where(paired["mse_base"] > 0) - 1
+    groups = moved.groupby(paired["dataset"])
+    changes = groups.median()
+    changes["beats_naive"] = groups["beats_naive"].mean()
+    sizes = groups.size().to_dict()
+    ordered = changes.sort_values("g_margin", kind="stable", na_position="last")
+    return [
+        DatasetChange(str(dataset), int(sizes[dataset]), {str(name): float(value) for name, value in row.items()})
+        for dataset, row in ordered.iterrows()
+    ]
+
+
+def _apart(left: pd.DataFrame, right: pd.DataFrame) -> tuple[str, ...]:
+    """Columns in which the two sides share no value at all."""
+    if left.empty or right.empty:
+        return ("scored runs",)
+    values = {name: (set(left[name].dropna()), set(right[name].dropna())) for name in PAIRING}
+    return tuple(name for name, (ours, theirs) in values.items() if (ours or theirs) and not ours & theirs)

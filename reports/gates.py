@@ -1,0 +1,187 @@
+"""Gates: expressions such as `g_margin >= -0.02`, read and judged.
+
+In a comparison a gate is about the paired difference, new less base; in an audit about the audit's own figure. `parity`
+is always about the worst run itself. A percentage means points for a share (`beats_naive >= -5%`), and a relative
+change for a quantity that cannot be zero or negative (`mse <= +2%`). A gate fails only when the whole interval lies on
+the wrong side; a strict one already when the estimate does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from hrx.audit.record import DONE
+from hrx.errors import Exit, HrxError, unknown
+from hrx.reports.statistics import fold_seeds, mean_interval, median_interval
+
+Kind = Literal["signed", "positive", "share", "worst"]
+GATED: dict[str, Kind] = {
+    "g_own": "signed",
+    "g_shuffled": "signed",
+    "g_margin": "signed",
+    "comprehensiveness": "signed",
+    "aopc": "signed",
+    "sufficiency": "signed",
+    "insertion": "signed",
+    "rank": "positive",
+    "rank_entropy": "positive",
+    "effective_lookback": "positive",
+    "mse": "positive",
+    "mae": "positive",
+    "beats_naive": "share",
+    "parity": "worst",
+}
+"""What a gate may be about. A relative change is only defined for what is always positive."""
+EXAMPLES = ("g_margin >= -0.02", "beats_naive >= -5%", "mse <= +2%", "parity <= 1e-5")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_SLACK = 1e-12
+"""Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
+
+
+class GateError(HrxError):
+    """An expression that is no gate."""
+
+
+class Gate(NamedTuple):
+    """A bound on one quantity."""
+
+    text: str
+    quantity: str
+    at_least: bool
+    bound: float
+    """Percentages as fractions."""
+    relative: bool
+    """Whether the bound is on the relative change."""
+
+
+class Estimate(NamedTuple):
+    """A figure and its 95 % interval; all alike where it has none, NaN where there is no figure."""
+
+    point: float
+    low: float
+    high: float
+
+
+class Judged(NamedTuple):
+    """What became of a gate."""
+
+    gate: Gate
+    passed: bool | None
+    """None where there were too few runs to judge it."""
+    estimate: Estimate
+
+
+class ModelJudged(NamedTuple):
+    """What became of a gate of an audit, for one of its models."""
+
+    model: str
+    fingerprint: str
+    judged: Judged
+
+
+def parse(text: str, *, absolute: bool = False) -> Gate:
+    """Reads `QUANTITY >= NUMBER[%]` or `QUANTITY <= NUMBER[%]`. `absolute`: a gate of an audit, not of a comparison."""
+    at = _skip(text, 0)
+    name = re.compile(r"\w*").match(text, at)
+    quantity = name.group() if name else ""
+    if not quantity:
+        raise _wrong(text, at, "a quantity")
+    if quantity not in GATED:
+        raise GateError(f"The gate {text!r} is about something unknown. {unknown('quantity', quantity, GATED)}")
+    at = _skip(text, at + len(quantity))
+    operator = text[at : at + 2]
+    if operator not in (">=", "<="):
+        raise _wrong(text, at, "'>=' or '<='")
+    at = _skip(text, at + 2)
+    number = _NUMBER.match(text, at)
+    if number is None or not math.isfinite(float(number.group())):
+        raise _wrong(text, at, "a number")
+    at = _skip(text, number.end())
+    percent = text[at : at + 1] == "%"
+    at = _skip(text, at + percent)
+    if at < len(text):
+        raise _wrong(text, at, "the end")
+    bound = float(number.group()) / (100 if percent else 1)
+    relative = percent and GATED[quantity] != "share"
+    _refuse_meaningless(text, quantity, relative, absolute)
+    return Gate(" ".join(text.split()), quantity, operator == ">=", bound, relative)
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _wrong(text: str, at: int, expected: str) -> GateError:
+    found = repr(text[at:][:20]) if at < len(text) else "the end"
+    return GateError(
+        f"The gate {text!r} cannot be read: at position {at + 1} there should be {expected}, not {found}. "
+        f"Examples: {', '.join(repr(example) for example in EXAMPLES)}."
+    )
+
+
+def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool) -> None:
+    if relative and GATED[quantity] == "signed":
+        raise GateError(
+            f"The gate {text!r} asks for a percentage of {quantity}, which may be zero or negative. "
+            f"Give a difference, for example '{quantity} >= -0.02'."
+        )
+    if relative and GATED[quantity] == "worst":
+        raise GateError(f"The gate {text!r} asks for a percentage of {quantity}. Give its bound: 'parity <= 1e-5'.")
+    if relative and absolute:
+        raise GateError(
+            f"The gate {text!r} asks for a relative change, but an audit has nothing to compare with. "
+            f"Give a bound, for example '{quantity} <= 0.5', or use `hrx compare`."
+        )
+
+
+def judge(gate: Gate, estimate: Estimate, *, strict: bool = False) -> Judged:
+    """Fails where the whole interval, or if `strict` the estimate, lies on the wrong side of the bound."""
+    if not math.isfinite(estimate.point):
+        return Judged(gate, None, estimate)
+    best = estimate.high if gate.at_least else estimate.low
+    judged = estimate.point if strict or not math.isfinite(best) else best
+    slack = _SLACK * max(1.0, abs(gate.bound))
+    passed = judged >= gate.bound - slack if gate.at_least else judged <= gate.bound + slack
+    return Judged(gate, passed, estimate)
+
+
+def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = None) -> Estimate:
+    """The figure that stands for a quantity: a median, the mean of a share, the worst parity of all runs."""
+    kind = GATED[quantity]
+    if kind == "worst":
+        values = folded if runs is None else runs
+        kept = values[np.isfinite(values)]
+        worst = float(kept.max()) if len(kept) else math.nan
+        return Estimate(worst, worst, worst)
+    return Estimate(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
+
+
+def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False) -> list[ModelJudged]:
+    """Gates of an audit on each model's own figures over its scored runs: medians with seeds folded, shares, parity."""
+    parsed = [parse(text, absolute=True) for text in gates]
+    names = list(dict.fromkeys(gate.quantity for gate in parsed))
+    judged = []
+    for (model, fingerprint), runs in frame.groupby(["model", "fingerprint"], sort=False, dropna=False):
+        done = runs[runs["status"] == DONE].astype(dict.fromkeys(names, "float64"))
+        folded = fold_seeds(done, names)
+        for gate in parsed:
+            name = gate.quantity
+            estimate = estimate_of(name, folded[name].to_numpy(np.float64), done[name].to_numpy(np.float64))
+            judged.append(ModelJudged(str(model), str(fingerprint), judge(gate, estimate, strict=strict)))
+    return judged
+
+
+def exit_code(judged: Iterable[Judged]) -> Exit:
+    """Of some gates: one that failed weighs most, then one that could not be judged."""
+    outcomes = {one.passed for one in judged}
+    if False in outcomes:
+        return Exit.GATE_FAILED
+    return Exit.NOT_COMPARABLE if None in outcomes else Exit.DONE

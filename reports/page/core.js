@@ -1,0 +1,165 @@
+"use strict";
+// What every page of hrx shares: elements made of text only, numbers as the terminal prints them, colours, themes.
+
+const hrx = {};
+
+/** An element. Strings become text, never markup; `on…` attributes are listeners. */
+hrx.el = function (tag, attributes, ...children) {
+  const svg = hrx.SVG_TAGS.has(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+};
+hrx.SVG_TAGS = new Set(["svg", "line", "circle", "path", "polyline", "rect", "text", "g"]);
+
+hrx.byId = (id) => document.getElementById(id);
+
+/** Embedded data; null where the page has none of that name. */
+hrx.data = function (id) {
+  const node = hrx.byId(id);
+  return node ? JSON.parse(node.textContent) : null;
+};
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** "+0.120", "-0.031", "0.000": three decimals, and an exponent where they would hide the value. */
+hrx.signed = function (value) {
+  if (!isNumber(value)) return "–";
+  if (value === 0) return "0.000";
+  const size = Math.abs(value);
+  const digits = size >= 0.0005 && size < 1000 ? size.toFixed(3) : hrx.exponent(size, 1);
+  return (value > 0 ? "+" : "-") + digits;
+};
+
+hrx.exponent = (value, digits) => value.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
+
+/** "86 %"; a share that is not whole never rounds to 0 % or 100 %. */
+hrx.percent = function (share) {
+  if (!isNumber(share)) return "–";
+  // Halves to the even number, as Python rounds them.
+  const whole = Math.floor(100 * share);
+  const rest = 100 * share - whole;
+  const rounded = rest > 0.5 || (rest === 0.5 && whole % 2) ? whole + 1 : whole;
+  if (rounded === 100 && share < 1) return ">99 %";
+  return rounded === 0 && share > 0 ? "<1 %" : `${rounded} %`;
+};
+
+/** Three significant digits. */
+hrx.short = function (value) {
+  if (!isNumber(value)) return "–";
+  const size = Math.abs(value);
+  return size !== 0 && (size < 0.001 || size >= 1e5) ? hrx.exponent(value, 2) : String(Number(value.toPrecision(3)));
+};
+
+hrx.median = function (values) {
+  if (!values.length) return NaN;
+  const ordered = Float64Array.from(values).sort();
+  const middle = ordered.length >> 1;
+  return ordered.length % 2 ? ordered[middle] : (ordered[middle - 1] + ordered[middle]) / 2;
+};
+
+/** A colour of the style sheet, for canvases. */
+hrx.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/** Round steps for an axis: about `wanted` of them between `low` and `high`. */
+hrx.ticks = function (low, high, wanted) {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / Math.max(1, wanted);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw * 0.999);
+  const found = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k += 1) {
+    found.push(Number((k * step).toPrecision(12)));
+  }
+  return found;
+};
+
+/** A canvas as wide as its place and `height` high, in device pixels, with its context. */
+hrx.surface = function (canvas, height) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = Math.max(240, Math.floor(canvas.parentElement.clientWidth));
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = "12px system-ui, sans-serif";
+  return { context, width, height };
+};
+
+/** Runs an action in the next frame, once, however often it is asked for: the table answers first. */
+hrx.later = function (name, action) {
+  if (!hrx.waiting.size) {
+    requestAnimationFrame(() => setTimeout(() => {
+      const actions = [...hrx.waiting.values()];
+      hrx.waiting.clear();
+      actions.forEach((one) => one());
+    }));
+  }
+  hrx.waiting.set(name, action);
+};
+hrx.waiting = new Map();
+
+/** Runs `draw` now and whenever the width, the theme or the medium changes. */
+hrx.whenShown = function (element, draw) {
+  let width = -1;
+  new ResizeObserver(() => {
+    if (element.clientWidth === width) return;
+    width = element.clientWidth;
+    draw();
+  }).observe(element);
+  hrx.redraws.push(draw);
+};
+hrx.redraws = [];
+hrx.redraw = () => hrx.redraws.forEach((draw) => draw());
+
+// Themes: the system's, until the reader asks for the other one. Paper is always light.
+(function () {
+  const root = document.documentElement;
+  const button = hrx.byId("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const kept = () => {
+    try {
+      return localStorage.getItem("hrx-theme");
+    } catch (refused) {
+      return null; // some browsers give a file no storage
+    }
+  };
+  const show = (theme) => {
+    const dark = theme === "dark";
+    root.dataset.theme = theme;
+    if (button) {
+      button.textContent = dark ? "Light" : "Dark";
+      button.setAttribute("aria-pressed", String(dark));
+      button.setAttribute("aria-label", `${dark ? "Light" : "Dark"} theme`);
+    }
+    hrx.redraw();
+  };
+  const preferred = () => kept() || (system.matches ? "dark" : "light");
+  system.addEventListener("change", () => show(preferred()));
+  if (button) {
+    button.addEventListener("click", () => {
+      const theme = root.dataset.theme === "dark" ? "light" : "dark";
+      try {
+        localStorage.setItem("hrx-theme", theme);
+      } catch (refused) {
+        // then it lasts as long as the page
+      }
+      show(theme);
+    });
+  }
+  let before = null;
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    show("light");
+  });
+  addEventListener("afterprint", () => show(before || preferred()));
+  show(preferred());
+})();

@@ -1,0 +1,155 @@
+"use strict";
+// Which runs are looked at. The whole state stands in the address after #, so that a view can be linked and kept.
+
+hrx.View = class {
+  constructor(runs) {
+    this.runs = runs;
+    this.groupings = runs.groupings;
+    const several = runs.texts.model.values.length > 1;
+    this.defaults = { by: several ? "model" : "dataset", beats: "yes", status: "", search: "", sort: "g_margin", down: "1", order: "", page: "0" };
+    this.groupings.forEach((name) => { this.defaults[name] = ""; });
+    this.listeners = [];
+    addEventListener("hashchange", () => this.read());
+  }
+
+  /** Takes the state from the address, and scrolls to the part that it names. */
+  read() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    const plain = hrx.byId(location.hash.slice(1));
+    if (plain && !asked.get("at")) {
+      if (!this.state) this.apply({});
+      return; // an ordinary link within the page: the view stays as it is
+    }
+    const state = {};
+    Object.keys(this.defaults).forEach((name) => {
+      if (asked.has(name)) state[name] = asked.get(name);
+    });
+    this.apply(state);
+    const part = hrx.byId(asked.get("at") || "");
+    if (part) part.scrollIntoView();
+  }
+
+  /** Runs an action whenever one of the filters, or of these further parts of the state, has changed. */
+  watch(names, action) {
+    this.listeners.push({ names: [...this.groupings, ...names], action });
+  }
+
+  apply(state) {
+    const before = this.state;
+    this.state = { ...this.defaults, ...state };
+    this.listeners.forEach(({ names, action }) => {
+      if (!before || names.some((name) => before[name] !== this.state[name])) action();
+    });
+  }
+
+  /** Changes some of the state without scrolling. Whatever narrows the list starts it at its first page. */
+  set(changes) {
+    const state = { ...this.state, page: "0", ...changes };
+    history.replaceState(null, "", this.address(state));
+    this.apply(state);
+  }
+
+  /** The address of a state; `at` names the part to scroll to. */
+  address(changes, at) {
+    const state = { ...this.defaults, ...changes };
+    const told = new URLSearchParams();
+    if (at) told.set("at", at);
+    Object.entries(state).forEach(([name, value]) => {
+      if (value !== this.defaults[name]) told.set(name, value);
+    });
+    return `#${told.toString() || "at=top"}`;
+  }
+
+  /** The address of the records that a number of this view rests on. */
+  recordsOf(changes) {
+    return this.address({ ...this.state, status: "done", search: "", page: "0", ...changes }, "records");
+  }
+
+  get filtered() {
+    return this.groupings.filter((name) => this.state[name]);
+  }
+
+  /** Whether a run passes the filters of the groupings. */
+  passes() {
+    const wanted = this.filtered.map((name) => {
+      const { values, codes } = this.runs.texts[name];
+      return [codes, values.indexOf(this.state[name])];
+    });
+    return (run) => wanted.every(([codes, value]) => codes[run] === value);
+  }
+
+  /** Scored runs of the view; `beats` "yes", "no" or "all". */
+  scored(beats = this.state.beats) {
+    const { texts, count, beats_naive: naive } = this.runs;
+    const done = texts.status.values.indexOf("done");
+    const passes = this.passes();
+    const found = [];
+    for (let run = 0; run < count; run += 1) {
+      if (texts.status.codes[run] !== done || !passes(run)) continue;
+      if (beats === "all" || (naive[run] === 1) === (beats === "yes")) found.push(run);
+    }
+    return found;
+  }
+
+  /** All runs of the record list: the filters, the status and the words searched for. */
+  records() {
+    const { texts, count, beats_naive: naive, key } = this.runs;
+    const { status, beats, search } = this.state;
+    const passes = this.passes();
+    const done = texts.status.values.indexOf("done");
+    const wanted = texts.status.values.indexOf(status);
+    const words = search.toLowerCase();
+    const columns = Object.values(texts).map(({ values, codes }) =>
+      [codes, new Set(values.flatMap((value, code) => (value.toLowerCase().includes(words) ? [code] : [])))]);
+    const found = [];
+    for (let run = 0; run < count; run += 1) {
+      const state = texts.status.codes[run];
+      if (!passes(run) || (status && state !== wanted)) continue;
+      if (state === done && beats !== "all" && (naive[run] === 1) !== (beats === "yes")) continue;
+      if (words && !columns.some(([codes, hits]) => hits.has(codes[run])) && !key[run].startsWith(words)) continue;
+      found.push(run);
+    }
+    return found;
+  }
+};
+
+/** The filters: a list for each grouping, with those that cannot narrow anything switched off. */
+hrx.Filters = class {
+  constructor(view, form) {
+    this.view = view;
+    const names = { model: "Model", dataset: "Dataset", domain: "Domain", setting: "Setting (L×H)",
+      estimator: "Estimator", leakage: "Leakage" };
+    this.selects = view.groupings.map((name) => {
+      const { values } = view.runs.texts[name];
+      const options = values.length > 1 ? [hrx.el("option", { value: "" }, "all")] : [];
+      const sorted = name === "setting" ? values : [...values].sort((a, b) => a.localeCompare(b));
+      sorted.forEach((value) => options.push(hrx.el("option", { value: values.length > 1 ? value : "" }, value)));
+      return this.field(form, names[name], name, options, values.length < 2);
+    });
+    const beats = [["yes", "yes"], ["all", "yes or no"], ["no", "no"]];
+    this.selects.push(this.field(form, "Beats naive", "beats",
+      beats.map(([value, text]) => hrx.el("option", { value }, text)), false));
+    this.clear = hrx.el("button", { type: "button", class: "quiet", id: "clear", onclick: () => this.reset() }, "Clear filters");
+    form.append(this.clear);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    view.watch(["beats"], () => this.show());
+  }
+
+  field(form, text, name, options, off) {
+    const select = hrx.el("select", { name, id: `filter-${name}`, disabled: off,
+      onchange: () => this.view.set({ [name]: select.value }) }, options);
+    form.append(hrx.el("label", { class: "field" }, `${text} `, select));
+    return select;
+  }
+
+  reset() {
+    const empty = Object.fromEntries(this.view.groupings.map((name) => [name, ""]));
+    this.view.set({ ...empty, beats: "yes", status: "", search: "" });
+  }
+
+  show() {
+    const { state, filtered } = this.view;
+    this.selects.forEach((select) => { if (!select.disabled) select.value = state[select.name]; });
+    this.clear.disabled = !filtered.length && state.beats === "yes";
+  }
+};

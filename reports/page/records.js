@@ -1,0 +1,88 @@
+"use strict";
+// The records themselves: a page of them at a time, sorted by any column, and one of them in full.
+
+const PAGE = 50;
+
+hrx.Records = class {
+  constructor(view) {
+    this.view = view;
+    this.columns = [
+      { key: "key", title: "key", text: true }, { key: "model", title: "model", text: true, minor: true },
+      { key: "dataset", title: "dataset", text: true }, { key: "series", title: "series", text: true, minor: true },
+      { key: "setting", title: "L×H", text: true }, { key: "seed", title: "seed", minor: true },
+      { key: "status", title: "status", text: true, minor: true }, { key: "beats_naive", title: "beats naive", text: true, minor: true },
+      { key: "g_own", title: "g_own", minor: true }, { key: "g_shuffled", title: "g_shuffled", minor: true },
+      { key: "g_margin", title: "g_margin" },
+      { key: "g_margin_se", title: "± error", minor: true, hint: "Monte Carlo standard error of g_margin" },
+      { key: "rank", title: "rank", minor: true }, { key: "mse", title: "mse", minor: true, hint: "mean squared error, standardised scale" },
+    ];
+    const status = hrx.byId("status");
+    status.append(hrx.el("option", { value: "" }, "any"), ...view.runs.texts.status.values.map((value) => hrx.el("option", { value }, value)));
+    status.addEventListener("change", () => view.set({ status: status.value }));
+    const search = hrx.byId("search");
+    search.addEventListener("input", () => view.set({ search: search.value }));
+    view.watch(["beats", "status", "search", "order", "page"], () => this.show());
+  }
+
+  /** What a record holds in a column: a text, a number, or null. */
+  value(run, key) {
+    const { runs } = this.view;
+    if (key === "key") return runs.key[run];
+    if (runs.texts[key]) return runs.texts[key].values[runs.texts[key].codes[run]];
+    if (key === "beats_naive") return { 1: "yes", 0: "no" }[runs.beats_naive[run]] || "–";
+    return key === "seed" ? runs.seed[run] : runs.numbers[key][run];
+  }
+
+  shown(run, key) {
+    const value = this.value(run, key);
+    if (key === "key") return hrx.el("button", { type: "button", class: "key-button", title: "Show this record in full", onclick: () => this.open(run) }, value.slice(0, 8));
+    if (typeof value === "string") return hrx.el("span", { class: "name", title: value }, value);
+    if (key === "seed" || value === null) return value === null ? "–" : String(value);
+    return /^g_\w+(?<!_se)$/.test(key) ? hrx.signed(value) : hrx.short(value);
+  }
+
+  show() {
+    const { view } = this;
+    const { state } = view;
+    hrx.byId("status").value = state.status;
+    if (hrx.byId("search").value !== state.search) hrx.byId("search").value = state.search;
+    const [by, down] = [state.order.replace(/^-/, ""), state.order.startsWith("-")];
+    const known = this.columns.some((column) => column.key === by);
+    let found = view.records();
+    const total = found.length;
+    if (known) found = hrx.sorted(found, (run) => this.value(run, by), down);
+    const pages = Math.max(1, Math.ceil(total / PAGE));
+    const page = Math.min(pages - 1, Math.max(0, Number(state.page) || 0));
+    const here = found.slice(page * PAGE, (page + 1) * PAGE);
+    hrx.byId("records-count").textContent = `${total} of ${view.runs.count} records.`;
+    hrx.byId("record-table").replaceChildren(
+      hrx.el("thead", {}, hrx.el("tr", {}, this.columns.map((column) => hrx.header(column, column.title,
+        known && by === column.key && (down ? "1" : "0"), () => view.set({ order: by === column.key && !down ? `-${column.key}` : column.key }))))),
+      hrx.el("tbody", {}, here.map((run) => hrx.el("tr", { class: this.value(run, "status") === "done" ? "" : "few" },
+        this.columns.map((column) => hrx.el("td", { class: `${column.text ? "" : "number"} ${column.minor ? "minor" : ""}`, "data-column": column.key },
+          this.shown(run, column.key)))))));
+    this.pager(page, pages);
+  }
+
+  pager(page, pages) {
+    const button = (text, to) => hrx.el("button", { type: "button", class: "quiet", disabled: to < 0 || to >= pages,
+      onclick: () => this.view.set({ page: String(to) }) }, text);
+    hrx.byId("pager").replaceChildren(button("Previous", page - 1), hrx.el("span", {}, `page ${page + 1} of ${pages}`), button("Next", page + 1));
+  }
+
+  /** Every column of one record that the page holds. */
+  open(run) {
+    const { runs } = this.view;
+    const names = [...Object.keys(runs.texts), "seed", "beats_naive", ...Object.keys(runs.numbers)];
+    const told = (name) => {
+      const value = this.value(run, name);
+      return value === null ? "–" : String(value);
+    };
+    const detail = hrx.byId("detail");
+    detail.replaceChildren(hrx.el("h3", {}, `Record ${runs.key[run]}…`),
+      hrx.el("dl", { class: "record" }, names.flatMap((name) => [hrx.el("dt", {}, name), hrx.el("dd", {}, told(name))])),
+      hrx.el("p", { class: "note" }, "Numbers in full, as the ledger has them. The ledger holds further columns: hrx.reports.read(…) gives all of them."));
+    detail.focus();
+    detail.scrollIntoView({ block: "nearest" });
+  }
+};

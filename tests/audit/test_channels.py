@@ -1,0 +1,218 @@
+"""The channel axis, against closed forms, the definitions and a library's multivariate model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import by_definition
+from helpers.tiny import series
+
+from hrx.adapters import Forecaster, Identity, Limits, from_module, load
+from hrx.audit import Budget, Protocol, Unscorable, score
+from hrx.audit.channels import admit_channels, explain_both, score_channels
+from hrx.audit.deletion import replacements
+from hrx.audit.measuring import attempt, measure_run
+from hrx.audit.plan import Run, Setting
+from hrx.audit.protocol import ProtocolError
+from hrx.audit.record import DONE, EXCLUDED
+from hrx.gift_eval import Dataset, MultivariateSeries
+
+MULTIVARIATE = Limits(multivariate=True)
+
+
+def windows(count: int, lookback: int, channels: int) -> torch.Tensor:
+    return torch.stack([series(count, lookback, seed) for seed in range(channels)], dim=-1)
+
+
+def mixing(weight: torch.Tensor) -> Forecaster:
+    """`ŷ[h, c] = Σ weight[h, c, t, k] x[t, k]`."""
+
+    class Mixing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(weight.clone())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.einsum("hctk,btk->bhc", self.weight, x)
+
+    return from_module(Mixing(), limits=MULTIVARIATE)
+
+
+def one_channel_per_step(lookback: int = 12, channels: int = 8) -> Forecaster:
+    """Step `h` reads channel `h` and no other, in all channels of its forecast."""
+    weight = torch.zeros(channels, channels, lookback, channels)
+    pattern = torch.rand(channels, lookback, generator=torch.Generator().manual_seed(0)) + 0.1
+    for h in range(channels):
+        weight[h, :, :, h] = pattern / pattern.norm()
+    return mixing(weight)
+
+
+def test_a_step_that_reads_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:
+    model, x = one_channel_per_step(), windows(3, 12, 8)
+    found = score_channels(model, x, 8, protocol=Protocol(draws=2), stream=5)
+    # Own row: the channel that is read goes first of eight, or last. The shared vector is tied and goes by position:
+    # channel j after j others, or before them. In areas over the grid of nine this is 7/8 against (7 − 2j)/8.
+    drawn = replacements(x, Protocol(draws=2), stream=5, first=0, count=2, variants=1)[:, 0]
+    before = model.forward(x, 8)[:, None]
+    after = model.forward(drawn.flatten(0, 1), 8).unflatten(0, (3, 2))
+    everything = (after - before).square().sum(dim=-1).mean(dim=(0, 1)).double()
+    gain = float((everything * 2 * torch.arange(8) / 8).mean()) / found.channel.variance
+    assert found.channel.rank == pytest.approx(8, rel=1e-6)
+    assert found.channel.g_own == pytest.approx(gain, rel=1e-5)
+    assert found.channel.g_own > 0
+
+
+def test_a_step_independent_choice_of_channels_has_no_gain_and_rank_one() -> None:
+    # Every step reads channels in the same proportions, at times of its own.
+    generator = torch.Generator().manual_seed(1)
+    time = torch.rand(10, 16, generator=generator)
+    share = torch.rand(4, generator=generator)
+    weight = torch.einsum("ht,k->htk", time, share)[:, None].expand(-1, 4, -1, -1)
+    found = score_channels(mixing(weight), windows(3, 16, 4), 10, protocol=Protocol(draws=2))
+    assert found.channel.rank == pytest.approx(1, abs=1e-9)
+    assert (found.channel.g_own, found.channel.g_shuffled, found.channel.g_margin) == (0.0, 0.0, 0.0)
+    assert found.time.rank > 1
+    assert found.time.g_own != 0
+
+
+def test_both_axes_agree_with_the_definitions() -> None:
+    weight = torch.randn(10, 3, 14, 3, generator=torch.Generator().manual_seed(2))
+    model, x, protocol = mixing(weight), windows(2, 14, 3), Protocol(draws=2)
+    found = score_channels(model, x, 10, protocol=protocol, stream=9)
+    importance = weight.sum(dim=1).abs().expand(2, -1, -1, -1).numpy()
+    drawn = replacements(x, protocol, stream=9, first=0, count=2, variants=1)[:, 0].numpy()
+
+    def forecast(window: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return model.forward(torch.as_tensor(window)[None], 10)[0].numpy()
+
+    for axis, q in ((3, found.time), (2, found.channel)):
+        slow = by_definition.Run(forecast, x.numpy(), importance.sum(axis=axis), drawn, 9, channels=axis == 2)
+        assert q.variance == pytest.approx(slow.variance, rel=1e-6)
+        for name, raw in slow.quantities().items():
+            scale = 1 if name == "insertion" else slow.variance
+            assert getattr(q.normalised, name) == pytest.approx(raw / scale, rel=1e-5, abs=1e-6), (axis, name)
+        ranks = [by_definition.participation_ratio(matrix) for matrix in importance.sum(axis=axis)]
+        assert q.rank == pytest.approx(np.mean(ranks), rel=1e-5)
+
+
+def test_a_single_channel_is_measured_like_a_univariate_window() -> None:
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(40, 12)
+    x = series(3, 40)
+    alone = score(from_module(linear), x, 12)
+    model = from_module(lambda x: linear(x[..., 0])[..., None], limits=MULTIVARIATE)
+    both = score_channels(model, x[..., None], 12)
+    np.testing.assert_allclose(both.time.normalised, alone.normalised, rtol=1e-6)
+    assert both.time.rank == pytest.approx(alone.rank)
+    assert (both.channel.g_own, both.channel.rank) == (0.0, pytest.approx(1))
+
+
+def test_replacements_rearrange_each_channel_by_itself_and_keep_those_of_a_single_one() -> None:
+    x = windows(2, 21, 3)
+    drawn = replacements(x, Protocol(), stream=5, first=0, count=4, variants=1)
+    assert drawn.shape == (2, 1, 4, 21, 3)
+    for w in range(2):
+        for one in drawn[w, 0]:
+            assert torch.equal(one.sort(dim=0).values, x[w].sort(dim=0).values)
+            assert not torch.equal(ranks_of(one[:, 0]), ranks_of(one[:, 1]))
+    single = replacements(x[..., :1], Protocol(), stream=5, first=0, count=4, variants=1)[..., 0]
+    assert torch.equal(single, replacements(x[..., 0], Protocol(), stream=5, first=0, count=4, variants=1))
+
+
+def ranks_of(values: torch.Tensor) -> torch.Tensor:
+    return values.argsort().argsort()
+
+
+@pytest.fixture(scope="module")
+def chronos_2(checkpoints: dict[str, Path]) -> Forecaster:
+    model = load(str(checkpoints["chronos-2"])).multivariate()
+    assert model is not None
+    return model
+
+
+@pytest.mark.parametrize("horizon", [24, 160])
+def test_chronos_2_reads_all_channels_of_a_window_as_its_official_call_does(
+    chronos_2: Forecaster, checkpoints: dict[str, Path], horizon: int
+) -> None:
+    x = windows(3, 96, 4)
+    ours, theirs = chronos_2.forward(x, horizon), chronos_2.official(x, horizon)
+    assert ours.shape == (3, horizon, 4)
+    assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
+    single = load(str(checkpoints["chronos-2"]))
+    apart = torch.stack([single.forward(x[..., c], horizon) for c in range(4)], dim=-1)
+    assert (ours - apart).abs().max() > 1e-3 * apart.abs().max()
+    moved = x.clone()
+    moved[0, :, 1] += torch.sin(torch.arange(96.0))
+    changed = (chronos_2.forward(moved, horizon) - ours).abs().amax(dim=1)
+    assert (changed[0] > 0).all()
+    assert (changed[1:] == 0).all()
+
+
+def test_chronos_2_is_scored_along_both_axes(chronos_2: Forecaster) -> None:
+    x = windows(2, 96, 3)
+    found = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
+    both = explain_both(chronos_2, x, 24, Protocol(), Budget())
+    assert both.time.matrix.shape == (2, 24, 96)
+    assert both.channel.matrix.shape == (2, 24, 3)
+    torch.testing.assert_close(both.time.matrix.sum(dim=2), both.channel.matrix.sum(dim=2))
+    assert 1 <= found.channel.rank <= 3
+    assert found.time.g_own != 0
+
+
+def test_a_multivariate_model_passes_admission_and_one_with_a_cut_channel_does_not(chronos_2: Forecaster) -> None:
+    x = windows(3, 96, 2)
+    checks = admit_channels(chronos_2, x, 16)
+    assert [(check.setting, check.passed) for check in checks] == [("96x16", True)] * 5
+    cut = from_module(
+        lambda x: torch.stack([x[:, :16, 0], torch.tensor(x[:, :16, 1].tolist())], -1), limits=MULTIVARIATE
+    )
+    assert "derivative" in {check.check for check in admit_channels(cut, x, 16) if not check.passed}
+
+
+def test_only_the_input_gradient_reads_the_channel_axis() -> None:
+    with pytest.raises(ProtocolError, match="input_gradient"):
+        score_channels(one_channel_per_step(), windows(2, 12, 8), 8, protocol=Protocol(estimator="occlusion"))
+    with pytest.raises(Unscorable, match="channels"):
+        score_channels(one_channel_per_step(), windows(2, 12, 8)[..., 0], 8)
+
+
+def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> Run:
+    values = windows(1, 400, channels)[0].T.double().numpy()
+    item = MultivariateSeries("made", "one", tuple("abcdefgh"[:channels]), "H", 24, "", values, (0,) * channels)
+    identity = Identity("mixing", "module", "mixing", "0", "torch")
+    dataset = Dataset("made", "H", 24, "", channels, row=lambda index: None, variates=channels)
+    return Run(identity, dataset, item, 0, Setting(lookback, horizon), 0, 2, protocol)
+
+
+def test_the_record_of_multivariate_windows_fills_the_columns_of_the_channel_axis() -> None:
+    model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
+    record = measure_run(model, run, Budget()).record
+    assert record["status"] == DONE
+    assert record["channels"] == 8
+    assert record["rank_channel"] == pytest.approx(8, rel=1e-6)
+    assert record["g_margin_channel"] == pytest.approx(record["g_own_channel"] - record["g_shuffled_channel"])
+    assert record["g_own"] is not None
+    assert record["forward_seconds"] > 0 < record["matrix_seconds"]
+
+
+def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_channels() -> None:
+    from hrx.audit.measuring import windows_of
+
+    model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
+    cut = windows_of(run)
+    forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
+    record = measure_run(model, run, Budget()).record
+    assert record["mse"] == pytest.approx(np.mean((forecast - cut.y) ** 2))
+    assert record["mse_zero"] == pytest.approx(np.mean(cut.y**2))
+    assert record["mse_last"] == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
+    assert record["mse_seasonal"] == pytest.approx(np.mean((cut.seasonal - cut.y) ** 2))
+
+
+def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:
+    model = from_module(lambda x: x[:, :8], name="univariate")
+    record = attempt(model, replace(planned(12, 8, 3, Protocol(draws=2))), Budget()).record
+    assert record["status"] == EXCLUDED
+    assert record["reason"] == "univariate reads one variate at a time, so there is no channel axis"

@@ -1,0 +1,264 @@
+"""The estimators that differentiate or corrupt, against captum and against slow versions of their definitions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import captum.attr
+import numpy as np
+import pytest
+import torch
+from captum.attr._core import noise_tunnel
+from helpers.tiny import series
+from torch import Tensor
+
+from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
+from hrx.audit import Budget, explain
+from hrx.audit.estimators import Task, estimate, find_estimator
+from hrx.audit.estimators.gradients import noise, path_integral
+from hrx.audit.estimators.perturbation import replaced
+from hrx.audit.estimators.settings import IntegratedGradients, SmoothGrad
+from hrx.audit.protocol import ProtocolError, scored_steps
+
+HORIZON = 24
+LOOKBACK = 96
+STEPS = [0, 9, 23]
+AXES = [("step", STEPS), ("whole", None)]
+
+
+def small_module(lookback: int = LOOKBACK, horizon: int = HORIZON) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(lookback, 32), torch.nn.Tanh(), torch.nn.Linear(32, horizon))
+
+
+@pytest.fixture(params=["module", "chronos-bolt"])
+def model(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Forecaster:
+    return from_module(small_module()) if request.param == "module" else load(str(checkpoints["chronos-bolt"]))
+
+
+def read(model: Forecaster, step: int | None) -> Callable[[Tensor], Tensor]:
+    """What captum is to explain: one step of the forecast, or the sum of all."""
+
+    def forecast(x: Tensor) -> Tensor:
+        y = model.forward(x, HORIZON)
+        return y.sum(dim=1) if step is None else y[:, step]
+
+    return forecast
+
+
+def agrees(matrix: Tensor, attribute: Callable[[Callable[[Tensor], Tensor]], Tensor], model: Forecaster) -> None:
+    """Every row of the matrix equals captum's attribution of its step to 1e-5 of the largest."""
+    steps = [None] if matrix.shape[1] == 1 else STEPS
+    theirs = torch.stack([attribute(read(model, step)).detach().abs() for step in steps], dim=1)
+    assert theirs.max() > 0
+    assert (matrix - theirs).abs().max() <= 1e-5 * theirs.max()
+
+
+def task_of(model: Forecaster, x: Tensor, steps: tuple[int, ...] = ()) -> Task:
+    return Task(model, x, HORIZON, steps, Budget())
+
+
+@pytest.mark.parametrize(("axis", "steps"), AXES)
+def test_saliency_is_captums(model: Forecaster, axis: str, steps: list[int] | None) -> None:
+    x = series(2, LOOKBACK)
+    mine = explain(model, x, HORIZON, estimator="saliency", axis=axis, steps=steps)
+    with GradientPath():
+        agrees(mine, lambda f: captum.attr.Saliency(f).attribute(x.clone().requires_grad_()), model)
+
+
+@pytest.mark.parametrize(("axis", "steps"), AXES)
+def test_gradient_x_input_is_captums(model: Forecaster, axis: str, steps: list[int] | None) -> None:
+    x = series(2, LOOKBACK)
+    mine = explain(model, x, HORIZON, estimator="gradient_x_input", axis=axis, steps=steps)
+    with GradientPath():
+        agrees(mine, lambda f: captum.attr.InputXGradient(f).attribute(x.clone().requires_grad_()), model)
+
+
+@pytest.mark.parametrize(("axis", "steps"), AXES)
+def test_integrated_gradients_are_captums(model: Forecaster, axis: str, steps: list[int] | None) -> None:
+    x = series(2, LOOKBACK)
+    baseline = x.mean(dim=1, keepdim=True).expand_as(x)
+    mine = explain(
+        model, x, HORIZON, estimator="integrated_gradients", axis=axis, steps=steps, settings='{"points": 12}'
+    )
+
+    def theirs(f: Callable[[Tensor], Tensor]) -> Tensor:
+        return captum.attr.IntegratedGradients(f).attribute(x, baseline, n_steps=12, method="gausslegendre")
+
+    with GradientPath():
+        agrees(mine, theirs, model)
+
+
+@pytest.mark.parametrize(("axis", "steps"), AXES)
+def test_smoothgrad_is_captums_under_the_same_noise(
+    model: Forecaster, axis: str, steps: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, settings = series(2, LOOKBACK), SmoothGrad(samples=10)
+    drawn = noise(task_of(model, x), settings)
+    monkeypatch.setattr(noise_tunnel.torch, "normal", lambda *_: drawn.flatten(0, 1))
+    mine = explain(model, x, HORIZON, estimator="smoothgrad", axis=axis, steps=steps, settings='{"samples": 10}')
+
+    def theirs(f: Callable[[Tensor], Tensor]) -> Tensor:
+        tunnel = captum.attr.NoiseTunnel(captum.attr.Saliency(f))
+        return tunnel.attribute(x, nt_type="smoothgrad", nt_samples=10, stdevs=1.0, abs=False)
+
+    with GradientPath():
+        agrees(mine, theirs, model)
+
+
+def test_the_noise_of_smoothgrad_has_the_named_part_of_the_windows_range_as_its_deviation() -> None:
+    x = series(2, LOOKBACK) * torch.tensor([[1.0], [50.0]])
+    drawn = noise(task_of(from_module(small_module()), x), SmoothGrad(samples=400, noise=0.2))
+    expected = 0.2 * (x.amax(dim=1) - x.amin(dim=1))
+    torch.testing.assert_close(drawn.std(dim=(1, 2)), expected, rtol=0.02, atol=0)
+    assert drawn.mean(dim=(1, 2)).abs().lt(0.02 * expected).all()
+
+
+@pytest.mark.parametrize(("axis", "steps"), AXES)
+@pytest.mark.parametrize(("spans", "replacement"), [(16, "mean"), (10, "rearranged")])
+def test_occlusion_is_captums_under_each_replacement(
+    model: Forecaster, axis: str, steps: list[int] | None, spans: int, replacement: str
+) -> None:
+    x, span = series(2, LOOKBACK), -(-LOOKBACK // spans)
+    settings = f'{{"spans": {spans}, "replacement": "{replacement}", "draws": 2}}'
+    mine = explain(model, x, HORIZON, estimator="occlusion", axis=axis, steps=steps, settings=settings)
+    draws = replaced(task_of(model, x), replacement, 0, 2)
+
+    def theirs(f: Callable[[Tensor], Tensor]) -> Tensor:
+        occlusion = captum.attr.Occlusion(f)
+        each = [occlusion.attribute(x, (span,), (span,), draws[:, d].contiguous()).abs() for d in range(2)]
+        return torch.stack(each).mean(dim=0)
+
+    with torch.no_grad():
+        agrees(mine, theirs, model)
+
+
+def test_replacements_rearrange_the_window_and_mirror_each_other() -> None:
+    x = series(3, 40)
+    drawn = replaced(task_of(from_module(small_module(40)), x), "rearranged", 0, 4)
+    ordered = x.sort(dim=1).values
+    assert torch.equal(drawn.sort(dim=-1).values, ordered[:, None].expand(-1, 4, -1))
+    place = torch.searchsorted(ordered[:, None].expand(-1, 4, -1).contiguous(), drawn)
+    assert torch.equal(place[:, 1], 39 - place[:, 0])
+    assert torch.equal(place[:, 3], 39 - place[:, 2])
+    assert not torch.equal(place[:, 2], place[:, 0])
+
+
+def slow_tsr(forecast: Callable[[Tensor], Tensor], x: Tensor, base: str) -> Tensor:
+    """One masked position, one step and one backward pass at a time."""
+
+    def attribution(window: Tensor, h: int) -> Tensor:
+        leaf = window[None].clone().requires_grad_()
+        forecast(leaf)[0, h].backward()
+        return leaf.grad[0] * window if base == "gradient_x_input" else leaf.grad[0].abs()
+
+    rows = []
+    for window in x:
+        for h in scored_steps(HORIZON, 8).tolist():
+            whole, change = attribution(window, h), []
+            for t in range(len(window)):
+                masked = window.clone()
+                masked[t] = window.mean()
+                change.append(float((attribution(masked, h) - whole).abs().sum()))
+            scaled = [(c - min(change)) / (max(change) - min(change)) for c in change]
+            limit = np.quantile(scaled, 0.55)
+            rows.append([c if c > limit else 0.1 * c for c in scaled])
+    return torch.tensor(rows, dtype=torch.float64).reshape(len(x), 8, -1)
+
+
+@pytest.mark.parametrize("base", ["gradient_x_input", "saliency"])
+def test_tsr_is_its_definition(base: str) -> None:
+    module, x = small_module(24).double(), series(2, 24).double()
+    mine = explain(from_module(lambda w: module(w)), x, HORIZON, estimator="tsr", settings=f'{{"base": "{base}"}}')
+    torch.testing.assert_close(mine, slow_tsr(module, x, base), rtol=1e-8, atol=1e-8)
+
+
+def test_tsr_runs_on_a_library_model_with_and_without_the_axis(checkpoints: dict[str, Path]) -> None:
+    model, x = load(str(checkpoints["chronos-bolt"])), series(1, 48)
+    for axis, rows in (("step", 3), ("whole", 1)):
+        steps = None if axis == "whole" else [0, 5, 11]
+        matrix = explain(model, x, 12, estimator="tsr", axis=axis, steps=steps)
+        assert matrix.shape == (1, rows, 48)
+        assert (matrix.amax(dim=-1) == 1).all()
+
+
+def test_integrated_gradients_of_every_step_add_up_to_its_change_from_the_baseline(
+    checkpoints: dict[str, Path],
+) -> None:
+    for twin in (from_module(small_module()).double(), load(str(checkpoints["chronos-bolt"])).double()):
+        x = series(2, LOOKBACK).double()
+        steps = tuple(scored_steps(HORIZON, 8).tolist())
+        signed = path_integral(task_of(twin, x, steps), IntegratedGradients(points=64)).jacobian
+        with torch.no_grad():
+            # Just off the flat window: Chronos-Bolt divides by the window's deviation, and jumps where it is zero.
+            flat = x.mean(dim=1, keepdim=True)
+            change = twin.forward(x, HORIZON) - twin.forward(flat + 1e-8 * (x - flat), HORIZON)
+            change = change[:, list(steps)]
+        assert (signed.sum(dim=-1) - change).abs().max() <= 1e-5 * change.abs().max()
+
+
+def test_saliency_is_the_input_gradient_at_the_scored_steps(model: Forecaster) -> None:
+    x, steps = series(2, LOOKBACK), scored_steps(HORIZON, 8)
+    found = estimate(model, x, HORIZON, estimator="saliency")
+    assert found.steps.tolist() == steps.tolist()
+    assert torch.equal(found.matrix, explain(model, x, HORIZON)[:, steps])
+
+
+@pytest.mark.parametrize("name", ["saliency", "gradient_x_input", "integrated_gradients", "smoothgrad"])
+def test_gradient_estimators_sum_magnitudes_over_the_channels_of_a_multivariate_window(name: str) -> None:
+    weight = torch.randn(5, 2, 7, 3, generator=torch.Generator().manual_seed(0))
+    model = from_module(lambda x: torch.einsum("hclk,blk->bhc", weight, x), limits=Limits(multivariate=True))
+    x = torch.randn(4, 7, 3, generator=torch.Generator().manual_seed(1))
+    per_channel = weight.sum(dim=1)[None].expand(4, -1, -1, -1)
+    factor = {"gradient_x_input": x[:, None], "integrated_gradients": (x - x.mean(dim=1, keepdim=True))[:, None]}
+    expected = (per_channel * factor.get(name, torch.ones(()))).abs().sum(dim=-1)
+    torch.testing.assert_close(explain(model, x, 5, estimator=name), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["occlusion", "tsr", "dynamask", "extremalmask", "contralsp"])
+def test_an_estimator_for_one_variate_refuses_several_in_words(name: str) -> None:
+    model = from_module(lambda x: x[:, :5], limits=Limits(multivariate=True))
+    with pytest.raises(ProtocolError, match=f"{name} explains windows of one variate, not of 3"):
+        explain(model, torch.randn(4, 7, 3), 5, estimator=name)
+
+
+def test_the_whole_forecast_has_one_row_and_no_steps() -> None:
+    model, x = from_module(small_module()), series(2, LOOKBACK)
+    found = estimate(model, x, HORIZON, axis="whole")
+    assert found.matrix.shape == (2, 1, LOOKBACK)
+    assert len(found.steps) == 0
+    with pytest.raises(ProtocolError, match="Leave out steps"):
+        estimate(model, x, HORIZON, axis="whole", steps=[0])
+
+
+@pytest.mark.parametrize("steps", [[], [HORIZON], [-1]])
+def test_steps_outside_the_horizon_are_refused(steps: list[int]) -> None:
+    with pytest.raises(ProtocolError, match="from 0 to 23"):
+        estimate(from_module(small_module()), series(2, LOOKBACK), HORIZON, steps=steps)
+
+
+@pytest.mark.parametrize("name", ["integrated_gradients", "smoothgrad", "tsr"])
+def test_a_window_is_explained_alike_whatever_windows_stand_behind_it(name: str, checkpoints: dict[str, Path]) -> None:
+    model, x = load(str(checkpoints["chronos-bolt"])), series(3, 48)
+    settings = {"integrated_gradients": '{"points": 6}', "smoothgrad": '{"samples": 6}'}.get(name, "{}")
+    steps = [0, 4, 11]
+    together = explain(model, x, 12, estimator=name, steps=steps, settings=settings)
+    first = explain(model, x[:1], 12, estimator=name, steps=steps, settings=settings)
+    assert torch.equal(together[:1], first)
+
+
+@pytest.mark.parametrize("name", ["smoothgrad", "occlusion"])
+def test_random_draws_follow_seed_and_stream_and_leave_the_global_generator_alone(name: str) -> None:
+    model, x = from_module(small_module()), series(2, LOOKBACK)
+    before = torch.get_rng_state()
+    first = explain(model, x, HORIZON, estimator=name)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002  # the legacy generator is the one that must not matter
+    assert torch.equal(explain(model, x, HORIZON, estimator=name), first)
+    assert not torch.equal(explain(model, x, HORIZON, estimator=name, seed=1), first)
+    assert not torch.equal(explain(model, x, HORIZON, estimator=name, stream=1), first)
+
+
+def test_every_estimator_says_whether_it_fills_all_rows() -> None:
+    assert find_estimator("input_gradient").every_step
+    assert not find_estimator("saliency").every_step

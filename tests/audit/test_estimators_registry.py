@@ -1,0 +1,161 @@
+"""Estimators by name, their settings, and those that other packages bring."""
+
+import json
+import sys
+from dataclasses import dataclass, fields
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny import series
+
+from hrx.adapters import from_module
+from hrx.audit import Protocol, explain
+from hrx.audit.estimators import (
+    Estimator,
+    Filled,
+    Settings,
+    Task,
+    estimate,
+    estimator_names,
+    find_estimator,
+    parse_estimator_settings,
+    registry,
+    setting,
+)
+from hrx.audit.estimators.settings import read_settings
+from hrx.audit.protocol import ProtocolError
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "estimators.md"
+
+
+@dataclass(frozen=True)
+class Distance(Settings):
+    power: float = setting(1.0, "how fast importance falls", "this test", least=0)
+
+
+def recency(task: Task, settings: Distance) -> Filled:
+    """The later, the more important."""
+    row = torch.linspace(0, 1, task.x.shape[1]) ** settings.power
+    return Filled(row.expand(len(task.x), len(task.picks), -1), "by position")
+
+
+RECENCY = Estimator("recency", f"{__name__}:recency", Distance)
+
+
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch):
+    """Lets a test say which entry points are installed."""
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules["__main__"])
+
+    def install(**values: str) -> None:
+        found = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
+        monkeypatch.setattr(registry, "entry_points", lambda group: found if group == registry.GROUP else [])
+        registry._registered.cache_clear()
+
+    yield install
+    registry._registered.cache_clear()
+
+
+def test_an_installed_entry_point_is_an_estimator_like_the_others(entries) -> None:
+    entries(recency=f"{__name__}:RECENCY")
+    assert "recency" in estimator_names()
+    protocol = Protocol(estimator="recency", estimator_settings='{"power": 2}')
+    found = estimate(
+        from_module(torch.nn.Linear(40, 12)),
+        series(2, 40),
+        12,
+        estimator=protocol.estimator,
+        settings=protocol.estimator_settings,
+    )
+    assert found.matrix.shape == (2, 8, 40)
+    assert torch.equal(found.matrix[1, 3], torch.linspace(0, 1, 40) ** 2)
+    assert json.loads(found.settings) == {"power": 2.0}
+
+
+def test_a_broken_entry_point_is_named_when_asked_for_and_harms_no_other(entries) -> None:
+    entries(broken="no_such_package:THING")
+    assert find_estimator("saliency").name == "saliency"
+    assert explain(from_module(torch.nn.Linear(40, 12)), series(1, 40), 12).shape == (1, 12, 40)
+    with pytest.raises(ProtocolError, match="'no_such_package:THING', which cannot be loaded: ModuleNotFoundError"):
+        find_estimator("broken")
+
+
+def test_a_name_that_is_taken_is_refused(entries) -> None:
+    entries(saliency=f"{__name__}:RECENCY")
+    with pytest.raises(ProtocolError, match="registers 'saliency', which is taken"):
+        estimator_names()
+
+
+def test_an_entry_point_that_is_no_estimator_of_its_name_is_refused(entries) -> None:
+    entries(other=f"{__name__}:RECENCY", path="pathlib:Path")
+    for name in ("other", "path"):
+        with pytest.raises(ProtocolError, match=f"no Estimator named '{name}'"):
+            find_estimator(name)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "settings", "sentence"),
+    [
+        ("integrated_gradient", "{}", "Did you mean 'integrated_gradients'"),
+        ("dynamask", '{"arae": 0.1}', "Unknown setting of dynamask 'arae'. Did you mean 'area'"),
+        ("saliency", '{"points": 3}', "saliency has no settings"),
+        ("integrated_gradients", '{"points": 2.5}', "Give a whole number, such as 32"),
+        ("integrated_gradients", '{"points": 0}', "at least 1"),
+        ("integrated_gradients", '{"points": true}', "Give a whole number"),
+        ("dynamask", '{"area": 1.5}', "from 0 to 1"),
+        ("dynamask", '{"area": "much"}', "Give a number, such as 0.2"),
+        ("dynamask", '{"area": NaN}', "from 0 to 1"),
+        ("occlusion", '{"replacement": "zero"}', "Give rearranged or mean"),
+        ("occlusion", "[1]", "Give a JSON object"),
+        ("occlusion", "{", "are not JSON"),
+    ],
+)
+def test_a_protocol_refuses_what_no_estimator_can_use(estimator: str, settings: str, sentence: str) -> None:
+    with pytest.raises(ProtocolError, match=sentence):
+        Protocol(estimator=estimator, estimator_settings=settings)
+    with pytest.raises(ProtocolError, match=sentence):
+        explain(from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, estimator=estimator, settings=settings)
+
+
+def test_settings_have_one_spelling_however_they_are_written() -> None:
+    written = ['{"area":0.1,"time":2}', '{ "time": 2.0, "area": 0.1, "momentum": 0.9 }']
+    found = {Protocol(estimator="dynamask", estimator_settings=text).estimator_settings for text in written}
+    assert found == {'{"area": 0.1, "time": 2.0}'}
+    assert Protocol(estimator="dynamask", estimator_settings='{"area": 0.2}').estimator_settings == "{}"
+
+
+def test_an_explanation_carries_every_setting_with_its_value() -> None:
+    found = estimate(
+        from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, estimator="occlusion", settings='{"spans": 4}'
+    )
+    assert json.loads(found.settings) == {"spans": 4, "replacement": "rearranged", "draws": 2}
+
+
+def test_the_command_lines_pairs_become_json() -> None:
+    pairs = ["points=64", "area=0.1", "replacement=mean"]
+    assert json.loads(parse_estimator_settings(pairs)) == {"points": 64, "area": 0.1, "replacement": "mean"}
+    assert parse_estimator_settings([]) == "{}"
+
+
+@pytest.mark.parametrize("pairs", [["points"], ["=3"], ["points="], ["points=3", "points=4"]])
+def test_a_setting_that_is_no_pair_or_given_twice_is_refused(pairs: list[str]) -> None:
+    with pytest.raises(ProtocolError, match=r"Give NAME=VALUE|Give it once"):
+        parse_estimator_settings(pairs)
+
+
+def test_the_documentation_gives_every_estimator_and_every_setting_with_its_default() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name in [estimator.name for estimator in registry.BUILT_IN]:
+        assert f"`{name}`" in text
+        for known in fields(find_estimator(name).settings):
+            section = text.split(f"### `{name}`")[1].split("\n### ")[0]
+            row = f"| `{known.name}` | {known.default} | {known.metadata['meaning']} | {known.metadata['source']} |"
+            assert row in section, row
+
+
+def test_a_settings_default_is_a_value_it_accepts() -> None:
+    for estimator in registry.BUILT_IN:
+        defaults = estimator.settings()
+        assert read_settings(estimator.name, estimator.settings, defaults.as_json()) == defaults

@@ -1,0 +1,275 @@
+"""The calibration: closed forms on exactly planted models, training on small ones, and broken instruments."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hrx.adapters import from_module
+from hrx.audit import explain, score, scoring
+from hrx.audit.ground_truth import calibration as calibration_module
+from hrx.audit.ground_truth.calibration import Effort, Shape, calibrate, tasks
+from hrx.audit.ground_truth.generators import GENERATORS, Generator, generate, plant_rank
+from hrx.audit.ground_truth.metrics import recovery
+from hrx.audit.ground_truth.results import Calibration, Trial, judge, verdict
+from hrx.audit.ground_truth.training import (
+    HELD_OUT,
+    SCORED,
+    TRAINING,
+    Recipe,
+    Trained,
+    Windows,
+    explained,
+    least_squares,
+    least_squares_check,
+    planted,
+    train,
+    windows,
+)  # fmt: skip
+from hrx.audit.rank import rank
+from hrx.errors import HrxError
+
+L, H = 64, 24
+SMALL = Effort("small", (Shape(L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_the_matrix_of_an_exactly_planted_model_recovers_every_position(name: str) -> None:
+    made = generate(name, L, H, 0)
+    x = windows(made, 0, SCORED, 3).x
+    matrix = explain(from_module(planted(made)), x, H)
+    assert torch.equal(matrix, torch.from_numpy(made.weights).float().expand(3, H, L))
+    positions = torch.from_numpy(made.positions)
+    found = recovery(matrix, positions)
+    assert (found.auprc == 1).all()
+    # Positions that are tied at zero share a threshold, so precision falls to that of all positions only at the end.
+    assert torch.allclose(found.auroc, torch.ones_like(found.auroc), atol=1e-12)
+    vector = recovery(matrix.mean(dim=1, keepdim=True).expand_as(matrix), positions)
+    assert (vector.auprc.mean() == 1) == (name == "sparsenull")
+
+
+@pytest.mark.parametrize("planted_rank", [1, 2, 5, 12])
+def test_the_rank_of_an_exactly_planted_model_is_the_planted_one(planted_rank: int) -> None:
+    made = plant_rank(planted_rank, L, H, 1)
+    x = windows(made, 1, SCORED, 2).x
+    measured = rank(explain(from_module(planted(made)), x, H)).participation
+    sigma = np.linalg.svd(np.abs(made.weights), compute_uv=False)
+    by_svd = (sigma**2).sum() ** 2 / (sigma**4).sum()
+    assert measured.numpy() == pytest.approx(np.full(2, by_svd), rel=1e-5)
+    assert by_svd == pytest.approx(planted_rank, rel=1e-10)
+
+
+def test_an_exactly_planted_sparsenull_has_rank_one_and_no_gain_at_all() -> None:
+    made = generate("sparsenull", L, H, 0)
+    found = score(from_module(planted(made)), windows(made, 0, SCORED, 3).x, H)
+    assert found.rank == pytest.approx(1, abs=1e-6)
+    assert found.g_own == found.g_shuffled == found.g_margin == 0
+
+
+def test_a_planted_model_is_the_generator() -> None:
+    made = generate("lagmix", L, H, 0)
+    x, y = windows(made, 0, HELD_OUT, 5)
+    slow = [[sum(float(x[b, t]) * made.weights[h, t] for t in range(L)) for h in range(H)] for b in range(5)]
+    assert y.numpy() == pytest.approx(np.array(slow), abs=1e-5)
+    assert torch.allclose(planted(made)(x), y, atol=1e-5)
+
+
+def test_streams_and_seeds_share_no_window_and_repeat_exactly() -> None:
+    made = generate("sparsesplit", L, H, 0)
+    drawn = [windows(made, seed, stream, 4).x for seed in (0, 1) for stream in (TRAINING, HELD_OUT, SCORED)]
+    rows = torch.cat(drawn)
+    assert len(torch.unique(rows, dim=0)) == len(rows)
+    assert torch.equal(windows(made, 1, SCORED, 4).x, drawn[-1])
+
+
+def test_the_share_explained_is_one_minus_residual_over_spread() -> None:
+    target = torch.tensor([[1.0, 10.0], [3.0, 30.0]])
+    forecast = torch.tensor([[1.0, 10.0], [2.0, 30.0]])
+    # Residual 1; spread (1 + 1) + (100 + 100), each step around its own mean.
+    assert explained(forecast, target) == pytest.approx(1 - 1 / 202)
+    assert explained(target.mean(dim=0).expand(2, 2), target) == 0
+
+
+def test_least_squares_explains_a_linear_target_and_nothing_of_noise() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, held = torch.randn(300, 8, generator=rng), torch.randn(200, 8, generator=rng)
+    weights = torch.randn(8, 3, generator=rng)
+    assert least_squares(Windows(x, x @ weights + 5), Windows(held, held @ weights + 5)) == pytest.approx(1, abs=1e-9)
+    noise = [torch.randn(len(one), 3, generator=rng) for one in (x, held)]
+    assert least_squares(Windows(x, noise[0]), Windows(held, noise[1])) < 0.05
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_every_generator_passes_the_least_squares_check(name: str) -> None:
+    assert least_squares_check(generate(name, L, H, 0), 0) >= 0.98
+
+
+@pytest.mark.parametrize("backbone", ["linear", "cnn", "transformer"])
+def test_a_backbone_learns_the_generator_and_repeats_to_the_digit(backbone: str) -> None:
+    made = generate("sparsesplit", 32, 8, 0)
+    first, again = (train(backbone, made, seed=0) for _ in range(2))
+    assert first.explained >= 0.98
+    assert first.explained == again.explained
+    x, y = windows(made, 0, HELD_OUT, 512)
+    with torch.no_grad():
+        residual = (first.module(x) - y).square().sum()
+    assert first.explained == pytest.approx(1 - float(residual / (y - y.mean(0)).square().sum()), abs=1e-5)
+
+
+def test_training_leaves_the_callers_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    train("linear", generate("sparsesplit", 32, 8, 0), seed=0, recipe=Recipe(2, 4, 0.01, 0))
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trained_once() -> Iterator[None]:
+    """Calibrations of this file share their trained models: what differs between them is the instrument."""
+    made: dict[tuple[object, ...], Trained] = {}
+
+    def remembered(backbone: str, generator: Generator, seed: int) -> Trained:
+        key = (backbone, generator.name, generator.weights.tobytes(), seed)
+        if key not in made:
+            made[key] = train(backbone, generator, seed)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration_module, "train", remembered)
+        yield
+
+
+@pytest.fixture(scope="module")
+def linear(trained_once: None) -> Calibration:
+    return calibrate(["linear"], effort=SMALL)
+
+
+def test_the_linear_backbone_meets_every_bar(linear: Calibration) -> None:
+    table = linear.evidence("linear")
+    assert [trial.generator for trial in table] == list(GENERATORS)
+    assert np.median([trial.auprc_matrix for trial in table]) >= 0.95
+    assert np.median([trial.auprc_vector for trial in table]) < 0.7
+    own, shuffled, margin = (
+        np.median([getattr(trial, name) for trial in table]) for name in ("g_own", "g_shuffled", "g_margin")
+    )
+    assert own > 0 > shuffled
+    assert margin > own
+    (control,) = linear.evidence("linear", "sparsenull")
+    assert control.auprc_gap <= 0
+    curve = linear.curve("linear")
+    assert [point.planted for point in curve] == pytest.approx([1, 4, 8, 12])
+    for point in curve:
+        assert point.measured == pytest.approx(point.planted, rel=0.1)
+    assert linear.control.g_own == 0
+    criteria = judge(linear)
+    assert all(one.passed for one in criteria)
+    assert verdict(criteria).startswith("sound")
+
+
+def test_a_calibration_repeats_to_the_digit(linear: Calibration) -> None:
+    assert calibrate(["linear"], effort=SMALL).trials == linear.trials
+
+
+def test_every_model_of_a_calibration_is_made_once() -> None:
+    effort = replace(SMALL, shapes=(Shape(L, H), Shape(96, 48)), seeds=2, ranks=(1, 8, 16))
+    planned = tasks(["linear", "cnn", "linear"], replace(effort, shapes=(Shape(96, 48), Shape(L, H))))
+    # Two backbones, two seeds: six generators at two shapes, and the two ranks that the table does not hold.
+    assert len(planned) == 2 * 2 * (6 * 2 + 2)
+    assert len({task.label for task in planned}) == len(planned)
+
+
+def test_unknown_names_list_near_matches() -> None:
+    with pytest.raises(HrxError, match="Did you mean 'linear'"):
+        calibrate(["liner"])
+    with pytest.raises(HrxError, match="Did you mean 'input_gradient'"):
+        calibrate(["linear"], estimator="input_gradients")
+    with pytest.raises(HrxError, match="Did you mean 'cnn'"):
+        train("cnnn", generate("lagmix", L, H, 0), 0)
+
+
+def failing(calibration: Calibration) -> set[str]:
+    criteria = judge(calibration)
+    assert verdict(criteria).startswith("NOT sound")
+    return {one.criterion for one in criteria if not one.passed}
+
+
+def break_instrument(monkeypatch: pytest.MonkeyPatch, corrupt: Callable[[Tensor], Tensor]) -> Calibration:
+    """The calibration with every matrix corrupted between the estimator and all that reads it."""
+    estimate = scoring.estimate
+
+    def broken(*args: object, **options: object) -> object:
+        found = estimate(*args, **options)
+        return found._replace(matrix=corrupt(found.matrix))
+
+    monkeypatch.setattr(scoring, "estimate", broken)
+    return calibrate(["linear"], effort=SMALL)
+
+
+def test_an_instrument_that_hands_out_the_wrong_rows_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = failing(break_instrument(monkeypatch, lambda matrix: matrix.roll(matrix.shape[1] // 2, dims=1)))
+    assert "gains in the ideal directions" in found
+    assert "matrix above vector" in found
+
+
+def test_an_instrument_that_returns_one_explanation_for_everything_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = failing(break_instrument(monkeypatch, torch.ones_like))
+    assert {"gains in the ideal directions", "matrix above vector", "rank rises with the plant"} <= found
+
+
+def test_an_instrument_that_invents_structure_fails_both_controls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def invent(matrix: Tensor) -> Tensor:
+        """A large importance at a position of its own in every row, although the model reads nothing there."""
+        rows = torch.arange(matrix.shape[1])
+        matrix = matrix.clone()
+        matrix[:, rows, 2 * rows % (L - 1)] = 100.0
+        return matrix
+
+    found = failing(break_instrument(monkeypatch, invent))
+    assert {"no gain on the exact control", "negative control not positive"} <= found
+
+
+def test_an_instrument_that_adds_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = torch.rand((1, H, L), generator=torch.Generator().manual_seed(0))
+    assert "rank rises with the plant" in failing(break_instrument(monkeypatch, lambda matrix: matrix + noise))
+
+
+def test_what_was_not_learned_is_reported_and_never_read(linear: Calibration) -> None:
+    def forget(trial: Trial) -> Trial:
+        if trial.generator == "sparseshift":
+            return replace(trial, explained=0.9, g_own=-100.0, auprc_matrix=0.0)
+        return trial
+
+    forgetful = replace(linear, trials=tuple(map(forget, linear.trials)))
+    assert failing(forgetful) == {"every generator learned"}
+    assert len(forgetful.evidence("linear")) == len(GENERATORS) - 1
+    assert "sparseshift" in verdict(judge(forgetful))
+
+
+def test_a_gain_on_the_exact_control_beyond_its_error_fails(linear: Calibration) -> None:
+    for gain in (0.05, -0.05):
+        control = replace(linear.control, g_own=gain, g_own_se=0.01)
+        assert failing(replace(linear, control=control)) == {"no gain on the exact control"}
+    within = replace(linear, control=replace(linear.control, g_own=0.035, g_own_se=0.01))
+    assert all(one.passed for one in judge(within))
+
+
+def test_a_measured_rank_that_does_not_rise_fails(linear: Calibration) -> None:
+    def with_ranks(measured: Callable[[Trial], float]) -> Calibration:
+        return replace(linear, trials=tuple(replace(one, measured_rank=measured(one)) for one in linear.trials))
+
+    assert failing(with_ranks(lambda trial: 2.0)) == {"rank rises with the plant"}
+    assert failing(with_ranks(lambda trial: 0.4 * trial.planted_rank)) == {"rank rises with the plant"}
+    assert all(one.passed for one in judge(with_ranks(lambda trial: 0.6 * trial.planted_rank)))
+
+
+def test_an_estimator_that_fills_only_scored_steps_is_held_against_these() -> None:
+    found = calibrate(["linear"], estimator="saliency", effort=SMALL)
+    example = next(one for one in found.examples if one.trial.generator == "sparseband")
+    assert len(example.steps) == len(example.matrix) == len(example.answer) == 8
+    assert example.trial.auprc_matrix > 0.95

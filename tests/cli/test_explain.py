@@ -1,0 +1,188 @@
+"""`hrx explain`: one series of a person's own, one forecast, one page."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import browser
+
+from hrx.adapters import from_module
+from hrx.audit import explain as explain_windows
+from hrx.audit.baselines import Skill
+from hrx.audit.explaining import read_series
+from hrx.audit.ledger import StoredCheck
+from hrx.audit.reading import Reading, Trust
+from hrx.cli import main
+from hrx.cli.explain import find_series
+from hrx.errors import HrxError
+from hrx.reports.page.explain import render, trust_sentence
+
+LOOKBACK, HORIZON = 32, 8
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Two series by day, one of them with a gap, and a column of words."""
+    rng = np.random.default_rng(0)
+    days = np.arange("2024-01-01", "2024-10-01", dtype="datetime64[D]")
+    units = 50 + 10 * np.sin(2 * np.pi * np.arange(len(days)) / 8) + rng.normal(size=len(days))
+    lines = [f"{day},{value:.4f},{2 * value:.4f},fine" for day, value in zip(days, units, strict=True)]
+    lines[100] = f"{days[100]},,1,fine"
+    path = tmp_path / "sales.csv"
+    path.write_text("day,units,returns,remark\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def model():
+    """Forecasts the season of eight that it saw last: step h reads position h − 8 and nothing else."""
+
+    class Season(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, -8:] * 1.0
+
+    return from_module(Season(), name="season")
+
+
+def test_the_rows_are_those_of_the_last_window_and_the_forecast_is_in_the_series_own_unit(table, model):
+    found = find_series(f"{table}:units")
+    reading = read_series(model, found.series, LOOKBACK, HORIZON, labels=found.dates)
+    np.testing.assert_array_equal(reading.x, found.series.values[-LOOKBACK:])
+    np.testing.assert_allclose(reading.forecast, found.series.values[-8:], rtol=1e-5)
+    expected = np.zeros((HORIZON, LOOKBACK))
+    expected[np.arange(8), LOOKBACK - 8 + np.arange(8)] = 1
+    np.testing.assert_allclose(reading.matrix, expected, atol=1e-6)
+    x = torch.randn(1, LOOKBACK)
+    np.testing.assert_allclose(explain_windows(model, x, HORIZON)[0].numpy(), expected, atol=1e-6)
+    assert reading.labels[-1] == "2024-09-30"
+    assert len(reading.labels) == LOOKBACK
+    assert reading.trust is Trust.OWN_ROWS
+
+
+def test_the_verdict_is_the_first_thing_that_speaks_against_the_reading(table, model):
+    from dataclasses import replace
+
+    found = find_series(f"{table}:units")
+    good = read_series(model, found.series, LOOKBACK, HORIZON)
+    failed = StoredCheck("f", "l", "1", "t", "m", "32x8", "derivative", False, 1.0, 0.1, "differs")
+    worse = Skill(2.0, 1.0, 1.0, 1.5, 1.0)
+    changed = {
+        Trust.NOT_ADMITTED: replace(good, checks=(*good.checks, failed), skill=worse),
+        Trust.NOT_SCORED: replace(good, quantities=None, skill=None, unscored="constant forecast"),
+        Trust.NOT_BETTER_THAN_NAIVE: replace(good, skill=worse),
+        Trust.NO_EVIDENCE: _with_gains(good, own=0.5, margin=0.01),
+        Trust.SHARED: _with_gains(good, own=-0.5, margin=0.5),
+        Trust.OWN_ROWS: _with_gains(good, own=0.5, margin=0.5),
+    }
+    for trust, reading in changed.items():
+        assert reading.trust is trust
+        assert trust_sentence(reading).split(":")[0] in render(reading)
+    assert "derivative has 1 against 0.1" in render(changed[Trust.NOT_ADMITTED])
+
+
+def _with_gains(reading: Reading, own: float, margin: float) -> Reading:
+    from dataclasses import replace
+
+    assert reading.quantities is not None
+    normalised = reading.quantities.normalised._replace(g_own=own, g_margin=margin)
+    error = reading.quantities.error._replace(g_own=0.02, g_margin=0.02)
+    return replace(reading, quantities=replace(reading.quantities, normalised=normalised, error=error))
+
+
+def test_a_gap_repeats_the_value_before_it_and_keeps_its_date(table):
+    found = find_series(f"{table}:units")
+    assert found.series.values[100] == found.series.values[99]
+    assert found.series.missing == 1
+    assert found.dates[100] == "2024-04-10"
+
+
+def test_a_table_without_dates_is_read_in_the_order_of_its_rows(tmp_path):
+    (tmp_path / "plain.csv").write_text("step,value\n" + "".join(f"{k},{k * k}\n" for k in range(50)))
+    found = find_series(f"{tmp_path / 'plain.csv'}:value")
+    assert found.dates is None
+    np.testing.assert_array_equal(found.series.values, np.arange(50.0) ** 2)
+
+
+def test_a_series_of_a_long_table_is_chosen_by_its_name(tmp_path):
+    rows = [f"2024-01-{day:02d},{shop},{day + (shop == 'b') * 100}" for day in range(1, 29) for shop in "ab"]
+    (tmp_path / "long.csv").write_text("date,shop,units\n" + "\n".join(rows) + "\n")
+    np.testing.assert_array_equal(find_series(f"{tmp_path / 'long.csv'}:b").series.values, np.arange(101.0, 129))
+
+
+def test_the_embedded_sample_can_be_explained_without_a_file():
+    assert find_series("sample:elnino/M").series.item == "temperature"
+    assert find_series("sample:seattle_weather/D:wind").series.item == "wind"
+    with pytest.raises(HrxError, match=r"holds 4 series: .*sample:seattle_weather/D:precipitation"):
+        find_series("sample:seattle_weather/D")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (":unit", r"Unknown column 'unit'. Did you mean 'units'"),
+        ("", r"holds 2 series: units, returns. Say which, as in --series .*sales.csv:units"),
+        (":remark", r"row 2, column 'remark': 'fine' is not a number"),
+    ],
+)
+def test_a_column_that_cannot_be_meant_is_told(table, asked, sentence):
+    with pytest.raises(HrxError, match=sentence):
+        find_series(f"{table}{asked}")
+
+
+def test_a_missing_file_and_a_short_series_are_sentences(table, tmp_path, capsys):
+    common = ["--lookback", "300", "--horizon", "8", "--out", str(tmp_path / "page.html")]
+    assert main(["explain", "bolt-mini", "--series", f"{tmp_path}/none.csv:units", *common]) == 2
+    assert "There is no file" in capsys.readouterr().err
+    assert main(["explain", "bolt-mini", "--series", f"{table}:units", *common]) == 2
+    assert "274 values, but the setting 300x8 needs at least 308" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_embedded_checkpoint_explains_a_series_of_ones_own(table, tmp_path, capsys):
+    page = tmp_path / "new" / "page.html"
+    command = [
+        "explain",
+        "bolt-mini",
+        "--series",
+        f"{table}:units",
+        "--lookback",
+        "96",
+        "--horizon",
+        "24",
+        "--out",
+        str(page),
+    ]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("Verdict: ")
+    shown = page.read_text()
+    data = json.loads(re.search(r'id="window">(.*?)</script>', shown).group(1))
+    assert (len(data["x"]), len(data["forecast"]), data["rows"]) == (96, 24, 24)
+    assert data["labels"][-1] == "2024-09-30"
+    _look(page)
+
+
+def _look(page: Path) -> None:
+    """In a browser, where there is one: no complaint, no request, and a step can be chosen."""
+    program = browser.find()
+    if program is None:
+        pytest.skip("no Chromium here: the page was written but not looked at")
+    opened = browser.Browser(program)
+    try:
+        opened.open(page, width=375, height=700)
+        assert opened.run("document.documentElement.scrollWidth") == 375
+        opened.run(
+            "(s => { s.value = 7; s.dispatchEvent(new Event('input')) })(document.querySelector('input[type=range]'))"
+        )
+        assert opened.run("document.querySelector('.readout').textContent").startswith(
+            "Step 8 reads position -1 (2024-09-30)"
+        )
+        assert opened.run("hrx.byId('steps-note').textContent").startswith("Step 8 of 24")
+        assert opened.run("document.querySelectorAll('#top-points tbody tr').length") == 10
+        assert opened.complaints == []
+        assert all(url.startswith("file:") for url in opened.requests)
+    finally:
+        opened.close()

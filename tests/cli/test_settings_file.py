@@ -1,0 +1,189 @@
+"""Settings files, plans before a run, rechecks, and shares that other interpreters take."""
+
+import json
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hrx.adapters import EMBEDDED
+from hrx.audit.ledger import Ledger
+from hrx.cli import main
+from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
+from hrx.cli.isolation import divide, family_of
+from hrx.cli.verbs import parser
+from hrx.errors import HrxError
+from hrx.reports import read
+
+MODEL = """
+import torch
+
+def line():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(24, 8)
+    return lambda x: layer(x[:, -24:])
+"""
+PLAN = ["--data", "sample:elnino/M", "--settings", "24x8", "--windows", "2", "--draws", "2"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a tell-tale name, a model and a way not to wait for pictures."""
+    place = tmp_path / "alice wonderland"
+    place.mkdir()
+    (place / "line.py").write_text(MODEL)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("hrx.cli.audit.heatmaps", lambda *_: [])
+    return place
+
+
+def options(*arguments: str):  # type: ignore[no-untyped-def]
+    line = parser()
+    return with_settings_file(line.parse_args(["audit", *arguments]), ["audit", *arguments], line)
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(folder: Path) -> None:
+    (folder / "audit.toml").write_text(
+        'models = ["bolt-mini", "ttm-r2"]\nsettings = ["96x24", "512x96"]\nseries = 5\nseeds = 1\njson = true\n'
+        'memory = 1.5\n[python]\n"timesfm-2.5" = "/bin/a"\ntimer = "/bin/b"\n'
+    )
+    found = options("--config", "audit.toml", "--series", "3", "--seeds=2")
+    assert found.models == ["bolt-mini", "ttm-r2"]
+    assert (found.settings, found.series, found.seeds, found.windows, found.memory) == ("96x24,512x96", 3, 2, 4, 1.5)
+    assert found.json is True
+    assert found.python == ["timesfm-2.5=/bin/a", "timer=/bin/b"]
+    alone = options("chronos-2", "--config", "audit.toml", "--python", "timer=/bin/c")
+    assert alone.models == ["chronos-2"]
+    assert alone.python == ["timer=/bin/c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("data = 'sample'\nserie = 3", "audit.toml, line 2: Unknown option 'serie'. Did you mean 'series'"),
+        ("\nseries = 0", "audit.toml, line 2: series = 0: '0' is not a whole number"),
+        ("series = true", "line 1: series = True is not a value"),
+        ("json = 'yes'", "line 1: json = 'yes' is neither true nor false"),
+        ("engine = 'spark'", "line 1: engine = 'spark': invalid choice"),
+        ("# all\nmemory = 'much'", "line 2: memory = 'much': invalid float value"),
+        ("series = 3\nseries = 4", "is not TOML"),
+        ("series", "is not TOML"),
+        ("dry-run = true", "Unknown option 'dry-run'"),
+        ("config = 'other.toml'", "Unknown option 'config'"),
+        ("series = [1, [2]]", "line 1: series = [1, [2]]"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_line(
+    folder: Path, text: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "audit.toml").write_text(text)
+    assert main(["audit", "--config", "audit.toml"]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (folder / "hrx-audit").exists()
+
+
+def test_a_file_that_is_not_there_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--config", "absent.toml"]) == 2
+    assert "absent.toml cannot be read" in capsys.readouterr().err
+
+
+def test_effective_settings_are_a_settings_file_and_a_command_line_with_the_same_meaning(folder: Path) -> None:
+    given = options(
+        "ttm:some dir", "--workers", "2", "--python", "timer=/bin/b", "--estimator-setting", "a=1", "--json"
+    )
+    told = effective(given, parser())
+    (folder / "again.toml").write_text(as_toml(told))
+    assert effective(options("--config", "again.toml"), parser()) == told
+    assert effective(options(*as_arguments(told)), parser()) == told
+    assert tomllib.loads(as_toml(told))["python"] == {"timer": "/bin/b"}
+
+
+def test_an_unknown_sweep_is_told_with_its_near_match(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "module:line.py:line", *PLAN, "--sweeps", "distanc"]) == 2
+    assert "Unknown sweep 'distanc'. Did you mean 'distance'" in capsys.readouterr().err
+
+
+def test_sweeps_and_estimators_reach_the_protocol_of_the_runs(folder: Path) -> None:
+    more = ["--sweeps", "truncation,distance", "--estimator", "gradient_x_input"]
+    assert main(["audit", "module:line.py:line", *PLAN, *more, "--seeds", "1", "--json"]) == 0
+    (record,) = read("hrx-audit/ledger.db").to_dict("records")
+    assert (record["truncation"], record["distance"], record["estimator"]) == (1, 1, "gradient_x_input")
+    assert abs(record["g_own_rank_1"]) < 1e-12
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ["audit", "module:line.py:line", *PLAN, "--data", "sample:elnino/M,co2/W", "--settings", "24x8,2000x8"]
+    assert main([*plan, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "8 runs (1 model, 2 datasets)" in out
+    assert "2 cannot run: too few values for 2000x8" in out
+    assert 'settings = "24x8,2000x8"' in out
+    assert sorted(path.name for path in folder.iterdir()) == ["line.py"]
+    assert main([*plan, "--dry-run", "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["plan"]["runs"]
+    assert [run["state"] for run in runs].count("cannot run") == 2
+    assert all(run["seconds"] > 0 for run in runs if run["setting"] == "24x8")
+
+
+def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_without_places(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = ["audit", f"module:{folder}/line.py:line", *PLAN]
+    assert main(audit) == 0
+    assert main([*audit, "--seeds", "3", "--dry-run"]) == 0
+    assert "3 runs (1 model, 1 dataset), 2 of them in the ledger already" in capsys.readouterr().out
+    with Ledger.open(folder / "hrx-audit" / "ledger.db", create=False) as ledger:
+        (stored,) = ledger.audits()
+        text = json.dumps([ledger.records(), ledger.checks(), ledger.audits()])
+    settings = json.loads(stored.settings)
+    assert settings["models"] == ["module:line.py:line"]
+    assert settings["data"] == "sample:elnino/M"
+    for tell_tale in ("alice", "wonderland", str(folder), os.path.expanduser("~")):
+        assert tell_tale not in text
+
+
+def test_a_recheck_of_a_ledger_that_was_changed_names_the_column_and_ends_with_3(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = ["audit", "module:line.py:line", *PLAN]
+    assert main([*audit, "--recheck", "2"]) == 2
+    assert main(audit) == 0
+    assert main([*audit, "--recheck", "2"]) == 0
+    assert "2 of 2 stored runs have the same numbers" in capsys.readouterr().out
+    path = folder / "hrx-audit" / "ledger.db"
+    with Ledger.open(path) as ledger, ledger.transaction():
+        ledger._connection.execute("UPDATE runs SET mse = mse + 0.01 WHERE seed = 1")
+    assert main([*audit, "--recheck", "2"]) == 3
+    out = capsys.readouterr().out
+    assert "seed 1: DIFFERENT: mse is" in out
+    assert "1 of 2 stored runs" in out
+
+
+def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Path]) -> None:
+    python = sys.executable
+    names = [EMBEDDED, "module:a.py:b", "ttm-r2", "timer:./x", os.fspath(checkpoints["ttm"]), "owner/name"]
+    assert [family_of(name) for name in names] == ["chronos-bolt", "module", "ttm", "timer", "ttm", ""]
+    shares = divide(names, [f"ttm={python}", f"timer={python}"])
+    assert shares.here == [EMBEDDED, "module:a.py:b", "owner/name"]
+    assert shares.elsewhere == {Path(python): ["ttm-r2", "timer:./x", os.fspath(checkpoints["ttm"])]}
+    for entry, sentence in (("ttm", "is not FAMILY=PATH"), ("tmm=x", "Did you mean 'ttm'"), ("ttm=./no", "not a file")):
+        with pytest.raises(HrxError, match=sentence):
+            divide(names, [entry])
+
+
+def test_a_share_in_another_interpreter_ends_in_the_same_ledger_and_the_same_report(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "here.py").write_text(MODEL.replace("manual_seed(0)", "manual_seed(1)"))
+    other = Path(sys.executable).parent.parent.parent / ".venv-generate" / "bin" / "python"
+    python = other if other.exists() else Path(sys.executable)
+    plan = ["audit", "module:line.py:line", *PLAN, "--python", f"module={python}", "--json"]
+    assert main(plan) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(model["model"], model["runs"]) for model in told["models"]] == [("line:line", 2)]
+    assert main(["audit", "module:line.py:line", *PLAN, "--out", "alone", "--json"]) == 0
+    apart, alone = read("hrx-audit/ledger.db"), read("alone/ledger.db")
+    assert apart["g_own"].tolist() == alone["g_own"].tolist()
+    assert main([*plan, "--recheck", "1"]) == 0

@@ -1,0 +1,171 @@
+"""`hrx tables` and `hrx compare` as a person or a pipeline meets them."""
+
+import json
+import shutil
+from importlib.resources import files
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from helpers.constructed import runs, store
+from safetensors.torch import load_file, save_file
+
+from hrx.cli import main
+from hrx.reports import read
+
+MARKS = [f"series{i}" for i in range(20)]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return store(_side("base", 0.0), tmp_path / "base.db")
+
+
+@pytest.fixture
+def worse(tmp_path: Path) -> Path:
+    return store(_side("worse", -0.3), tmp_path / "worse.db")
+
+
+def _side(model: str, shift: float):
+    gains = np.linspace(0.1, 0.5, 20) + shift
+    return runs(
+        20, model=model, fingerprint=model * 10, series_fingerprint=MARKS, key=[f"{model}{m}" for m in MARKS],
+        g_own=gains, g_margin=gains, rank=1.5, mse=1.0 - shift, mae=0.5,
+    )  # fmt: skip
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """What a command prints."""
+    assert main([str(argument) for argument in arguments]) == code
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The sentence that a wrong request is answered with; nothing else may be printed."""
+    assert main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_tables_shows_all_that_the_ledger_can_fill(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "tables", base)
+    assert [title in out for title in ("by model", "by dataset", "Margin by distance")] == [True, True, False]
+    assert "+0.300" in out
+
+
+@pytest.mark.parametrize(
+    ("form", "sign"),
+    [("md", "| base |"), ("tex", r"\toprule"), ("csv", "\nbase,"), ("html", "<caption>"), ("json", '"tables"')],
+)
+def test_a_table_comes_in_every_form(base: Path, form: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "tables", base, "--table", "models", "--format", form, "--against", "published")
+    assert sign in out
+    assert "0.3" in out
+
+
+def test_tables_go_to_a_file_or_one_file_each(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "tables", base, "--format", "tex", "--out", tmp_path / "sub" / "all.tex") == ""
+    assert (tmp_path / "sub" / "all.tex").read_text().count(r"\end{table}") == 7
+    told(capsys, "tables", base, "--format", "csv", "--out", tmp_path / "tables")
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert names == {f"{n}.csv" for n in ("models", "models_full", "metrics", "axes", "datasets", "estimators", "rank")}
+    whole = json.loads(told(capsys, "tables", base, "--format", "json"))
+    assert whole["tables"][0]["name"] == "models"
+
+
+def test_wrong_requests_for_tables_are_answered_in_words(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "A CSV file holds one table, and there are 7" in refused(capsys, "tables", base, "--format", "csv")
+    assert "Did you mean 'models'" in refused(capsys, "tables", base, "--table", "model")
+    assert "does not exist" in refused(capsys, "tables", tmp_path / "none.db")
+    assert "is a ledger and would be overwritten" in refused(capsys, "tables", base, "--out", base)
+    assert "cannot be written" in refused(capsys, "tables", base, "--out", "/proc/none/x.txt")
+    assert len(read(base)) == 20
+
+
+def test_compare_passes_itself_and_exits_0(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "compare", base, base, "--gate", "g_margin >= -0", "--gate", "mse <= +0%", "--strict")
+    assert "Verdict: passed: all 2 gates, over 20 pairs of runs." in out
+
+
+def test_a_failed_gate_exits_1_after_every_report_is_written(
+    base: Path, worse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary, junit, report = tmp_path / "summary.md", tmp_path / "junit.xml", tmp_path / "report.json"
+    arguments = [base, worse, "--gate", "g_margin >= -0.02", "--summary", summary, "--junit", junit, "--json", report]
+    out = told(capsys, "compare", *arguments, code=1)
+    assert "FAILED      g_margin >= -0.02: -0.3000 [-0.3000, -0.3000]" in out
+    assert "| **FAILED** |" in summary.read_text()
+    assert ElementTree.parse(junit).getroot().get("failures") == "1"
+    assert json.loads(report.read_text())["gates"][0]["passed"] is False
+    told(capsys, "compare", *arguments, "--informational")
+
+
+def test_compare_prints_json_alone_where_it_is_asked_to(
+    base: Path, worse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = json.loads(told(capsys, "compare", base, worse, "--json"))
+    assert report["quantities"]["mse"]["relative"]["difference"] == pytest.approx(0.3)
+    assert report["verdict"].startswith("informational")
+
+
+def test_too_few_pairs_exit_4_with_the_report(
+    base: Path, worse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = tmp_path / "summary.md"
+    told(capsys, "compare", base, worse, "--min-pairs", "21", "--summary", summary, code=4)
+    assert "not comparable: 20 pairs of runs, at least 21 are needed" in summary.read_text()
+
+
+def test_wrong_requests_to_compare_are_answered_in_words(
+    base: Path, worse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "at position 10 there should be" in refused(capsys, "compare", base, worse, "--gate", "g_margin > 0")
+    assert "Only one ledger was given" in refused(capsys, "compare", base)
+    assert "does not exist" in refused(capsys, "compare", base, "none.db")
+    # Before the ledgers, --json takes the first of them for its file.
+    assert "is a ledger and would be overwritten" in refused(capsys, "compare", "--json", base, worse)
+    assert len(read(base)) == 20
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """bolt-mini and a copy of it with shuffled weights, audited on the same four series into one ledger."""
+    folder = tmp_path_factory.mktemp("audited")
+    shuffled = folder / "shuffled"
+    shuffled.mkdir()
+    weights = Path(str(files("hrx.adapters.bolt_mini")))
+    shutil.copy(weights / "config.json", shuffled)
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        name: tensor.flatten()[torch.randperm(tensor.numel(), generator=generator)].reshape(tensor.shape)
+        for name, tensor in load_file(weights / "model.safetensors").items()
+    }
+    save_file(tensors, shuffled / "model.safetensors", metadata={"format": "pt"})
+    data = ["--data", "sample:co2/W,elnino/M,sf_temps/H,seattle_temps/H", "--settings", "96x24"]
+    cheap = ["--seeds", "3", "--windows", "1", "--draws", "2", "--out", str(folder)]
+    assert main(["audit", "bolt-mini", str(shuffled), *data, *cheap]) == 0
+    return folder / "ledger.db"
+
+
+def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    same = ["--base-model", "bolt-mini", "--new-model", "bolt-mini", "--strict"]
+    expressions = ("g_margin >= -0.02", "mse <= +2%", "beats_naive >= -5%", "parity <= 1e-5")
+    gates = [part for expression in expressions for part in ("--gate", expression)]
+    report = json.loads(told(capsys, "compare", audited, *same, *gates, "--json"))
+    assert report["pairs"] == 12
+    moved = {(q["difference"], q["low"], q["high"]) for name, q in report["quantities"].items() if name != "parity"}
+    assert moved == {(0, 0, 0)}
+
+
+def test_shuffled_weights_fail_the_gates(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = ["--base-model", "bolt-mini", "--new-model", "shuffled"]
+    out = told(capsys, "compare", audited, *both, "--gate", "g_margin >= -0.001", "--gate", "mse <= +2%", code=1)
+    assert "FAILED      g_margin" in out
+    assert "FAILED      mse" in out
+    assert "BASE holds several models" in refused(capsys, "compare", audited, audited)

@@ -1,0 +1,249 @@
+"""Two checkpoints on the same runs: what pairs, paired statistics against scipy and loops, verdicts and reports."""
+
+import json
+import math
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.constructed import runs
+from scipy import stats
+
+from hrx.errors import Exit, HrxError
+from hrx.reports import compare, compare_text
+from hrx.reports.compare import PAIRING, Comparison
+from hrx.reports.gates import GATED
+
+MARKS = [f"series{i}" for i in range(30)]
+
+
+def side(fingerprint: str, shift: float = 0.0, *, scale: float = 1.0, seed: int = 0, **columns: object) -> pd.DataFrame:
+    """Thirty series of one model; `shift` moves its gains, `scale` its errors."""
+    rng = np.random.default_rng(seed)
+    gains = rng.standard_normal(30)
+    given = {
+        "g_own": gains + shift,
+        "g_margin": gains + 0.5 + shift,
+        "g_shuffled": -0.5,
+        "rank": 2.0,
+        "mse": scale * np.exp(rng.standard_normal(30)),
+        "mae": 0.3,
+        "parity": 1e-7,
+        "beats_naive": (gains > 0).astype(int),
+        "dataset": [f"d{i % 3}/H" for i in range(30)],
+    }
+    return runs(30, model="m", fingerprint=fingerprint * 64, series_fingerprint=MARKS, **(given | columns))
+
+
+def test_a_comparison_with_itself_is_exactly_zero_and_passes_every_gate() -> None:
+    one = side("a")
+    gates = [f"{name} {sign} 0" for name in GATED if name not in ("parity",) for sign in (">=", "<=")]
+    measured = {"comprehensiveness": 0.1, "aopc": 0.2, "sufficiency": 0.3, "insertion": 0.4}
+    one = one.assign(**measured, rank_entropy=3.0, effective_lookback=50.0)
+    same = compare(one, one, [*gates, "mse <= +0%", "beats_naive >= -0%", "parity <= 1e-5"], strict=True)
+    assert same.pairs == 30
+    for name, change in same.quantities.items():
+        assert change.difference.point == 0, name
+        if name != "parity":
+            assert change.difference == (0, 0, 0)
+            assert change.base == change.new
+    assert all(gate.passed for gate in same.gates)
+    assert same.exit == Exit.DONE
+    assert same.verdict.startswith("passed: all 29 gates")
+
+
+def test_the_difference_is_the_median_of_the_paired_differences_with_scipys_interval() -> None:
+    noise = np.random.default_rng(3).standard_normal(30) / 10
+    base, new = side("a"), side("b")
+    new["g_margin"] = base["g_margin"] - 0.2 + noise
+    change = compare(base, new).quantities["g_margin"]
+    differences = (new["g_margin"] - base["g_margin"]).to_numpy()
+    theirs = stats.bootstrap((differences,), np.median, n_resamples=20_000, method="percentile", rng=1)
+    low, high = np.percentile(theirs.bootstrap_distribution, [(1.9, 96.9), (3.1, 98.1)]).T
+    assert change.difference.point == pytest.approx(np.median(differences))
+    assert low[0] <= change.difference.low <= low[1]
+    assert high[0] <= change.difference.high <= high[1]
+    assert change.base == np.median(base["g_margin"])
+    assert change.new == np.median(new["g_margin"])
+    # Unpaired, the spread of the series themselves would drown a difference of this size.
+    assert change.difference.high < 0
+
+
+def test_relative_changes_are_taken_pair_by_pair_and_shares_in_points() -> None:
+    base, new = side("a"), side("b", scale=1.5)
+    new["beats_naive"] = [0] * 6 + base["beats_naive"].to_list()[6:]
+    compared = compare(base, new)
+    assert compared.quantities["mse"].relative == pytest.approx((0.5, 0.5, 0.5))
+    lost = int(base["beats_naive"][:6].sum())
+    assert compared.quantities["beats_naive"].difference.point == pytest.approx(-lost / 30)
+    assert math.isnan(compared.quantities["g_own"].relative.point)
+
+
+def test_seeds_are_folded_before_anything_is_resampled() -> None:
+    def with_seeds(fingerprint: str, shifts: tuple[float, float]) -> pd.DataFrame:
+        return pd.concat([side(fingerprint, shift).assign(seed=i, starts=f"[{i}]") for i, shift in enumerate(shifts)])
+
+    compared = compare(with_seeds("a", (0.0, 0.0)), with_seeds("b", (0.1, 0.5)))
+    assert (compared.pairs, compared.configurations) == (60, 30)
+    assert compared.quantities["g_own"].difference == pytest.approx((0.3, 0.3, 0.3))
+    assert compared.quantities["g_own"].pairs == 60
+
+
+@pytest.mark.parametrize("column", PAIRING)
+def test_runs_that_differ_in_what_pairs_them_are_not_paired(column: str) -> None:
+    base, new = side("a"), side("b")
+    others = {"starts": "[1]", "channels": 3, "precision": 0.5}
+    kind = str(base[column].dtype)
+    other = others.get(column, 99 if kind == "Int64" else 0.5 if kind == "float64" else "other")
+    new.loc[:14, column] = other
+    compared = compare(base, new)
+    assert compared.pairs == 15
+    assert compared.base.unpaired == 15
+
+
+@pytest.mark.parametrize("column", ["key", "library", "torch_version", "truncation", "series", "checkpoint"])
+def test_what_belongs_to_the_model_or_its_environment_does_not_hinder_pairing(column: str) -> None:
+    base, new = side("a"), side("b")
+    new[column] = 1 if column == "truncation" else [f"x{i}" for i in range(30)]
+    assert compare(base, new).pairs == 30
+
+
+def test_only_scored_runs_pair_and_the_rest_is_counted() -> None:
+    new = side("b")
+    new.loc[:4, "status"] = "excluded"
+    new.loc[5:6, "status"] = "failed"
+    compared = compare(side("a"), new)
+    assert compared.pairs == 23
+    assert (compared.new.scored, compared.new.excluded, compared.new.failed) == (23, 5, 2)
+    assert compared.base.unpaired == 7
+    assert "7 scored without a partner" in compare_text.text(compared, 120)
+
+
+def test_a_gate_fails_only_beyond_its_interval_unless_it_is_strict() -> None:
+    noise = np.random.default_rng(4).standard_normal(30)
+    base, new = side("a"), side("b")
+    new["g_own"] = base["g_own"] - 0.05 + noise
+    assert np.median(noise) < 0.03
+    assert compare(base, new, ["g_own >= -0.02"]).exit == Exit.DONE
+    assert compare(base, new, ["g_own >= -0.02"], strict=True).exit == Exit.GATE_FAILED
+    worse = compare(base, side("b", -0.5), ["g_own >= -0.02", "mse <= +2%"])
+    assert [gate.passed for gate in worse.gates] == [False, True]
+    assert worse.exit == Exit.GATE_FAILED
+    assert worse.verdict == "failed: g_own >= -0.02, over 30 pairs of runs."
+    assert compare(base, side("b", -0.5), ["g_own >= -0.02"], informational=True).exit == Exit.DONE
+
+
+def test_the_parity_of_a_run_without_a_partner_counts() -> None:
+    new = side("b")
+    new.loc[0, "parity"] = 1e-3
+    new.loc[0, "starts"] = "[7]"
+    compared = compare(side("a"), new, ["parity <= 1e-5"])
+    assert compared.quantities["parity"].new == 1e-3
+    assert compared.exit == Exit.GATE_FAILED
+
+
+def test_too_few_pairs_are_not_comparable_and_say_why() -> None:
+    few = compare(side("a")[:9], side("b"), ["g_own >= 0"])
+    assert few.exit == Exit.NOT_COMPARABLE
+    assert few.verdict == "not comparable: 9 pairs of runs, at least 10 are needed."
+    assert compare(side("a")[:9], side("b"), min_pairs=9).exit == Exit.DONE
+    none = compare(side("a"), side("b").assign(lookback=96, estimator="tsr"))
+    assert none.verdict.endswith("They have no lookback and estimator in common.")
+    assert none.exit == Exit.NOT_COMPARABLE
+    assert "scored runs" in compare(side("a"), side("b").assign(status="failed")).verdict
+
+
+def test_a_gate_on_a_quantity_without_values_is_not_comparable() -> None:
+    compared = compare(side("a"), side("b"), ["insertion >= -1"])
+    assert compared.gates[0].passed is None
+    assert compared.exit == Exit.NOT_COMPARABLE
+    assert "too few pairs have a value to judge insertion >= -1" in compared.verdict
+
+
+def test_of_several_models_one_must_be_named() -> None:
+    both = pd.concat([side("a").assign(model="old"), side("b", 1.0).assign(model="young")], ignore_index=True)
+    with pytest.raises(HrxError, match=r"BASE holds several models: old \(weights a{12}\) and young .* --base-model"):
+        compare(both, both)
+    named = compare(both, both, base_model="old", new_model="young")
+    assert named.quantities["g_own"].difference.point == pytest.approx(1.0)
+    by_weights = compare(both, both, base_model="b" * 8, new_model="a" * 64)
+    assert by_weights.quantities["g_own"].difference.point == pytest.approx(-1.0)
+    with pytest.raises(HrxError, match=r"NEW: Unknown model 'yung'\. Did you mean 'young'"):
+        compare(both, both, base_model="old", new_model="yung")
+    alike = both.assign(model="same")
+    with pytest.raises(HrxError, match="first characters of the weights"):
+        compare(alike, alike, base_model="same", new_model="same")
+    with pytest.raises(HrxError, match="BASE holds no runs"):
+        compare(runs(0), both)
+
+
+def failing() -> Comparison:
+    return compare(
+        side("a"), side("b", -0.5, scale=2.0), ["g_own >= -0.02", "rank <= +5%", "mse <= +2%", "parity <= 1e-5"]
+    )
+
+
+def test_json_has_what_the_design_promises() -> None:
+    told = json.loads(json.dumps(compare_text.as_json(failing()), allow_nan=False))
+    assert told["pairs"] == 30
+    assert {"base", "new", "difference", "low", "high"} <= set(told["quantities"]["g_margin"])
+    assert told["quantities"]["parity"]["low"] is None
+    assert [(gate["gate"], gate["passed"]) for gate in told["gates"]] == [
+        ("g_own >= -0.02", False), ("rank <= +5%", True), ("mse <= +2%", False), ("parity <= 1e-5", True),
+    ]  # fmt: skip
+    assert told["verdict"].startswith("failed: g_own >= -0.02 and mse <= +2%")
+    assert told["exit"] == 1
+
+
+def test_junit_is_valid_xml_with_a_case_for_every_gate() -> None:
+    root = ElementTree.fromstring(compare_text.junit(failing()).encode())
+    (suite,) = root
+    assert root.tag == "testsuites"
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "5", "failures": "2", "errors": "0",
+    }  # fmt: skip
+    cases = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
+    assert cases == {
+        "pairs": [], "g_own >= -0.02": ["failure"], "rank <= +5%": [], "mse <= +2%": ["failure"], "parity <= 1e-5": [],
+    }  # fmt: skip
+    unjudged = ElementTree.fromstring(compare_text.junit(compare(side("a"), side("b"), ["insertion >= 0"])).encode())
+    assert unjudged[0].get("errors") == "1"
+
+
+def test_hostile_names_are_text_in_every_report() -> None:
+    hostile = "<b>\x1b[1m|`@all`\x00\u202e]]>&\ud800 https://evil.example\n# x"
+    compared = compare(
+        side("a").assign(model=hostile, dataset=hostile), side("b").assign(model=hostile, dataset=hostile)
+    )
+    shown = compare_text.text(compared)
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    summary = compare_text.markdown(compared)
+    assert "<b>" not in summary
+    assert "https:" not in summary
+    ElementTree.fromstring(compare_text.junit(compared).encode())
+    json.dumps(compare_text.as_json(compared), allow_nan=False)
+
+
+def test_the_summary_stays_below_the_hosts_limit_and_says_what_it_cut() -> None:
+    names = [f"d{i:05}/" + "数" * 60 for i in range(600)]
+    two = [runs(600, fingerprint=mark, series_fingerprint=names, dataset=names, g_margin=0.1) for mark in "ab"]
+    summary = compare_text.markdown(compare(*two, ["g_margin >= 0"]))
+    assert len(summary.encode()) <= 65_536
+    assert "Cut here" in summary
+    assert "| g\\_margin &gt;= 0 | passed |" in summary
+    lines = summary.split("Cut here")[0].rstrip().splitlines()
+    assert lines[-1].startswith("| ")
+    assert lines[-1].endswith(" |")
+    assert "Cut here" not in compare_text.markdown(failing())
+
+
+def test_the_text_names_both_sides_the_gates_and_the_verdict_last() -> None:
+    shown = compare_text.text(failing())
+    assert "base: m (weights aaaaaaaaaaaa): 30 scored" in shown
+    assert "FAILED      mse <= +2%: +100.00% [+100.00, +100.00]" in shown
+    assert shown.rstrip().splitlines()[-1].startswith("Verdict: failed:")
+    assert "n<10" not in shown
+    few = compare_text.text(compare(side("a")[:9], side("b")))
+    assert "n<10: few runs" in few

@@ -1,0 +1,202 @@
+"""The page of a ledger, read as a file: what it holds, and what it never does."""
+
+import base64
+import json
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from helpers import crowd
+
+from hrx.audit.ledger import StoredAudit
+from hrx.errors import HrxError
+from hrx.reports import read
+from hrx.reports.page import write_report
+from hrx.reports.page.data import arrange
+from hrx.reports.page.html import embed, text
+from hrx.reports.page.parts import headline
+from hrx.reports.page.pictures import BUDGET, choose, pack
+from hrx.reports.statistics import fold_seeds, median_interval
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202ertl\x00" + "x" * 300
+
+
+def data(page, name):
+    """The embedded JSON of that name."""
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found.group(1))
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
+    """Figures for print have tests of their own, and take longer than everything else."""
+    monkeypatch.setattr("hrx.reports.page.build.figures", lambda *_: [])
+
+
+@pytest.fixture
+def page(ledger, tmp_path):
+    """page(records, …): the text of the page of a ledger with these runs."""
+
+    def make(*arguments, **named):
+        return write_report(ledger(*arguments, **named), tmp_path / "out").page.read_text(encoding="utf-8")
+
+    return make
+
+
+def test_every_number_of_the_runs_is_the_ledgers_own_digit_for_digit(page, ledger):
+    many = crowd.records(200, models=2, datasets=5)
+    runs = data(page(many), "runs")
+    frame = read(ledger(many))
+    assert runs["count"] == len(frame) == 200
+    for name, values in runs["numbers"].items():
+        np.testing.assert_array_equal(np.array(values, dtype=float), frame[name].to_numpy(dtype=float))
+    for name in ("model", "dataset", "domain", "status", "leakage"):
+        coded = runs["texts"][name]
+        assert [coded["values"][code] for code in coded["codes"]] == frame[name].tolist()
+
+
+def test_a_page_of_16729_runs_stays_below_30_megabytes_with_every_window_that_its_budget_holds(tmp_path):
+    runs = arrange(read(crowd.write(tmp_path / "ledger.db", crowd.records(), 0)))
+    size = len(embed("runs", runs.as_json()))
+    assert runs.as_json()["count"] == crowd.RUNS
+    assert size + BUDGET < 25_000_000
+
+
+def test_the_statistics_of_each_group_are_those_of_folded_seeds(page, ledger):
+    many = crowd.records(600, models=2, datasets=5)
+    text_of_page = page(many)
+    runs, found = data(text_of_page, "runs"), data(text_of_page, "statistics")
+    frame = read(ledger(many))
+    for scope, chosen in (
+        ("scored", frame["status"] == "done"),
+        ("beating", (frame["status"] == "done") & (frame["beats_naive"] == 1).fillna(False)),
+    ):
+        folded = fold_seeds(frame[chosen], ["g_margin"])
+        for code, dataset in enumerate(runs["texts"]["dataset"]["values"]):
+            values = folded.loc[folded["dataset"] == dataset, "g_margin"].to_numpy()
+            median, low, high, positive, n = found[scope]["dataset"][str(code)]["g_margin"]
+            assert n == len(values) < (frame["dataset"] == dataset).sum()
+            assert median == pytest.approx(np.median(values), rel=1e-12)
+            assert (low, high) == pytest.approx(median_interval(values)[1:], rel=1e-12)
+            assert positive == pytest.approx((values > 0).mean(), rel=1e-12)
+
+
+def test_a_hostile_name_ends_no_element_and_starts_none(page, record, matrix):
+    one = record(model=HOSTILE, dataset=HOSTILE, series=HOSTILE, domain=HOSTILE, checkpoint=HOSTILE)
+    other = record(model=HOSTILE, status="excluded", reason=HOSTILE, seed=1)
+    shown = page([one, other], matrices=[matrix(one)])
+    assert "<img src=x" not in shown
+    assert shown.count("<script") == 4  # three blocks of data, and the page's own
+    assert shown.count("</script>") == 4
+    assert "\u202e" not in shown
+    assert "\x00" not in shown
+    assert data(shown, "runs")["texts"]["dataset"]["values"][0].startswith("</script><script>alert(1)")
+
+
+def test_only_the_scripts_and_styles_whose_hash_is_listed_may_run(page, record):
+    shown = page([record()])
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', shown).group(1)
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert not re.search(r'(?:src|href)="(?!#|data:|figures/)', shown)
+
+
+def test_cleaned_names_that_look_alike_stay_apart(page, record):
+    runs = data(page([record(dataset="a\x01"), record(dataset="a\x02")]), "runs")
+    first, second = runs["texts"]["dataset"]["values"]
+    assert first != second
+
+
+def test_a_matrix_comes_back_to_three_digits():
+    rng = np.random.default_rng(0)
+    values = rng.random((7, 33)) ** 4
+    planes = zlib.decompress(base64.b64decode(pack(values)))
+    half = len(planes) // 2
+    back = [struct.unpack("<e", bytes([planes[half + k], planes[k]]))[0] for k in range(half)]
+    np.testing.assert_allclose(np.reshape(back, values.shape), values, rtol=5e-4, atol=6e-8)
+
+
+def test_windows_are_chosen_in_turns_until_the_budget_is_spent(ledger, record, matrix):
+    from hrx.audit.ledger import Ledger
+
+    many = [record(model=model, dataset=f"d{k}") for model in ("a", "b") for k in range(4)]
+    path = ledger(many, matrices=map(matrix, many))
+    frame = read(path)
+    each = len(pack(np.asarray(matrix(many[0]).matrix) / matrix(many[0]).matrix.max()))
+    with Ledger.open(path, create=False) as opened:
+        chosen = choose(opened, frame, frame["model"].tolist(), budget=5 * each)
+    assert chosen.stored == 8
+    assert len(chosen.shown) == 5
+    models = [frame["model"].iloc[item["run"]] for item in chosen.shown]
+    assert sorted(models) == ["a", "a", "a", "b", "b"]
+
+
+def test_other_files_of_the_directory_stay_and_the_page_is_replaced_whole(ledger, record, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    (out / "index.html").write_text("old")
+    path = ledger([record()])
+
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", fail)
+        with pytest.raises(HrxError, match="cannot be written"):
+            write_report(path, out)
+    assert (out / "index.html").read_text() == "old"
+    write_report(path, out)
+    assert (out / "notes.txt").read_text() == "mine"
+    assert "bolt-mini" in (out / "index.html").read_text()
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_an_empty_ledger_has_a_page_that_says_so(page):
+    assert "The ledger holds no runs." in page([])
+
+
+def test_a_run_without_numbers_is_shown_with_its_reason(page, record):
+    shown = page(
+        [record(), record(status="excluded", reason="too short: 9 values", seed=1), record(status="failed", seed=2)]
+    )
+    assert "too short: 9 values" in shown
+    assert "no reason was recorded" in shown
+
+
+def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, record, tmp_path):
+    from hrx.audit.ledger import Ledger
+
+    path = ledger([record()])
+    assert "hrx audit bolt-mini --data SOURCE --settings 96x24" in write_report(path, tmp_path / "a").page.read_text()
+    settings = {"models": ["m"], "data": "sample", "seeds": 2, "precision": None, "rank-only": False, "python": ["x"]}
+    with Ledger.open(path) as opened:
+        opened.write_audit(StoredAudit("2026-01-01T00:00:00+00:00", "0.1.0", json.dumps(settings)))
+    shown = write_report(path, tmp_path / "b").page.read_text()
+    assert "<pre>hrx audit m --data sample --seeds 2 --python x\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        ("No gain may be read: no run beats naive.", ("No gain may be read", "no run beats naive.")),
+        ("Too few (n<10: few runs): g +0.1.", ("Too few (n<10: few runs)", "g +0.1.")),
+        ("Nothing", ("Nothing", "")),
+    ],
+)
+def test_a_headline_ends_at_the_first_colon_outside_brackets(verdict, expected):
+    assert headline(verdict) == expected
+
+
+def test_text_and_data_are_safe_wherever_they_stand():
+    assert text('<a href="x">\n\x1b') == "&lt;a href=&quot;x&quot;&gt; \N{REPLACEMENT CHARACTER}"
+    assert "<" not in embed("n", "</script>&")[len('<script type="application/json" id="n">') : -len("</script>")]
+
+
+def test_a_path_that_cannot_be_a_directory_is_refused(ledger, record, tmp_path):
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(HrxError, match="cannot be made"):
+        write_report(ledger([record()]), tmp_path / "out")

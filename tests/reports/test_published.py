@@ -1,0 +1,115 @@
+"""The published numbers: equal to the reference where that is at hand, and matched to the names of records."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from helpers.constructed import runs
+
+from hrx.reports import tables
+from hrx.reports.published import (
+    dataset_name,
+    datasets,
+    domain_name,
+    facts,
+    model_name,
+    models,
+    published_tables,
+)
+
+PUBLISHED = published_tables()
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "key", "renamed"),
+    [
+        ("models", "fm_models", "model", {}),
+        ("models_full", "fm_models_full", "model", {"beats_naive": "beats_naive_pct"}),
+        ("metrics", "fm_std", "metric", {"p": "sign_test"}),
+        ("domains", "fm_domains", "domain", {}),
+        ("datasets", "fm_datasets", "dataset", {"g_own": "gain"}),
+    ],
+)
+def test_the_repository_has_the_numbers_of_the_reference(real_data: Path, name, theirs, key, renamed) -> None:
+    reference = json.loads((real_data / "reference" / "published_tables.json").read_text())[theirs]
+    rows = list(PUBLISHED[name].rows.values())
+    assert [row["row"] for row in rows] == [row[key] for row in reference]
+    names = {"positive": "positive_pct"} | renamed
+    for ours, given in zip(rows, reference, strict=True):
+        for column, value in ours.items():
+            if column != "row":
+                assert value == given[names.get(column, column)], (ours["row"], column)
+
+
+def test_the_repository_has_the_axes_and_single_figures_of_the_reference(real_data: Path) -> None:
+    reference = json.loads((real_data / "reference" / "published_tables.json").read_text())
+    for section, key in (("Horizon H", "H"), ("Lookback L", "L")):
+        for given in reference["fm_axes"][key]:
+            ours = PUBLISHED["axes"].rows[section, str(given["value"])]
+            assert (ours["g_own"], ours["g_margin"], ours["positive"], ours["n"]) == (
+                given["g_own"], given["g_margin"], given["positive_pct"], given["n"],
+            )  # fmt: skip
+    macros = reference["macros"]
+    figures = ("fmRuns", "fmModels", "fmDataTotal", "fmDataSig", "fmDataNeg")
+    ours = ("runs", "models", "datasets", "significantly_positive", "significantly_negative")
+    assert [facts()[name] for name in ours] == [float(macros[name]) for name in figures]
+
+
+def test_the_repository_has_the_names_and_domains_of_the_reference(real_data: Path) -> None:
+    with (real_data / "reference" / "published_datasets.csv").open() as file:
+        reference = list(csv.DictReader(file))
+    assert len(datasets()) == len(reference) == 66
+    for row in reference:
+        ours = datasets()[(row["gift_eval_path"] or row["paper_name"]).casefold()]
+        assert ours.name == row["paper_name"]
+        assert ours.domain == ("" if row["domain"].startswith("(") else row["domain"])
+
+
+@pytest.mark.parametrize("name", ["estimators", "estimators_plain", "cost", "rank", "truncation", "distance"])
+def test_the_numbers_outside_the_reference_stand_in_the_paper_in_this_order(real_data: Path, name: str) -> None:
+    """Every number of a row is found in the LaTeX of that table, one after the other."""
+    paper = (real_data / "reference" / "paper.tex").read_text()
+    label = rf"\label{{{PUBLISHED[name].label}}}"
+    body = paper[paper.index(label) :].split(r"\end{tabular}")[0].replace("{,}", "").replace(r"\%", "%")
+    at = 0
+    for row in PUBLISHED[name].rows.values():
+        for column, value in row.items():
+            if column in ("row", "section"):
+                continue
+            for number in value if isinstance(value, list) else [value]:
+                forms = {f"{number:.3f}", f"{number:.2f}", f"{number:.1f}", f"{number:.0f}", f"{number}"}
+                places = [body.find(form, at) for form in forms if abs(float(form) - number) < 1e-9]
+                found = min(place for place in places if place >= 0)
+                assert found >= at
+                at = found + 1
+
+
+def test_names_of_records_become_those_of_the_paper() -> None:
+    assert dataset_name("us_births/D") == "Us_births_D"
+    assert dataset_name("SZ_TAXI/15T") == "SZ_TAXI_15T"
+    assert dataset_name("m4_hourly") == "M4_hourly"
+    assert dataset_name("etth1") == "ETTh1"
+    assert dataset_name("us_births/D'; --") == "us_births/D'; --"
+    assert domain_name("bizitobs_service", "Web/CloudOps") == "Web"
+    assert domain_name("Traffic", "") == ""
+    assert domain_name("my/H", "Energy") == "Energy"
+    assert model_name("./anything", "amazon/chronos-2") == "Chronos-2"
+    assert model_name("ttm-r2", "ttm-r2") == "TTM-r2"
+    assert model_name("chronos-bolt-base", "somewhere") == "Chronos-Bolt"
+    assert model_name("bolt-mini", "bolt-mini") == "bolt-mini"
+    assert len({model.name for model in models().values()}) == 8
+
+
+def test_a_difference_is_that_of_the_printed_values() -> None:
+    row = PUBLISHED["models_full"].rows["", "Chronos-2"]
+    frame = runs(40, model="chronos-2", checkpoint="amazon/chronos-2", g_own=row["g_own"] + 0.0104)
+    (table,) = tables(frame, ["models_full"], against="published")
+    by_name = dict(zip([c.name for c in table.columns], table.rows[0].cells, strict=True))
+    assert by_name["g_own"].published == row["g_own"]
+    assert by_name["g_own"].difference == 0.01
+    assert by_name["positive"].difference == pytest.approx(1 - row["positive"] / 100)
+    assert by_name["n"].published == row["n"]
+    shown = " ".join(table.to_text(120).split())
+    assert "+0.080 +0.070 +0.010 100% 66% +34 pt 40 2,285" in shown
+    assert "trained backbones" in tables(frame.assign(rank=1.2), ["rank"], against="published")[0].note
