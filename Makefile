@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 JOBS = 2
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test lint types tests format clean parity
+.PHONY: audit test lint types tests format clean parity docs bench chromium
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
@@ -27,10 +27,26 @@ types: $(VENV)/.test
 
 # Two families need another environment than the rest: VisionTS its torchvision, and `generate`, the official call
 # of Timer and TimeMoE, an old transformers. Their tests run there too.
-tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
+tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) tests/adapters/test_visionts.py
 	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) tests/adapters/test_timer.py tests/adapters/test_timemoe.py
+
+# The page is tested in a real browser where there is one, or where root can install it.
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+			&& { apt-get install -y -qq chromium >/dev/null 2>&1 \
+				|| { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; }; }; } \
+		|| echo "No Chromium: the tests of the page in a browser are skipped."
+
+# The documentation, from docs/ and from the code itself, into build/site.
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build --strict
+
+# Ratios that speed is judged by, measured side by side: about ten minutes on an idle machine.
+bench: $(VENV)/.test
+	$(BIN)/python tests/benchmarks/run.py
 
 # Measures every family's parity with its official call again and writes docs/parity.md.
 parity: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
@@ -54,8 +70,12 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 
 # Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
 $(VENV)/.test: $(VENV)/.audit
-	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,dev]' datasets scikit-learn hydra-core
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,docs,dev]' datasets scikit-learn hydra-core
 	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.audit
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,docs]'
 	touch $@
 
 # An overlay is an environment of its own that sees everything of .venv behind its own packages.

@@ -33,6 +33,8 @@ class Family:
     distribution: str
     """The PyPI distribution that must be installed."""
     extra: str
+    also: tuple[str, ...] = ()
+    """Other distributions that compute the forecast, and so decide a run's numbers."""
     architectures: tuple[str, ...] = ()
     """Values of `architectures` in `config.json` that this family runs."""
     config_keys: tuple[str, ...] = ()
@@ -63,15 +65,24 @@ class Family:
     @property
     def installed(self) -> str | None:
         """The installed version of the family's library."""
-        try:
-            return version(self.distribution)
-        except PackageNotFoundError:
-            return None
+        return _version(self.distribution)
+
+    @property
+    def versions(self) -> str:
+        """The distributions that compute its forecasts, with their versions."""
+        return ", ".join(f"{name} {_version(name)}" for name in (self.distribution, *self.also))
 
     @property
     def install_command(self) -> str:
         without_pins = f" && pip install --no-deps {self.unpinned}" if self.unpinned else ""
         return f"pip install 'hrx[{self.extra}]'{without_pins}"
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 BUILT_IN = (
@@ -80,6 +91,7 @@ BUILT_IN = (
         loader="hrx.adapters.chronos_bolt:load",
         distribution="chronos-forecasting",
         extra="chronos-bolt",
+        also=("transformers",),
         architectures=("ChronosBoltModelForForecasting",),
     ),
     Family(
@@ -87,6 +99,7 @@ BUILT_IN = (
         loader="hrx.adapters.chronos_2:load",
         distribution="chronos-forecasting",
         extra="chronos-2",
+        also=("transformers",),
         architectures=("Chronos2Model",),
     ),
     Family(
@@ -94,6 +107,7 @@ BUILT_IN = (
         loader="hrx.adapters.ttm:load",
         distribution="granite-tsfm",
         extra="ttm",
+        also=("transformers",),
         architectures=("TinyTimeMixerForPrediction",),
         chooser="hrx.adapters.ttm:branch",
     ),
@@ -126,6 +140,7 @@ BUILT_IN = (
         loader="hrx.adapters.timer:load",
         distribution="sktime",
         extra="timer",
+        also=("transformers",),
         architectures=("TimerForPrediction",),
     ),
     Family(
@@ -133,6 +148,7 @@ BUILT_IN = (
         loader="hrx.adapters.timemoe:load",
         distribution="sktime",
         extra="timemoe",
+        also=("transformers",),
         architectures=("TimeMoeForPrediction",),
     ),
     Family(
@@ -193,7 +209,7 @@ class LocatedCheckpoint:
             family=self.family.name,
             checkpoint=self.checkpoint.source,
             fingerprint=self.checkpoint.fingerprint,
-            library=f"{self.family.distribution} {self.family.installed}",
+            library=self.family.versions,
             revision=self.checkpoint.revision,
         )
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
 from hrx.adapters.module import ModuleFile
 from hrx.audit.admission import Check, admit
-from hrx.audit.measuring import Outcome, attempt, outline, told
+from hrx.audit.channels import admit_channels
+from hrx.audit.measuring import Outcome, attempt, outline, together, told
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
 from hrx.audit.record import FAILED
@@ -84,6 +85,8 @@ class Introduced(NamedTuple):
     limits: Limits
     apart: frozenset[int]
     """Seasons at which it is another model than elsewhere, and so must be admitted by itself."""
+    multivariate: bool
+    """Whether it can read all channels of a window together."""
 
 
 class Admitted(NamedTuple):
@@ -109,7 +112,8 @@ class Introduce:
 
     def do(self, bench: Bench) -> Introduced:
         model = bench.model(self.who)
-        return Introduced(model.limits, frozenset(s for s in self.seasons if model.for_season(s) is not model))
+        apart = frozenset(season for season in self.seasons if model.for_season(season) is not model)
+        return Introduced(model.limits, apart, model.multivariate() is not None)
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class Admit:
 
     def do(self, bench: Bench) -> Admitted:
         model = bench.model(self.who).for_season(self.season)
+        if self.windows.ndim == 3:
+            return Admitted(admit_channels(together(model), self.windows, self.setting.horizon))
         return Admitted(admit(model, self.windows, self.setting.horizon))
 
 

@@ -18,7 +18,7 @@ from hrx.audit.bench import Admit, Admitted, Introduce, Introduced, Measure, Res
 from hrx.audit.crew import Crew, Lost
 from hrx.audit.gate import Gate, admission_windows, digest_of, refusal_of
 from hrx.audit.ledger import Ledger
-from hrx.audit.measuring import Outcome, outline
+from hrx.audit.measuring import Outcome, no_channels, outline
 from hrx.audit.plan import Run, Setting
 from hrx.audit.privacy import scrubbed
 from hrx.audit.record import EXCLUDED, FAILED, Record
@@ -83,6 +83,8 @@ class _Group:
     setting: Setting
     season: int
     """That makes the model; 0 where the season makes no difference."""
+    channels: int
+    """Variates of the windows; 0 where there is one."""
     planned: list[Run] = field(default_factory=list)
     missing: list[Run] = field(default_factory=list)
 
@@ -145,10 +147,11 @@ class _Work:
 
     def _grouped(self, runs: Sequence[Run], apart: frozenset[int]) -> list[_Group]:
         """The groups of a model that have something missing, in the order of the plan."""
-        found: dict[tuple[Setting, int], _Group] = {}
+        found: dict[tuple[Setting, int, int], _Group] = {}
         for run in runs:
             season = run.dataset.season if run.dataset.season in apart else 0
-            group = found.setdefault((run.setting, season), _Group(run.setting, season))
+            place = run.setting, season, run.channels
+            group = found.setdefault(place, _Group(*place))
             group.planned.append(run)
             if run.key not in self._finished:
                 group.missing.append(run)
@@ -159,6 +162,8 @@ class _Work:
         identity = group.planned[0].identity
         if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):
             return self._begin(group, number, {"reason": f"{identity.model} {refusal}"})
+        if group.channels and not model.multivariate:
+            return self._begin(group, number, {"reason": no_channels(identity)})
         windows = admission_windows(group.planned)
         if windows is None:
             return self._begin(group, number, {})

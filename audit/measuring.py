@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hrx import __version__
-from hrx.adapters import Forecaster
+from hrx.adapters import Forecaster, Identity
 from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
 from hrx.audit.baselines import skill
 from hrx.audit.channels import explain_both, score_both
@@ -83,8 +83,13 @@ def together(model: Forecaster) -> Forecaster:
     """The model as it reads all channels of a window at once."""
     multivariate = model.multivariate()
     if multivariate is None:
-        raise Unscorable(f"{model.identity.model} reads one variate at a time, so there is no channel axis")
+        raise Unscorable(no_channels(model.identity))
     return multivariate
+
+
+def no_channels(identity: Identity) -> str:
+    """Why a model has no channel axis."""
+    return f"{identity.model} reads one variate at a time, so there is no channel axis"
 
 
 class _Measurement(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from hrx.adapters import Identity
+from hrx.adapters import Identity, facts
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.audit.record import Record
@@ -101,6 +101,11 @@ class Run:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
     @property
+    def channels(self) -> int:
+        """Variates of its windows; 0 where they are `(W, L)`."""
+        return len(self.series.values) if isinstance(self.series, MultivariateSeries) else 0
+
+    @property
     def size(self) -> tuple[int, Setting, int]:
         """Orders the runs of a dataset by how much a picture of them shows: the largest setting, the first series."""
         return self.setting.lookback * self.setting.horizon, self.setting, -self.index
@@ -137,6 +142,7 @@ class Run:
             "horizon": self.setting.horizon,
             "seed": self.seed,
             "windows": self.windows,
+            "leakage": facts(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
             "protocol_version": PROTOCOL_VERSION,
             "protocol_seed": protocol.pop("seed"),
             **protocol,
@@ -152,9 +158,15 @@ def plan(
     seeds: int,
     windows: int,
     protocol: Protocol,
+    channels: bool = False,
 ) -> list[Run]:
-    """Every run of an audit, model by model and setting by setting, so that a model is loaded once."""
-    chosen = [(dataset, list(_read(dataset, series))) for dataset in datasets]
+    """Every run of an audit, model by model and setting by setting, so that a model is loaded once.
+
+    With `channels`, the items of datasets that have several variates, each with all of them together.
+    """
+    if channels:
+        datasets = [dataset for dataset in datasets if dataset.variates > 1 or dataset.damage]
+    chosen = [(dataset, list(_read(dataset, series, channels))) for dataset in datasets]
     return [
         Run(
             identity,
@@ -180,13 +192,13 @@ Found = tuple[int, Series | MultivariateSeries | None, HrxError | None]
 """A series of a dataset by its index, or why it cannot be read."""
 
 
-def _read(dataset: Dataset, series: int) -> Iterator[Found]:
-    """Up to so many evenly spaced series of a dataset."""
+def _read(dataset: Dataset, series: int, channels: bool) -> Iterator[Found]:
+    """Up to so many evenly spaced series of a dataset, or items."""
     if dataset.damage:
         yield 0, None, DamagedDataset(dataset.damage)
-    for index in spaced(dataset.count, series):
+    for index in spaced(dataset.items if channels else dataset.count, series):
         try:
-            yield index, dataset.read(index), None
+            yield index, dataset.read_item(index) if channels else dataset.read(index), None
         except (UnusableSeries, DamagedDataset) as error:
             yield index, None, error
 

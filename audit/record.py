@@ -48,7 +48,7 @@ _IDENTITY = (
     Column("seed", "INTEGER", "shifts the windows"),
     Column("windows", "INTEGER", "windows asked for"),
     Column(
-        "leakage", "TEXT", "declared, none declared or unknown: whether the model is declared to have seen the dataset"
+        "leakage", "TEXT", "declared, possible, none declared or unknown: whether the model is declared to have seen it"
     ),
     Column("starts", "TEXT", "JSON: position of each window's first forecast step in the series"),
 )

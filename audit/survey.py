@@ -14,13 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from hrx.adapters import Forecaster, ModelError
 from hrx.audit.bench import Bench, Whose
+from hrx.audit.channels import score_channels
 from hrx.audit.gate import admission_windows
-from hrx.audit.measuring import told
+from hrx.audit.measuring import together, told
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
+from hrx.audit.protocol import Protocol
 from hrx.audit.scoring import score_in_full
 
 PROBE_SECONDS = 15.0
@@ -87,18 +90,27 @@ def probe(model: Forecaster, runs: Sequence[Run], budget: Budget) -> Estimate | 
         return None
     run, horizon = runs[0], runs[0].setting.horizon
     model = model.for_season(run.dataset.season)
+    model = together(model) if run.channels else model
     memory = _resident() + budget.peak(model, windows[0], horizon)  # the first look at the model warms it up, too
     least = replace(run.protocol, draws=run.protocol.draws_per_unit, precision=None)
     began = time.perf_counter()
-    scored = score_in_full(model, windows[:1], horizon, protocol=least, budget=budget)
+    forecasts = _forecasts(model, windows[:1], horizon, least, budget)
     first = time.perf_counter() - began
-    batch = windows[:1].repeat(min(PROBE_BATCH, budget.rows(model, windows[0], horizon, PROBE_BATCH)), 1)
+    batch = torch.cat([windows[:1]] * min(PROBE_BATCH, budget.rows(model, windows[0], horizon, PROBE_BATCH)))
     began = time.perf_counter()
     with torch.no_grad():
         model.forward(batch, horizon)
     each = (time.perf_counter() - began) / len(batch)
-    further = (run.protocol.draws - least.draws) * scored.quantities.forecasts / least.draws
+    further = (run.protocol.draws - least.draws) * forecasts / least.draws
     return Estimate(run.windows * (first + further * each), memory)
+
+
+def _forecasts(model: Forecaster, x: Tensor, horizon: int, protocol: Protocol, budget: Budget) -> int:
+    """Measures a window, and tells how many perturbed forecasts that took."""
+    if x.ndim == 3:
+        both = score_channels(model, x, horizon, protocol=protocol, budget=budget)
+        return both.time.forecasts + both.channel.forecasts
+    return score_in_full(model, x, horizon, protocol=protocol, budget=budget).quantities.forecasts
 
 
 def _scaled(measured: dict[Setting, Estimate], setting: Setting) -> Estimate:

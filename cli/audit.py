@@ -7,43 +7,37 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hrx import __version__
-from hrx.adapters import Located, ModelError, locate
-from hrx.audit.bench import Bench, Whose
+from hrx.adapters import ModelError
+from hrx.audit.bench import Bench
 from hrx.audit.crew import Crew, Here
 from hrx.audit.engine import execute
-from hrx.audit.estimators.settings import parse_estimator_settings
 from hrx.audit.ledger import Ledger, LedgerError, StoredAudit
-from hrx.audit.memory import GIBIBYTE
 from hrx.audit.outlook import Outlook, Planned, outlook
-from hrx.audit.plan import Run, parse_settings, plan
-from hrx.audit.protocol import Protocol
+from hrx.audit.plan import Run
 from hrx.audit.recheck import Rechecked, recheck
 from hrx.audit.record import FAILED, Record
 from hrx.audit.survey import survey
-from hrx.cli.config import as_toml, effective, without_places
-from hrx.cli.isolation import Elsewhere, divide
+from hrx.cli.config import as_toml, without_places
 from hrx.cli.plan_text import opening, plan_text
 from hrx.cli.progress import Progress
 from hrx.cli.rank_only import rank_only
+from hrx.cli.request import Request, understand
 from hrx.cli.screen import show
-from hrx.cli.signals import Stop, Stopped, exit_code, finishing
-from hrx.cli.verbs import parser
-from hrx.errors import Exit, HrxError, unknown
-from hrx.gift_eval import open_source
+from hrx.cli.signals import Stop, Stopped, finishing
+from hrx.cli.signals import exit_code as signalled
+from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, summarise
-
-SWEEPS = ("truncation", "distance")
+from hrx.reports.gates import ModelJudged, exit_code, judge_audit
 
 
 def audit(options: argparse.Namespace) -> int:
     """Carries out an audit and returns its exit code."""
-    request = _request(options)
+    request = understand(options)
     if options.rank_only:
         return rank_only(request.models, request.runs, request.memory, as_json=options.json)
     if options.dry_run:
@@ -67,75 +61,6 @@ def audit(options: argparse.Namespace) -> int:
     return _report(planned.keys, request.path, options)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What was asked, in the terms of the other rooms."""
-
-    models: Sequence[Located]
-    runs: Sequence[Run]
-    elsewhere: Sequence[Elsewhere]
-    path: Path
-    settings: dict[str, Any]
-    memory: int
-
-
-def _request(options: argparse.Namespace) -> _Request:
-    if not 0 < options.memory < float("inf"):
-        raise HrxError(f"--memory {options.memory} is no amount of memory. Give gibibytes, for example 2.")
-    protocol = _protocol(options)
-    settings = parse_settings(options.settings)
-    datasets = open_source(options.data)
-    shares = divide(options.models, options.python)
-    located = [locate(name) for name in shares.here]
-    models = list({Whose.of(model.identity): model for model in located}.values())
-    runs = plan(
-        [model.identity for model in models],
-        datasets,
-        settings,
-        series=options.series,
-        seeds=options.seeds,
-        windows=options.windows,
-        protocol=protocol,
-    )
-    if models:
-        _refuse_hopeless(runs, options.data)
-    path = options.ledger or options.out / "ledger.db"
-    told = effective(options, parser())
-    elsewhere = [Elsewhere(interpreter, names, told, path) for interpreter, names in shares.elsewhere.items()]
-    return _Request(models, runs, elsewhere, path, told, int(options.memory * GIBIBYTE))
-
-
-def _protocol(options: argparse.Namespace) -> Protocol:
-    sweeps = [name for name in options.sweeps.split(",") if name]
-    for name in sweeps:
-        if name not in SWEEPS:
-            raise HrxError(unknown("sweep", name, SWEEPS))
-    return Protocol(
-        estimator=options.estimator,
-        estimator_settings=parse_estimator_settings(options.estimator_setting),
-        axis=options.axis,
-        draws=options.draws,
-        precision=options.precision,
-        max_draws=max(options.draws, Protocol.max_draws),
-        truncation="truncation" in sweeps,
-        distance="distance" in sweeps,
-    )
-
-
-def _refuse_hopeless(runs: Sequence[Run], source: str) -> None:
-    """A request in which no series admits any setting is wrong as a whole."""
-    if not runs:
-        raise HrxError(f"{source} holds no series. Give another --data.")
-    troubles: dict[str, None] = {}
-    for run in runs:
-        if not run.refusal:
-            return
-        troubles[f"{run.refusal.rstrip('.')}."] = None
-    raise HrxError(
-        f"No series of {source} can be audited. {' '.join(list(troubles)[:3])} Give other --settings or --data."
-    )
-
-
 def _refuse_damaged(ledger: Ledger) -> None:
     if damage := ledger.damage():
         raise LedgerError(
@@ -144,7 +69,7 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _outlook(request: _Request, finished: set[str], bench: Bench) -> Outlook:
+def _outlook(request: Request, finished: set[str], bench: Bench) -> Outlook:
     """The whole plan, with the shares of other interpreters."""
     surveyed = survey(request.runs, finished, bench)
     troubles = [found.trouble for found in surveyed.values() if found.trouble]
@@ -153,7 +78,7 @@ def _outlook(request: _Request, finished: set[str], bench: Bench) -> Outlook:
     return sum((other.outlook() for other in request.elsewhere), outlook(request.runs, finished, surveyed))
 
 
-def _dry_run(request: _Request, options: argparse.Namespace) -> int:
+def _dry_run(request: Request, options: argparse.Namespace) -> int:
     """Says what would be done, and with which settings; writes nothing."""
     finished: set[str] = set()
     if request.path.exists():
@@ -169,7 +94,7 @@ def _dry_run(request: _Request, options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _carry_out(request: _Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> Outlook:
+def _carry_out(request: Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> Outlook:
     """Runs what is missing, here and elsewhere."""
     planned = _outlook(request, ledger.finished(), bench)
     if not options.json:
@@ -205,7 +130,7 @@ def _expected(left: Sequence[Planned]) -> dict[str, float]:
     return {run.key: 1e-3 if run.state == "cannot run" else run.seconds or mean for run in left}
 
 
-def _crew(request: _Request, bench: Bench, options: argparse.Namespace, tasks: int) -> Crew:
+def _crew(request: Request, bench: Bench, options: argparse.Namespace, tasks: int) -> Crew:
     if options.engine == "ray":
         from hrx.audit.ray_engine import RayCrew
 
@@ -224,7 +149,7 @@ def _said(run: Run, record: Record) -> str:
     return f"{run.identity.model} {run.dataset.name} {run.setting} {record['status']}"
 
 
-def _interrupted(request: _Request, ledger: Ledger, number: int) -> int:
+def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
     print(
@@ -232,10 +157,10 @@ def _interrupted(request: _Request, ledger: Ledger, number: int) -> int:
         "Repeat the command to go on where it stopped.",
         file=sys.stderr,
     )
-    return exit_code(number)
+    return signalled(number)
 
 
-def _recheck(request: _Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> int:
+def _recheck(request: Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> int:
     """Measures stored runs again; exit code 3 where one has other numbers now."""
 
     def told(found: Rechecked) -> None:
@@ -246,7 +171,7 @@ def _recheck(request: _Request, ledger: Ledger, bench: Bench, stop: Stop, option
         found = recheck(request.runs, ledger, crew, options.recheck, told=told, stopping=stop)
     codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.elsewhere if not stop()]
     if stop.number is not None:
-        return exit_code(stop.number)
+        return signalled(stop.number)
     same = sum(one.same for one in found)
     if options.json:
         print(json.dumps({"rechecked": len(found), "same": same, "runs": [_recheck_line(one) for one in found]}))
@@ -274,9 +199,24 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     with Ledger.open(path, create=False) as ledger:
         summaries = summarise(frame, ledger.checks())
     pictures = heatmaps(path, options.out, keys)
+    judged = judge_audit(options.gate, frame)
     if options.json:
-        print(json.dumps({"ledger": str(path), "models": [summary.as_json() for summary in summaries]}, indent=1))
+        told: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
+        if judged:
+            told["gates"] = [
+                {"model": one.model, "gate": one.judged.gate.text, "passed": one.judged.passed} for one in judged
+            ]
+        print(json.dumps(told, indent=1))
     else:
         show(render(summaries))
+        for one in judged:
+            show(_gate_line(one))
         show(f"\nLedger: {path}\nPictures: {len(pictures)} heat maps in {options.out}")
-    return Exit.INCOMPLETE if (frame["status"] == FAILED).any() else Exit.DONE
+        show(f"The page: hrx report {path} --out {options.out / 'page'}")
+    gates = exit_code(one.judged for one in judged)
+    return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
+
+
+def _gate_line(one: ModelJudged) -> str:
+    outcome = {True: "passed", False: "FAILED", None: "cannot be judged: no scored run has a value"}[one.judged.passed]
+    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}"

@@ -62,8 +62,8 @@ def family_of(name: str) -> str:
         return prefix
     if name == EMBEDDED:
         return "chronos-bolt"
-    if name in short_names():
-        return short_names()[name].family
+    if released := short_names().get(name.partition("@")[0]):
+        return released.family
     path = Path(name).expanduser()
     if name and path.is_dir():
         checkpoint = Checkpoint(path.resolve(), path.name, path.name)

@@ -56,6 +56,10 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
     verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory of all batches (default: 2)")
     verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    text = "items of several variates, each read as a whole, on the time and on the channel axis"
+    verb.add_argument("--channels", action="store_true", help=text)
+    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
+    verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
     _engine(verb)
     verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
     verb.add_argument("--rank-only", action="store_true", help="the rank of the matrices, before any sweep, and stop")

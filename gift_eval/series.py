@@ -159,6 +159,8 @@ class Dataset:
     note: str = ""
     past: Callable[[int], Floats] = field(default=_no_past, repr=False, compare=False)
     stream: Callable[[], Iterator[Row]] | None = field(default=None, repr=False, compare=False)
+    catalogued: bool = False
+    """Whether it is a folder of GIFT-Eval that the catalogue knows."""
 
     @classmethod
     def damaged(cls, name: str, reason: str) -> "Dataset":

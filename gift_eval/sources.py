@@ -73,7 +73,7 @@ def _open_benchmark(path: Path) -> list[Dataset]:
     for dataset in open_directory(path):
         folder = known.get(dataset.name)
         if folder is not None and folder.frequency == dataset.frequency:
-            dataset = replace(dataset, domain=folder.field)
+            dataset = replace(dataset, domain=folder.field, catalogued=True)
         datasets.append(dataset)
     return datasets
 

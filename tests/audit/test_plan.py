@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,3 +114,26 @@ def test_a_plan_of_the_published_size_is_made_in_seconds() -> None:
     identities = [Identity(f"m{i}", "family", "c", f"{i}" * 64, "library 1.0") for i in range(6)]
     runs = plan(identities, datasets, STAR, series=3, seeds=2, windows=4, protocol=Protocol())
     assert len(runs) == 6 * 66 * 42 == len({run.key for run in runs})
+
+
+def test_a_record_says_whether_its_model_is_declared_to_have_seen_the_dataset() -> None:
+    def leakage(checkpoint: str, catalogued: bool) -> object:
+        seen = replace(dataset("us_births/D", [700]), catalogued=catalogued)
+        who = replace(IDENTITY, checkpoint=checkpoint)
+        return plan([who], [seen], QUICK, series=1, seeds=1, windows=1, protocol=Protocol())[0].facts()["leakage"]
+
+    assert leakage("ibm-granite/granite-timeseries-ttm-r2", True) == "declared"
+    assert leakage("google/timesfm-2.5-200m-pytorch", True) == "none declared"
+    assert leakage("ibm-granite/granite-timeseries-ttm-r2", False) == "unknown"
+    assert leakage("my-own", True) == "unknown"
+
+
+def test_with_channels_the_items_of_several_variates_are_planned_and_no_others() -> None:
+    single, pairs = dataset("single/H", [700]), replace(dataset("pairs/H", [700] * 8), variates=2)
+    runs = planned([single, pairs], (Setting(96, 24),), channels=True)
+    assert {run.dataset.name for run in runs} == {"pairs/H"}
+    assert sorted({run.index for run in runs}) == [0, 2, 3]
+    assert {run.channels for run in runs} == {2}
+    alone = planned([pairs], (Setting(96, 24),))
+    assert {run.channels for run in alone} == {0}
+    assert not {run.key for run in runs} & {run.key for run in alone}

@@ -163,11 +163,11 @@ def test_a_recheck_of_a_ledger_that_was_changed_names_the_column_and_ends_with_3
 
 def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Path]) -> None:
     python = sys.executable
-    names = [EMBEDDED, "module:a.py:b", "ttm-r2", "timer:./x", os.fspath(checkpoints["ttm"]), "owner/name"]
+    names = [EMBEDDED, "module:a.py:b", "ttm-r2@auto", "timer:./x", os.fspath(checkpoints["ttm"]), "owner/name"]
     assert [family_of(name) for name in names] == ["chronos-bolt", "module", "ttm", "timer", "ttm", ""]
     shares = divide(names, [f"ttm={python}", f"timer={python}"])
     assert shares.here == [EMBEDDED, "module:a.py:b", "owner/name"]
-    assert shares.elsewhere == {Path(python): ["ttm-r2", "timer:./x", os.fspath(checkpoints["ttm"])]}
+    assert shares.elsewhere == {Path(python): ["ttm-r2@auto", "timer:./x", os.fspath(checkpoints["ttm"])]}
     for entry, sentence in (("ttm", "is not FAMILY=PATH"), ("tmm=x", "Did you mean 'ttm'"), ("ttm=./no", "not a file")):
         with pytest.raises(HrxError, match=sentence):
             divide(names, [entry])
