@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from hrx.errors import HrxError
 
 ADAPTER_VERSION = "2"
 """Raised when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
+
+Strategy = Literal["batched", "replicas", "loop"]
+"""How the rows of a Jacobian are had: `hrx.audit.rows` says what each does."""
 
 
 class ModelError(HrxError):
@@ -74,6 +78,8 @@ class Forecaster(ABC):
 
     identity: Identity
     limits: Limits = Limits()
+    rows: Strategy = "batched"
+    """A property of the family, never of a timing: strategies differ in the last bits, which orderings can hang on."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:

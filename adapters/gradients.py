@@ -27,7 +27,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,30 @@ _ELEMENTWISE = _ROOTS | {"div", "divide", "mul", "multiply", "pow", "reciprocal"
 _ELEMENTWISE |= {"abs", "arcsinh", "asinh", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin"}
 _ELEMENTWISE |= {"sinh", "tanh", "__rdiv__", "__rpow__"}
 _NOT_WRITES = frozenset({"requires_grad_", "share_memory_"})
+# Frequent functions that overwrite nothing without `out=`: no need to watch their operations one by one.
+PURE = frozenset({"abs", "add", "bmm", "cat", "clamp", "contiguous", "cos", "div", "eq", "exp", "expand", "flatten"})
+PURE |= {"ge", "gelu", "gt", "isnan", "layer_norm", "le", "linear", "log", "logical_not", "lt", "matmul", "mean"}
+PURE |= {
+    "mul",
+    "neg",
+    "permute",
+    "pow",
+    "reshape",
+    "rsqrt",
+    "scaled_dot_product_attention",
+    "sigmoid",
+    "sin",
+    "softmax",
+    "sqrt",
+    "square",
+}
+PURE |= {"stack", "sub", "sum", "tanh", "to", "transpose", "unfold", "unsqueeze", "view", "where"}
+_PURE = {
+    getattr(owner, name)
+    for owner in (torch, Tensor, torch.nn.functional)
+    for name in PURE | {"__getitem__", "__eq__"}
+    if hasattr(owner, name)
+}
 _SKIPPED_FRAMES = (os.path.dirname(torch.__file__) + os.sep, __file__)
 
 
@@ -123,7 +147,7 @@ class _LibraryCalls(TorchFunctionMode):
     ) -> Any:
         handler = _HANDLERS.get(getattr(func, "__name__", ""))
         if handler is None or not torch.is_grad_enabled():
-            return func(*args, **(kwargs or {}))
+            return _call(func, args, kwargs or {})
         return handler(self, func, args, kwargs or {})
 
     def grad_switch(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -160,7 +184,7 @@ class _LibraryCalls(TorchFunctionMode):
     def elementwise(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         masks = _undefined(func.__name__, args, kwargs)
         if not masks:
-            return func(*args, **kwargs)
+            return _call(func, args, kwargs)
         self.record(f"{func.__name__} (zero gradient where undefined)")
         with torch.no_grad():
             value = func(*args, **kwargs)
@@ -178,6 +202,14 @@ class _LibraryCalls(TorchFunctionMode):
         return args[0].copy_(value)
 
 
+def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The call, watched by the write guard only where it may write."""
+    if func in _PURE and "out" not in kwargs:
+        with torch._C._DisableTorchDispatch():
+            return func(*args, **kwargs)
+    return func(*args, **kwargs)
+
+
 def _on_path(x: object) -> bool:
     # The path leads from the input; what a library does to its own parameters is left alone.
     return isinstance(x, Tensor) and x.requires_grad and not isinstance(x, torch.nn.Parameter)
@@ -191,7 +223,8 @@ def _undefined(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     exponent = operands.get("exponent", operands.get(1)) if name == "pow" else None
     root = name in _ROOTS or (isinstance(exponent, int | float) and exponent < 1 and exponent != 0)
     masks: dict[int | str, Tensor] = {}
-    with torch.no_grad():
+    # Nothing is written here, so the guard need not look.
+    with torch.no_grad(), torch._C._DisableTorchDispatch():
         for key, x in operands.items():
             if not isinstance(x, Tensor) or not x.is_floating_point():
                 continue
@@ -199,7 +232,7 @@ def _undefined(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
                 masks[key] = (x == 0) | x.isnan()
             elif x.sum().isnan():  # one pass and no memory for the usual case, which has no NaN
                 masks[key] = x.isnan()
-    return {key: mask for key, mask in masks.items() if mask.any()}
+        return {key: mask for key, mask in masks.items() if mask.any()}
 
 
 _HANDLERS: dict[str, Callable[[_LibraryCalls, Any, Sequence[Any], Mapping[str, Any]], Any]] = {
@@ -237,6 +270,10 @@ class _WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # An entry keeps its tensor alive, and with it the storage: no key is ever recycled.
         self._by_storage: dict[int, WeakSet[_Saved]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would put a wrapper of torch's compiler around every operation, at twice the cost
+
     def pack(self, tensor: Tensor) -> _Saved:
         saved = _Saved(tensor)
         self._by_storage.setdefault(tensor.untyped_storage()._cdata, WeakSet()).add(saved)
@@ -260,6 +297,16 @@ class _WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 copies[id(saved.tensor)] = saved.tensor.clone()
             saved.tensor = copies[id(saved.tensor)]
             saved.version = saved.tensor._version
+
+
+def backward_alone() -> AbstractContextManager[None]:
+    """Around a backward pass inside a path: the write guard rests, which makes the pass up to three times faster.
+
+    Backward by itself overwrites nothing that it needs. Where a library's own backward function does, the next use
+    of what it overwrote raises.
+    """
+    rest: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
+    return rest
 
 
 def _unpack(saved: _Saved) -> Tensor:

@@ -125,7 +125,7 @@ def _errors(
     base = forecast[:, steps].double()
     total = len(kept) * draws
     out = np.empty((total, len(steps)))
-    rows = budget.rows(model, x[0], horizon, total)
+    rows = budget.fastest(model, x[0], horizon, total)
     with torch.no_grad():
         for start in range(0, total, rows):
             mask, draw = np.divmod(np.arange(start, min(start + rows, total)), draws)

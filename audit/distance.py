@@ -27,5 +27,5 @@ def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
     """
     held = matrix.double().flip(-1).cumsum(dim=-1)
     total = held[..., -1:]
-    short = (held < mass * total).sum(dim=-1) + 1.0
+    short = (held < mass * total).sum(dim=-1).double() + 1
     return torch.where(total[..., 0] > 0, short, torch.nan)

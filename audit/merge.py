@@ -37,6 +37,17 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> Merged:
             raise LedgerError(f"{source} cannot be merged into itself. Name another file with --into.")
         with Ledger.open(source, create=False):
             pass  # every source is a ledger, before the target is made
+    new = not Path(into).exists()
+    try:
+        return _merged(sources, into)
+    except BaseException:
+        if new:
+            Path(into).unlink(missing_ok=True)
+        raise
+
+
+def _merged(sources: Sequence[str | Path], into: str | Path) -> Merged:
+    """The merge in one transaction of the target."""
     total = Merged(0, 0, 0)
     with Ledger.open(into) as target, target.transaction():
         contradictions: list[str] = []

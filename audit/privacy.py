@@ -7,8 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-# An absolute path of either kind of system, or one that starts at the home or the working directory.
-_PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:\\|file://|~[\w.-]*/|\.{1,2}/|/)(?:[^\s'\"<>|:,;()]+)")
+# How an absolute path of either kind of system begins, or one from the home or the working directory; not `https://`.
+_START = r"(?:[A-Za-z]:\\|file://|~[\w.-]*/|\.{1,2}/|/(?!/))"
+# Between quotation marks a path may hold spaces.
+_QUOTED = rf"""(?<=')(?:{_START}[^'\n]+)(?=')|(?<=")(?:{_START}[^"\n]+)(?=")"""
+_PATH = re.compile(rf"""{_QUOTED}|(?<![\w/.]){_START}[^\s'"<>|:,;()]+""")
 
 
 def scrubbed(text: str) -> str:

@@ -32,7 +32,7 @@ class Protocol:
 
     estimator: str = "input_gradient"
     estimator_settings: str = "{}"
-    """JSON: the settings of the estimator that are not its defaults."""
+    """JSON of any of the estimator's settings; kept with all of them, so that a key and a record hold each value."""
     axis: Axis = "step"
     """A row for each forecast step, or one row for the whole forecast, as the estimator was published."""
     truncation: bool = False
@@ -80,7 +80,7 @@ class Protocol:
 
         kind = find_estimator(self.estimator).settings
         settings = read_settings(self.estimator, kind, self.estimator_settings)
-        object.__setattr__(self, "estimator_settings", settings.changed())
+        object.__setattr__(self, "estimator_settings", settings.as_json())
 
     @property
     def draws_per_unit(self) -> int:

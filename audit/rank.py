@@ -1,8 +1,8 @@
-"""How many directions an explanation matrix holds, and what that says about the axis before any sweep."""
+"""How many directions an explanation matrix holds. What the paper found at a given rank is said in `rank_bins`."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,35 +26,3 @@ def rank(matrix: Tensor) -> Rank:
         participation=power.sum(dim=-1).square() / power.square().sum(dim=-1),
         entropy=torch.exp(torch.special.entr(share).sum(dim=-1)),
     )
-
-
-Worth = Literal["no", "perhaps", "yes"]
-
-
-class RankBin(NamedTuple):
-    """What the paper found at runs whose rank lies in `[low, high)` (its table "Rank predicts the gain")."""
-
-    low: float
-    high: float
-    g_own: float
-    """Median gain."""
-    positive: float
-    """Share of runs with a positive gain."""
-    worth: Worth
-    """Ours: `no` where the gain is near zero, `yes` where at least four runs of five had one."""
-
-
-RANK_BINS = (
-    RankBin(1.0, 1.1, 0.015, 0.62, "no"),
-    RankBin(1.1, 1.25, 0.074, 0.71, "perhaps"),
-    RankBin(1.25, 1.5, 0.109, 0.75, "perhaps"),
-    RankBin(1.5, 2.0, 0.146, 0.83, "yes"),
-    RankBin(2.0, 3.0, 0.250, 0.91, "yes"),
-    RankBin(3.0, float("inf"), 0.323, 0.98, "yes"),
-)
-
-
-def rank_bin(rank: float) -> RankBin:
-    """The published bin of a participation ratio."""
-    # Rounding can leave the ratio of a rank-one matrix a little below one.
-    return next(found for found in reversed(RANK_BINS) if rank >= found.low or found is RANK_BINS[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ POLL_SECONDS = 0.5
 """How long a signal may have to wait."""
 START_SECONDS = 120.0
 """How long an actor may take to find a place."""
+REACH_SECONDS = 5.0
+"""How long a cluster may take to answer at its address; Ray itself would try for minutes."""
 LOCAL = "local"
 
 
@@ -150,6 +153,7 @@ def _connected(address: str) -> Any:
         raise RayError("--engine ray needs ray, which is not installed. pip install 'hrx[ray]'") from None
     local = {"include_dashboard": False} if address == LOCAL else {}
     try:
+        _knock(address)
         with _own_signals():
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **local)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
@@ -159,3 +163,10 @@ def _connected(address: str) -> Any:
             "--address, or let --address local start one for this audit."
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nothing listens at `HOST:PORT` or `ray://HOST:PORT`; `auto` and `local` name no place."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()

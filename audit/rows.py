@@ -1,17 +1,27 @@
 """All rows of a window's input Jacobian from one forward pass.
 
 The rule that keeps stored numbers independent of batch size and worker count: each window is differentiated by itself,
-in one thread, in blocks of 32 rows (fewer only where the memory budget cannot hold them). A batch or a second thread
-changes the last bits of a gradient, and where two positions are nearly tied these bits decide which of them is deleted.
-No rounding of the matrix would help, since any rule that turns numbers into an order has boundaries that noise can
-cross; so there is to be no noise.
+in one thread, in blocks of up to 128 rows (fewer only where the memory budget cannot hold them), by the strategy that
+its model declares. A batch, a second thread or another strategy changes the last bits of a gradient, and where two
+positions are nearly tied these bits decide which of them is deleted. No rounding of the matrix would help, since any
+rule that turns numbers into an order has boundaries that noise can cross; so there is to be no noise. A window per
+thread of Python gave the same bits and took longer: the threads wait for the interpreter at every small operation.
+
+- `batched`: one forward pass, then vector-Jacobian products of a whole block of rows at once. The vmap is that of
+  `torch.func`: the one behind `is_grads_batched` has no rule for the backward of norms, softmax or GELU and walks
+  through the rows there.
+- `replicas`: as many copies of the window as rows, one forward and one backward pass of all of them.
+- `loop`: one forward pass and a backward pass a row. What the others must equal, and what is left where an operation
+  cannot be batched.
+
+`torch.func.jacrev` is none of them: it refuses the hooks on saved tensors that a `GradientPath` needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +29,15 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
-from hrx.adapters.gradients import Rewrite, differentiable_input
+from hrx.adapters.contract import Strategy
+from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
 from hrx.audit.memory import Budget
 
-Strategy = Literal["batched", "loop"]
-ROWS_AT_ONCE = 32
-VARIANT_ROWS_AT_ONCE = 128
-"""For estimators that differentiate many variants of a window; fewer passes cost less on a small model."""
+ROWS_AT_ONCE = 128
+"""Blocks of eight rows and more gave the same bits on every family; smaller ones did not."""
+
+# It would name each operation without a batching rule, on every pass.
+torch._C._functorch._set_vmap_fallback_warning_enabled(False)
 
 
 class Rows(NamedTuple):
@@ -34,8 +46,15 @@ class Rows(NamedTuple):
     jacobian: Tensor
     """`(W, S, L)`, or `(W, S, L, C)` for a multivariate model."""
     strategy: Strategy
-    """Batched vector-Jacobian products, or one backward pass a row where an operation cannot be batched."""
+    """The model's own, or `loop` where an operation could not be batched."""
     rewrites: tuple[Rewrite, ...]
+
+
+class _Part(NamedTuple):
+    """The rows `(G, R, L)` of a group of inputs that share a forward pass."""
+
+    rows: Tensor
+    strategy: Strategy
 
 
 def jacobian(
@@ -62,15 +81,13 @@ def derivatives(
     their rows fill a block.
     """
     # Backward holds about what the forward pass of as many windows allocates.
-    wanted = ROWS_AT_ONCE if variants == 1 else VARIANT_ROWS_AT_ONCE
-    block = (budget or Budget()).rows(model, x[0], horizon, wanted)
-    group = max(1, block // len(picks))
+    block = (budget or Budget()).rows(model, x[0], horizon, ROWS_AT_ONCE)
+    groups = [some for own in torch.split(x, variants) for some in torch.split(own, max(1, block // len(picks)))]
     with torch.enable_grad(), one_thread(), GradientPath() as path:
-        groups = [some for own in torch.split(x, variants) for some in torch.split(own, group)]
-        each = [_some(model, some, horizon, picks, block) for some in groups]
+        parts = [_part(model, some, horizon, picks, block) for some in groups]
     return Rows(
-        jacobian=torch.cat([rows for rows, _ in each]),
-        strategy="loop" if any(strategy == "loop" for _, strategy in each) else "batched",
+        jacobian=torch.cat([part.rows for part in parts]),
+        strategy="loop" if any(part.strategy == "loop" for part in parts) else model.rows,
         rewrites=path.rewrites,
     )
 
@@ -85,34 +102,70 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _some(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> tuple[Tensor, Strategy]:
-    """The rows `(G, R, L)` of a group of inputs `(G, L)` that share one forward pass."""
+def _part(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> _Part:
+    strategy = model.rows
+    try:
+        return _Part(_STRATEGIES[strategy](model, x, horizon, picks, block), strategy)
+    except RuntimeError:
+        if strategy == "loop":
+            raise
+    return _Part(_loop(model, x, horizon, picks, block), "loop")
+
+
+def _batched(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
+    made = _forecast(model, x, horizon)
+
+    def product(pick: Tensor) -> Tensor:
+        return _gradient(made.forecast, made.leaf, pick)
+
+    if not made.forecast.requires_grad:
+        return x.new_zeros(len(x), len(picks), *x.shape[1:])
+    rows = picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
+    with backward_alone():
+        products = [torch.func.vmap(product)(some) for some in torch.split(rows, block)]
+    return torch.cat(products).transpose(0, 1)
+
+
+def _replicas(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
+    every = []
+    for some in torch.split(picks, max(1, block // len(x))):
+        made = _forecast(model, x.repeat_interleave(len(some), dim=0), horizon)
+        if not made.forecast.requires_grad:
+            return x.new_zeros(len(x), len(picks), *x.shape[1:])
+        with backward_alone():
+            products = _gradient(made.forecast, made.leaf, some.to(made.forecast).repeat(len(x), 1))
+        every.append(torch.unflatten(products, 0, (len(x), len(some))))
+    return torch.cat(every, dim=1)
+
+
+def _loop(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
+    made = _forecast(model, x, horizon)
+    if not made.forecast.requires_grad:
+        return x.new_zeros(len(x), len(picks), *x.shape[1:])
+    rows = picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
+    return torch.stack([_gradient(made.forecast, made.leaf, row) for row in rows], dim=1)
+
+
+_STRATEGIES: dict[Strategy, Callable[[Forecaster, Tensor, int, Tensor, int], Tensor]] = {
+    "batched": _batched,
+    "replicas": _replicas,
+    "loop": _loop,
+}
+"""Each from the model, a group of inputs `(G, L)`, the horizon, picks `(R, H)` and the block to rows `(G, R, L)`."""
+
+
+class _Forecast(NamedTuple):
+    """A forecast `(G, H)`, summed over channels, and the leaf to differentiate it at."""
+
+    forecast: Tensor
+    leaf: Tensor
+
+
+def _forecast(model: Forecaster, x: Tensor, horizon: int) -> _Forecast:
     leaf, working = differentiable_input(x)
     y = model.forward(working, horizon)
-    y = y.sum(dim=-1) if y.ndim == 3 else y
-    if not y.requires_grad:
-        return x.new_zeros(len(x), len(picks), *x.shape[1:]), "batched"
-    rows = picks.to(y)[:, None, :].expand(-1, len(x), -1)
-    try:
-        return _batched(y, leaf, rows, block).transpose(0, 1), "batched"
-    except RuntimeError:
-        return _loop(y, leaf, rows).transpose(0, 1), "loop"
+    return _Forecast(y.sum(dim=-1) if y.ndim == 3 else y, leaf)
 
 
-def _batched(y: Tensor, leaf: Tensor, picks: Tensor, block: int) -> Tensor:
-    products = [
-        torch.autograd.grad(
-            y, leaf, some, is_grads_batched=True, retain_graph=True, allow_unused=True, materialize_grads=True
-        )[0]
-        for some in torch.split(picks, block)
-    ]
-    return torch.cat(products)
-
-
-def _loop(y: Tensor, leaf: Tensor, picks: Tensor) -> Tensor:
-    """One backward pass a row, for models with an operation that has no batching rule."""
-    grads = [
-        torch.autograd.grad(y, leaf, pick, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
-        for pick in picks
-    ]
-    return torch.stack(grads)
+def _gradient(forecast: Tensor, leaf: Tensor, pick: Tensor) -> Tensor:
+    return torch.autograd.grad(forecast, leaf, pick, retain_graph=True, allow_unused=True, materialize_grads=True)[0]

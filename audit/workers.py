@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import cast
 
@@ -20,6 +21,7 @@ from hrx.audit.bench import Bench, Result, Task, perform, portable, sendable
 from hrx.audit.crew import Answer, Lost
 
 _CONTEXT = multiprocessing.get_context("spawn")
+_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
 class Workers:
@@ -68,7 +70,8 @@ class _Worker:
         self.pipe, theirs = _CONTEXT.Pipe()
         arguments = (theirs, models, memory, threads)
         self.process = _CONTEXT.Process(target=_work, args=arguments, daemon=True, name="hrx worker")
-        self.process.start()
+        with _deaf():
+            self.process.start()
         theirs.close()
 
     def end(self) -> str:
@@ -82,11 +85,22 @@ class _Worker:
         return f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """A process that is started inside hears no signal of the group before it can say that it ignores them."""
+    resource_tracker.ensure_running()  # it would be started first, and let signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(pipe: Connection, models: Sequence[Located], memory: int, threads: int) -> None:
     """The life of a worker."""
     # A signal to the whole group is for the parent to answer: it lets this run finish.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in _FOR_THE_PARENT:
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
     bench = Bench(models, memory)
     try:

@@ -172,11 +172,11 @@ def _recheck(request: Request, ledger: Ledger, bench: Bench, stop: Stop, options
     codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.elsewhere if not stop()]
     if stop.number is not None:
         return signalled(stop.number)
+    if not found and not codes:
+        raise HrxError(f"{request.path} holds no scored run of this plan. Audit first, then --recheck.")
     same = sum(one.same for one in found)
     if options.json:
         print(json.dumps({"rechecked": len(found), "same": same, "runs": [_recheck_line(one) for one in found]}))
-    elif not found and not codes:
-        raise HrxError(f"{request.path} holds no scored run of this plan. Audit first, then --recheck.")
     else:
         show(f"{same} of {len(found)} stored runs have the same numbers.")
     return Exit.DONE if same == len(found) and not any(codes) else Exit.INCOMPLETE

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hrx.cli.screen import show
+from hrx.cli.screen import StatusLine, show
 from hrx.errors import Exit
 from hrx.gift_eval import data_root
 from hrx.gift_eval.catalogue import Folder, choose
@@ -25,7 +25,7 @@ def data(options: argparse.Namespace) -> int:
 def _fetch(root: Path, chosen: tuple[Folder, ...], as_json: bool) -> int:
     from hrx.gift_eval.download import fetch
 
-    line = _Line()
+    line = StatusLine()
     results = fetch(root, chosen, tell=lambda file, here, size: line.say(f"{file}: {_size(here)} of {_size(size)}"))
     line.clear()
     if as_json:
@@ -42,7 +42,7 @@ def _fetch(root: Path, chosen: tuple[Folder, ...], as_json: bool) -> int:
 
 
 def _check(root: Path, chosen: tuple[Folder, ...], as_json: bool) -> int:
-    line = _Line()
+    line = StatusLine()
     results = check(root, chosen, tell=lambda folder: line.say(f"{folder.name}: {_size(folder.bytes)}"))
     line.clear()
     extra = extra_files(root, chosen)
@@ -83,18 +83,3 @@ def _exit(states: Iterable[State]) -> int:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
-
-
-class _Line:
-    """One line on standard error that is rewritten on a terminal, and left out elsewhere."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{text[:100]}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        self.say("")

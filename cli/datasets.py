@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hrx.cli.screen import show
+from hrx.cli.screen import StatusLine, show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, configurations, folders, paper_datasets
@@ -52,8 +52,8 @@ class Known:
 def datasets(options: argparse.Namespace) -> int:
     """The verb."""
     if options.scores:
-        return _scores(options.data or "gift-eval", options.json)
-    return _source(options.data, options.json) if options.data else _catalogue(options.json)
+        return _scores("gift-eval" if options.data is None else options.data, options.json)
+    return _catalogue(options.json) if options.data is None else _source(options.data, options.json)
 
 
 def _catalogue(as_json: bool) -> int:
@@ -183,13 +183,11 @@ def _source(spec: str, as_json: bool) -> int:
 
 def _scores(spec: str, as_json: bool) -> int:
     """Both naive forecasts on every official configuration of the source."""
-    found = []
+    found, line = [], StatusLine()
     for scored in score(open_source(spec)):
         found.append(scored)
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{len(found)} scored: {scored.configuration}")
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+        line.say(f"{len(found)} scored: {scored.configuration}")
+    line.clear()
     if not found:
         raise HrxError(
             f"{spec!r} holds no dataset of GIFT-Eval, and only these have official test windows. Give the benchmark's "

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from hrx.adapters import locate
 from hrx.audit.explaining import read_series
 from hrx.audit.protocol import Protocol
+from hrx.cli.output import refuse_ledger
 from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
@@ -36,6 +37,7 @@ def explain(options: argparse.Namespace) -> int:
     if options.out.is_dir():
         example = options.out / "page.html"
         raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
+    refuse_ledger(options.out, "--out")
     protocol = Protocol(estimator=options.estimator)
     found = find_series(options.series)
     model = locate(options.model).load()
@@ -52,7 +54,7 @@ def find_series(text: str) -> Found:
         return _embedded(text)
     source, column = _split(text)
     path, options = parse_source(source)
-    table = read_csv(path)
+    table = read_csv(path, least=1)
     if options.date or any(holds_dates(cells) for cells in table.columns.values()):
         if column in table.columns:
             source += f"{'&' if '?' in source else '?'}value={quote(column, safe='')}"
@@ -63,7 +65,9 @@ def find_series(text: str) -> Found:
 def _embedded(text: str) -> Found:
     """A series of the embedded sample, to try the command without a file."""
     name, _, item = text.removeprefix("sample:").partition(":")
-    (dataset,) = open_source(f"sample:{name.partition(',')[0]}")
+    dataset, *others = open_source(f"sample:{name}")
+    if others:
+        raise HrxError(f"{text} names several datasets. Give one, as in --series sample:{dataset.name}.")
     series = [dataset.read(index) for index in range(dataset.count)]
     return Found(series[_choose([one.item for one in series], item, text)], None)
 

@@ -6,6 +6,7 @@ import argparse
 
 from hrx.audit.export import export as write_out
 from hrx.audit.merge import merge as join
+from hrx.cli.output import refuse_ledger
 from hrx.cli.screen import show
 from hrx.errors import Exit
 
@@ -22,5 +23,6 @@ def merge(options: argparse.Namespace) -> int:
 def export(options: argparse.Namespace) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
+    refuse_ledger(out, "--out")
     show(f"{out}: {write_out(options.ledger, out, options.format)} runs.")
     return Exit.DONE

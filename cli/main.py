@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 from hrx.cli.config import with_settings_file
 from hrx.cli.verbs import parser
@@ -16,6 +17,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code."""
+    _show_anything()
     command_line = parser()
     options = command_line.parse_args(arguments)
     # hrx shows its own progress: the libraries' bars would be drawn across it.
@@ -35,3 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"hrx {options.verb}: stopped. Repeat the command to go on where it stopped.", file=sys.stderr)
         return INTERRUPTED
+
+
+def _show_anything() -> None:
+    """A terminal that lacks a letter (Δ, ∞, a name in another script) shows a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")

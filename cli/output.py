@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from hrx.errors import HrxError
+from hrx.reports.files import make_directory, write_bytes
 
 _SQLITE = b"SQLite format 3\x00"
 
@@ -18,21 +18,16 @@ def refuse_ledger(path: Path, option: str) -> None:
     except OSError:
         return
     if is_ledger:
-        raise HrxError(f"{option} {path} is a ledger and would be overwritten. Give ledgers first, then {option}=FILE.")
+        raise HrxError(
+            f"{option} {path} is a ledger and would be overwritten. Give another file; ledgers come before {option}."
+        )
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """Writes beside the place and moves there, so that nobody ever finds half a file."""
+    """Writes the text that an option asked for, with the directory it belongs in."""
     refuse_ledger(path, option)
-    temporary = path.with_name(f".{path.name[:60]}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise HrxError(f"{option} {path} cannot be written: {error}. Give a file that may be written.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        make_directory(path.parent)
+        write_bytes(path, text.encode("utf-8", "replace"))
+    except HrxError as error:
+        raise HrxError(f"{option}: {error}") from error

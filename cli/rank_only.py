@@ -17,7 +17,7 @@ from hrx.audit.bench import Whose
 from hrx.audit.measuring import rank_run, told
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
-from hrx.audit.rank import RankBin, rank_bin
+from hrx.audit.rank_bins import RankBin, rank_bin
 from hrx.audit.scoring import Unscorable
 from hrx.cli.screen import show
 from hrx.errors import Exit

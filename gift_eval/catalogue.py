@@ -5,10 +5,11 @@ asked for. What is on this machine's disk is left to `verification`, the values 
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Protocol, TypeVar
 
 from hrx.errors import HrxError, unknown
 
@@ -17,6 +18,16 @@ from . import frequency as frequencies
 DATA_FILE = "data-00000-of-00001.arrow"
 STATE_FILE = "state.json"
 INFO_FILE = "dataset_info.json"
+
+
+class Named(Protocol):
+    """Whatever is called `us_births/D` or `m4_hourly`."""
+
+    @property
+    def name(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -149,16 +160,22 @@ def choose(names: Sequence[str]) -> tuple[Folder, ...]:
     """
     if not names:
         return folders()
-    by_name: dict[str, tuple[Folder, ...]] = {}
-    for folder in folders():
-        by_name[folder.dataset] = (*by_name.get(folder.dataset, ()), folder)
-    by_name = {folder.name: (folder,) for folder in folders() if folder.name != folder.dataset} | by_name
+    known = by_name(folders())
     chosen: dict[str, Folder] = {}
     for name in names:
-        if name not in by_name:
-            raise HrxError(unknown("dataset", name, by_name))
-        chosen.update((folder.name, folder) for folder in by_name[name])
+        if name not in known:
+            raise HrxError(unknown("dataset", name, known))
+        chosen.update((folder.name, folder) for folder in known[name])
     return tuple(chosen.values())
+
+
+def by_name(datasets: Iterable[NamedT]) -> dict[str, tuple[NamedT, ...]]:
+    """What each name means: a dataset by its own, and all frequencies of one by the name before the slash."""
+    found: dict[str, tuple[NamedT, ...]] = {}
+    for dataset in datasets:
+        for name in dict.fromkeys((dataset.name, dataset.name.partition("/")[0])):
+            found[name] = (*found.get(name, ()), dataset)
+    return found
 
 
 def _lines(file: str) -> list[dict[str, str]]:

@@ -22,6 +22,8 @@ from .series import DamagedDataset, Dataset, Floats
 
 TEST_SHARE = 0.1
 MOST_WINDOWS = 20
+BLOCK_VALUES = 2**18
+"""How many values of short series are scored together; a longer series is scored by itself."""
 
 
 class Scores(NamedTuple):
@@ -58,7 +60,7 @@ def starts(length: int, prediction_length: int, windows: int) -> NDArray[np.int6
 def score(datasets: Sequence[Dataset]) -> Iterator[Scored]:
     """The configurations of each dataset in turn; a dataset without any, or outside the benchmark, gives none.
 
-    One series is held at a time. What cannot be scored says why in its `damage`, and the rest goes on.
+    One block of series is held at a time. What cannot be scored says why in its `damage`, and the rest goes on.
     """
     official = {folder.name: folder for folder in folders()}
     for dataset in datasets:
@@ -90,10 +92,10 @@ def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
     shortest = min(row.values.size for row in dataset.rows())
     views = [_View(each, count_windows(dataset.name, shortest, each.prediction_length)) for each in asked]
     totals = {view: (_Totals(), _Totals()) for view in views if view.tested < shortest}
-    for row in dataset.rows():
-        past = _Past(row.values, dataset.season)
+    for series in _side_by_side(row.values for row in dataset.rows()):
+        block = _Block(series, dataset.season)
         for view, (naive, seasonal) in totals.items():
-            past.add_errors(view, naive, seasonal)
+            block.add_errors(view, naive, seasonal)
     results = []
     for view in views:
         if view in totals:
@@ -107,6 +109,22 @@ def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
             )
             results.append(_unscored(view.configuration, reason))
     return results
+
+
+def _side_by_side(every: Iterator[Floats]) -> Iterator[list[Floats]]:
+    """The series in turn, as many together as a block holds and at least one: short ones alone would take numpy far
+    longer to be asked than to answer.
+    """
+    block: list[Floats] = []
+    longest = 0
+    for values in every:
+        longest = max(longest, values.size)
+        if block and longest * (len(block) + 1) > BLOCK_VALUES:
+            yield block
+            block, longest = [], values.size
+        block.append(values)
+    if block:
+        yield block
 
 
 class _View(NamedTuple):
@@ -127,13 +145,13 @@ class _Totals:
         self._count = self._scaled_count = 0
 
     def add(self, errors: Floats, scales: Floats) -> None:
-        """Errors (w, H), NaN where the truth is missing, and what each window's are divided by, (w,)."""
+        """Errors (n, w, H), NaN where the truth is missing, and what each window's are divided by, (n, w)."""
         absolute = np.abs(errors)
         observed = np.isfinite(absolute)
         self._squared += float(np.square(absolute[observed]).sum())
         self._absolute += float(absolute[observed].sum())
         self._count += int(observed.sum())
-        scaled = absolute / np.where(scales > 0, scales, np.nan)[:, None]
+        scaled = absolute / np.where(scales > 0, scales, np.nan)[..., None]
         self._scaled += float(np.nansum(scaled))
         self._scaled_count += int(np.isfinite(scaled).sum())
 
@@ -146,51 +164,64 @@ class _Totals:
         )
 
 
-class _Past:
-    """One series (T,) and what each of its windows may know of it: nothing from its start on."""
+class _Block:
+    """Series side by side, (n, T), and what each of their windows may know of them: nothing from its start on.
 
-    def __init__(self, values: Floats, season: int):
-        observed = np.isfinite(values)
-        self._values = np.where(observed, values, np.nan)
+    Every series ends in the last column, so that windows start in the same columns for all; where a shorter one has
+    not begun yet, its values are missing.
+    """
+
+    def __init__(self, series: Sequence[Floats], season: int):
+        lengths = np.array([each.size for each in series], dtype=np.int64)
+        self._width = int(lengths.max())
+        self._begin = self._width - lengths
         self._season = season
-        self._first = int(observed.argmax()) if observed.any() else values.size
+        self._values = np.full((len(series), self._width), np.nan)
+        for row, values in zip(self._values, series, strict=True):
+            row[self._width - values.size :] = values
+        observed = np.isfinite(self._values)
+        self._values[~observed] = np.nan
+        self._first = np.where(observed.any(axis=1), observed.argmax(axis=1), self._width)
         # A missing value repeats the last observed one; those before the first observation repeat the first.
-        self._filled_from = np.maximum(
-            np.maximum.accumulate(np.where(observed, np.arange(values.size), 0)), min(self._first, values.size - 1)
-        )
+        last_observed = np.maximum.accumulate(np.where(observed, np.arange(self._width), 0), axis=1)
+        self._filled_from = np.maximum(last_observed, np.minimum(self._first, self._width - 1)[:, None])
 
     def add_errors(self, view: _View, naive: _Totals, seasonal: _Totals) -> None:
         """Add the errors of both forecasts on the windows of one configuration."""
         horizon = view.configuration.prediction_length
-        start = starts(self._values.size, horizon, view.windows)
-        truth = self._values[start[:, None] + np.arange(horizon)]
-        scales = self._seasonal_errors(start)
-        naive.add(truth - self._repeat(start, np.ones_like(start), horizon), scales)
+        start = starts(self._width, horizon, view.windows)
+        truth = self._values[:, start[:, None] + np.arange(horizon)]
         # The last value stands in for a season that is longer than what is known.
-        period = np.where(start >= self._season, self._season, 1)
-        seasonal.add(truth - self._repeat(start, period, horizon), scales)
+        fits = start - self._begin[:, None] >= self._season
+        scales = self._seasonal_errors(start, fits)
+        naive.add(truth - self._repeat(start, np.ones(fits.shape, dtype=np.int64), horizon), scales)
+        seasonal.add(truth - self._repeat(start, np.where(fits, self._season, 1), horizon), scales)
 
     def _repeat(self, start: NDArray[np.int64], period: NDArray[np.int64], horizon: int) -> Floats:
-        """The last `period` (w,) values before each start, over and over: (w, H); 0 where nothing was observed."""
-        back = start[:, None] - period[:, None] + np.arange(horizon) % period[:, None]
-        forecast = self._values[self._filled_from[back]]
-        return np.where((self._first < start)[:, None], forecast, 0.0)
+        """The last `period` (n, w) values before each start (w,), over and over: (n, w, H); 0 where nothing was
+        observed.
+        """
+        period = period[..., None]
+        back = (start[:, None] - period + np.arange(horizon) % period).reshape(len(period), -1)
+        source = np.take_along_axis(self._filled_from, back, axis=1)
+        forecast = np.take_along_axis(self._values, source, axis=1).reshape(*period.shape[:2], horizon)
+        return np.where((self._first[:, None] < start)[..., None], forecast, 0.0)
 
-    def _seasonal_errors(self, start: NDArray[np.int64]) -> Floats:
-        """(w,): the mean of |x[t] − x[t − season]| over what lies before each start; by one step where a season does
+    def _seasonal_errors(self, start: NDArray[np.int64], fits: NDArray[np.bool_]) -> Floats:
+        """(n, w): the mean of |x[t] − x[t − season]| over what lies before each start; by one step where a season does
         not fit. NaN where no such pair was observed.
         """
         errors = self._mean_change(self._season, start)
-        fits = start >= self._season
         return errors if fits.all() else np.where(fits, errors, self._mean_change(1, start))
 
     def _mean_change(self, lag: int, start: NDArray[np.int64]) -> Floats:
-        change = np.abs(self._values[lag:] - self._values[:-lag])
+        change = np.abs(self._values[:, lag:] - self._values[:, :-lag])
         seen = np.isfinite(change)
         # Entry i: over the first i changes; the last that a window knows of ends just before its start.
-        sums = np.concatenate(([0.0], np.cumsum(np.where(seen, change, 0.0))))
-        counts = np.concatenate(([0], np.cumsum(seen)))
-        known = np.clip(start - lag, 0, change.size)
-        means: Floats = np.full(start.size, np.nan)
-        np.divide(sums[known], counts[known], out=means, where=counts[known] > 0)
+        sums, counts = (
+            np.pad(np.cumsum(each, axis=1), ((0, 0), (1, 0))) for each in (np.where(seen, change, 0.0), seen)
+        )
+        known = np.clip(start - lag, 0, change.shape[1])
+        means: Floats = np.full((len(change), start.size), np.nan)
+        np.divide(sums[:, known], counts[:, known], out=means, where=counts[:, known] > 0)
         return means

@@ -19,8 +19,9 @@ ROOT_VARIABLE = "GIFT_EVAL"
 def open_source(spec: str = "sample") -> list[Dataset]:
     """The datasets of `sample`, of `gift-eval` (`data_root` says where) or of a directory in its format.
 
-    Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A directory that is
-    called like a source is reached as `./sample`.
+    Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A name without a frequency
+    means all that the dataset has: `gift-eval:us_births`. A directory that is called like a source is reached as
+    `./sample`.
     """
     kind, colon, rest = spec.partition(":")
     if kind in _OPENERS:
@@ -59,9 +60,9 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
             f"environment variable {ROOT_VARIABLE} to the folder that holds them."
         )
     datasets = _open_benchmark(root)
-    here = {dataset.name for dataset in datasets}
+    here, known = (catalogue.by_name(each) for each in (datasets, catalogue.folders()))
     for name in map(str.strip, (names or "").split(",")):
-        if name not in here and any(folder.name == name for folder in catalogue.folders()):
+        if name in known and name not in here:
             raise HrxError(f"{name} is not under {root}. Download it with `hrx data fetch {name}`, or copy it there.")
     return _choose(datasets, names)
 
@@ -99,13 +100,13 @@ _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
 def _choose(datasets: Sequence[Dataset], names: str | None) -> list[Dataset]:
     if names is None:
         return list(datasets)
-    known = {dataset.name: dataset for dataset in datasets}
-    chosen = dict.fromkeys(name.strip() for name in names.split(","))
-    if "" in chosen:
+    known = catalogue.by_name(datasets)
+    asked = [name.strip() for name in names.split(",")]
+    if "" in asked:
         raise HrxError(
             f"{names!r} has an empty dataset name. Write names with commas between them: {next(iter(known))}."
         )
-    for name in chosen:
+    for name in asked:
         if name not in known:
             raise HrxError(unknown("dataset", name, known))
-    return [known[name] for name in chosen]
+    return list({dataset.name: dataset for name in asked for dataset in known[name]}.values())

@@ -9,7 +9,6 @@ One dataset that cannot be read does not hide the others: it is listed as `Datas
 name the dataset and the file in it, never where on this machine they are: they are kept in records.
 """
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +21,11 @@ import numpy as np
 from hrx.errors import HrxError
 
 from . import frequency
+from .arrow_files import COLUMNS, Shard, batches_of, check_numbers, floats, is_list, pyarrow, survey
+from .catalogue import STATE_FILE
 from .series import DamagedDataset, Dataset, Floats, Row
 
-COLUMNS = ("item_id", "start", "freq", "target")
 PAST = "past_feat_dynamic_real"
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def open_directory(path: str | Path) -> list[Dataset]:
@@ -36,7 +35,7 @@ def open_directory(path: str | Path) -> list[Dataset]:
     The stray copy of `jena_weather` that the official download holds is listed under the name it has on disk.
     """
     root = Path(path).expanduser()
-    _pyarrow()
+    pyarrow()
     if not root.is_dir():
         raise HrxError(f"{root} is not a directory. Give a directory in GIFT-Eval's format.")
     folders = [folder for folder in _candidates(root) if _is_dataset(folder)]
@@ -49,17 +48,11 @@ def open_directory(path: str | Path) -> list[Dataset]:
 
 
 @dataclass(frozen=True)
-class _Shard:
-    path: Path
-    rows: int
-
-
-@dataclass(frozen=True)
 class _Folder:
     """Where the rows of one dataset are; row i holds the series i·variates … (i+1)·variates − 1."""
 
     name: str
-    shards: tuple[_Shard, ...]
+    shards: tuple[Shard, ...]
     frequency: str
     variates: int
     multivariate: bool
@@ -74,7 +67,7 @@ class _Folder:
         """Every series in order, each file mapped and walked through once."""
         with _damaging(self.name):
             for shard in self.shards:
-                with _batches(shard.path) as batches:
+                with batches_of(shard.path) as batches:
                     for batch in batches:
                         records = batch.select(COLUMNS)
                         records.validate(full=True)
@@ -87,19 +80,19 @@ class _Folder:
         self._check(record, item)
         values = record.column("target")[0].values
         if not self.multivariate:
-            return Row(item, _floats(values))
-        return Row(item, _floats(values[variate].values), str(variate))
+            return Row(item, floats(values))
+        return Row(item, floats(values[variate].values), str(variate))
 
     def past(self, index: int) -> Floats:
         """(F, T'): the past covariates of one row, none where the row has none."""
         with _damaging(self.name), self._record(index, (PAST,)) as record:
             if record.num_columns == 0:
                 return np.empty((0, 0))
-            _check_numbers(record.schema.field(PAST))
+            check_numbers(record.schema.field(PAST))
             found = record.column(0)[0].values
             if found is None or len(found) == 0:
                 return np.empty((0, 0))
-            channels = [_floats(channel.values) for channel in found] if _is_list(found.type) else [_floats(found)]
+            channels = [floats(channel.values) for channel in found] if is_list(found.type) else [floats(found)]
             if len({channel.size for channel in channels}) > 1:
                 raise DamagedDataset(f"row {index + 1}: the covariates in {PAST} have different lengths.")
             return np.stack(channels)
@@ -111,7 +104,7 @@ class _Folder:
             if row < shard.rows:
                 break
             row -= shard.rows
-        with _batches(shard.path) as batches:
+        with batches_of(shard.path) as batches:
             for batch in batches:
                 if row < batch.num_rows:
                     record = batch.select([name for name in columns if name in batch.schema.names]).slice(row, 1)
@@ -133,20 +126,12 @@ class _Folder:
                 raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
 
 
-def _floats(values: Any) -> Floats:
-    """(T',) float64 of an Arrow array of numbers; a null is NaN, and no array is no values."""
-    if values is None:
-        return np.empty(0)
-    # Without nulls the mapped bytes are read as they are, which is a thousand times quicker for a short series.
-    return np.array(values.to_numpy(zero_copy_only=values.null_count == 0), dtype=np.float64)
-
-
 def _open(folder: Path, name: str) -> Dataset:
     try:
         with _damaging(name):
-            shards, first = _survey(folder)
+            shards, first = survey(folder)
             found = _frequency(first, "the first row")
-            multivariate = _is_list(first.schema.field("target").type.value_type)
+            multivariate = is_list(first.schema.field("target").type.value_type)
             variates = _variates(first) if multivariate else 1
     except DamagedDataset as error:
         return Dataset.damaged(name, str(error))
@@ -193,95 +178,6 @@ def _variates(first: Any) -> int:
     return len(variates)
 
 
-def _survey(folder: Path) -> tuple[tuple[_Shard, ...], Any]:
-    """The shards of a folder, and its first row as a record batch."""
-    shards, first = [], None
-    for path in _shard_paths(folder):
-        rows = 0
-        with _batches(path) as batches:
-            for batch in batches:
-                batch.validate()
-                rows += batch.num_rows
-                if first is None and batch.num_rows:
-                    first = batch.slice(0, 1)
-                    first.validate(full=True)
-        shards.append(_Shard(path, rows))
-    if first is None:
-        raise DamagedDataset("it holds no series: its Arrow files have no rows.")
-    return tuple(shards), first
-
-
-def _shard_paths(folder: Path) -> list[Path]:
-    """The Arrow files that state.json lists, in order; others (`cache-*.arrow`) are not data."""
-    state = folder / "state.json"
-    try:
-        names = [entry["filename"] for entry in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
-        if not names:
-            raise DamagedDataset("state.json lists no data files.")
-        return [folder / name for name in names]
-    except OSError as error:
-        raise DamagedDataset(f"state.json cannot be read: {error.strerror}.") from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise DamagedDataset("state.json is not the state of a saved dataset: no list _data_files.") from error
-
-
-@contextmanager
-def _batches(path: Path) -> Iterator[Iterator[Any]]:
-    """The record batches of one memory-mapped Arrow stream; whatever goes wrong with it names the file."""
-    arrow = _pyarrow()
-    try:
-        with arrow.memory_map(os.fsencode(path)) as mapped:
-            mapped.seek(max(mapped.size() - len(_END_OF_STREAM), 0))
-            # A stream cut exactly between two batches would read as a shorter dataset.
-            if mapped.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-                raise DamagedDataset(f"{path.name} is cut short or is no Arrow stream. Download it again.")
-            mapped.seek(0)
-            reader = arrow.ipc.open_stream(mapped)
-            _check_schema(path, reader.schema)
-            yield iter(reader)
-    except FileNotFoundError as error:
-        raise DamagedDataset(f"{path.name} is missing, though state.json lists it.") from error
-    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
-        reason = str(error).replace(str(path), path.name)
-        raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {reason}") from error
-
-
-def _check_schema(path: Path, schema: Any) -> None:
-    missing = [name for name in COLUMNS if name not in schema.names]
-    if missing:
-        raise DamagedDataset(
-            f"{path.name} has no column {', '.join(missing)}; it has {', '.join(schema.names)}. "
-            f"GIFT-Eval's format has {', '.join(COLUMNS)}."
-        )
-    _check_start(path, schema.field("start").type)
-    _check_numbers(schema.field("target"), f"{path.name}: ")
-
-
-def _check_numbers(field: Any, where: str = "") -> None:
-    """A list of numbers, or a list of such lists."""
-    inner = field.type.value_type if _is_list(field.type) else None
-    values = inner.value_type if inner is not None and _is_list(inner) else inner
-    types = _pyarrow().types
-    if values is None or not (types.is_floating(values) or types.is_integer(values)):
-        raise DamagedDataset(
-            f"{where}column {field.name} has type {field.type}; expected a list of numbers (T,) or of lists (D, T)."
-        )
-
-
-def _check_start(path: Path, kind: Any) -> None:
-    """One time per row: the values follow it step by step, so a row that lists times is another format."""
-    if _is_list(kind):
-        raise DamagedDataset(
-            f"{path.name}: column start has type {kind}; expected one time per row, that of its first value. "
-            "A table with a time for every value can be opened as parquet:FILE."
-        )
-
-
-def _is_list(kind: Any) -> bool:
-    types = _pyarrow().types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def _candidates(root: Path) -> Iterator[Path]:
     """The root and two levels below it, which is as deep as the format goes; hidden folders are not data."""
     yield root
@@ -298,7 +194,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _is_dataset(folder: Path) -> bool:
-    return (folder / "state.json").is_file() or any(folder.glob("data-*.arrow"))
+    return (folder / STATE_FILE).is_file() or any(folder.glob("data-*.arrow"))
 
 
 def _name(folder: Path, root: Path) -> str:
@@ -313,15 +209,3 @@ def _name(folder: Path, root: Path) -> str:
 def readable(name: str) -> str:
     """A file's name as text that can be printed and stored: bytes that are no UTF-8 become `\\xff`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _pyarrow() -> Any:
-    """pyarrow, imported when a file is opened: the sample needs none of it."""
-    try:
-        import pyarrow
-        import pyarrow.ipc
-    except ImportError as error:
-        raise HrxError(
-            "Reading GIFT-Eval's format needs pyarrow, which is not installed. pip install 'hrx[gift-eval]'"
-        ) from error
-    return pyarrow

@@ -44,15 +44,18 @@ class Table:
         return f"{self.file}, row {self.rows[position]}, column {column!r}"
 
 
-def read_csv(path: Path) -> Table:
-    """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar."""
+def read_csv(path: Path, *, least: int = 2) -> Table:
+    """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar.
+
+    It must have at least `least` columns: a date and a value, or only a value where no dates are needed.
+    """
     file = readable(path.name)
     text, notes = _decode(_bytes(path), file)
     if not text.strip():
         raise HrxError(f"{file} is empty. Give a file with a header and rows.")
     blank = len(text) - len(text.lstrip("\r\n"))
     skipped = len(text[:blank].splitlines())
-    header, separator = _header(text[blank:], file)
+    header, separator = _header(text[blank:], file, least)
     if separator != ",":
         notes.append(f"separated by {_SEPARATORS[separator]}")
     frame = _frame(text[blank:], header, separator, file, skipped)
@@ -122,7 +125,7 @@ class _Header(NamedTuple):
     separator: str
 
 
-def _header(text: str, file: str) -> _Header:
+def _header(text: str, file: str, least: int) -> _Header:
     """The names of the columns, and the separator under which the first lines look most like a table."""
     head = "\n".join(line for line in text.splitlines()[:_SAMPLE_LINES] if line.strip())
     try:
@@ -132,7 +135,7 @@ def _header(text: str, file: str) -> _Header:
     common = {s: Counter(map(len, rows)).most_common(1)[0] for s, rows in tables.items()}
     separator = max(_SEPARATORS, key=lambda s: (common[s][0] > 1, common[s][1], common[s][0]))
     width, first = common[separator][0], tables[separator][0]
-    if width == 1:
+    if width < least:
         raise HrxError(
             f"{file} has one column, {first[0][:40]!r}; a date and a value are needed, separated by "
             f"{', '.join(_SEPARATORS.values())}."
@@ -149,9 +152,19 @@ def _header(text: str, file: str) -> _Header:
         )
     if dates:
         raise HrxError(f"{file} has no header: its first row holds a date. Add a first row such as date,value.")
+    if width == 1 and _is_number(first[0]):
+        raise HrxError(f"{file} has no header: its first row holds a number. Add a first row such as value.")
     names = [cell.strip() or f"column {number}" for number, cell in enumerate(first, start=1)]
     _check_names(names, file)
     return _Header(names, separator)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_names(names: list[str], file: str) -> None:

@@ -19,7 +19,7 @@ from hrx.audit.ground_truth.generators import GENERATORS
 from hrx.audit.ground_truth.results import QUANTITIES, Calibration, Trial, judge, middle, verdict
 from hrx.reports.calibration_pictures import pictures
 from hrx.reports.cells import Cell, Column, Format, Row, Value
-from hrx.reports.drawing import make_directory, write_bytes
+from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.layout import wrap
 from hrx.reports.table import Table
 from hrx.reports.words import number_or_none

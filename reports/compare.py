@@ -18,35 +18,15 @@ import pandas as pd
 from hrx.audit.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.gates import GATED, Estimate, Gate, Judged, estimate_of, exit_code, judge, parse
-from hrx.reports.statistics import SEEDS, finite
+from hrx.reports.layout import clean
+from hrx.reports.statistics import SEEDS, TASK, finite
 from hrx.reports.words import listed
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 MIN_PAIRS = 10
-_SAME = (
-    "dataset",
-    "series_fingerprint",
-    "season",
-    "channels",
-    "lookback",
-    "horizon",
-    "windows",
-    "protocol_version",
-    "estimator",
-    "estimator_settings",
-    "axis",
-    "draws",
-    "draws_kind",
-    "precision",
-    "max_draws",
-    "scored",
-    "fractions",
-    "area",
-    "permutations",
-)
-PAIRING = (*_SAME, *SEEDS, "starts")
+PAIRING = (*TASK, *SEEDS, "starts")
 """What two runs must have in common. The key of a record is of no use: it contains the weights."""
 _SHORTEST_MARK = 6
 _NOTHING = Estimate(math.nan, math.nan, math.nan)
@@ -75,7 +55,7 @@ class Change:
     difference: Estimate
     """Median of the paired differences; for a share their mean, for parity that of the worst runs."""
     relative: Estimate
-    """Median of the relative changes, for quantities that are always positive."""
+    """Median of the configurations' relative changes, for quantities that are always positive."""
     pairs: int
     """Pairs of runs in which both have a value."""
     configurations: int
@@ -153,7 +133,7 @@ def compare(
     theirs = choose(new, new_model, "NEW", "--new-model")
     left, right = _scored(ours), _scored(theirs)
     paired = left.merge(right, on=list(PAIRING), suffixes=("_base", "_new"))
-    ids = np.asarray(paired.groupby(list(_SAME), sort=False, dropna=False).ngroup(), dtype=np.int64)
+    ids = np.asarray(paired.groupby(list(TASK), sort=False, dropna=False).ngroup(), dtype=np.int64)
     changes = {name: _change(paired, ids, name) for name in GATED if GATED[name] != "worst"}
     changes |= {name: _worst(left, right, name) for name in GATED if GATED[name] == "worst"}
     return Comparison(
@@ -163,7 +143,7 @@ def compare(
         configurations=len(np.unique(ids)),
         quantities=changes,
         gates=tuple(_judged(gate, changes[gate.quantity], min_pairs, strict) for gate in parsed),
-        datasets=tuple(_by_dataset(paired)),
+        datasets=tuple(_by_dataset(paired, ids)),
         min_pairs=min_pairs,
         strict=strict,
         informational=informational,
@@ -173,21 +153,22 @@ def compare(
 
 def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> pd.DataFrame:
     """The runs of one model: the only one, or the one with this name, checkpoint or beginning of the weights' hash."""
-    subjects = frame[["model", "checkpoint", "fingerprint"]].drop_duplicates(["model", "fingerprint"])
+    about = frame[["model", "checkpoint", "fingerprint"]].fillna("")
+    subjects = about.drop_duplicates(["model", "fingerprint"])
     if wanted is not None:
         marked = subjects["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_MARK)
         subjects = subjects[(subjects["model"] == wanted) | (subjects["checkpoint"] == wanted) | marked]
         if subjects.empty:
-            known = [str(model) for model in frame["model"].unique()]
+            known = [clean(model) for model in about["model"].unique()]
             raise HrxError(f"{side}: {unknown('model', wanted, known)}")
-    names = [f"{row.model} (weights {str(row.fingerprint)[:12]})" for row in subjects.itertuples()]
+    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in subjects.itertuples()]
     if not names:
         raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
     if len(names) > 1:
         how = "the name, or the first characters of the weights where names agree"
         raise HrxError(f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}.")
     one = subjects.iloc[0]
-    chosen: pd.DataFrame = frame[(frame["model"] == one["model"]) & (frame["fingerprint"] == one["fingerprint"])]
+    chosen: pd.DataFrame = frame[(about["model"] == one["model"]) & (about["fingerprint"] == one["fingerprint"])]
     return chosen
 
 
@@ -221,18 +202,23 @@ def _change(paired: pd.DataFrame, ids: Ids, name: str) -> Change:
     base, new = (paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new"))
     both = np.isfinite(base) & np.isfinite(new)
     base, new, ids = base[both], new[both], ids[both]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(base > 0, new / base - 1, np.nan)
-    centre = np.mean if GATED[name] == "share" else np.median
-    folded = [_folded(values, ids) for values in (base, new, new - base, relative)]
+    pairs, centre = len(base), np.mean if GATED[name] == "share" else np.median
+    base, new, difference = (_folded(values, ids) for values in (base, new, new - base))
     return Change(
-        base=float(centre(folded[0])) if len(base) else math.nan,
-        new=float(centre(folded[1])) if len(base) else math.nan,
-        difference=estimate_of(name, folded[2]),
-        relative=estimate_of(name, finite(folded[3])) if GATED[name] == "positive" else _NOTHING,
-        pairs=len(base),
-        configurations=len(folded[0]),
+        base=float(centre(base)) if pairs else math.nan,
+        new=float(centre(new)) if pairs else math.nan,
+        difference=estimate_of(name, difference),
+        relative=estimate_of(name, finite(_relative(base, new))) if GATED[name] == "positive" else _NOTHING,
+        pairs=pairs,
+        configurations=len(base),
     )
+
+
+def _relative(base: Floats, new: Floats) -> Floats:
+    """Of folded values: the mean of the seeds' own ratios would rise where one seed doubles and another halves."""
+    ratio: Floats = np.full(len(base), np.nan)
+    np.divide(new, base, out=ratio, where=base > 0)
+    return ratio - 1
 
 
 def _folded(values: Floats, ids: Ids) -> Floats:
@@ -249,15 +235,17 @@ def _judged(gate: Gate, change: Change, min_pairs: int, strict: bool) -> Judged:
     return judge(gate, estimate, strict=strict)
 
 
-def _by_dataset(paired: pd.DataFrame) -> list[DatasetChange]:
-    """Each dataset, the largest loss of `g_margin` first."""
-    names = ("g_own", "g_margin", "beats_naive")
-    moved = pd.DataFrame({name: paired[f"{name}_new"] - paired[f"{name}_base"] for name in names})
-    moved["mse"] = paired["mse_new"] / paired["mse_base"].where(paired["mse_base"] > 0) - 1
-    groups = moved.groupby(paired["dataset"])
+def _by_dataset(paired: pd.DataFrame, ids: Ids) -> list[DatasetChange]:
+    """Each dataset, the largest loss of `g_margin` first; seeds are folded here too."""
+    names = ("g_own", "g_margin", "beats_naive", "mse")
+    sides = [f"{name}_{side}" for name in names for side in ("base", "new")]
+    folded = paired[sides].groupby(ids).mean()
+    moved = pd.DataFrame({name: folded[f"{name}_new"] - folded[f"{name}_base"] for name in names})
+    moved["mse"] = _relative(folded["mse_base"].to_numpy(), folded["mse_new"].to_numpy())
+    groups = moved.groupby(paired["dataset"].groupby(ids).first())
     changes = groups.median()
     changes["beats_naive"] = groups["beats_naive"].mean()
-    sizes = groups.size().to_dict()
+    sizes = paired.groupby("dataset").size().to_dict()
     ordered = changes.sort_values("g_margin", kind="stable", na_position="last")
     return [
         DatasetChange(str(dataset), int(sizes[dataset]), {str(name): float(value) for name, value in row.items()})

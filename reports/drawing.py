@@ -6,9 +6,7 @@ caller's is touched.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hrx.errors import HrxError
+from hrx.reports.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,28 +56,3 @@ def save(figure: Figure, path: Path) -> Path:
     held = io.BytesIO()
     figure.savefig(held, format=kind[1:], metadata=_TIMELESS[kind])
     return write_bytes(path, held.getvalue())
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Writes beside the place and moves there, so that nobody ever finds half a file. Returns the path."""
-    temporary = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:12]}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise PictureError(f"{path} cannot be written: {error}. Check the directory and free space.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
-
-
-def make_directory(out: Path) -> Path:
-    """The directory, made where it is not there yet."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PictureError(f"{out} cannot be made: {error}. Give a directory that may be written.") from error
-    return out

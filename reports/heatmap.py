@@ -25,10 +25,10 @@ from hrx.reports.drawing import (
     INK,
     TRUTH,
     check_format,
-    make_directory,
     plain_style,
     save,
 )
+from hrx.reports.files import make_directory
 from hrx.reports.layout import clean, shorten
 from hrx.reports.words import signed
 

@@ -17,7 +17,8 @@ import pandas as pd
 
 from hrx.audit.ledger import Ledger
 from hrx.audit.record import DONE
-from hrx.reports.drawing import FORECAST, FORMATS, GUIDE, INK, TRUTH, make_directory, plain_style, save
+from hrx.reports.drawing import FORECAST, FORMATS, GUIDE, INK, TRUTH, plain_style, save
+from hrx.reports.files import make_directory
 from hrx.reports.layout import clean, shorten
 from hrx.reports.statistics import FEW, finite, fold_seeds, is_few, median_interval
 

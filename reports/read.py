@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger import Ledger, LedgerError
-from hrx.audit.record import COLUMNS, NAMES
-
-_Dtype = Literal["object", "Int64", "float64"]
-_DTYPES: dict[str, _Dtype] = {"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}
+from hrx.audit.record import COLUMNS, Column, Value
 
 
 def read(ledger_path: str | Path) -> pd.DataFrame:
@@ -20,14 +18,25 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     Columns have the same types whatever the ledger holds, so that an empty one reads like any other.
     """
     with Ledger.open(ledger_path, create=False) as ledger:
-        records = ledger.records()
-    frame = pd.DataFrame.from_records(records, columns=list(NAMES))
-    for column in COLUMNS:
-        try:
-            frame[column.name] = frame[column.name].astype(_DTYPES[column.kind])
-        except (TypeError, ValueError) as error:
-            raise LedgerError(
-                f"{ledger_path} is damaged: its column {column.name} holds something that is no number ({error}). "
-                "Audit again into another ledger."
-            ) from error
-    return frame
+        rows = ledger.rows()
+    columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
+    try:
+        return pd.DataFrame({c.name: _typed(c, values) for c, values in zip(COLUMNS, columns, strict=True)})
+    except TypeError as error:
+        raise LedgerError(f"{ledger_path} is damaged: {error}. Audit again into another ledger.") from error
+
+
+def _typed(column: Column, values: Sequence[Value]) -> pd.Series:
+    """Missing is None in a text, <NA> in a whole number, NaN in a number."""
+    expected = {"TEXT": "text", "INTEGER": "a whole number", "REAL": "a number"}[column.kind]
+    found = pd.Series(np.array(values, dtype=object), dtype="object")
+    try:
+        if column.kind == "REAL":
+            return found.astype("float64")
+        if column.kind == "INTEGER":
+            return found.astype("Int64")
+        if pd.api.types.infer_dtype(found, skipna=True) not in ("string", "empty"):
+            raise TypeError("it is bytes or a number")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"its column {column.name} holds something that is not {expected} ({error})") from error
+    return found

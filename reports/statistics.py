@@ -5,7 +5,7 @@ Pure functions on arrays and frames. Values that are not finite are left out eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,19 +18,8 @@ FEW_TEXT = f"n<{FEW}: few runs"
 
 Floats = npt.NDArray[np.float64]
 
-CONFIGURATION = (
-    "model",
-    "fingerprint",
-    "library",
-    "adapter_version",
-    "torch_version",
-    "dataset",
-    "series",
-    "series_fingerprint",
-    "season",
-    "channels",
-    "lookback",
-    "horizon",
+VERSIONS = ("library", "adapter_version", "torch_version")
+PROTOCOL = (
     "windows",
     "protocol_version",
     "estimator",
@@ -45,7 +34,10 @@ CONFIGURATION = (
     "area",
     "permutations",
 )
-"""Everything that decides a run's numbers except its seeds. Whether a sweep was scored besides decides none of them."""
+TASK = ("dataset", "series_fingerprint", "season", "channels", "lookback", "horizon", *PROTOCOL)
+"""What was measured and how, whatever the model. Whether a sweep was scored besides decides no number."""
+CONFIGURATION = ("model", "fingerprint", *VERSIONS, "series", *TASK)
+"""Everything that decides a run's numbers except its seeds."""
 SEEDS = ("seed", "protocol_seed")
 """That of the windows and that of the draws."""
 _BLOCK = 1 << 21
@@ -76,6 +68,8 @@ class Described(NamedTuple):
     high: float
     positive: float
     """Share above zero, 0 to 1."""
+    negative: float
+    """Share below zero: an exact zero is on neither side."""
     p: float
     """Of the two-sided sign test."""
     n: int
@@ -85,7 +79,7 @@ def describe(values: npt.ArrayLike) -> Described:
     """Median with its interval, share above zero, sign test and count of the finite values."""
     kept = finite(values)
     p = sign_test(int((kept > 0).sum()), int((kept < 0).sum())) if len(kept) else np.nan
-    return Described(*median_interval(kept), positive=fraction_positive(kept), p=p, n=len(kept))
+    return Described(*median_interval(kept), fraction_positive(kept), fraction_positive(-kept), p, len(kept))
 
 
 def finite(values: npt.ArrayLike) -> Floats:
@@ -175,6 +169,11 @@ def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
     ordered = np.sort(finite(values))
     cut = int(share * len(ordered))
     return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else np.nan
+
+
+def pooled(frame: pd.DataFrame, but: Collection[str] = ()) -> list[str]:
+    """Versions and protocol settings, `but` those, in which the runs differ: who reads them together should know."""
+    return [name for name in (*VERSIONS, *PROTOCOL) if name not in but and frame[name].nunique(dropna=False) > 1]
 
 
 def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:

@@ -27,27 +27,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger import StoredCheck
 from hrx.audit.record import DONE, EXCLUDED, FAILED
 from hrx.reports.layout import clean, shorten
-from hrx.reports.statistics import (
-    CONFIGURATION,
-    FEW_TEXT,
-    finite,
-    fold_seeds,
-    fraction_positive,
-    is_few,
-    median_interval,
-    sign_test,
-)
+from hrx.reports.statistics import FEW_TEXT, describe, fold_seeds, is_few, median_interval, pooled
 from hrx.reports.words import listed, number_or_none, percent, signed
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
 _LONGEST_REASON = 200
-_POOLABLE = ("library", "adapter_version", "torch_version", *CONFIGURATION[CONFIGURATION.index("windows") :])
 
 
 @dataclass(frozen=True)
@@ -59,6 +48,7 @@ class Gain:
     high: float
     positive: float
     """Share of the runs above zero, 0 to 1."""
+    negative: float
     p: float
     """Of the two-sided sign test."""
     n: int
@@ -186,13 +176,7 @@ def _checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[Stored
 
 def _group(runs: pd.DataFrame) -> Group:
     folded = fold_seeds(runs, GAINS)
-    return Group(len(runs), *(_gain(folded[name].to_numpy(dtype=np.float64)) for name in GAINS))
-
-
-def _gain(values: np.ndarray) -> Gain:
-    kept = finite(values)
-    p = sign_test(int((kept > 0).sum()), int((kept < 0).sum())) if len(kept) else math.nan
-    return Gain(*median_interval(kept), positive=fraction_positive(kept), p=p, n=len(kept))
+    return Group(len(runs), *(Gain(*describe(folded[name])) for name in GAINS))
 
 
 def _reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
@@ -241,9 +225,9 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
             failed.setdefault(check.check, []).append(check)
     if failed:
         return "; ".join(_failure(name, found) for name, found in failed.items())
-    statuses = runs["status"].value_counts()
+    statuses = runs["status"].fillna("without a status").value_counts()
     counted = listed(f"{count} {status}" for status, count in statuses.items())
-    reason = next(iter(_reasons(runs, str(statuses.index[0]))))
+    reason = next(iter(_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
     return (
         f"no run could be scored ({counted}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
     )
@@ -265,6 +249,6 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
             remarks.append(f"No run could be scored at {listed(missing)}.")
     if failed := int((runs["status"] == FAILED).sum()):
         remarks.append(f"Incomplete: {failed} of {len(runs)} runs failed.")
-    if pooled := [name for name in _POOLABLE if done[name].nunique(dropna=False) > 1]:
-        remarks.append(f"Pools runs that differ in {listed(pooled)}.")
+    if differing := pooled(done):
+        remarks.append(f"Pools runs that differ in {listed(differing)}.")
     return remarks

@@ -62,7 +62,8 @@ def noise(task: Task, settings: SmoothGrad) -> Tensor:
     """`(W, N, L)`: what is added to each window, from a stream of its own."""
     spread = settings.noise * (task.x.amax(dim=1, keepdim=True) - task.x.amin(dim=1, keepdim=True))
     shape = (settings.samples, *task.x.shape[1:])
-    streams = [np.random.default_rng([task.seed, task.stream, w, NOISE]) for w in range(len(task.x))]
+    # Five numbers: with four it would be the stream of one of the draws that score the matrix.
+    streams = [np.random.default_rng([task.seed, task.stream, w, NOISE, 0]) for w in range(len(task.x))]
     drawn = [stream.standard_normal(shape) for stream in streams]
     return torch.as_tensor(np.stack(drawn)).to(task.x) * spread[:, None]
 

@@ -22,6 +22,7 @@ from hrx.adapters.gradients import differentiable_input
 from hrx.audit.estimators.perturbation import forecasts, replaced
 from hrx.audit.estimators.settings import Mask
 from hrx.audit.estimators.task import Filled, Task
+from hrx.audit.memory import out_of_memory
 from hrx.audit.rows import one_thread
 
 PROBLEMS_AT_ONCE = 64
@@ -111,18 +112,33 @@ class Solved(NamedTuple):
 
 
 def solve(task: Task, problems: Problems, begin: Callable[[Problems], Method], settings: Mask) -> Solved:
-    """Minimises error and penalty of every problem, as many at once as memory holds."""
+    """Minimises error and penalty of every problem, as many at once as memory holds: half as many where it does not."""
     path = GradientPath()
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
-    masks = []
-    with torch.enable_grad(), one_thread():
-        for start in range(0, len(problems.x), at_once):
-            some = problems.some(start, at_once)
-            method = begin(some)
-            for iteration in range(settings.iterations):
-                _step(task.model, task.horizon, some, method, iteration, path)
-            masks.append(method.mask().detach())
+    masks: list[Tensor] = []
+    start = 0
+    while start < len(problems.x):
+        some = problems.some(start, at_once)
+        try:
+            masks.append(_solved(task, some, begin, settings.iterations, path))
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error) or len(some.x) == 1:
+                raise
+            at_once = len(some.x) // 2
+        else:
+            start += len(some.x)
     return Solved(torch.cat(masks), path)
+
+
+def _solved(
+    task: Task, problems: Problems, begin: Callable[[Problems], Method], iterations: int, path: GradientPath
+) -> Tensor:
+    """The masks `(P, L)` of problems that are solved in one batch."""
+    with torch.enable_grad(), one_thread():
+        method = begin(problems)
+        for iteration in range(iterations):
+            _step(task.model, task.horizon, problems, method, iteration, path)
+        return method.mask().detach()
 
 
 def _step(

@@ -43,7 +43,9 @@ def forecasts(task: Task, inputs: Tensor) -> Tensor:
     """`(W, N, L) -> (W, N, H)`, without gradients, a window's own inputs at a time."""
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, FORECASTS_AT_ONCE)
     with torch.no_grad(), one_thread():
-        each = [task.model.forward(some, task.horizon) for own in inputs for some in torch.split(own, at_once)]
+        each = [
+            task.budget.forward(task.model, some, task.horizon) for own in inputs for some in torch.split(own, at_once)
+        ]
     return torch.unflatten(torch.cat(each), 0, inputs.shape[:2])
 
 

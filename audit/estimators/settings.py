@@ -38,13 +38,8 @@ class Settings:
     """Base of every estimator's settings; by itself, those of an estimator that has none."""
 
     def as_json(self) -> str:
-        """Every setting with the value it has."""
+        """Every setting with the value it has: the same string however they were written."""
         return json.dumps(asdict(self), sort_keys=True)
-
-    def changed(self) -> str:
-        """The settings that differ from their defaults, as JSON: the same string however they were written."""
-        defaults = asdict(type(self)())
-        return json.dumps({k: v for k, v in asdict(self).items() if v != defaults[k]}, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ The matrix, the gains and the rank come from the same functions as in an audit. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from hrx.audit.ground_truth.results import RECOVERED, Calibration, Example, Tria
 from hrx.audit.ground_truth.training import SCORED, least_squares_check, planted, train, windows
 from hrx.audit.protocol import Protocol
 from hrx.audit.rank import rank
+from hrx.audit.rows import one_thread
 from hrx.audit.scoring import score_in_full
 from hrx.errors import HrxError, unknown
 
@@ -119,7 +119,8 @@ def calibrate(
     """Trains and measures every backbone on every generator, and the negative control as an exact model."""
     find_estimator(estimator)
     protocol = Protocol(estimator=estimator)
-    with _one_thread():
+    # Small models gain nothing from a second thread, and with one the digits are the same on every machine.
+    with one_thread():
         control = generate(NEGATIVE_CONTROL, *effort.shapes[0], seed=0)
         exact = _measure(planted(control), Task("planted", control, 0, True), 1.0, protocol, effort.windows)
         trials: list[Trial] = []
@@ -182,14 +183,3 @@ def _named(form: str, found: Recovery) -> dict[str, float]:
 
 def _array(values: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return values.double().numpy()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small models gain nothing from a second thread, and with one the digits are the same on every machine size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -128,7 +128,9 @@ def _lagmix(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
     """Whole periods before the step itself: lags that keep their phase."""
     period = lookback // PERIODS
     phase = np.arange(horizon) % period
-    lags = period * np.arange(1, POSITIONS)
+    # At the last phase one period back is the last position, which every set holds anyway: there it starts at two.
+    first = np.where(phase == period - 1, 2, 1)
+    lags = period * (first[:, None] + np.arange(POSITIONS - 1))
     return _weigh(rng, _with_last(lookback + phase[:, None] - lags, lookback), lookback)
 
 

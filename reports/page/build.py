@@ -12,8 +12,7 @@ import pandas as pd
 from hrx import __version__
 from hrx.audit.ledger import Ledger
 from hrx.audit.record import DONE
-from hrx.errors import HrxError
-from hrx.reports.drawing import write_bytes
+from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.page import parts
 from hrx.reports.page.data import arrange, model_labels, statistics
 from hrx.reports.page.html import embed, page, text
@@ -42,10 +41,7 @@ def write_report(ledger_path: str | Path, out_dir: str | Path) -> Report:
     """Writes `index.html` and `figures/` of a ledger. Other files of the directory stay as they are."""
     out = Path(out_dir)
     frame = read(ledger_path)
-    try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HrxError(f"--out {out} cannot be made: {error}. Give a directory that may be written.") from error
+    make_directory(out / "figures")
     drawn = figures(ledger_path, out / "figures", frame)
     written = write_bytes(out / PAGE, render(Path(ledger_path), frame, drawn).encode())
     return Report(written, drawn, len(frame))

@@ -86,12 +86,20 @@ def arrange(frame: pd.DataFrame) -> Runs:
 
 
 def model_labels(frame: pd.DataFrame) -> list[str]:
-    """What each run's model is called here: its name, with its weights where several share the name."""
+    """What each run's model is called here: its name, with as much of its weights' hash as tells several apart."""
     pairs = list(zip(frame["model"].astype(str), frame["fingerprint"].astype(str), strict=True))
     weights: dict[str, set[str]] = {}
     for model, fingerprint in pairs:
         weights.setdefault(model, set()).add(fingerprint)
-    return [model if len(weights[model]) == 1 else f"{model} ({print_[:8]})" for model, print_ in pairs]
+    digits = {model: _telling(marks) for model, marks in weights.items()}
+    return [f"{model} ({mark[: digits[model]]})" if digits[model] else model for model, mark in pairs]
+
+
+def _telling(marks: set[str]) -> int:
+    """How many first characters tell the hashes apart, at least eight; none where there is only one."""
+    if len(marks) == 1:
+        return 0
+    return next(n for n in (8, 16, max(map(len, marks))) if len({mark[:n] for mark in marks}) == len(marks))
 
 
 def code(column: Iterable[object]) -> Coded:

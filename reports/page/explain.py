@@ -12,7 +12,7 @@ import numpy as np
 from hrx import __version__
 from hrx.audit.quantities import GAINS
 from hrx.audit.reading import SURE, Reading, Trust
-from hrx.reports.drawing import make_directory, write_bytes
+from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.layout import clean, shorten
 from hrx.reports.page.html import embed, page, text
 from hrx.reports.page.pictures import pack, palette, rounded

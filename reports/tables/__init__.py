@@ -57,6 +57,8 @@ def tables(
     if wrong := [name for name in names or () if name not in RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
     runs = Runs(frame, estimator, fold)
+    if estimator != DEFAULT_ESTIMATOR and runs.scored.empty:
+        raise HrxError(f"No scored run is of the estimator {estimator!r}. {runs.holdings()}")
     made = {name: RECIPES[name].make(runs) for name in names or NAMES}
     for name in names or ():
         if not made[name].rows:

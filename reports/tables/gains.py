@@ -9,7 +9,7 @@ import pandas as pd
 from hrx.reports.cells import COUNT, FINE_GAIN, Column, P, Row, Value
 from hrx.reports.layout import clean
 from hrx.reports.published import ALL_MODELS, published_tables
-from hrx.reports.statistics import is_few, trimmed_mean
+from hrx.reports.statistics import Described, is_few, trimmed_mean
 from hrx.reports.table import Table
 from hrx.reports.tables.runs import (
     BEATS_NAIVE,
@@ -194,7 +194,7 @@ def datasets(runs: Runs) -> Table:
     for dataset, group in runs.configurations.groupby("dataset", sort=True):
         own = values(group, "g_own")
         name = str(group["dataset_name"].iloc[0])
-        sign = significant(own.positive, own.p, own.n)
+        sign = significant(own)
         cells = (
             columns[0].cell(name, n=own.n),
             columns[1].cell(own.median, n=own.n),
@@ -214,11 +214,11 @@ def datasets(runs: Runs) -> Table:
     return Table("datasets", "Gain g_own by dataset", columns, _descending(found), note, "tab:fm_datasets")
 
 
-def significant(positive_share: float, p: float, n: int) -> Value:
+def significant(gain: Described) -> Value:
     """`positive` or `negative` where the sign test says so over at least ten runs, else a dash."""
-    if is_few(n) or not p < SIGNIFICANCE:
+    if is_few(gain.n) or not gain.p < SIGNIFICANCE:
         return "-"
-    return "positive" if positive_share > 0.5 else "negative"
+    return "positive" if gain.positive > gain.negative else "negative"
 
 
 def _descending(found: list[tuple[float, Row]]) -> tuple[Row, ...]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from hrx.audit.rank_bins import RANK_BINS
 from hrx.audit.record import DISTANCES, TRUNCATIONS
 from hrx.reports.cells import GAIN, Cell, Column, Format, Row
 from hrx.reports.published import published_tables
@@ -30,7 +31,6 @@ from hrx.reports.tables.runs import (
     values,
 )
 
-RANK_BINS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, math.inf)
 _RANK = Format("number", decimals=2, plus=False)
 _FINE = Format("number", decimals=4, plus=False)
 
@@ -100,8 +100,8 @@ def rank(runs: Runs) -> Table:
         LEAKED,
     )
     ranks = runs.configurations["rank"].to_numpy(dtype=np.float64)
-    # The participation ratio is at least one; rounding may leave it a hair below.
-    place = np.digitize(np.maximum(ranks, 1.0), RANK_BINS[1:])
+    # Rounding can leave the ratio of a rank-one matrix a little below one: it is in the first bin all the same.
+    place = np.digitize(ranks, [found.low for found in RANK_BINS[1:]])
     labels = [row for _, row in published_tables()["rank"].rows]
     rows = []
     for index, label in enumerate(labels):

@@ -11,7 +11,7 @@ import pandas as pd
 from hrx.audit.record import DISTANCES, DONE, TRUNCATIONS
 from hrx.reports.cells import COUNT, GAIN, INTERVAL, SHARE, Cell, Column, Span
 from hrx.reports.published import dataset_name, domain_name, model_name
-from hrx.reports.statistics import CONFIGURATION, SEEDS, Described, describe, fold_seeds
+from hrx.reports.statistics import CONFIGURATION, SEEDS, Described, describe, fold_seeds, pooled
 from hrx.reports.words import listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
@@ -43,7 +43,8 @@ _READ = (
     "matrix_seconds",
     "forward_seconds",
 )
-_POOLABLE = ("library", "adapter_version", "torch_version", "protocol_version", "draws_kind", "area", "windows")
+_SHOWN_APART = ("estimator", "estimator_settings", "axis")
+"""Settings that a table about them has a row for each of."""
 
 N = Column("n", "n", COUNT)
 POSITIVE = Column("positive", "Positive", SHARE, hue="red")
@@ -114,8 +115,8 @@ class Runs:
         yield "Beats naive: share with an error below both naive forecasts; where it is not, no gain may be read."
         leaked = int((group["leaked"] > 0).sum())
         yield f"Leakage: on a dataset that the model is declared to have seen ({leaked:,} of {len(group):,})."
-        if pooled := [name for name in _POOLABLE if name in group and group[name].nunique(dropna=False) > 1]:
-            yield f"Pools runs that differ in {listed(pooled)}."
+        if differing := pooled(group, but=_SHOWN_APART):
+            yield f"Pools runs that differ in {listed(differing)}."
 
     def holdings(self) -> str:
         """What the ledger has instead, for an error."""

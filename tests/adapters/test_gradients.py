@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hrx.adapters.gradients import GradientPath, Rewrite, differentiable_input, relative_difference
+from hrx.adapters.gradients import PURE, GradientPath, Rewrite, differentiable_input, relative_difference
 
 NAN = float("nan")
 X = torch.tensor([1.1, 1.7, 0.6, 2.3], dtype=torch.float64)
@@ -577,3 +577,24 @@ def test_chronos_bolt_s_own_predict_has_the_gradient_of_finite_differences(horiz
         ahead, behind = (pipeline.predict(x + sign * step * direction, horizon) for sign in (1, -1))
         slope = ((ahead - behind).double() * weights).sum() / (2 * step)
         assert relative_difference((gradient * direction).sum(), slope) < 1e-2
+
+
+def test_functions_that_are_not_watched_overwrite_nothing_by_torch_s_own_schemas() -> None:
+    for name in PURE:
+        operator = getattr(torch.ops.aten, name)
+        schemas = [getattr(operator, overload)._schema for overload in operator.overloads()]
+        written = {a.name for schema in schemas for a in schema.arguments if a.alias_info and a.alias_info.is_write}
+        assert written <= {"out"}, name
+        for owner in (torch, Tensor, torch.nn.functional):
+            if inspect.isfunction(getattr(owner, name, None)):
+                assert "inplace" not in inspect.signature(getattr(owner, name)).parameters, name
+
+
+def test_a_write_through_out_of_an_unwatched_function_is_seen() -> None:
+    x, buffer = torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0])
+    with GradientPath():
+        leaf, working = differentiable_input(x)
+        product = working * buffer
+        torch.add(torch.zeros(2), 1.0, out=buffer)
+        (slope,) = torch.autograd.grad(product.sum(), leaf)
+    assert torch.equal(slope, torch.tensor([5.0, 7.0]))

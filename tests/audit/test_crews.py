@@ -2,6 +2,9 @@
 
 import os
 import signal
+import socket
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -92,7 +95,12 @@ def test_two_workers_one_of_which_is_killed_give_the_digits_of_one_process(
     file: Path, here: dict[str, dict], tmp_path: Path
 ) -> None:
     audit = Audit(file, tmp_path / "l.db", "one", "two")
-    found = audit.by(Workers(audit.models, GIBIBYTE, 2), kill_after=5)
+    crew = Workers(audit.models, GIBIBYTE, 2)
+    one, other = crew.processes()
+    os.kill(other, signal.SIGINT)  # as from the keyboard, while it is still starting: it is for the parent
+    found = audit.by(crew, kill_after=5)
+    assert crew.processes()[0] != one
+    assert crew.processes()[1] == other
     assert {record["status"] for record in found.values()} == {"done"}
     assert found == here
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
@@ -128,17 +136,22 @@ def cluster() -> Iterator[str]:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
     from ray.cluster_utils import Cluster
 
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield nodes.address
-    ray.shutdown()
-    nodes.shutdown()
+    # A short path of its own: sockets lie in it, and Ray would leave its logs behind.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
+        nodes = Cluster(initialize_head=True, head_node_args=head)
+        yield nodes.address
+        ray.shutdown()
+        nodes.shutdown()
 
 
 def test_a_ray_cluster_one_of_whose_actors_is_killed_gives_the_digits_of_one_process(
-    file: Path, here: dict[str, dict], tmp_path: Path, cluster: str
+    file: Path, here: dict[str, dict], tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hrx.audit.ray_engine import RayCrew, RayError
 
+    # On a busy machine Ray may take minutes to start another process: the crew then goes on with the rest.
+    monkeypatch.setattr("hrx.audit.ray_engine.START_SECONDS", 30.0)
     audit = Audit(file, tmp_path / "l.db", "one", "two")
     crew = RayCrew(audit.models, GIBIBYTE, 2, address=cluster)
     assert crew.size == 2
@@ -155,6 +168,19 @@ def test_no_cluster_is_told_in_words() -> None:
 
     with pytest.raises(RayError, match="ray start --head"):
         RayCrew([], GIBIBYTE, 1, address="auto")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_listens_is_told_at_once(scheme: str) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.ray_engine import RayCrew, RayError
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        began = time.monotonic()
+        with pytest.raises(RayError, match="ray start --head"):
+            RayCrew([], GIBIBYTE, 1, address=f"{scheme}127.0.0.1:{taken.getsockname()[1]}")
+    assert time.monotonic() - began < 10
 
 
 def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_differs(

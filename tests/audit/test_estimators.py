@@ -113,6 +113,14 @@ def test_the_noise_of_smoothgrad_has_the_named_part_of_the_windows_range_as_its_
     assert drawn.mean(dim=(1, 2)).abs().lt(0.02 * expected).all()
 
 
+def test_the_noise_of_smoothgrad_comes_from_none_of_the_streams_that_score_the_matrix() -> None:
+    x, settings = series(1, LOOKBACK), SmoothGrad(samples=1, noise=1.0)
+    unit = noise(task_of(from_module(small_module()), x), settings)[0, 0].double() / float(x.max() - x.min())
+    for draw in range(64):
+        scoring = np.random.default_rng([0, 0, 0, draw]).standard_normal(LOOKBACK)
+        assert not np.allclose(unit.numpy(), scoring, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("axis", "steps"), AXES)
 @pytest.mark.parametrize(("spans", "replacement"), [(16, "mean"), (10, "rearranged")])
 def test_occlusion_is_captums_under_each_replacement(

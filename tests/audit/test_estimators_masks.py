@@ -213,3 +213,21 @@ def test_the_budget_is_kept_by_the_nearest_mask_within_it() -> None:
     slope = ((mask - projected)[:, None] * (others - projected[:, None])).sum(dim=-1)
     assert slope.max() <= 1e-9
     assert excess(mask, 1.0).abs().max() == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_problems_for_which_there_is_no_memory_are_solved_in_smaller_batches(method: str) -> None:
+    module, x, most = linear(sparseband()), windows(2), [10**9]
+
+    def predict(x: Tensor) -> Tensor:
+        if len(x) > most[0]:
+            raise MemoryError
+        y: Tensor = module(x)
+        return y
+
+    def masks() -> Tensor:
+        return explain(from_module(predict, name="m"), x, HORIZON, estimator=method, settings='{"iterations": 5}')
+
+    wanted = masks()
+    most[0] = 5
+    torch.testing.assert_close(masks(), wanted, rtol=1e-4, atol=1e-5)

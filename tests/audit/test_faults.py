@@ -17,7 +17,7 @@ import pytest
 from helpers.forking import Nursery, until
 
 from hrx.audit.agreement import VOLATILE
-from hrx.audit.ledger import Ledger
+from hrx.audit.ledger import Ledger, LedgerError
 from hrx.cli import main
 from hrx.reports import read
 
@@ -173,6 +173,23 @@ def test_a_ledger_that_may_not_be_written_is_named_and_left_alone(
     assert "ermissions" in said
     assert ledger.read_bytes() == before
     assert len(read(ledger)) == RUNS
+
+
+def test_runs_that_are_only_in_the_log_of_a_ledger_on_a_read_only_disk_are_not_passed_over(
+    undisturbed: Path, disk: Path
+) -> None:
+    ledger = Path(shutil.copy(undisturbed, disk / "ledger.db"))
+    log = disk / "ledger.db-wal"
+    with closing(sqlite3.connect(ledger)) as connection:
+        connection.execute("INSERT INTO runs (key, status) VALUES ('late', 'done')")
+        connection.commit()
+        held = log.read_bytes()  # the last connection to close would empty it
+        kept = ledger.read_bytes()
+    ledger.write_bytes(kept)
+    log.write_bytes(held)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with pytest.raises(LedgerError, match=r"has runs in ledger\.db-wal"):
+        read(ledger)
 
 
 def test_a_damaged_page_is_told_and_what_can_be_read_is_saved(

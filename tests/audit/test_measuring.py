@@ -10,9 +10,9 @@ from helpers.tiny import series
 from hrx.adapters import Identity, from_module
 from hrx.audit import Budget, Protocol, score
 from hrx.audit.ledger import Ledger
-from hrx.audit.measuring import attempt, windows_of
+from hrx.audit.measuring import attempt, outline, windows_of
 from hrx.audit.plan import Run, Setting
-from hrx.audit.record import DISTANCES, DONE, NAMES, TRUNCATIONS
+from hrx.audit.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS
 from hrx.gift_eval import Dataset, Series
 
 HORIZON = 64
@@ -63,6 +63,8 @@ def test_without_sweeps_and_channels_their_columns_stay_empty() -> None:
 def test_the_record_holds_every_setting_of_the_estimator_and_the_time_of_its_stages() -> None:
     record, _ = measured(Protocol(draws=2, estimator="integrated_gradients", estimator_settings='{"points": 8}'))
     assert json.loads(record["estimator_settings"]) == {"points": 8}
+    refused = outline(planned(Protocol(draws=2, estimator="occlusion")), EXCLUDED, "why")
+    assert set(json.loads(refused["estimator_settings"])) == {"spans", "replacement", "draws"}
     assert 0 < record["forward_seconds"] < record["seconds"]
     assert 0 < record["matrix_seconds"] < record["seconds"]
 

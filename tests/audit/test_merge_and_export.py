@@ -77,6 +77,13 @@ def test_contradictions_are_named_and_nothing_is_written(tmp_path: Path, other: 
         assert [r["key"] for r in opened.records()] == ["a"]
 
 
+def test_a_refused_merge_makes_no_file(tmp_path: Path) -> None:
+    sources = [ledger(tmp_path / f"{g}.db", record("a", g_own=g)) for g in (0.5, 0.6)]
+    with pytest.raises(LedgerError, match="contradict each other"):
+        merge(sources, tmp_path / "new.db")
+    assert list(tmp_path.glob("new.db*")) == []
+
+
 def test_a_check_that_passed_in_one_ledger_only_is_a_contradiction(tmp_path: Path) -> None:
     one = ledger(tmp_path / "one.db")
     two = ledger(tmp_path / "two.db", check=CHECK._replace(passed=False))

@@ -11,7 +11,6 @@ from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, explain, score
 from hrx.audit.deletion import replacements
 from hrx.audit.quantities import QUANTITIES
-from hrx.audit.rows import ROWS_AT_ONCE
 
 
 def linear(lookback: int = 40, horizon: int = 12, seed: int = 0) -> torch.nn.Linear:
@@ -239,14 +238,14 @@ def test_a_step_that_no_deletion_can_change_is_dropped_from_insertion_and_counte
 
 
 class Small(Budget):
-    """A budget that admits a fixed number of forecasts at once, and every block of gradient rows."""
+    """A budget that admits a fixed number of perturbed forecasts at once, and every block of gradient rows."""
 
     def __init__(self, rows: int):
         super().__init__()
         self._rows = rows
 
-    def rows(self, model: Forecaster, window: torch.Tensor, horizon: int, wanted: int) -> int:
-        return wanted if wanted == ROWS_AT_ONCE else min(self._rows, wanted)
+    def fastest(self, model: Forecaster, window: torch.Tensor, horizon: int, wanted: int) -> int:
+        return min(self._rows, wanted)
 
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm"])

@@ -18,7 +18,8 @@ from hrx.audit.distance import effective_lookback, rows_away
 from hrx.audit.orderings import orderings
 from hrx.audit.protocol import ProtocolError, scored_steps
 from hrx.audit.quantities import measure
-from hrx.audit.rank import RANK_BINS, rank, rank_bin
+from hrx.audit.rank import rank
+from hrx.audit.rank_bins import RANK_BINS, rank_bin
 from hrx.audit.record import DISTANCES, TRUNCATIONS
 from hrx.audit.scoring import score_in_full
 from hrx.audit.truncation import truncate

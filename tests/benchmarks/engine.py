@@ -69,7 +69,7 @@ class Simulated:
 
     def _answer(self, task: Task) -> Introduced | Admitted | Outcome:
         if isinstance(task, Introduce):
-            return Introduced(Limits(), frozenset())
+            return Introduced(Limits(), frozenset(), multivariate=False)
         if isinstance(task, Admit):
             return Admitted((Check("equivalence", str(task.setting), True, 0.0, 1e-5, "simulated"),))
         values = np.random.default_rng(task.run.stream % 2**32).normal(size=len(QUANTITIES)).tolist()

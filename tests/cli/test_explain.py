@@ -186,3 +186,18 @@ def _look(page: Path) -> None:
         assert all(url.startswith("file:") for url in opened.requests)
     finally:
         opened.close()
+
+
+def test_one_column_of_values_is_a_series_and_needs_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "series.csv"
+    path.write_text("load\n" + "".join(f"{value}\n" for value in range(5)))
+    assert find_series(f"{path}:load").series.values.tolist() == [0, 1, 2, 3, 4]
+    assert find_series(str(path)).series.item == "load"
+    path.write_text("0.5\n1.5\n")
+    with pytest.raises(HrxError, match="no header: its first row holds a number"):
+        find_series(str(path))
+
+
+def test_several_datasets_of_the_sample_are_refused_rather_than_cut_to_one() -> None:
+    with pytest.raises(HrxError, match=r"several datasets\. Give one, as in --series sample:co2/W"):
+        find_series("sample:co2,elnino")

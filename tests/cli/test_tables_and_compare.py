@@ -1,7 +1,10 @@
 """`hrx tables` and `hrx compare` as a person or a pipeline meets them."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
@@ -84,7 +87,7 @@ def test_wrong_requests_for_tables_are_answered_in_words(
     assert "Did you mean 'models'" in refused(capsys, "tables", base, "--table", "model")
     assert "does not exist" in refused(capsys, "tables", tmp_path / "none.db")
     assert "is a ledger and would be overwritten" in refused(capsys, "tables", base, "--out", base)
-    assert "cannot be written" in refused(capsys, "tables", base, "--out", "/proc/none/x.txt")
+    assert "--out: /proc/none cannot be made" in refused(capsys, "tables", base, "--out", "/proc/none/x.txt")
     assert len(read(base)) == 20
 
 
@@ -169,3 +172,29 @@ def test_shuffled_weights_fail_the_gates(audited: Path, capsys: pytest.CaptureFi
     assert "FAILED      g_margin" in out
     assert "FAILED      mse" in out
     assert "BASE holds several models" in refused(capsys, "compare", audited, audited)
+
+
+def test_a_terminal_without_a_letter_shows_a_question_mark_and_the_exit_code_stays(base: Path) -> None:
+    command = [sys.executable, "-m", "hrx.cli", "tables", str(base), "--table", "rank", "--against", "published"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = [sys.executable, "-m", "hrx.cli", "tables", str(base), "--table", "Δ"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Unknown table '?'" in done.stderr
+
+
+def test_an_estimator_that_no_run_has_is_refused(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "tables", base, "--estimator", "occlusion")
+    assert "No scored run is of the estimator 'occlusion'. The ledger holds" in told
+
+
+def test_a_ledger_is_never_overwritten_by_an_export_or_an_explanation(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = base.read_bytes()
+    assert "is a ledger and would be overwritten" in refused(capsys, "export", base, "--format", "csv", "--out", base)
+    setting = ("--lookback", "96", "--horizon", "24")
+    told = refused(capsys, "explain", "bolt-mini", "--series", "sample:co2", *setting, "--out", base)
+    assert "is a ledger and would be overwritten" in told
+    assert base.read_bytes() == before

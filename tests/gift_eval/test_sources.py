@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,17 @@ def test_a_dataset_of_the_benchmark_has_the_papers_domain_and_another_has_none(t
     save(tmp_path / "mine" / "D", [[[1.0]]])
     domains = {dataset.name: dataset.domain for dataset in open_source(str(tmp_path))}
     assert domains == {"bizitobs_service": "Web", "hospital": "Healthcare", "us_births/D": "", "mine/D": ""}
+
+
+def test_a_name_without_a_frequency_means_all_that_the_dataset_has(
+    tmp_path: Path, save: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [dataset.name for dataset in open_source("sample:co2,elnino/M,co2/W")] == ["co2/W", "elnino/M"]
+    save(tmp_path / "us_births" / "D", [[[1.0, 2.0]]])
+    save(tmp_path / "us_births" / "W", [[[1.0, 2.0]]], freq="W")
+    save(tmp_path / "hospital", [[[1.0, 2.0]]], freq="M")
+    monkeypatch.setenv("GIFT_EVAL", str(tmp_path))
+    names = [dataset.name for dataset in open_source("gift-eval:us_births,hospital,us_births/W")]
+    assert names == ["us_births/D", "us_births/W", "hospital"]
+    with pytest.raises(HrxError, match=r"solar is not under .*hrx data fetch solar`"):
+        open_source("gift-eval:solar")

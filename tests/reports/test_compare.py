@@ -247,3 +247,35 @@ def test_the_text_names_both_sides_the_gates_and_the_verdict_last() -> None:
     assert "n<10" not in shown
     few = compare_text.text(compare(side("a")[:9], side("b")))
     assert "n<10: few runs" in few
+
+
+def test_the_seeds_of_a_dataset_are_folded_before_its_median(record, frame):
+    """One configuration with nine seeds that lost, two with one seed each that did not: the median is theirs."""
+
+    def side(lost: float) -> list[dict[str, object]]:
+        many = [record(seed=seed, g_margin=0.5 - lost) for seed in range(9)]
+        return [*many, *(record(series_fingerprint=mark, g_margin=0.5) for mark in ("s2", "s3"))]
+
+    (found,) = compare(frame(side(0.0)), frame(side(0.3))).datasets
+    assert found.pairs == 11
+    assert found.differences["g_margin"] == 0.0
+
+
+def test_hostile_names_are_harmless_in_the_sentence_that_lists_models(record, frame):
+    two = frame([record(model="a\x1b[31m"), record(model="b\u202e")])
+    with pytest.raises(HrxError, match="several models") as caught:
+        compare(two, two)
+    assert not {"\x1b", "\u202e"} & set(str(caught.value))
+
+
+def test_a_seed_that_doubles_and_one_that_halves_an_error_are_folded_before_the_ratio(record, frame):
+    """Means 1.5 and 1.5 of an error: no change, though the two ratios are 2 and 1/2."""
+
+    def side(errors: tuple[float, float]) -> list[dict[str, object]]:
+        marks = [f"s{i}" for i in range(5)]
+        return [record(series_fingerprint=m, seed=seed, mse=mse) for m in marks for seed, mse in enumerate(errors)]
+
+    found = compare(frame(side((1.0, 2.0))), frame(side((2.0, 1.0))), ["mse <= +2%"])
+    assert found.quantities["mse"].relative == (0.0, 0.0, 0.0)
+    assert found.datasets[0].differences["mse"] == 0.0
+    assert found.exit == Exit.DONE

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from hrx.errors import HrxError
 from hrx.reports import heatmaps
 from hrx.reports.drawing import PictureError
 from hrx.reports.heatmap import draw, footing, heatmap, title
@@ -161,14 +162,14 @@ def test_an_error_while_drawing_leaves_the_old_picture_and_no_temporary_file(rec
         raise OSError("No space left on device")
 
     monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(PictureError, match=r"a\.png cannot be written: No space left"):
+    with pytest.raises(HrxError, match=r"a\.png cannot be written: No space left"):
         heatmap(matrix(one), one, path)
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.png", b"old")]
 
 
 def test_a_file_where_the_directory_should_be_is_named(record, ledger, tmp_path):
     (tmp_path / "out").write_text("in the way")
-    with pytest.raises(PictureError, match=r"out cannot be made"):
+    with pytest.raises(HrxError, match=r"out cannot be made"):
         heatmaps(ledger([record()]), tmp_path / "out")
 
 

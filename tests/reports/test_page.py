@@ -14,7 +14,7 @@ from hrx.audit.ledger import StoredAudit
 from hrx.errors import HrxError
 from hrx.reports import read
 from hrx.reports.page import write_report
-from hrx.reports.page.data import arrange
+from hrx.reports.page.data import arrange, model_labels
 from hrx.reports.page.html import embed, text
 from hrx.reports.page.parts import headline
 from hrx.reports.page.pictures import BUDGET, choose, pack
@@ -200,3 +200,10 @@ def test_a_path_that_cannot_be_a_directory_is_refused(ledger, record, tmp_path):
     (tmp_path / "out").write_text("in the way")
     with pytest.raises(HrxError, match="cannot be made"):
         write_report(ledger([record()]), tmp_path / "out")
+
+
+def test_models_of_one_name_are_told_apart_by_as_much_of_their_weights_as_it_takes(record, frame):
+    marks = ["0" * 12 + "a" * 52, "0" * 12 + "b" * 52]
+    labels = model_labels(frame([record(fingerprint=mark) for mark in marks]))
+    assert labels == [f"bolt-mini ({mark[:16]})" for mark in marks]
+    assert model_labels(frame([record(), record(seed=1)])) == ["bolt-mini", "bolt-mini"]

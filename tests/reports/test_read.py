@@ -40,7 +40,19 @@ def test_a_word_where_a_number_belongs_is_an_error_that_names_the_column(record,
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE runs SET g_own = 'much'")
     connection.close()
-    with pytest.raises(LedgerError, match=r"column g_own .* no number"):
+    with pytest.raises(LedgerError, match=r"column g_own holds something that is not a number"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"), [("model", b"\xff", "text"), ("lookback", 96.5, "a whole number")]
+)
+def test_bytes_for_a_text_and_parts_of_a_whole_number_are_damage_too(column, value, expected, record, ledger):
+    path = ledger([record()])
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE runs SET {column} = ?", (value,))
+    connection.close()
+    with pytest.raises(LedgerError, match=f"column {column} holds something that is not {expected}"):
         read(path)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from helpers.constructed import positives, runs, spread, store, values
 
+from hrx.audit.rank_bins import RANK_BINS
 from hrx.errors import HrxError
 from hrx.reports import read, tables
 from hrx.reports.cells import Span, plain
@@ -401,3 +402,20 @@ def test_all_tables_of_a_whole_benchmark_take_a_few_seconds(ledger_of_datasets: 
 
 def test_every_published_table_has_a_recipe() -> None:
     assert set(PUBLISHED) == set(NAMES)
+
+
+def test_exact_zeros_do_not_turn_a_significant_gain_round() -> None:
+    """Forty positive, five negative, fifty-five of rank one: fewer than half are positive, hardly any negative."""
+    gains = [0.1] * 40 + [-0.1] * 5 + [0.0] * 55
+    (table,) = tables(runs(100, g_own=gains, g_margin=gains), ["datasets"])
+    assert column(table, "significant") == {"nowhere/H": "positive"}
+    (table,) = tables(runs(100, g_own=[-gain for gain in gains]), ["datasets"])
+    assert column(table, "significant") == {"nowhere/H": "negative"}
+
+
+def test_the_bins_of_the_rank_table_are_those_that_an_audit_reads_ranks_by() -> None:
+    published = published_tables()["rank"].rows
+    labels = [f"[{bin.low}, {'∞' if bin.high == math.inf else bin.high})" for bin in RANK_BINS]
+    assert [name for _, name in published] == labels
+    for cells, found in zip(published.values(), RANK_BINS, strict=True):
+        assert (cells["g_own"], cells["positive"]) == (found.g_own, round(100 * found.positive))

@@ -1,0 +1,151 @@
+"""The rows of the matrix: every strategy against the plain loop, and what they may not depend on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny import series
+from torch import Tensor
+
+from hrx.adapters import Forecaster, GradientPath, from_module, load
+from hrx.adapters.gradients import backward_alone, differentiable_input
+from hrx.audit.memory import Budget
+from hrx.audit.rows import ROWS_AT_ONCE, derivatives, jacobian
+
+FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
+
+
+def one_backward_pass_per_step(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
+    """`(W, H, L)`: a forward and a backward pass for every window and step."""
+    rows = []
+    for window in x:
+        for h in range(horizon):
+            with GradientPath():
+                leaf, working = differentiable_input(window[None])
+                rows.append(torch.autograd.grad(model.forward(working, horizon)[0, h], leaf)[0][0])
+    return torch.stack(rows).unflatten(0, (len(x), horizon))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_strategy_gives_the_rows_of_one_backward_pass_per_step(checkpoints: dict[str, Path], family: str) -> None:
+    model, x = load(str(checkpoints[family])), series(2, 96)
+    expected = one_backward_pass_per_step(model, x, 20)
+    for strategy in ("batched", "replicas", "loop"):
+        model.rows = strategy
+        found = jacobian(model, x, 20)
+        assert found.strategy == strategy
+        # Chronos-2's attention also runs over the batch, so that more replicas are longer sums to round.
+        bound = 2e-6 if (family, strategy) == ("chronos-2", "replicas") else 1e-6
+        assert (found.jacobian - expected).abs().max() <= bound * expected.abs().max()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_window_has_the_same_bits_alone_and_with_others_in_one_thread_or_two(
+    checkpoints: dict[str, Path], family: str
+) -> None:
+    model, x = load(str(checkpoints[family])), series(3, 96)
+    together = jacobian(model, x, 24).jacobian
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    alone = torch.cat([jacobian(model, window[None], 24).jacobian for window in x])
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("strategy", ["batched", "replicas", "loop"])
+def test_more_rows_than_a_block_holds_are_had_in_several(strategy: Any) -> None:
+    horizon = 2 * ROWS_AT_ONCE + 5
+    weight = torch.randn(16, horizon, generator=torch.Generator().manual_seed(0))
+    model = from_module(lambda x: x @ weight)
+    model.rows = strategy
+    assert torch.allclose(jacobian(model, series(2, 16), horizon).jacobian, weight.T.expand(2, -1, -1))
+
+
+@pytest.mark.parametrize("strategy", ["batched", "replicas", "loop"])
+def test_weighted_sums_of_several_variants_of_each_window_have_the_weighted_rows(strategy: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, picks = torch.randn(16, 12, generator=generator), torch.randn(5, 12, generator=generator)
+    model, x = from_module(lambda x: torch.sin(x) @ weight), series(6, 16)
+    model.rows = strategy
+    expected = (picks @ weight.T) * torch.cos(x)[:, None]
+    assert torch.allclose(derivatives(model, x, 12, picks, variants=3).jacobian, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["batched", "replicas", "loop"])
+def test_a_forecast_that_does_not_read_the_window_has_rows_of_zeros(strategy: Any) -> None:
+    model = from_module(lambda x: torch.ones(len(x), 12))
+    model.rows = strategy
+    rows = jacobian(model, series(2, 16), 12, steps=np.array([3, 7])).jacobian
+    assert torch.equal(rows, torch.zeros(2, 2, 16))
+
+
+class OneRowAtATime(torch.autograd.Function):
+    """A square whose backward asks for a number, which no batch of rows has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * slopes[0] if float(slopes[0].abs().sum()) >= 0 else x
+
+
+def test_an_operation_that_cannot_be_batched_is_differentiated_row_by_row_and_said_to_be() -> None:
+    model, x = from_module(lambda x: OneRowAtATime.apply(x)[:, :12]), series(2, 16)
+    found = jacobian(model, x, 12)
+    assert found.strategy == "loop"
+    assert torch.allclose(found.jacobian, torch.diag_embed(2 * x)[:, :12])
+
+
+class Overwriting(torch.autograd.Function):
+    """A square whose backward destroys what it saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        slope = 2 * x * slopes[0]
+        x.zero_()
+        return slope
+
+
+def test_a_backward_that_overwrites_what_it_needs_is_guarded_or_refused_never_wrong() -> None:
+    x = torch.tensor([2.0, 3.0])
+    with GradientPath():
+        leaf, working = differentiable_input(x)
+        total = Overwriting.apply(working).sum()
+        first, second = (torch.autograd.grad(total, leaf, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, 2 * x)
+    assert torch.equal(second, 2 * x)
+    with GradientPath():
+        leaf, working = differentiable_input(x)
+        total = Overwriting.apply(working).sum()
+        with backward_alone():
+            torch.autograd.grad(total, leaf, retain_graph=True)
+            with pytest.raises(RuntimeError, match="overwritten"):
+                torch.autograd.grad(total, leaf)
+
+
+def test_a_batch_is_as_large_as_the_bytes_of_the_fastest_one_and_never_above_the_memory() -> None:
+    bytes_of_a_window = 4 * (2**20 + 2**18)
+    model = from_module(lambda x: x.repeat(1, 2**20 // x.shape[1])[:, : 2**18] * 1.0)
+    x = torch.randn(4096)
+    plenty, little = Budget(), Budget(3 * bytes_of_a_window)
+    most = plenty.rows(model, x, 2**18, 1000)
+    assert (
+        little.rows(model, x, 2**18, 1000)
+        == little.fastest(model, x, 2**18, 1000)
+        < plenty.fastest(model, x, 2**18, 1000)
+    )
+    assert plenty.fastest(model, x, 2**18, 1000) < most
+    assert plenty.fastest(model, x, 2**18, 5) == plenty.rows(model, x, 2**18, 5) == 5
