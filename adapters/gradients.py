@@ -47,20 +47,8 @@ _NOT_WRITES = frozenset({"requires_grad_", "share_memory_"})
 # Frequent functions that overwrite nothing without `out=`: no need to watch their operations one by one.
 PURE = frozenset({"abs", "add", "bmm", "cat", "clamp", "contiguous", "cos", "div", "eq", "exp", "expand", "flatten"})
 PURE |= {"ge", "gelu", "gt", "isnan", "layer_norm", "le", "linear", "log", "logical_not", "lt", "matmul", "mean"}
-PURE |= {
-    "mul",
-    "neg",
-    "permute",
-    "pow",
-    "reshape",
-    "rsqrt",
-    "scaled_dot_product_attention",
-    "sigmoid",
-    "sin",
-    "softmax",
-    "sqrt",
-    "square",
-}
+PURE |= {"mul", "neg", "permute", "pow", "reshape", "rsqrt", "scaled_dot_product_attention", "sigmoid", "sin"}
+PURE |= {"softmax", "sqrt", "square"}
 PURE |= {"stack", "sub", "sum", "tanh", "to", "transpose", "unfold", "unsqueeze", "view", "where"}
 _PURE = {
     getattr(owner, name)

@@ -93,7 +93,7 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         text = str(error)
-        if "not a database" in text or "malformed" in text:
+        if any(sign in text for sign in ("not a database", "malformed", "no such table")):
             raise LedgerError(
                 f"{path} is not a ledger, or is damaged ({text}). Give another file; what can still be read of a "
                 f"damaged ledger is saved by: hrx merge {path} --into NEW.db"

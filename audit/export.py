@@ -72,7 +72,14 @@ def _parquet(records: Sequence[Record], path: Path) -> None:
         metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
     )
     columns = {name: [record[name] for record in records] for name in NAMES}
+    try:
+        table = pyarrow.table(columns, schema=schema)
+    except pyarrow.ArrowException as error:
+        raise ExportError(
+            f"A column holds something else than its kind: {str(error).splitlines()[0]}. The ledger was changed by "
+            "another program; --format csv takes it as it is."
+        ) from error
     with path.open("wb") as file:
-        pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), file)
+        pyarrow.parquet.write_table(table, file)
         file.flush()
         os.fsync(file.fileno())

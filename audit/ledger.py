@@ -181,9 +181,13 @@ class Ledger:
         for key in keys:
             row = self._connection.execute(f"SELECT {names} FROM matrices WHERE key = ?", (key,)).fetchone()
             if row is not None:
-                x, truth, forecast, matrix = (_unpack(blob) for blob in row[1:5])
-                curves = None if row[5] is None else _unpack(row[5]).reshape(3, 2, -1)
-                found.append(StoredMatrix(key, x, truth, forecast, matrix.reshape(-1, len(x)), curves))
+                try:
+                    found.append(_stored_matrix(key, row[1:]))
+                except (zlib.error, TypeError, ValueError) as error:
+                    raise LedgerError(
+                        f"{self.path}: the picture of run {key[:12]} is damaged ({error}). Save the other runs with: "
+                        f"hrx export {self.path} --format csv"
+                    ) from error
         return found
 
     def write_audit(self, audit: StoredAudit) -> None:
@@ -230,6 +234,14 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[
 
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
+
+
+def _stored_matrix(key: str, blobs: Sequence[bytes | None]) -> StoredMatrix:
+    """A window as it was packed; raises where a blob is not what was written."""
+    *packed, curves = blobs
+    x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
+    swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
+    return StoredMatrix(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
 
 
 def _pack(values: Floats) -> bytes:

@@ -19,6 +19,7 @@ thread of Python gave the same bits and took longer: the threads wait for the in
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -35,9 +36,6 @@ from hrx.audit.memory import Budget
 
 ROWS_AT_ONCE = 128
 """Blocks of eight rows and more gave the same bits on every family; smaller ones did not."""
-
-# It would name each operation without a batching rule, on every pass.
-torch._C._functorch._set_vmap_fallback_warning_enabled(False)
 
 
 class Rows(NamedTuple):
@@ -121,7 +119,8 @@ def _batched(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: i
     if not made.forecast.requires_grad:
         return x.new_zeros(len(x), len(picks), *x.shape[1:])
     rows = picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
-    with backward_alone():
+    with backward_alone(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")  # of operations without a batching rule
         products = [torch.func.vmap(product)(some) for some in torch.split(rows, block)]
     return torch.cat(products).transpose(0, 1)
 

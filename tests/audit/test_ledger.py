@@ -122,3 +122,25 @@ def test_reading_a_ledger_does_not_import_torch(tmp_path: Path) -> None:
     code = "import sys, hrx.audit.ledger; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("blob", [None, b"not compressed", b"x\x9c\x03\x00\x00\x00\x00\x01"])
+def test_a_damaged_picture_is_named_and_the_runs_are_still_there(tmp_path: Path, blob: bytes | None) -> None:
+    matrix = np.ones((2, 3), dtype=np.float32)
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"), StoredMatrix("a", matrix[0], matrix[0, :2], matrix[0, :2], matrix))
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("UPDATE matrices SET x = ?", (blob,))
+    with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        with pytest.raises(LedgerError, match=r"ledger\.db: the picture of run a is damaged"):
+            ledger.matrices(["a"])
+        assert len(ledger.records()) == 1
+
+
+def test_a_ledger_without_its_tables_is_called_damaged(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"))
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("DROP TABLE runs")
+    with pytest.raises(LedgerError, match="is damaged"), Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        ledger.records()

@@ -185,6 +185,16 @@ def test_an_export_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: P
         export(path, tmp_path / "absent" / "l.csv", "csv")
 
 
+def test_a_number_that_another_program_made_a_text_is_told_by_the_parquet_export(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
+    path = ledger(tmp_path / "l.db", record("a"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET g_own = 'high'")
+    with pytest.raises(ExportError, match="--format csv takes it as it is"):
+        export(path, tmp_path / "out.parquet", "parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_many_keys_are_asked_for_at_once_and_come_in_the_order_of_writing(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "l.db") as opened:
         with opened.transaction():

@@ -5,7 +5,7 @@
 Everything runs in one thread and is timed by the processor time of the process, which on an idle machine is the wall
 time and on a busy one is not stretched as much: the forward pass by the median of several, an estimator once, after one
 untimed pass that fills caches. By default a small setting and two windows, which takes a minute or two: the estimators
-that learn masks take some hundred forward passes, and at 512x96 half an hour.
+that learn masks cost a thousand forward passes and more.
 """
 
 from __future__ import annotations
