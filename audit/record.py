@@ -14,6 +14,8 @@ Value = str | int | float | None
 Record = dict[str, Value]
 
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
+DECLARED, POSSIBLE = "declared", "possible"
+"""Leakage that a table must show."""
 
 
 class Column(NamedTuple):

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from hrx.audit.ledger import StoredCheck
-from hrx.audit.record import DONE, EXCLUDED, FAILED
+from hrx.audit.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.reports.layout import clean, shorten
 from hrx.reports.statistics import FEW_TEXT, describe, fold_seeds, is_few, median_interval, pooled
 from hrx.reports.words import listed, number_or_none, percent, signed
@@ -247,6 +247,9 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
         asked = dict.fromkeys(zip(runs["lookback"], runs["horizon"], strict=True))
         if missing := [f"{lookback}x{horizon}" for lookback, horizon in asked if (lookback, horizon) not in settled]:
             remarks.append(f"No run could be scored at {listed(missing)}.")
+    for leakage, words in ((DECLARED, "is declared to have seen"), (POSSIBLE, "may have seen, as far as is declared,")):
+        if seen := int((done["leakage"] == leakage).sum()):
+            remarks.append(f"{seen} of {len(done)} scored runs are on datasets that it {words} in training.")
     if failed := int((runs["status"] == FAILED).sum()):
         remarks.append(f"Incomplete: {failed} of {len(runs)} runs failed.")
     if differing := pooled(done):

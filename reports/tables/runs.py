@@ -8,14 +8,13 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from hrx.audit.record import DISTANCES, DONE, TRUNCATIONS
+from hrx.audit.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
 from hrx.reports.cells import COUNT, GAIN, INTERVAL, SHARE, Cell, Column, Span
 from hrx.reports.published import dataset_name, domain_name, model_name
 from hrx.reports.statistics import CONFIGURATION, SEEDS, Described, describe, fold_seeds, pooled
 from hrx.reports.words import listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
-DECLARED = "declared"
 _MEASURED = (
     "g_own",
     "g_shuffled",

@@ -242,5 +242,9 @@ def test_audit_on_real_weights_and_real_data_reads_what_was_published(real_data:
     assert scored["parity"].max() <= 1e-6
     assert (scored["g_margin"] > 0).mean() > 0.5
     assert 0.05 <= scored["g_margin"].median() <= 0.25
+    # The card of the checkpoint, which is known by its content, names these two among its training data.
+    seen = scored["dataset"].str.startswith(("us_births/", "saugeenday/"))
+    assert set(scored[seen]["leakage"]) == {"declared"}
+    assert set(scored[~seen]["leakage"]) == {"none declared"}
     by_horizon = scored.groupby("horizon")["g_own"].median()
     assert by_horizon[96] > by_horizon[24]

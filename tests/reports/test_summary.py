@@ -164,3 +164,12 @@ def test_a_missing_gain_is_not_counted(record, frame):
     runs = [record(), record(series="T2", g_own=None, beats_naive=None, rank=None, parity=None)]
     summary = summarise(frame(runs), [])[0]
     assert (summary.scored.g_own.n, summary.scored.g_margin.n, summary.beats_naive) == (1, 2, 0.5)
+
+
+def test_the_verdict_counts_the_runs_on_datasets_that_were_seen_in_training(record, frame):
+    leakage = ["declared", "declared", "possible", "none declared", "unknown"]
+    said = summarise(frame([record(series=f"T{i}", leakage=kind) for i, kind in enumerate(leakage)]), [])[0].verdict
+    assert "2 of 5 scored runs are on datasets that it is declared to have seen in training." in said
+    assert "1 of 5 scored runs are on datasets that it may have seen, as far as is declared, in training." in said
+    clean = summarise(frame([record(leakage="none declared")]), [])[0].verdict
+    assert "training" not in clean
