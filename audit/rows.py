@@ -1,8 +1,8 @@
 """All rows of a window's input Jacobian from one forward pass.
 
 The rule that keeps stored numbers independent of batch size and worker count: each window is differentiated by itself,
-in one thread, in blocks of up to 128 rows (fewer only where the memory budget cannot hold them), by the strategy that
-its model declares. A batch, a second thread or another strategy changes the last bits of a gradient, and where two
+in one thread, by the strategy that its model declares, in blocks of 16 to 128 rows (fewer only where the memory budget
+cannot hold them). A batch, a second thread or another strategy changes the last bits of a gradient, and where two
 positions are nearly tied these bits decide which of them is deleted. No rounding of the matrix would help, since any
 rule that turns numbers into an order has boundaries that noise can cross; so there is to be no noise. A window per
 thread of Python gave the same bits and took longer: the threads wait for the interpreter at every small operation.
@@ -35,7 +35,6 @@ from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
 from hrx.audit.memory import Budget
 
 ROWS_AT_ONCE = 128
-"""Blocks of eight rows and more gave the same bits on every family; smaller ones did not."""
 
 
 class Rows(NamedTuple):
@@ -78,8 +77,7 @@ def derivatives(
     `x` may hold several `variants` of each window in turn. Those of one window are differentiated together, as many as
     their rows fill a block.
     """
-    # Backward holds about what the forward pass of as many windows allocates.
-    block = (budget or Budget()).rows(model, x[0], horizon, ROWS_AT_ONCE)
+    block = (budget or Budget()).block(model, x[0], horizon, ROWS_AT_ONCE)
     groups = [some for own in torch.split(x, variants) for some in torch.split(own, max(1, block // len(picks)))]
     with torch.enable_grad(), one_thread(), GradientPath() as path:
         parts = [_part(model, some, horizon, picks, block) for some in groups]

@@ -148,4 +148,6 @@ def test_a_batch_is_as_large_as_the_bytes_of_the_fastest_one_and_never_above_the
         < plenty.fastest(model, x, 2**18, 1000)
     )
     assert plenty.fastest(model, x, 2**18, 1000) < most
+    assert plenty.fastest(model, x, 2**18, 1000) < plenty.block(model, x, 2**18, 1000) < most
+    assert little.block(model, x, 2**18, 1000) == little.rows(model, x, 2**18, 1000) < 16
     assert plenty.fastest(model, x, 2**18, 5) == plenty.rows(model, x, 2**18, 5) == 5
