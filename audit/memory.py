@@ -28,8 +28,8 @@ MOST_ROWS = 256
 """Larger batches were not faster on the CPUs at hand, and delay the first sign of progress."""
 FASTEST = 128 * 2**20
 """Bytes that a forward pass allocates at about the batch size of the highest throughput: less leaves the cost of calls,
-more was slower, perhaps because it leaves the processor's cache. Bytes, unlike seconds, are the same every time, so that
-batches, and with them digits, are."""
+more was slower, perhaps because it leaves the processor's cache. Bytes, unlike seconds, are the same every time, so
+that batches, and with them digits, are."""
 LEAST_BLOCK = 16
 """Blocks of eight rows and more gave the same bits on the seven models measured; smaller ones not on all."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
