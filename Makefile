@@ -3,7 +3,7 @@
 PYTHON = python3
 VENV = .venv
 BIN = $(VENV)/bin
-JOBS = 2
+JOBS = 3
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: audit test lint types tests format clean parity docs bench chromium
@@ -28,9 +28,9 @@ types: $(VENV)/.test
 # Two families need another environment than the rest: VisionTS its torchvision, and `generate`, the official call
 # of Timer and TimeMoE, an old transformers. Their tests run there too.
 tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
-	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) tests/adapters/test_visionts.py
-	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) tests/adapters/test_timer.py tests/adapters/test_timemoe.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py
+	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer.py tests/adapters/test_timemoe.py
 
 # The page is tested in a real browser where there is one, or where root can install it.
 chromium:

@@ -153,7 +153,15 @@ def test_a_directory_that_may_not_be_written_is_refused(
 
 def test_stopping_it_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "hrx.cli", "calibrate", "--out", "out"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        # Whoever starts the tests in the background has switched this signal off for all below.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stderr is not None
     assert "30 models" in process.stderr.readline()
     time.sleep(0.5)

@@ -154,7 +154,7 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["bolt-mni"], "Did you mean 'bolt-mini'"),
         (["./no/such/path"], "Unknown model './no/such/path'"),
         (["--data", "samples"], "Unknown source 'samples'. Did you mean 'sample'"),
-        (["--data", "sample:elnino"], "Unknown dataset 'elnino'. Did you mean 'elnino/M'"),
+        (["--data", "sample:elnin/M"], "Unknown dataset 'elnin/M'. Did you mean 'elnino/M'"),
         (["--data", "./nowhere"], "Unknown source"),
         (["--settings", "96"], "Unknown settings '96'"),
         (["--settings", "600x24"], "reads a lookback of at most 512, not 600"),
@@ -198,7 +198,7 @@ def test_damaged_weights_are_named(
 def test_a_damaged_dataset_makes_the_audit_incomplete_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hrx.cli import audit as module
+    from hrx.cli import request as module
     from hrx.gift_eval import Dataset, open_source
 
     broken = Dataset.damaged("broken/H", "broken/H/data.arrow is cut short")
