@@ -32,7 +32,7 @@ from torch import Tensor
 from hrx.adapters import Forecaster, GradientPath
 from hrx.adapters.contract import Strategy
 from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
-from hrx.audit.memory import Budget
+from hrx.audit.memory import LEAST_BLOCK, Budget, out_of_memory
 
 ROWS_AT_ONCE = 128
 
@@ -102,7 +102,10 @@ def _part(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int)
     strategy = model.rows
     try:
         return _Part(_STRATEGIES[strategy](model, x, horizon, picks, block), strategy)
-    except RuntimeError:
+    except RuntimeError as error:
+        # Half the rows need half the memory, and down to this block they have the same bits.
+        if out_of_memory(error) and block // 2 >= LEAST_BLOCK:
+            return _part(model, x, horizon, picks, block // 2)
         if strategy == "loop":
             raise
     return _Part(_loop(model, x, horizon, picks, block), "loop")

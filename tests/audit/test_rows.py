@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, from_module, load
 from hrx.adapters.gradients import backward_alone, differentiable_input
-from hrx.audit.memory import Budget
+from hrx.audit import rows
+from hrx.audit.memory import LEAST_BLOCK, Budget
 from hrx.audit.rows import ROWS_AT_ONCE, derivatives, jacobian
 
 FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
@@ -151,3 +152,25 @@ def test_a_batch_is_as_large_as_the_bytes_of_the_fastest_one_and_never_above_the
     assert plenty.fastest(model, x, 2**18, 1000) < plenty.block(model, x, 2**18, 1000) < most
     assert little.block(model, x, 2**18, 1000) == little.rows(model, x, 2**18, 1000) < 16
     assert plenty.fastest(model, x, 2**18, 5) == plenty.rows(model, x, 2**18, 5) == 5
+
+
+def test_rows_that_do_not_fit_in_memory_are_had_in_smaller_blocks_with_the_same_bits(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = load(str(checkpoints["chronos-bolt"])), series(1, 96)
+    plenty = jacobian(model, x, 80)
+    blocks = []
+    whole = rows._STRATEGIES["batched"]
+
+    def scarce(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
+        blocks.append(block)
+        if block > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(model, x, horizon, picks, block)
+
+    monkeypatch.setitem(rows._STRATEGIES, "batched", scarce)
+    found = jacobian(model, x, 80)
+    assert found.strategy == "batched"
+    assert blocks == [blocks[0] >> halvings for halvings in range(len(blocks))]
+    assert LEAST_BLOCK <= blocks[-1] <= 20
+    assert torch.equal(found.jacobian, plenty.jacobian)

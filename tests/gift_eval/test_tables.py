@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -392,9 +391,20 @@ def test_whatever_is_in_a_file_gives_a_dataset_or_a_sentence(
     path = tmp_path_factory.mktemp("t") / "t.csv"
     lines = [",".join(cells[first : first + width]) for first in range(0, len(cells), width)]
     path.write_bytes("\n".join(["date,v,id,x", *lines]).encode(encoding, "replace"))
+    read, refused, excluded = [], [], []
     for kind in ("csv", "finance"):
-        with suppress(HrxError):
-            for dataset in open_source(f"{kind}:{path}"):
-                for index in range(dataset.count):
-                    with suppress(UnusableSeries):
-                        dataset.read(index)
+        try:
+            datasets = open_source(f"{kind}:{path}")
+        except HrxError as error:
+            refused.append(str(error))
+            continue
+        for dataset in datasets:
+            for index in range(dataset.count):
+                try:
+                    read.append(dataset.read(index).values)
+                except UnusableSeries as error:
+                    excluded.append(str(error))
+    assert read or refused or excluded
+    assert all("t.csv" in sentence for sentence in refused)
+    assert all(excluded)
+    assert all(len(values) and np.isfinite(values).all() for values in read)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,14 @@ def test_the_repository_has_the_names_and_domains_of_the_reference(real_data: Pa
         assert ours.domain == ("" if row["domain"].startswith("(") else row["domain"])
 
 
-@pytest.mark.parametrize("name", ["estimators", "estimators_plain", "cost", "rank", "truncation", "distance"])
+@pytest.mark.parametrize("name", ["estimators", "estimators_plain", "cost", "seeds", "rank", "truncation", "distance"])
 def test_the_numbers_outside_the_reference_stand_in_the_paper_in_this_order(real_data: Path, name: str) -> None:
     """Every number of a row is found in the LaTeX of that table, one after the other."""
     paper = (real_data / "reference" / "paper.tex").read_text()
     label = rf"\label{{{PUBLISHED[name].label}}}"
     body = paper[paper.index(label) :].split(r"\end{tabular}")[0].replace("{,}", "").replace(r"\%", "%")
+    defined = macros(paper)
+    body = re.sub(r"\\(\w+)", lambda macro: defined.get(macro[1], macro[0]), body)
     at = 0
     for row in PUBLISHED[name].rows.values():
         for column, value in row.items():
@@ -83,6 +86,20 @@ def test_the_numbers_outside_the_reference_stand_in_the_paper_in_this_order(real
                 found = min(place for place in places if place >= 0)
                 assert found >= at
                 at = found + 1
+
+
+def macros(paper: str) -> dict[str, str]:
+    """The numbers that the paper's tables name instead of printing."""
+    return dict(re.findall(r"\\newcommand\{\\(\w+)\}\{([-+.\d]+)\}", paper))
+
+
+def test_the_numbers_of_both_axes_are_those_that_the_paper_defines(real_data: Path) -> None:
+    """Its table has a column for each axis, ours a row."""
+    defined = macros((real_data / "reference" / "paper.tex").read_text())
+    for axis, name in (("Time", "time"), ("Channel", "chan")):
+        row = PUBLISHED["channels"].rows["", axis]
+        assert row["g_own"] == float(defined[f"{name}Gain"])
+        assert row["rank"] == float(defined[f"{name}Rank"])
 
 
 def test_names_of_records_become_those_of_the_paper() -> None:
