@@ -18,6 +18,7 @@ import torch
 
 from hrx.adapters import Identity, facts
 from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.audit.estimators.registry import package_of
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.audit.record import Record
 from hrx.errors import HrxError, unknown
@@ -76,7 +77,7 @@ class Run:
     @cached_property
     def key(self) -> str:
         """sha256 of everything that decides the numbers."""
-        decisive = {
+        decisive: dict[str, Any] = {
             "family": self.identity.family,
             "fingerprint": self.identity.fingerprint,
             "library": self.identity.library,
@@ -91,6 +92,8 @@ class Run:
             "protocol": _fields(self.protocol),
             "protocol_version": PROTOCOL_VERSION,
         }
+        if package := package_of(self.protocol.estimator):
+            decisive["estimator_package"] = package
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -205,8 +208,8 @@ def _read(dataset: Dataset, series: int, channels: bool) -> Iterator[Found]:
 
 @lru_cache(maxsize=64)
 def _fields(data: Protocol | Identity) -> Mapping[str, Any]:
-    """`asdict` of what thousands of runs share, made once."""
-    return asdict(data)
+    """The fields of what thousands of runs share, made once."""
+    return data.decisive() if isinstance(data, Protocol) else asdict(data)
 
 
 def _read_already(index: int) -> NoReturn:

@@ -6,8 +6,8 @@ count as stale.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ class Protocol:
     precision: float | None = None
     """Draw on until the Monte Carlo error of the three gains is below this."""
     max_draws: int = 64
+    """What a wanted precision may take at most; without one it has no effect."""
     scored: int = 8
     """Forecast steps that are scored, evenly spaced, first and last included."""
     fractions: int = 9
@@ -81,6 +82,11 @@ class Protocol:
         kind = find_estimator(self.estimator).settings
         settings = read_settings(self.estimator, kind, self.estimator_settings)
         object.__setattr__(self, "estimator_settings", settings.as_json())
+
+    def decisive(self) -> dict[str, Any]:
+        """Every setting as a key and a record hold it: one without effect has its default, whatever was given."""
+        idle = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
+        return asdict(self) | idle
 
     @property
     def draws_per_unit(self) -> int:

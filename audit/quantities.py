@@ -52,7 +52,10 @@ class Quantities:
     scored_steps: Ints
     variance: float
     rank: float
+    """Mean over the windows that have one."""
     rank_entropy: float
+    rank_dropped: int
+    """Windows without a rank: their matrix is all zero."""
     draws: int
     forecasts: int
     insertion_dropped: int

@@ -8,13 +8,27 @@ import torch
 from torch import Tensor
 
 
+class MeanRank(NamedTuple):
+    """The effective ranks of a run: means over the windows that have one, NaN where none has."""
+
+    participation: float
+    entropy: float
+    dropped: int
+    """Windows left out: an all-zero matrix holds no direction, so it has no rank."""
+
+
 class Rank(NamedTuple):
-    """Effective ranks, `(W,)` each."""
+    """Effective ranks, `(W,)` each; NaN where a window has none."""
 
     participation: Tensor
     """`(Σσ²)² / Σσ⁴`."""
     entropy: Tensor
     """`exp(−Σ p log p)`, `p = σ/Σσ`; never below the participation ratio."""
+
+    def mean(self) -> MeanRank:
+        """What a run says of its windows."""
+        dropped = int(self.participation.isnan().sum())
+        return MeanRank(float(self.participation.nanmean()), float(self.entropy.nanmean()), dropped)
 
 
 def rank(matrix: Tensor) -> Rank:

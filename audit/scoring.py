@@ -169,7 +169,7 @@ def _quantities(
     found = {name: moments(measured.samples[name]) for name in QUANTITIES}
     curves = mean_curves(paired) / variance
     gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
-    ranks = rank(explanation.matrix)
+    ranks = rank(explanation.matrix).mean()
     reach = effective_lookback(explanation.matrix)
     at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(explanation.steps, steps)
     return Quantities(
@@ -179,8 +179,9 @@ def _quantities(
         steps={name: found[name].steps / _scale(name, variance) for name in QUANTITIES},
         scored_steps=steps,
         variance=variance,
-        rank=float(ranks.participation.mean()),
-        rank_entropy=float(ranks.entropy.mean()),
+        rank=ranks.participation,
+        rank_entropy=ranks.entropy,
+        rank_dropped=ranks.dropped,
         draws=errors.shape[1],
         forecasts=forecasts,
         insertion_dropped=measured.insertion_dropped,

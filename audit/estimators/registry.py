@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hrx.audit.estimators import settings as s
 from hrx.audit.protocol import ProtocolError
@@ -58,21 +58,22 @@ BUILT_IN = (
     Estimator("extremalmask", f"{HOME}.extremalmask:extremalmask", s.ExtremalMask),
     Estimator("contralsp", f"{HOME}.contralsp:contralsp", s.ContraLSP),
 )
+_OWN = {estimator.name: estimator for estimator in BUILT_IN}
 
 
 def estimator_names() -> tuple[str, ...]:
     """Every estimator that can be asked for."""
-    return (*(estimator.name for estimator in BUILT_IN), *_registered())
+    return (*_OWN, *_registered())
 
 
 def find_estimator(name: str) -> Estimator:
     """The estimator of that name."""
-    for estimator in BUILT_IN:
-        if estimator.name == name:
-            return estimator
-    entry = _registered().get(name)
-    if entry is None:
+    if name in _OWN:
+        return _OWN[name]
+    registered = _registered().get(name)
+    if registered is None:
         raise ProtocolError(unknown("estimator", name, estimator_names()))
+    entry = registered.entry
     try:
         found = entry.load()
     except Exception as error:
@@ -85,14 +86,25 @@ def find_estimator(name: str) -> Estimator:
     return found
 
 
+def package_of(name: str) -> str:
+    """Distribution and version that bring an estimator; empty for hrx's own, which `PROTOCOL_VERSION` stands for."""
+    registered = None if name in _OWN else _registered().get(name)
+    return registered.package if registered else ""
+
+
+class _Registered(NamedTuple):
+    """An entry point of another package, not loaded, and that package with its version."""
+
+    entry: EntryPoint
+    package: str
+
+
 @lru_cache(maxsize=1)
-def _registered() -> dict[str, EntryPoint]:
-    """The entry points of other packages, not loaded."""
-    found: dict[str, EntryPoint] = {}
-    taken = {estimator.name for estimator in BUILT_IN}
+def _registered() -> dict[str, _Registered]:
+    """The entry points of other packages."""
+    found: dict[str, _Registered] = {}
     for entry in entry_points(group=GROUP):
-        if entry.name in taken:
+        if entry.name in _OWN or entry.name in found:
             raise ProtocolError(f"The entry point {entry.value!r} registers {entry.name!r}, which is taken. Rename it.")
-        taken.add(entry.name)
-        found[entry.name] = entry
+        found[entry.name] = _Registered(entry, f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
     return found

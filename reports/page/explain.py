@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hrx import __version__
-from hrx.audit.quantities import GAINS
+from hrx.audit.quantities import GAINS, Quantities
 from hrx.audit.reading import SURE, Reading, Trust
 from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.layout import clean, shorten
@@ -133,8 +134,19 @@ def _measured(reading: Reading) -> str:
         '<div class="wide"><table class="data slim"><thead><tr><th scope="col">gain</th>'
         '<th scope="col" class="number">value</th><th scope="col" class="number">± error</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
-        f"<p>Rank of the matrix {quantities.rank:.2f}: 1 means that every step reads the same points. 90 % of a row’s "
-        f"mass lies in the last {quantities.effective_lookback:.0f} of {len(reading.x)} values on average.</p>"
+        f"<p>{_extent(quantities, reading)}</p>"
+    )
+
+
+def _extent(quantities: Quantities, reading: Reading) -> str:
+    """How many directions the matrices have and how far back they reach; one of zeros has neither."""
+    if math.isnan(quantities.rank):
+        return "The matrix of every held-out window is zero: there is no rank, and nothing that is read."
+    dropped = quantities.rank_dropped
+    zero = f" The matrix of {dropped} of {reading.windows} windows is zero and left out of both." if dropped else ""
+    return (
+        f"Rank of the matrix {quantities.rank:.2f}: 1 means that every step reads the same points. 90 % of a row’s "
+        f"mass lies in the last {quantities.effective_lookback:.0f} of {len(reading.x)} values on average.{zero}"
     )
 
 

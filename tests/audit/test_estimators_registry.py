@@ -86,6 +86,7 @@ def test_a_name_that_is_taken_is_refused(entries) -> None:
     entries(saliency=f"{__name__}:RECENCY")
     with pytest.raises(ProtocolError, match="registers 'saliency', which is taken"):
         estimator_names()
+    assert registry.package_of("saliency") == ""
 
 
 def test_an_entry_point_that_is_no_estimator_of_its_name_is_refused(entries) -> None:

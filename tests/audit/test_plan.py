@@ -1,11 +1,18 @@
+import hashlib
+import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hrx.adapters import Identity
+from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit import Protocol
+from hrx.audit.estimators import registry
 from hrx.audit.plan import QUICK, STAR, Run, Setting, parse_settings, plan
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset
@@ -65,6 +72,69 @@ def test_keys_differ_in_everything_that_decides_a_number_and_in_nothing_else() -
     assert len(keys) == len(changed)
     assert reference.key not in keys
     assert planned([dataset("one/H", [700])], seeds=1)[0].key == reference.key
+
+
+def test_the_key_of_a_default_run_is_the_hash_of_its_ingredients_written_out() -> None:
+    run = planned([dataset("one/H", [700])], seeds=1)[0]
+    protocol = {
+        "estimator": "input_gradient", "estimator_settings": "{}", "axis": "step", "truncation": False,
+        "distance": False, "draws": 4, "draws_kind": "antithetic", "precision": None, "max_draws": 64, "scored": 8,
+        "fractions": 9, "area": "gap", "permutations": 3, "seed": 0,
+    }  # fmt: skip
+    ingredients = {
+        "family": "family", "fingerprint": "f" * 64, "library": "library 1.0",
+        "torch": torch.__version__.split("+")[0], "adapter_version": ADAPTER_VERSION, "dataset": "one/H",
+        "series": run.series.fingerprint, "season": 24, "setting": "96x24", "seed": 0, "windows": 4,
+        "protocol": protocol, "protocol_version": "2",
+    }  # fmt: skip
+    assert run.key == hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()
+
+
+def test_the_most_draws_decide_a_key_only_where_a_precision_is_wanted() -> None:
+    one = dataset("one/H", [700])
+
+    def run(**settings: float) -> Run:
+        return planned([one], seeds=1, protocol=Protocol(**settings))[0]  # type: ignore[arg-type]
+
+    assert run(max_draws=32).key == run().key
+    assert run(max_draws=32).facts() == run().facts()
+    assert run(precision=0.1, max_draws=32).key != run(precision=0.1).key
+    assert run(precision=0.1, max_draws=32).facts()["max_draws"] == 32
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """release(version): installs that version of a package that brings the estimator `by_plugin`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plugin_of_this_test.py").write_text(
+        "from hrx.audit.estimators import Estimator\n"
+        'BY_PLUGIN = Estimator("by_plugin", "hrx.audit.estimators.gradients:saliency")\n'
+    )
+    about = tmp_path / "plugin_of_this_test.dist-info"
+    about.mkdir()
+    (about / "entry_points.txt").write_text("[hrx.estimators]\nby_plugin = plugin_of_this_test:BY_PLUGIN\n")
+
+    def install(version: str) -> None:
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: a-plugin\nVersion: {version}\n")
+        registry._registered.cache_clear()
+
+    yield install
+    registry._registered.cache_clear()
+
+
+def test_a_new_release_of_the_package_that_brings_an_estimator_gives_new_keys_to_its_runs_alone(release) -> None:
+    one = dataset("one/H", [700])
+    own = planned([one], seeds=1)[0].key
+    keys = {}
+    for version in ("1.0", "1.1"):
+        release(version)
+        assert registry.package_of("by_plugin") == f"a-plugin {version}"
+        keys[version] = planned([one], seeds=1, protocol=Protocol(estimator="by_plugin"))[0].key
+        assert planned([one], seeds=1)[0].key == own
+    assert keys["1.0"] != keys["1.1"]
+    release("1.0")
+    assert planned([one], seeds=1, protocol=Protocol(estimator="by_plugin"))[0].key == keys["1.0"]
+    assert {registry.package_of(estimator.name) for estimator in registry.BUILT_IN} == {""}
 
 
 def test_draws_are_shared_by_checkpoints_and_separate_for_runs() -> None:

@@ -32,6 +32,26 @@ def test_rank_agrees_with_eigenvalues_and_never_exceeds_the_entropy_rank(rows: i
     assert found.entropy.item() >= found.participation.item() - 1e-9
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(0, 2**16))
+def test_the_rank_of_a_run_is_the_mean_of_the_windows_whose_matrix_is_not_zero(zero: list[bool], seed: int) -> None:
+    matrix = torch.rand(len(zero), 5, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    matrix[torch.tensor(zero)] = 0
+    found = rank(matrix).mean()
+    ratios = [participation_ratio(one.numpy()) for one in matrix if one.any()]
+    entropies = []
+    for one in (one for one in matrix if one.any()):
+        sigma = np.linalg.svd(one.numpy(), compute_uv=False)
+        share = sigma / sigma.sum()
+        entropies.append(math.exp(-sum(p * math.log(p) for p in share)))
+    assert found.dropped == sum(zero)
+    if all(zero):
+        assert math.isnan(found.participation)
+        assert math.isnan(found.entropy)
+    else:
+        assert found.participation == pytest.approx(sum(ratios) / len(ratios), rel=1e-9)
+        assert found.entropy == pytest.approx(sum(entropies) / len(entropies), rel=1e-9)
+
+
 def test_skill_is_measured_against_zero_and_the_last_value_and_the_seasonal_one_has_no_say() -> None:
     truth = np.array([[1.0, 2.0], [0.0, -1.0]])
     forecast = np.array([[1.0, 1.0], [0.0, 0.0]])

@@ -67,6 +67,37 @@ def test_a_rank_one_model_has_rank_one_and_exactly_no_gain() -> None:
     assert (q.g_own, q.g_shuffled, q.g_margin) == (0.0, 0.0, 0.0)
 
 
+class Rectified(torch.nn.Module):
+    """A linear model of what is above zero: a window without such values has a gradient of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = linear()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.relu())
+
+
+def test_a_window_whose_matrix_is_zero_is_left_out_of_the_rank_and_counted() -> None:
+    module, x = Rectified(), series(4, 40)
+    x[1] = -x[1].abs() - 0.1
+    q = score(from_module(module), x, 12)
+    weight = module.linear.weight.detach().abs().numpy()
+    matrices = [weight * (window > 0).numpy() for window in x]
+    ranks = [by_definition.participation_ratio(matrix) for matrix in matrices if matrix.any()]
+    assert len(ranks) == 3
+    assert q.rank == pytest.approx(np.mean(ranks), rel=1e-6)
+    assert q.rank_entropy >= q.rank
+    assert q.rank_dropped == 1
+
+
+def test_a_run_whose_matrices_are_all_zero_has_no_rank() -> None:
+    q = score(from_module(Rectified()), -series(3, 40).abs() - 0.1, 12)
+    assert np.isnan([q.rank, q.rank_entropy]).all()
+    assert q.rank_dropped == 3
+    assert (q.g_own, q.g_shuffled, q.g_margin) == (0.0, 0.0, 0.0)
+
+
 def test_scaling_the_forecast_leaves_normalised_quantities_unchanged_and_squares_into_raw_ones() -> None:
     module, x = linear(), series(3, 40)
     small = score(from_module(module), x, 12)

@@ -92,6 +92,20 @@ def _with_gains(reading: Reading, own: float, margin: float) -> Reading:
     return replace(reading, quantities=replace(reading.quantities, normalised=normalised, error=error))
 
 
+def test_windows_whose_matrix_is_zero_are_told_instead_of_a_rank_that_is_no_number(table, model):
+    from dataclasses import replace
+
+    found = find_series(f"{table}:units")
+    good = read_series(model, found.series, LOOKBACK, HORIZON)
+    assert "is zero" not in render(good)
+    some = replace(good, quantities=replace(good.quantities, rank_dropped=1))
+    assert "The matrix of 1 of 4 windows is zero and left out of both." in render(some)
+    nothing = replace(good.quantities, rank=float("nan"), effective_lookback=float("nan"), rank_dropped=4)
+    page = render(replace(good, quantities=nothing))
+    assert "The matrix of every held-out window is zero: there is no rank" in page
+    assert "Rank of the matrix" not in page
+
+
 def test_a_gap_repeats_the_value_before_it_and_keeps_its_date(table):
     found = find_series(f"{table}:units")
     assert found.series.values[100] == found.series.values[99]
