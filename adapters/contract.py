@@ -8,6 +8,7 @@ is stated here as data. Whether the two agree is not assumed: `hrx.audit.admissi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -21,8 +22,12 @@ from hrx.errors import HrxError
 ADAPTER_VERSION = "2"
 """Raised when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
 
-Strategy = Literal["batched", "replicas", "loop"]
+Strategy = Literal["batched", "bare", "replicas", "loop"]
 """How the rows of a Jacobian are had: `hrx.audit.rows` says what each does."""
+
+
+Convert = Callable[[torch.nn.Module], torch.nn.Module]
+"""Another number type or another device for a module; it may change what it is given."""
 
 
 class ModelError(HrxError):
@@ -79,7 +84,7 @@ class Forecaster(ABC):
     identity: Identity
     limits: Limits = Limits()
     rows: Strategy = "batched"
-    """A property of the family, never of a timing: strategies differ in the last bits, which orderings can hang on."""
+    """How its rows are had where nothing else was chosen for it."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:
@@ -124,9 +129,16 @@ class Forecaster(ABC):
         """The model as it reads all channels of a window together, `(B, L, C) -> (B, H, C)`, or None if it cannot."""
         return self if self.limits.multivariate else None
 
-    def double(self) -> Forecaster | None:
-        """The same model in float64, or None where the library computes in fp32 whatever it is given."""
+    def converted(self, convert: Convert) -> Forecaster | None:
+        """A copy of this forecaster whose module, a copy too, went through `convert`; None where there is no module."""
         return None
+
+    def double(self) -> Forecaster | None:
+        """The same model in float64, or None where there is no module to convert."""
+        from hrx.adapters.precision import DoubleTwin  # which is a forecaster itself
+
+        converted = self.converted(torch.nn.Module.double)
+        return None if converted is None else DoubleTwin(converted)
 
     def reload(self) -> Forecaster | None:
         """The checkpoint loaded once more from where it came, or None for a model that was handed over in memory."""

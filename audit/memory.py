@@ -60,6 +60,11 @@ class Budget:
         quick = self._within(min(self.memory, 2 * FASTEST), model, window, horizon, wanted)
         return max(quick, self.rows(model, window, horizon, min(wanted, LEAST_BLOCK)))
 
+    def threads(self, model: Forecaster, window: Tensor, horizon: int, block: int, wanted: int) -> int:
+        """How many blocks of so many rows to have at once: at least one, at most `wanted`."""
+        taken = float(np.polyval(self._fitted(model, window, horizon), block))
+        return max(1, min(wanted, int(self.memory // max(taken, 1.0))))
+
     def peak(self, model: Forecaster, window: Tensor, horizon: int) -> int:
         """Bytes that the largest batch of such windows may take."""
         rows = self.rows(model, window, horizon, MOST_ROWS)

@@ -1,27 +1,31 @@
 """All rows of a window's input Jacobian from one forward pass.
 
-The rule that keeps stored numbers independent of batch size and worker count: each window is differentiated by itself,
-in one thread, by the strategy that its model declares, in blocks of 16 to 128 rows (fewer only where the memory budget
-cannot hold them). A batch, a second thread or another strategy changes the last bits of a gradient, and where two
-positions are nearly tied these bits decide which of them is deleted. No rounding of the matrix would help, since any
-rule that turns numbers into an order has boundaries that noise can cross; so there is to be no noise. A window per
-thread of Python gave the same bits and took longer: the threads wait for the interpreter at every small operation.
+The rule that keeps stored numbers independent of batch size, threads and worker count: each window is differentiated by
+itself, by kernels that use one thread, in blocks of 16 to 128 rows (fewer only where the memory budget cannot hold
+them, or there are no more). A batch, or a kernel that shares its sums among threads, changes the last bits of a
+gradient, and where two positions are nearly tied these bits decide which of them is deleted. No rounding of the matrix
+would help, since any rule that turns numbers into an order has boundaries that noise can cross; so there is to be no
+noise. Further threads differentiate further blocks of the same forward pass, which leaves the bits as they are.
 
 - `batched`: one forward pass, then vector-Jacobian products of a whole block of rows at once. The vmap is that of
   `torch.func`: the one behind `is_grads_batched` has no rule for the backward of norms, softmax or GELU and walks
   through the rows there.
+- `bare`: the same without a `GradientPath`, which is what `torch.func.jacrev` does: the same bits for less, in a model
+  whose code leaves the gradient alone. `hrx.audit.way` finds out which do.
 - `replicas`: as many copies of the window as rows, one forward and one backward pass of all of them.
 - `loop`: one forward pass and a backward pass a row. What the others must equal, and what is left where an operation
   cannot be batched.
-
-`torch.func.jacrev` is none of them: it refuses the hooks on saved tensors that a `GradientPath` needs.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +39,8 @@ from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
 from hrx.audit.memory import LEAST_BLOCK, Budget, out_of_memory
 
 ROWS_AT_ONCE = 128
+REPLICAS = 1 / 4
+"""Of a block: the graph of a copy holds more than the products of a row."""
 
 
 class Rows(NamedTuple):
@@ -43,15 +49,8 @@ class Rows(NamedTuple):
     jacobian: Tensor
     """`(W, S, L)`, or `(W, S, L, C)` for a multivariate model."""
     strategy: Strategy
-    """The model's own, or `loop` where an operation could not be batched."""
+    """The model's own, or the one that took its place where it did not work."""
     rewrites: tuple[Rewrite, ...]
-
-
-class _Part(NamedTuple):
-    """The rows `(G, R, L)` of a group of inputs that share a forward pass."""
-
-    rows: Tensor
-    strategy: Strategy
 
 
 def jacobian(
@@ -77,14 +76,19 @@ def derivatives(
     `x` may hold several `variants` of each window in turn. Those of one window are differentiated together, as many as
     their rows fill a block.
     """
-    block = (budget or Budget()).block(model, x[0], horizon, ROWS_AT_ONCE)
+    budget = budget or Budget()
+    block = budget.block(model, x[0], horizon, ROWS_AT_ONCE)
+    # Each thread has a block of the usual size at least: smaller ones have other bits.
+    wanted = min(torch.get_num_threads(), max(1, len(picks) // LEAST_BLOCK))
+    threads = budget.threads(model, x[0], horizon, block, wanted)
     groups = [some for own in torch.split(x, variants) for some in torch.split(own, max(1, block // len(picks)))]
-    with torch.enable_grad(), one_thread(), GradientPath() as path:
-        parts = [_part(model, some, horizon, picks, block) for some in groups]
+    with torch.enable_grad(), one_thread(), _helpers(threads) as helpers:
+        work = _Work(model, horizon, picks, block, threads, helpers, GradientPath())
+        parts = [_part(work, some, model.rows) for some in groups]
     return Rows(
         jacobian=torch.cat([part.rows for part in parts]),
-        strategy="loop" if any(part.strategy == "loop" for part in parts) else model.rows,
-        rewrites=path.rewrites,
+        strategy=next((part.strategy for part in parts if part.strategy != model.rows), model.rows),
+        rewrites=work.path.rewrites,
     )
 
 
@@ -98,60 +102,112 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _part(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> _Part:
-    strategy = model.rows
+@dataclass(frozen=True)
+class _Work:
+    """What all windows of a call share."""
+
+    model: Forecaster
+    horizon: int
+    picks: Tensor
+    """`(R, H)`."""
+    block: int
+    threads: int
+    helpers: ThreadPoolExecutor | None
+    """Where there are several threads."""
+    path: GradientPath
+
+    def blocks(self, rows: Tensor) -> Sequence[Tensor]:
+        """The rows in blocks of one size, enough of them for all threads."""
+        return torch.tensor_split(rows, max(ceil(len(rows) / self.block), self.threads))
+
+    def each(self, product: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> Tensor:
+        """The products of all blocks, one after the other, had by all threads."""
+        return torch.cat(list(map(product, blocks) if self.helpers is None else self.helpers.map(product, blocks)))
+
+
+@contextmanager
+def _helpers(threads: int) -> Iterator[ThreadPoolExecutor | None]:
+    if threads == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield pool
+
+
+class _Part(NamedTuple):
+    """The rows `(G, R, L)` of a group of inputs that share a forward pass."""
+
+    rows: Tensor
+    strategy: Strategy
+
+
+def _part(work: _Work, x: Tensor, strategy: Strategy) -> _Part:
     try:
-        return _Part(_STRATEGIES[strategy](model, x, horizon, picks, block), strategy)
+        with nullcontext() if strategy == "bare" else work.path:
+            rows = _STRATEGIES[strategy](work, x)
     except RuntimeError as error:
         # Half the rows need half the memory, and down to this block they have the same bits.
-        if out_of_memory(error) and block // 2 >= LEAST_BLOCK:
-            return _part(model, x, horizon, picks, block // 2)
+        if out_of_memory(error) and work.block // 2 >= LEAST_BLOCK:
+            return _part(replace(work, block=work.block // 2), x, strategy)
         if strategy == "loop":
             raise
-    return _Part(_loop(model, x, horizon, picks, block), "loop")
+    else:
+        # Without a path, 0 · NaN is not masked.
+        if strategy != "bare" or torch.isfinite(rows).all():
+            return _Part(rows, strategy)
+    return _part(work, x, "batched" if strategy == "bare" else "loop")
 
 
-def _batched(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
-    made = _forecast(model, x, horizon)
+def _batched(work: _Work, x: Tensor) -> Tensor:
+    return _products(work, x, _forecast(work, x))
 
-    def product(pick: Tensor) -> Tensor:
-        return _gradient(made.forecast, made.leaf, pick)
+
+def _bare(work: _Work, x: Tensor) -> Tensor:
+    leaf, working = differentiable_input(x)
+    work.model.check(working, work.horizon)
+    return _products(work, x, _summed(work.model.predict(working, work.horizon), leaf))
+
+
+def _products(work: _Work, x: Tensor, made: _Forecast) -> Tensor:
+    def product(rows: Tensor) -> Tensor:
+        with backward_alone():
+            return torch.func.vmap(partial(_gradient, made))(rows)
 
     if not made.forecast.requires_grad:
-        return x.new_zeros(len(x), len(picks), *x.shape[1:])
-    rows = picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
-    with backward_alone(), warnings.catch_warnings():
+        return _zeros(work, x)
+    rows = work.picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")  # of operations without a batching rule
-        products = [torch.func.vmap(product)(some) for some in torch.split(rows, block)]
-    return torch.cat(products).transpose(0, 1)
+        return work.each(product, work.blocks(rows)).transpose(0, 1)
 
 
-def _replicas(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
+def _replicas(work: _Work, x: Tensor) -> Tensor:
     every = []
-    for some in torch.split(picks, max(1, block // len(x))):
-        made = _forecast(model, x.repeat_interleave(len(some), dim=0), horizon)
+    for some in torch.split(work.picks, max(1, int(REPLICAS * work.block) // len(x))):
+        made = _forecast(work, x.repeat_interleave(len(some), dim=0))
         if not made.forecast.requires_grad:
-            return x.new_zeros(len(x), len(picks), *x.shape[1:])
+            return _zeros(work, x)
         with backward_alone():
-            products = _gradient(made.forecast, made.leaf, some.to(made.forecast).repeat(len(x), 1))
+            products = _gradient(made, some.to(made.forecast).repeat(len(x), 1))
         every.append(torch.unflatten(products, 0, (len(x), len(some))))
     return torch.cat(every, dim=1)
 
 
-def _loop(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
-    made = _forecast(model, x, horizon)
+def _loop(work: _Work, x: Tensor) -> Tensor:
+    made = _forecast(work, x)
     if not made.forecast.requires_grad:
-        return x.new_zeros(len(x), len(picks), *x.shape[1:])
-    rows = picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
-    return torch.stack([_gradient(made.forecast, made.leaf, row) for row in rows], dim=1)
+        return _zeros(work, x)
+    rows = work.picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
+    return torch.stack([_gradient(made, row) for row in rows], dim=1)
 
 
-_STRATEGIES: dict[Strategy, Callable[[Forecaster, Tensor, int, Tensor, int], Tensor]] = {
+_STRATEGIES: dict[Strategy, Callable[[_Work, Tensor], Tensor]] = {
     "batched": _batched,
+    "bare": _bare,
     "replicas": _replicas,
     "loop": _loop,
 }
-"""Each from the model, a group of inputs `(G, L)`, the horizon, picks `(R, H)` and the block to rows `(G, R, L)`."""
+"""Each from what a call shares and a group of inputs `(G, L)` to rows `(G, R, L)`."""
 
 
 class _Forecast(NamedTuple):
@@ -161,11 +217,21 @@ class _Forecast(NamedTuple):
     leaf: Tensor
 
 
-def _forecast(model: Forecaster, x: Tensor, horizon: int) -> _Forecast:
+def _forecast(work: _Work, x: Tensor) -> _Forecast:
     leaf, working = differentiable_input(x)
-    y = model.forward(working, horizon)
+    return _summed(work.model.forward(working, work.horizon), leaf)
+
+
+def _summed(y: Tensor, leaf: Tensor) -> _Forecast:
     return _Forecast(y.sum(dim=-1) if y.ndim == 3 else y, leaf)
 
 
-def _gradient(forecast: Tensor, leaf: Tensor, pick: Tensor) -> Tensor:
-    return torch.autograd.grad(forecast, leaf, pick, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
+def _gradient(made: _Forecast, pick: Tensor) -> Tensor:
+    return torch.autograd.grad(
+        made.forecast, made.leaf, pick, retain_graph=True, allow_unused=True, materialize_grads=True
+    )[0]
+
+
+def _zeros(work: _Work, x: Tensor) -> Tensor:
+    """The rows of a forecast that does not hang on its input."""
+    return x.new_zeros(len(x), len(work.picks), *x.shape[1:])

@@ -1,7 +1,9 @@
 """The rows of the matrix: every strategy against the plain loop, and what they may not depend on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, from_module, load
+from hrx.adapters.contract import Strategy
 from hrx.adapters.gradients import backward_alone, differentiable_input
 from hrx.audit import rows
 from hrx.audit.memory import LEAST_BLOCK, Budget
@@ -33,7 +36,7 @@ def one_backward_pass_per_step(model: Forecaster, x: Tensor, horizon: int) -> Te
 def test_every_strategy_gives_the_rows_of_one_backward_pass_per_step(checkpoints: dict[str, Path], family: str) -> None:
     model, x = load(str(checkpoints[family])), series(2, 96)
     expected = one_backward_pass_per_step(model, x, 20)
-    for strategy in ("batched", "replicas", "loop"):
+    for strategy in (*(("bare",) if family == "ttm" else ()), "batched", "replicas", "loop"):
         model.rows = strategy
         found = jacobian(model, x, 20)
         assert found.strategy == strategy
@@ -42,21 +45,68 @@ def test_every_strategy_gives_the_rows_of_one_backward_pass_per_step(checkpoints
         assert (found.jacobian - expected).abs().max() <= bound * expected.abs().max()
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+        assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_window_has_the_same_bits_alone_and_with_others_in_one_thread_or_two(
+def test_a_window_has_the_same_bits_alone_and_with_others_in_one_thread_or_several(
     checkpoints: dict[str, Path], family: str
 ) -> None:
     model, x = load(str(checkpoints[family])), series(3, 96)
-    together = jacobian(model, x, 24).jacobian
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    alone = torch.cat([jacobian(model, window[None], 24).jacobian for window in x])
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(threads)
-    assert torch.equal(together, alone)
+    with threads(1):
+        together = jacobian(model, x, 80)
+    for count in (2, 3):
+        with threads(count):
+            alone = [jacobian(model, window[None], 80) for window in x]
+        assert torch.equal(together.jacobian, torch.cat([rows.jacobian for rows in alone]))
+        assert {rows.strategy for rows in alone} == {together.strategy} == {"batched"}
+        places = {(met.operation, met.place) for rows in alone for met in rows.rewrites}
+        assert places == {(met.operation, met.place) for met in together.rewrites}
 
 
-@pytest.mark.parametrize("strategy", ["batched", "replicas", "loop"])
+def test_a_model_without_obstacles_has_the_same_bits_without_a_gradient_path(checkpoints: dict[str, Path]) -> None:
+    model, x = load(str(checkpoints["ttm"])), series(2, 96)
+    inside = jacobian(model, x, 80)
+    model.rows = "bare"
+    for count in (1, 2):
+        with threads(count):
+            outside = jacobian(model, x, 80)
+        assert outside.strategy == "bare"
+        assert torch.equal(outside.jacobian, inside.jacobian)
+
+
+def test_rows_that_are_not_finite_without_a_gradient_path_are_had_inside_one() -> None:
+    model, x = from_module(lambda x: (x * (x > 0)).sqrt()[:, :12]), series(2, 16)
+    model.rows = "bare"
+    found = jacobian(model, x, 12)
+    slopes = torch.where(x > 0, 0.5 / x.clamp_min(1e-30).sqrt(), 0.0)
+    assert (x[:, :12] <= 0).any()
+    assert found.strategy == "batched"
+    assert torch.allclose(found.jacobian, torch.diag_embed(slopes)[:, :12])
+
+
+def test_a_model_that_writes_over_what_backward_needs_is_differentiated_inside_a_gradient_path() -> None:
+    def forecast(x: Tensor) -> Tensor:
+        squared = x * x
+        x += 1.0
+        return squared[:, :12]
+
+    model, x = from_module(forecast), series(2, 16)
+    model.rows = "bare"
+    found = jacobian(model, x, 12)
+    assert found.strategy == "batched"
+    assert torch.equal(found.jacobian, torch.diag_embed(2 * x)[:, :12])
+
+
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_more_rows_than_a_block_holds_are_had_in_several(strategy: Any) -> None:
     horizon = 2 * ROWS_AT_ONCE + 5
     weight = torch.randn(16, horizon, generator=torch.Generator().manual_seed(0))
@@ -65,7 +115,7 @@ def test_more_rows_than_a_block_holds_are_had_in_several(strategy: Any) -> None:
     assert torch.allclose(jacobian(model, series(2, 16), horizon).jacobian, weight.T.expand(2, -1, -1))
 
 
-@pytest.mark.parametrize("strategy", ["batched", "replicas", "loop"])
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_weighted_sums_of_several_variants_of_each_window_have_the_weighted_rows(strategy: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     weight, picks = torch.randn(16, 12, generator=generator), torch.randn(5, 12, generator=generator)
@@ -75,7 +125,7 @@ def test_weighted_sums_of_several_variants_of_each_window_have_the_weighted_rows
     assert torch.allclose(derivatives(model, x, 12, picks, variants=3).jacobian, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["batched", "replicas", "loop"])
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_a_forecast_that_does_not_read_the_window_has_rows_of_zeros(strategy: Any) -> None:
     model = from_module(lambda x: torch.ones(len(x), 12))
     model.rows = strategy
@@ -162,11 +212,11 @@ def test_rows_that_do_not_fit_in_memory_are_had_in_smaller_blocks_with_the_same_
     blocks = []
     whole = rows._STRATEGIES["batched"]
 
-    def scarce(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, block: int) -> Tensor:
-        blocks.append(block)
-        if block > 20:
+    def scarce(work: Any, x: Tensor) -> Tensor:
+        blocks.append(work.block)
+        if work.block > 20:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return whole(model, x, horizon, picks, block)
+        return whole(work, x)
 
     monkeypatch.setitem(rows._STRATEGIES, "batched", scarce)
     found = jacobian(model, x, 80)
