@@ -15,8 +15,7 @@ from chronos import ChronosBoltPipeline
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 
 def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
@@ -37,11 +36,11 @@ class ChronosForecaster(Forecaster):
         self.limits = Limits(longest_lookback=self._pipeline.model_context_length)
         self._median = _median_index(self._pipeline.quantiles, checkpoint)
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._pipeline = copy.copy(self._pipeline)
-        twin._pipeline.model = copy.deepcopy(self._pipeline.model).double()
-        return DoubleTwin(twin)
+    def converted(self, convert: Convert) -> Forecaster:
+        other = copy.copy(self)
+        other._pipeline = copy.copy(self._pipeline)
+        other._pipeline.model = convert(copy.deepcopy(self._pipeline.model))
+        return other
 
     def reload(self) -> Forecaster:
         return type(self)(self._checkpoint, self.identity)

@@ -25,7 +25,6 @@ ADAPTER_VERSION = "2"
 Strategy = Literal["batched", "bare", "replicas", "loop"]
 """How the rows of a Jacobian are had: `hrx.audit.rows` says what each does."""
 
-
 Convert = Callable[[torch.nn.Module], torch.nn.Module]
 """Another number type or another device for a module; it may change what it is given."""
 

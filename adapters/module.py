@@ -21,8 +21,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 Predictor = torch.nn.Module | Callable[..., Tensor]
 
@@ -51,12 +50,12 @@ class ModuleForecaster(Forecaster):
         with torch.no_grad():
             return self.predict(x.clone(), horizon)
 
-    def double(self) -> Forecaster | None:
+    def converted(self, convert: Convert) -> Forecaster | None:
         if not isinstance(self.predictor, torch.nn.Module):
             return None
-        twin = copy.copy(self)
-        twin.predictor = copy.deepcopy(self.predictor).double()
-        return DoubleTwin(twin)
+        other = copy.copy(self)
+        other.predictor = convert(copy.deepcopy(self.predictor))
+        return other
 
 
 def from_module(

@@ -16,8 +16,7 @@ from torch import Tensor
 from uni2ts.model.moirai2 import Moirai2Forecast, Moirai2Module
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 
 def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
@@ -54,10 +53,10 @@ class Moirai2(Forecaster):
         quantiles = self._forecast(x.shape[1], horizon).predict(copies)
         return torch.from_numpy(quantiles[:, self._median])
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._module = copy.deepcopy(self._module).double()
-        return DoubleTwin(twin)
+    def converted(self, convert: Convert) -> Forecaster:
+        other = copy.copy(self)
+        other._module = convert(copy.deepcopy(self._module))
+        return other
 
     def reload(self) -> Forecaster:
         return Moirai2(self._checkpoint, self.identity)

@@ -23,8 +23,7 @@ from sktime.libs.timer import TimerForPrediction
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 GENERATE_RUNS_WITH = "4.40."
 """The transformers release whose `generate` the library's own steps fit into. Newer ones renamed what they call."""
@@ -84,10 +83,10 @@ class GeneratingForecaster(Forecaster):
         with torch.no_grad(), quiet():
             return self._generate(x, horizon) if self.official_call == "generate" else self._recompute(x, horizon)
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._model = copy.deepcopy(self._model).double()
-        return DoubleTwin(twin)
+    def converted(self, convert: Convert) -> Forecaster:
+        other = copy.copy(self)
+        other._model = convert(copy.deepcopy(self._model))
+        return other
 
     def reload(self) -> Forecaster:
         return type(self)(self._checkpoint, self.identity)

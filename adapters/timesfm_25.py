@@ -17,8 +17,7 @@ from timesfm import ForecastConfig, TimesFM_2p5_200M_torch
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 POINT = 5
 """The output that the library returns as its point forecast: the mean comes first, then nine deciles."""
@@ -76,11 +75,11 @@ class TimesFM25(Forecaster):
         point, _ = self._library.forecast(horizon, list(x.detach().cpu().numpy().copy()))
         return torch.from_numpy(point)
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._library = copy.copy(self._library)
-        twin._library.model = copy.deepcopy(self._library.model).double()
-        return DoubleTwin(twin)
+    def converted(self, convert: Convert) -> Forecaster:
+        other = copy.copy(self)
+        other._library = copy.copy(self._library)
+        other._library.model = convert(copy.deepcopy(self._library.model))
+        return other
 
     def reload(self) -> Forecaster:
         return TimesFM25(self._checkpoint, self.identity)

@@ -18,8 +18,7 @@ from timesfm3.torch import TimesFM3Forecaster
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, freeze
 
 
 def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
@@ -56,8 +55,8 @@ class TimesFM3(Forecaster):
         forecasts = self._library.predict_batch(list(x.detach().cpu().numpy().copy()), horizon)
         return torch.stack([torch.from_numpy(y.forecast) for y in forecasts])
 
-    def double(self) -> Forecaster:
-        return DoubleTwin(_Float64(self))
+    def converted(self, convert: Convert) -> Forecaster:
+        return _Converted(self, convert)
 
     def reload(self) -> Forecaster:
         return TimesFM3(self._checkpoint, self.identity)
@@ -66,13 +65,13 @@ class TimesFM3(Forecaster):
         return self._checkpoint.differences(self._model)
 
 
-class _Float64(TimesFM3):
-    """The model in float64. Its official call is `predict` without gradients: the public one rounds to fp32 in numpy,
-    and finite differences of a rounded input measure the rounding."""
+class _Converted(TimesFM3):
+    """The model after a conversion. Its official call is `predict` without gradients: the public one runs the module
+    as it was loaded and rounds to fp32 in numpy, and finite differences of a rounded input measure the rounding."""
 
-    def __init__(self, original: TimesFM3):
+    def __init__(self, original: TimesFM3, convert: Convert):
         self.__dict__.update(original.__dict__)
-        self._model = copy.deepcopy(original._model).double()
+        self._model = convert(copy.deepcopy(original._model))
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)

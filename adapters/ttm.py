@@ -23,8 +23,7 @@ from tsfm_public.toolkit.recursive_predictor import RecursivePredictor, Recursiv
 from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPING
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 
 def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
@@ -76,11 +75,11 @@ class TinyTimeMixer(Forecaster):
         with torch.no_grad():
             return self.predict(x, horizon)
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._model = copy.deepcopy(self._model).double()
-        twin._recursive = lru_cache(maxsize=8)(twin._make_recursive)
-        return DoubleTwin(twin)
+    def converted(self, convert: Convert) -> Forecaster:
+        other = copy.copy(self)
+        other._model = convert(copy.deepcopy(self._model))
+        other._recursive = lru_cache(maxsize=8)(other._make_recursive)
+        return other
 
     def reload(self) -> Forecaster:
         return TinyTimeMixer(self._checkpoint, self.identity)

@@ -18,8 +18,7 @@ from torch import Tensor
 from visionts.model import MAE_ARCH, VisionTS
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError, freeze
-from hrx.adapters.precision import DoubleTwin
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 NO_PERIOD = 1
 """The library's own periodicity where none is known: the series is one row, stretched to the image's full height.
@@ -91,10 +90,10 @@ class VisionTSModel(Forecaster):
         other.limits = replace(self.limits, periodicity=season)
         return other
 
-    def double(self) -> Forecaster:
-        twin = copy.copy(self)
-        twin._model = copy.deepcopy(self._model).double()
-        return DoubleTwin(twin)
+    def converted(self, convert: Convert) -> Forecaster:
+        other = copy.copy(self)
+        other._model = convert(copy.deepcopy(self._model))
+        return other
 
     def reload(self) -> Forecaster:
         return VisionTSModel(self._checkpoint, self.identity, self.periodicity)
