@@ -19,7 +19,7 @@ from hrx.audit.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.gates import GATED, Estimate, Gate, Judged, estimate_of, exit_code, judge, parse
 from hrx.reports.layout import clean
-from hrx.reports.statistics import SEEDS, TASK, finite
+from hrx.reports.statistics import SEEDS, TASK, impossible_remark, possible
 from hrx.reports.words import listed
 
 Floats = npt.NDArray[np.float64]
@@ -44,6 +44,8 @@ class Side:
     failed: int
     unpaired: int
     """Scored runs without a partner."""
+    impossible: str
+    """A sentence about numbers of its scored runs that cannot have been measured; empty where all can."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
     """Scored runs with what pairs and what is compared. Of runs that only differ in versions the last one counts."""
     done = runs[runs["status"] == DONE].drop_duplicates(list(PAIRING), keep="last")
-    return done[[*PAIRING, *GATED]].astype(dict.fromkeys(GATED, "float64"))
+    return possible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
 
 
 def _side(runs: pd.DataFrame, unpaired: int) -> Side:
@@ -188,6 +190,7 @@ def _side(runs: pd.DataFrame, unpaired: int) -> Side:
         excluded=int((status == EXCLUDED).sum()),
         failed=int((status == FAILED).sum()),
         unpaired=unpaired,
+        impossible=impossible_remark(runs.loc[status == DONE, list(GATED)]),
     )
 
 
@@ -208,7 +211,7 @@ def _change(paired: pd.DataFrame, ids: Ids, name: str) -> Change:
         base=float(centre(base)) if pairs else math.nan,
         new=float(centre(new)) if pairs else math.nan,
         difference=estimate_of(name, difference),
-        relative=estimate_of(name, finite(_relative(base, new))) if GATED[name] == "positive" else _NOTHING,
+        relative=estimate_of(name, _relative(base, new)) if GATED[name] == "positive" else _NOTHING,
         pairs=pairs,
         configurations=len(base),
     )
@@ -217,8 +220,9 @@ def _change(paired: pd.DataFrame, ids: Ids, name: str) -> Change:
 def _relative(base: Floats, new: Floats) -> Floats:
     """Of folded values: the mean of the seeds' own ratios would rise where one seed doubles and another halves."""
     ratio: Floats = np.full(len(base), np.nan)
-    np.divide(new, base, out=ratio, where=base > 0)
-    return ratio - 1
+    with np.errstate(over="ignore"):
+        np.divide(new, base, out=ratio, where=base > 0)
+    return np.where(np.isfinite(ratio), ratio - 1, np.nan)
 
 
 def _folded(values: Floats, ids: Ids) -> Floats:
@@ -238,11 +242,9 @@ def _judged(gate: Gate, change: Change, min_pairs: int, strict: bool) -> Judged:
 def _by_dataset(paired: pd.DataFrame, ids: Ids) -> list[DatasetChange]:
     """Each dataset, the largest loss of `g_margin` first; seeds are folded here too."""
     names = ("g_own", "g_margin", "beats_naive", "mse")
-    sides = [f"{name}_{side}" for name in names for side in ("base", "new")]
-    folded = paired[sides].groupby(ids).mean()
-    moved = pd.DataFrame({name: folded[f"{name}_new"] - folded[f"{name}_base"] for name in names})
-    moved["mse"] = _relative(folded["mse_base"].to_numpy(), folded["mse_new"].to_numpy())
-    groups = moved.groupby(paired["dataset"].groupby(ids).first())
+    datasets = paired["dataset"].groupby(ids).first()
+    moved = pd.DataFrame({name: _moved(paired, ids, name) for name in names}, index=datasets.index)
+    groups = moved.groupby(datasets)
     changes = groups.median()
     changes["beats_naive"] = groups["beats_naive"].mean()
     sizes = paired.groupby("dataset").size().to_dict()
@@ -251,6 +253,14 @@ def _by_dataset(paired: pd.DataFrame, ids: Ids) -> list[DatasetChange]:
         DatasetChange(str(dataset), int(sizes[dataset]), {str(name): float(value) for name, value in row.items()})
         for dataset, row in ordered.iterrows()
     ]
+
+
+def _moved(paired: pd.DataFrame, ids: Ids, name: str) -> pd.Series[float]:
+    """The change of each configuration's mean over the pairs in which both have a value; that of `mse` relative."""
+    both = paired[[f"{name}_base", f"{name}_new"]].dropna()
+    folded = both.groupby(ids[both.index]).mean()
+    base, new = folded.to_numpy(np.float64).T
+    return pd.Series(_relative(base, new) if name == "mse" else new - base, index=folded.index)
 
 
 def _apart(left: pd.DataFrame, right: pd.DataFrame) -> tuple[str, ...]:

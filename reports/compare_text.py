@@ -111,6 +111,7 @@ def _side_json(side: Side) -> dict[str, object]:
         "excluded": side.excluded,
         "failed": side.failed,
         "unpaired": side.unpaired,
+        "impossible": side.impossible,
     }
 
 
@@ -206,7 +207,8 @@ def _side(name: str, side: Side) -> str:
     model = shorten(clean(side.model), escape.LONGEST)
     runs = f"{side.scored} scored, {side.excluded} excluded, {side.failed} failed"
     alone = f"; {side.unpaired} scored without a partner" if side.unpaired else ""
-    return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {runs}{alone}"
+    remark = f". {side.impossible}" if side.impossible else ""
+    return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {runs}{alone}{remark}"
 
 
 def _pairs(comparison: Comparison) -> str:

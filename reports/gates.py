@@ -18,7 +18,7 @@ import pandas as pd
 
 from hrx.audit.record import DONE
 from hrx.errors import Exit, HrxError, unknown
-from hrx.reports.statistics import fold_seeds, mean_interval, median_interval
+from hrx.reports.statistics import fold_seeds, mean_interval, median_interval, possible
 
 Kind = Literal["signed", "positive", "share", "worst"]
 GATED: dict[str, Kind] = {
@@ -144,7 +144,7 @@ def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool
 
 def judge(gate: Gate, estimate: Estimate, *, strict: bool = False) -> Judged:
     """Fails where the whole interval, or if `strict` the estimate, lies on the wrong side of the bound."""
-    if not math.isfinite(estimate.point):
+    if math.isnan(estimate.point):
         return Judged(gate, None, estimate)
     best = estimate.high if gate.at_least else estimate.low
     judged = estimate.point if strict or not math.isfinite(best) else best
@@ -158,7 +158,7 @@ def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = Non
     kind = GATED[quantity]
     if kind == "worst":
         values = folded if runs is None else runs
-        kept = values[np.isfinite(values)]
+        kept = values[~np.isnan(values)]
         worst = float(kept.max()) if len(kept) else math.nan
         return Estimate(worst, worst, worst)
     return Estimate(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
@@ -170,7 +170,7 @@ def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = Fal
     names = list(dict.fromkeys(gate.quantity for gate in parsed))
     judged = []
     for (model, fingerprint), runs in frame.groupby(["model", "fingerprint"], sort=False, dropna=False):
-        done = runs[runs["status"] == DONE].astype(dict.fromkeys(names, "float64"))
+        done = possible(runs[runs["status"] == DONE]).astype(dict.fromkeys(names, "float64"))
         folded = fold_seeds(done, names)
         for gate in parsed:
             name = gate.quantity

@@ -20,7 +20,7 @@ from hrx.audit.record import DONE
 from hrx.reports.drawing import FORECAST, FORMATS, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.files import make_directory
 from hrx.reports.layout import clean, shorten
-from hrx.reports.statistics import FEW, finite, fold_seeds, is_few, median_interval
+from hrx.reports.statistics import FEW, finite, fold_seeds, is_few, median_interval, possible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,8 +47,8 @@ class Bar(NamedTuple):
 
 
 def beating(frame: pd.DataFrame) -> pd.DataFrame:
-    """The scored runs that beat naive: the only ones whose gain may be read."""
-    return frame[(frame["status"] == DONE) & (frame["beats_naive"] == 1).fillna(False).astype(bool)]
+    """The scored runs that beat naive, the only ones whose gain may be read, with the numbers that are possible."""
+    return possible(frame[(frame["status"] == DONE) & (frame["beats_naive"] == 1).fillna(False).astype(bool)])
 
 
 def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[Bar]:

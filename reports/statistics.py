@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from hrx.audit.record import COLUMNS
+from hrx.reports.words import listed
+
 FEW = 10
 """A group with fewer runs is marked as such."""
 FEW_TEXT = f"n<{FEW}: few runs"
@@ -40,6 +43,11 @@ CONFIGURATION = ("model", "fingerprint", *VERSIONS, "series", *TASK)
 """Everything that decides a run's numbers except its seeds."""
 SEEDS = ("seed", "protocol_seed")
 """That of the windows and that of the draws."""
+LARGEST = 1e100
+"""Forecasts are in single precision, whose squares stay far below it; sums of larger numbers could overflow."""
+# The precision is a setting. Of parities the worst is looked for, so an infinite one must stay in sight.
+_MEASURED = [column.name for column in COLUMNS if column.kind == "REAL" and column.name not in ("precision", "parity")]
+_MOST_NAMED = 8
 _BLOCK = 1 << 21
 """Numbers that a bootstrap holds at once."""
 
@@ -86,6 +94,38 @@ def finite(values: npt.ArrayLike) -> Floats:
     """The values that are numbers, `(N,) -> (n,)`."""
     array = np.asarray(values, dtype=np.float64)
     return array[np.isfinite(array)]
+
+
+def possible(frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs with nothing in place of each number that no measurement gives: infinite, or beyond `LARGEST`.
+
+    The frame itself where there is no such number.
+    """
+    wrong = _impossible(frame)
+    return frame.assign(**{name: frame[name].mask(where) for name, where in wrong.items()}) if wrong else frame
+
+
+def impossible_remark(frame: pd.DataFrame) -> str:
+    """How many scored runs hold numbers that `possible` takes out, in which columns, and how many an infinite parity.
+
+    Empty where none does. JSON has no infinite number, so that there a parity is told by this sentence alone.
+    """
+    sentences = []
+    if wrong := _impossible(frame):
+        runs, names = int(np.any(list(wrong.values()), axis=0).sum()), list(wrong)
+        if len(names) > _MOST_NAMED:
+            names = [*names[: _MOST_NAMED - 2], f"{len(names) - _MOST_NAMED + 2} more columns"]
+        what = f"numbers that no measurement gives (infinite, or beyond {LARGEST:g})"
+        sentences.append(f"{runs:,} of {len(frame):,} scored runs hold {what}, in {listed(names)}: these are left out.")
+    if "parity" in frame and (infinite := int(np.isinf(frame["parity"]).sum())):
+        sentences.append(f"{infinite:,} of {len(frame):,} scored runs have an infinite parity.")
+    return " ".join(sentences)
+
+
+def _impossible(frame: pd.DataFrame) -> dict[str, pd.Series[bool]]:
+    """Where the numbers of a record are impossible, for each column that has any."""
+    found = {name: frame[name].abs() > LARGEST for name in _MEASURED if name in frame}
+    return {name: wrong for name, wrong in found.items() if wrong.any()}
 
 
 def is_few(n: int) -> bool:

@@ -17,8 +17,8 @@ scored runs and over those that beat naive, and the verdict reads the second. Th
 | interval of `g_margin` below 0                          | Contrary: another step's row explains better         |
 | interval of `g_margin` on 0                             | No evidence that the reading depends on the step     |
 
-After it come, where they apply: settings without a scored run, failed runs, and library versions or protocol
-settings that were pooled.
+After it come, where they apply: settings without a scored run, failed runs, library versions or protocol
+settings that were pooled, and numbers that cannot have been measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,16 @@ import pandas as pd
 from hrx.audit.ledger import StoredCheck
 from hrx.audit.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.reports.layout import clean, shorten
-from hrx.reports.statistics import FEW_TEXT, describe, fold_seeds, is_few, median_interval, pooled
+from hrx.reports.statistics import (
+    FEW_TEXT,
+    describe,
+    fold_seeds,
+    impossible_remark,
+    is_few,
+    median_interval,
+    pooled,
+    possible,
+)
 from hrx.reports.words import listed, number_or_none, percent, signed
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
@@ -71,6 +80,8 @@ class Group:
 
     runs: int
     """Before folding."""
+    configurations: int
+    """After it, with a value or without."""
     g_own: Gain
     g_shuffled: Gain
     g_margin: Gain
@@ -144,7 +155,8 @@ def summarise(frame: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[ModelS
 
 
 def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummary:
-    done = runs[runs["status"] == DONE]
+    stored = runs[runs["status"] == DONE]
+    done = possible(stored)
     beats = (done["beats_naive"] == 1).fillna(False).astype(bool)
     mine = _checks_of(runs, checks)
     scored, beating = _group(done), _group(done[beats])
@@ -164,7 +176,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         beating_naive=beating,
         rank=median_interval(fold_seeds(done, ["rank"])["rank"], resamples=1).median,
         parity=_worst_parity(runs, done, mine),
-        verdict=" ".join([_verdict(runs, mine, scored, beating), *_remarks(runs, done)]),
+        verdict=" ".join([_verdict(runs, mine, scored, beating), *_remarks(runs, stored)]),
     )
 
 
@@ -176,7 +188,7 @@ def _checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[Stored
 
 def _group(runs: pd.DataFrame) -> Group:
     folded = fold_seeds(runs, GAINS)
-    return Group(len(runs), *(Gain(*describe(folded[name])) for name in GAINS))
+    return Group(len(runs), len(folded), *(Gain(*describe(folded[name])) for name in GAINS))
 
 
 def _reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
@@ -198,7 +210,7 @@ def _verdict(runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: Group, g
         few = f" ({FEW_TEXT})" if scored.few else ""
         return f"No gain may be read: no run beats both naive forecasts{few}."
     own, margin = group.g_own, group.g_margin
-    folded = ", seeds folded" if group.n < group.runs else ""
+    folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
     figures = f"g_margin {margin}, {positive}; g_own {own}."
     if group.few:
@@ -234,8 +246,8 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
 
 
 def _failure(name: str, failed: Sequence[StoredCheck]) -> str:
-    figure = number_or_none(failed[0].figure)
-    shown = "not a number" if figure is None else f"{figure:.3g}"
+    figure = failed[0].figure
+    shown = "not a number" if math.isnan(figure) else f"{figure:.3g}"
     return f"{name} failed ({shown}, limit {failed[0].limit:.3g}) at {listed(check.setting for check in failed)}"
 
 
@@ -254,4 +266,6 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
         remarks.append(f"Incomplete: {failed} of {len(runs)} runs failed.")
     if differing := pooled(done):
         remarks.append(f"Pools runs that differ in {listed(differing)}.")
+    if impossible := impossible_remark(done):
+        remarks.append(impossible)
     return remarks

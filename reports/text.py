@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -50,8 +51,7 @@ def _name(summary: ModelSummary) -> str:
 
 
 def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
-    parity = number_or_none(summary.parity)
-    worst = "" if parity is None else f", worst parity {parity:.1e}"
+    worst = "" if math.isnan(summary.parity) else f", worst parity {summary.parity:.1e}"
     yield "admitted", ("yes" if summary.admitted else "no") + worst
     yield (
         "runs",
@@ -88,7 +88,7 @@ def _size(group: Group) -> str:
     if not group.runs:
         return "none"
     size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
-    return size if group.n == group.runs else f"{size}, seeds of {group.runs} runs folded"
+    return size if group.configurations == group.runs else f"{size}, seeds of {group.runs} runs folded"
 
 
 def _reasons(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:

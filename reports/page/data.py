@@ -15,7 +15,7 @@ import pandas as pd
 
 from hrx.audit.record import DONE
 from hrx.reports.layout import clean
-from hrx.reports.statistics import CONFIGURATION, finite, fraction_positive, median_interval
+from hrx.reports.statistics import CONFIGURATION, finite, fraction_positive, median_interval, possible
 from hrx.reports.summary import GAINS
 from hrx.reports.words import number_or_none
 
@@ -57,7 +57,7 @@ class Runs(NamedTuple):
     """Runs with the same number differ in their seeds only, and are folded before anything is counted."""
 
     def as_json(self) -> Json:
-        """Every column that the page shows or filters by; null where there is no number."""
+        """Every column that the page shows or filters by; null where there is no number, and a text if infinite."""
         frame = self.frame
         return {
             "count": len(frame),
@@ -73,7 +73,8 @@ class Runs(NamedTuple):
 
 
 def arrange(frame: pd.DataFrame) -> Runs:
-    """The runs of `read`, with their texts coded."""
+    """The runs of `read` with the numbers that are possible, and with their texts coded."""
+    frame = possible(frame)
     columns: dict[str, Iterable[object]] = {
         "model": model_labels(frame),
         "setting": [
@@ -123,10 +124,10 @@ def _absent(value: object) -> bool:
     return value is None or value is pd.NA or value == "" or (isinstance(value, float) and np.isnan(value))
 
 
-def numbers(column: pd.Series) -> list[float | None]:
-    """A column as JSON has it."""
+def numbers(column: pd.Series) -> list[float | str | None]:
+    """A column as JSON has it, which knows no infinite number: that is a text."""
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return [value if math.isfinite(value) else None for value in values.tolist()]
+    return [None if math.isnan(value) else str(value) if math.isinf(value) else value for value in values.tolist()]
 
 
 class Statistic(NamedTuple):

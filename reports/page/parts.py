@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -83,9 +84,8 @@ def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
     ]
     shown = ", ".join(to(f"{count} {word}", status=status, beats="all") for count, word, status in counts if count)
     yield "runs", f'<span class="big">{summary.runs}</span><small>{shown}</small>'
-    parity = number_or_none(summary.parity)
-    if parity is not None:
-        yield "worst parity", f'<span class="big">{parity:.1e}</span><small>with the official call</small>'
+    if not math.isnan(summary.parity):
+        yield "worst parity", f'<span class="big">{summary.parity:.1e}</span><small>with the official call</small>'
 
 
 def _gain(gain: Gain, to: Callable[..., str]) -> str:
@@ -148,12 +148,11 @@ def _checked(found: Sequence[StoredCheck]) -> str:
     result = "pass"
     if failed:
         result = f"FAIL at {listed(dict.fromkeys(check.setting for check in failed))}: {failed[0].note}"
-    figure = number_or_none(worst.figure)
     settings = listed(dict.fromkeys(check.setting for check in found))
     return (
         f'<tr><td><span class="name" title="{text(worst.model)}">{text(worst.model)}</span></td>'
         f'<td>{text(worst.check)}</td><td class="wrap">{text(result)}</td>'
-        f'<td class="number">{"–" if figure is None else f"{figure:.2g}"}</td>'
+        f'<td class="number">{"–" if math.isnan(worst.figure) else f"{worst.figure:.2g}"}</td>'
         f'<td class="number">{worst.limit:.2g}</td><td class="minor wrap">{text(settings)}</td></tr>'
     )
 

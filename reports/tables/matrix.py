@@ -13,7 +13,7 @@ from hrx.audit.rank_bins import RANK_BINS
 from hrx.audit.record import DISTANCES, TRUNCATIONS
 from hrx.reports.cells import GAIN, Cell, Column, Format, Row
 from hrx.reports.published import published_tables
-from hrx.reports.statistics import CONFIGURATION, SEEDS, fold_seeds, trimmed_mean
+from hrx.reports.statistics import CONFIGURATION, SEEDS, finite, fold_seeds, trimmed_mean
 from hrx.reports.table import Table
 from hrx.reports.tables.runs import (
     BEATS_NAIVE,
@@ -132,15 +132,14 @@ def truncation(runs: Runs) -> Table:
     )
     swept = [f"g_own_rank_{r}" for r in TRUNCATIONS]
     group = runs.configurations[runs.configurations[swept].notna().any(axis=1)]
-    full = group["g_own"].to_numpy(dtype=np.float64)
+    positive_full = group["g_own"].where(group["g_own"] > 0)
     rows = []
     for label, name in (*((f"r = {r}", f"g_own_rank_{r}") for r in TRUNCATIONS), ("full", "g_own")):
         found = values(group, name)
         if not found.n:
             continue
-        cut = group[name].to_numpy(dtype=np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            fraction = float(np.nanmedian(np.where(full > 0, cut / full, np.nan))) if (full > 0).any() else math.nan
+        fractions = finite(group[name] / positive_full)
+        fraction = float(np.median(fractions)) if len(fractions) else math.nan
         cells = (
             columns[0].cell(label, n=found.n),
             G_OWN.cell(found.median, n=found.n),

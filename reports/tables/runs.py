@@ -11,7 +11,16 @@ import pandas as pd
 from hrx.audit.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
 from hrx.reports.cells import COUNT, GAIN, INTERVAL, SHARE, Cell, Column, Span
 from hrx.reports.published import dataset_name, domain_name, model_name
-from hrx.reports.statistics import CONFIGURATION, SEEDS, Described, describe, fold_seeds, pooled
+from hrx.reports.statistics import (
+    CONFIGURATION,
+    SEEDS,
+    Described,
+    describe,
+    fold_seeds,
+    impossible_remark,
+    pooled,
+    possible,
+)
 from hrx.reports.words import listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
@@ -61,7 +70,9 @@ class Runs:
 
     def __init__(self, frame: pd.DataFrame, estimator: str = DEFAULT_ESTIMATOR, fold: bool = True):
         self.frame, self.estimator, self.fold = frame, estimator, fold
-        done = frame.loc[frame["status"] == DONE, list(_READ)].copy()
+        found = frame.loc[frame["status"] == DONE, list(_READ)]
+        self._impossible = impossible_remark(found)
+        done = possible(found).copy()
         done["leaked"] = (done["leakage"] == DECLARED).astype("float64")
         done["cost"] = done["matrix_seconds"] / done["forward_seconds"].where(done["forward_seconds"] > 0)
         done["beats_naive"] = done["beats_naive"].astype("float64")
@@ -116,6 +127,8 @@ class Runs:
         yield f"Leakage: on a dataset that the model is declared to have seen ({leaked:,} of {len(group):,})."
         if differing := pooled(group, but=_SHOWN_APART):
             yield f"Pools runs that differ in {listed(differing)}."
+        if self._impossible:
+            yield self._impossible
 
     def holdings(self) -> str:
         """What the ledger has instead, for an error."""

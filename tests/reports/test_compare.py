@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from xml.etree import ElementTree
 
 import numpy as np
@@ -279,3 +280,74 @@ def test_a_seed_that_doubles_and_one_that_halves_an_error_are_folded_before_the_
     assert found.quantities["mse"].relative == (0.0, 0.0, 0.0)
     assert found.datasets[0].differences["mse"] == 0.0
     assert found.exit == Exit.DONE
+
+
+def strange(missing: bool = False) -> pd.DataFrame:
+    """A side with numbers that cannot have been measured, or with nothing in their place."""
+    gains, errors = side("b")["g_own"].to_numpy(copy=True), side("b")["mse"].to_numpy(copy=True)
+    gains[:5] = np.nan if missing else [np.inf, -np.inf, 1e200, 1.7e308, np.nan]
+    errors[3:7] = np.nan if missing else 1.7e308
+    return side("b", g_own=gains, mse=errors)
+
+
+def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told_of_their_side() -> None:
+    gates = ["g_own >= -0.02", "mse <= +2%"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compare(side("a"), strange(), gates)
+        shown = compare_text.text(found, 200)
+    missing = compare(side("a"), strange(missing=True), gates)
+    for name, change in found.quantities.items():
+        np.testing.assert_equal(tuple(vars(change).values()), tuple(vars(missing.quantities[name]).values()))
+    assert found.datasets == missing.datasets
+    assert found.gates == missing.gates
+    assert (found.quantities["g_own"].pairs, found.quantities["mse"].pairs) == (25, 26)
+    remark = (
+        "7 of 30 scored runs hold numbers that no measurement gives (infinite, or beyond 1e+100), "
+        "in g_own and mse: these are left out."
+    )
+    assert (found.base.impossible, found.new.impossible) == ("", remark)
+    assert missing.new.impossible == ""
+    base, new, *_ = shown.splitlines()
+    assert base.endswith("30 scored, 0 excluded, 0 failed")
+    assert new.endswith(f"30 scored, 0 excluded, 0 failed. {remark}")
+    assert "in g\\_own and mse: these are left out." in compare_text.markdown(found)
+    told = json.loads(json.dumps(compare_text.as_json(found), allow_nan=False))
+    assert (told["base"]["impossible"], told["new"]["impossible"]) == ("", remark)
+
+
+def test_an_infinite_parity_fails_its_gate_and_is_seen_in_every_report() -> None:
+    base, new = side("a"), side("b")
+    new.loc[3, "parity"] = np.inf
+    found = compare(base, new, ["parity <= 1e-5"])
+    assert found.exit == Exit.GATE_FAILED
+    assert (found.quantities["parity"].base, found.quantities["parity"].new) == (1e-7, math.inf)
+    assert "FAILED      parity <= 1e-5: worst inf" in compare_text.text(found)
+    assert "| **FAILED** | worst inf |" in compare_text.markdown(found)
+    told = json.loads(json.dumps(compare_text.as_json(found), allow_nan=False))
+    assert told["quantities"]["parity"]["new"] is None
+    assert told["gates"][0]["passed"] is False
+    assert told["new"]["impossible"] == "1 of 30 scored runs have an infinite parity."
+    both = compare(new, new, ["parity <= 1e-5"])
+    assert math.isnan(both.quantities["parity"].difference.point)
+    assert both.exit == Exit.GATE_FAILED
+
+
+def test_a_seed_without_a_value_on_one_side_is_left_out_of_its_datasets_change_on_both(record, frame):
+    """Of two seeds, 0.1 and 0.5, one has no number in the base: the other one did not move."""
+
+    def side(first: float) -> list[dict[str, object]]:
+        return [record(seed=0, g_margin=first, mse=0.1), record(seed=1, g_margin=0.5, mse=0.1)]
+
+    (found,) = compare(frame(side(np.inf)), frame(side(0.1))).datasets
+    assert found.pairs == 2
+    assert found.differences["g_margin"] == 0.0
+
+
+def test_a_ratio_too_large_for_a_number_is_no_change(record, frame):
+    base, new = frame([record(mse=5e-324)]), frame([record(mse=0.5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compare(base, new)
+    assert math.isnan(found.quantities["mse"].relative.point)
+    assert math.isnan(found.datasets[0].differences["mse"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from hrx.errors import Exit
-from hrx.reports.gates import EXAMPLES, GATED, Estimate, GateError, exit_code, judge, judge_audit, parse
+from hrx.reports.gates import EXAMPLES, GATED, Estimate, GateError, estimate_of, exit_code, judge, judge_audit, parse
 
 
 @pytest.mark.parametrize(
@@ -122,3 +123,28 @@ def test_gates_of_an_audit_read_each_models_own_figures() -> None:
     assert outcomes["a", "g_margin"].estimate.point == np.median(gains)
     assert outcomes["a", "beats_naive"].estimate.point == 0.75
     assert outcomes["a", "parity"].estimate == (3e-5, 3e-5, 3e-5)
+
+
+def test_an_infinite_parity_is_the_worst_and_fails_its_gate() -> None:
+    worst = estimate_of("parity", np.array([1e-7, math.inf, math.nan]))
+    assert worst == (math.inf, math.inf, math.inf)
+    gate = parse("parity <= 1e-5")
+    assert [judge(gate, worst, strict=strict).passed for strict in (False, True)] == [False, False]
+    (judged,) = judge_audit(["parity <= 1e-5"], runs(3, parity=[1e-7, math.inf, math.nan]))
+    assert judged.judged.passed is False
+    assert exit_code([judged.judged]) == Exit.GATE_FAILED
+    (unknown,) = judge_audit(["parity <= 1e-5"], runs(3, parity=math.nan))
+    assert unknown.judged.passed is None
+
+
+def test_gates_of_an_audit_leave_out_numbers_that_no_measurement_gives() -> None:
+    gains = [0.1, 0.11, 0.12, 0.13, 1e200, 1.7e308, 1.7e308, math.inf, math.nan]
+    marks = [f"s{i}" for i in range(9)]
+    other = runs(9, series_fingerprint=marks, seed=1, g_own=[math.inf, *[math.nan] * 8])
+    frame = pd.concat([runs(9, series_fingerprint=marks, g_own=gains), other], ignore_index=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (judged,) = judge_audit(["g_own <= 0.2"], frame, strict=True)
+    assert judged.judged.passed is True
+    assert judged.judged.estimate == estimate_of("g_own", np.array(gains[:4]))
+    assert judged.judged.estimate.point == pytest.approx(0.115)

@@ -2,8 +2,10 @@
 
 import base64
 import json
+import math
 import re
 import struct
+import warnings
 import zlib
 
 import numpy as np
@@ -207,3 +209,32 @@ def test_models_of_one_name_are_told_apart_by_as_much_of_their_weights_as_it_tak
     labels = model_labels(frame([record(fingerprint=mark) for mark in marks]))
     assert labels == [f"bolt-mini ({mark[:16]})" for mark in marks]
     assert model_labels(frame([record(), record(seed=1)])) == ["bolt-mini", "bolt-mini"]
+
+
+def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told(page, record):
+    def stored(gain, error):
+        good = [record(series=f"T{i}", g_own=0.01 * i) for i in range(11)]
+        seeds = [record(series="T90", seed=0, g_own=gain), record(series="T90", seed=1, g_own=0.7)]
+        return [*good, *seeds, record(series="T91", g_own=gain), record(series="T92", mse=error)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = page(stored(1.7e308, np.inf))
+    missing = page(stored(None, None))
+    assert data(found, "statistics") == data(missing, "statistics")
+    runs, expected = data(found, "runs"), data(missing, "runs")
+    assert runs["numbers"] == expected["numbers"]
+    assert runs["numbers"]["g_own"][11:14] == [None, 0.7, None]
+    median, *_, n = data(found, "statistics")["scored"]["all"]["0"]["g_own"]
+    assert (median, n) == (pytest.approx(np.median([*(0.01 * np.arange(11)), 0.7, 0.12])), 13)
+    assert "3 of 15 scored runs hold numbers that no measurement gives (infinite, or beyond 1e+100), in g_own" in found
+    assert "no measurement gives" not in missing
+
+
+def test_an_infinite_parity_is_shown_of_its_run_its_model_and_its_check(page, record, check):
+    checks = [check("equivalence", False, math.inf, 1e-5), check("determinism", True, math.nan, 0.0)]
+    shown = page([record(), record(seed=1, parity=np.inf), record(seed=2, parity=None)], checks)
+    assert data(shown, "runs")["numbers"]["parity"] == [2e-7, "inf", None]
+    assert '<dt>worst parity</dt><dd><span class="big">inf</span>' in shown
+    assert '<td class="number">inf</td><td class="number">1e-05</td>' in shown
+    assert '<td class="number">–</td><td class="number">0</td>' in shown

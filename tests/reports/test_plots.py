@@ -112,6 +112,22 @@ def test_a_ledger_gives_every_figure_in_every_format_and_the_same_bytes_again(tm
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
 
 
+def test_numbers_that_no_measurement_gives_are_drawn_like_missing_ones(tmp_path):
+    def stored(name, margin, rank):
+        many = crowd.records(120, models=1, datasets=2)
+        for one in [one for one in many if one.get("beats_naive")][:3]:
+            one |= {"g_margin": margin, "rank": rank}
+        return crowd.write(tmp_path / f"{name}.db", many, 0)
+
+    wrong, missing = stored("wrong", 1.7e308, np.inf), stored("missing", None, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = figures(wrong, tmp_path / "wrong", read(wrong))
+    expected = figures(missing, tmp_path / "missing", read(missing))
+    assert len(drawn) == 9
+    assert [file.read_bytes() for file in drawn] == [file.read_bytes() for file in expected]
+
+
 def test_a_ledger_without_a_scored_run_gives_no_figures(ledger, record, tmp_path):
     path = ledger([record(status="excluded", reason="too short")])
     assert figures(path, tmp_path / "out", read(path)) == []

@@ -7,7 +7,9 @@ import tracemalloc
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
+from helpers.constructed import runs
 from scipy import stats
 
 from hrx.reports.statistics import (
@@ -15,9 +17,11 @@ from hrx.reports.statistics import (
     describe,
     fold_seeds,
     fraction_positive,
+    impossible_remark,
     is_few,
     mean_interval,
     median_interval,
+    possible,
     resampled_means,
     resampled_medians,
     sign_test,
@@ -243,3 +247,54 @@ def test_a_missing_value_is_left_out_of_its_mean(record, frame):
 
 def test_folding_nothing_gives_nothing(frame):
     assert len(fold_seeds(frame([]), ["g_own"])) == 0
+
+
+def test_numbers_that_no_measurement_gives_are_taken_out_and_all_else_stays():
+    stored = runs(7, g_own=[0.1, np.inf, -np.inf, 1e200, np.nan, 1e100, -3.0], mse=[1.0] * 6 + [-2e100], rank=2.0)
+    before = stored.copy()
+    kept = possible(stored)
+    np.testing.assert_array_equal(kept["g_own"], [0.1, np.nan, np.nan, np.nan, np.nan, 1e100, -3.0])
+    np.testing.assert_array_equal(kept["mse"], [1.0] * 6 + [np.nan])
+    others = [name for name in stored if name not in ("g_own", "mse")]
+    pd.testing.assert_frame_equal(kept[others], before[others])
+    pd.testing.assert_frame_equal(stored, before)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        runs(3, g_own=[0.1, np.nan, -1e100], parity=1e200, precision=np.inf),
+        runs(0),
+        runs(2)[["key", "lookback"]],
+    ],
+)
+def test_runs_of_possible_numbers_come_back_as_the_very_same_frame_and_without_a_remark(stored):
+    assert possible(stored) is stored
+    assert impossible_remark(stored) == ""
+
+
+def test_the_remark_counts_runs_once_and_names_their_columns():
+    stored = runs(4, g_own=[0.1, np.inf, 0.2, 1e200], mse=[0.5, 1e101, np.nan, 0.5])
+    assert impossible_remark(stored) == (
+        "2 of 4 scored runs hold numbers that no measurement gives (infinite, or beyond 1e+100), "
+        "in g_own and mse: these are left out."
+    )
+
+
+def test_a_remark_about_many_columns_names_the_first_and_counts_the_rest():
+    several = {f"g_distance_{d}": np.inf for d in (1, 2, 4, 8, 16, 32)}
+    remark = impossible_remark(runs(1, **several, mse=np.inf, mae=np.inf))
+    assert "in g_distance_1, g_distance_2, g_distance_4, g_distance_8, g_distance_16, g_distance_32, mse and mae:" in (
+        remark
+    )
+    remark = impossible_remark(runs(1, **several, mse=np.inf, mae=np.inf, mse_zero=np.inf))
+    assert "g_distance_16, g_distance_32 and 3 more columns: these are left out." in remark
+
+
+def test_an_infinite_parity_stays_and_is_told_by_itself():
+    stored = runs(3, parity=[1e-7, np.inf, np.nan])
+    assert possible(stored) is stored
+    assert impossible_remark(stored) == "1 of 3 scored runs have an infinite parity."
+    both = impossible_remark(stored.assign(g_own=np.inf))
+    assert both.startswith("3 of 3 scored runs hold numbers")
+    assert both.endswith("in g_own: these are left out. 1 of 3 scored runs have an infinite parity.")

@@ -1,7 +1,9 @@
 """What is said about a model, and when."""
 
 import json
+import math
 import statistics as standard
+import warnings
 
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def test_a_model_whose_every_run_was_excluded_is_not_audited_and_the_check_is_na
     checks = [
         check("equivalence", False, 0.0123, 1e-5),
         check("equivalence", False, 0.5, 1e-5, "512x96"),
-        check("gradient path", False, None, 1e-6),
+        check("gradient path", False, math.nan, 1e-6),
         check("determinism", True, 0.0, 0.0),
     ]
     summary = summarise(frame(runs), checks)[0]
@@ -164,6 +166,47 @@ def test_a_missing_gain_is_not_counted(record, frame):
     runs = [record(), record(series="T2", g_own=None, beats_naive=None, rank=None, parity=None)]
     summary = summarise(frame(runs), [])[0]
     assert (summary.scored.g_own.n, summary.scored.g_margin.n, summary.beats_naive) == (1, 2, 0.5)
+
+
+def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told(many, record, frame):
+    def stored(gain, margin, rank):
+        good = many(0.1 + AROUND, 0.3 + AROUND)
+        bad = [record(series="T90", g_own=gain), record(series="T91", g_margin=margin), record(series="T92", rank=rank)]
+        seeds = [record(series="T93", seed=0, g_own=gain), record(series="T93", seed=1, g_own=0.7)]
+        return frame([*good, *bad, *seeds, record(series="T94", g_own=gain and -1.7e308)])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = summarise(stored(1.7e308, 1e200, np.inf), [])
+    (missing,) = summarise(stored(None, None, None), [])
+    for group, expected in ((found.scored, missing.scored), (found.beating_naive, missing.beating_naive)):
+        assert group == expected
+    assert found.rank == missing.rank == 3.0
+    assert found.scored.g_own.median == pytest.approx(np.median([*(0.1 + AROUND), 0.12, 0.12, 0.7]))
+    remark = "numbers that no measurement gives (infinite, or beyond 1e+100), in g_own, g_margin and rank: these are"
+    assert found.verdict == f"{missing.verdict} 5 of 18 scored runs hold {remark} left out."
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_a_run_that_lost_its_number_is_not_taken_for_a_folded_seed(many, frame):
+    summary = summarise(frame(many([*(0.1 + AROUND), 0.1], [*(0.3 + AROUND), np.inf])), [])[0]
+    assert (summary.beating_naive.runs, summary.beating_naive.configurations, summary.beating_naive.n) == (13, 13, 12)
+    assert "of 12 runs that beat naive; g_own" in summary.verdict
+
+
+def test_an_infinite_parity_is_the_worst_and_said_where_json_has_no_number_for_it(record, frame):
+    summary = summarise(frame([record(), record(seed=1, parity=np.inf), record(seed=2, parity=None)]), [])[0]
+    assert summary.parity == math.inf
+    found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
+    assert found["parity"] is None
+    assert found["verdict"].endswith("1 of 3 scored runs have an infinite parity.")
+
+
+def test_an_infinite_figure_of_a_failed_check_is_said(record, frame, check):
+    runs = frame([record(status="excluded", reason="equivalence: …", parity=np.inf)])
+    summary = summarise(runs, [check("equivalence", False, math.inf, 1e-5)])[0]
+    assert summary.verdict == "Not audited: equivalence failed (inf, limit 1e-05) at 96x24."
+    assert summary.parity == math.inf
 
 
 def test_the_verdict_counts_the_runs_on_datasets_that_were_seen_in_training(record, frame):

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -419,3 +420,50 @@ def test_the_bins_of_the_rank_table_are_those_that_an_audit_reads_ranks_by() -> 
     assert [name for _, name in published] == labels
     for cells, found in zip(published.values(), RANK_BINS, strict=True):
         assert (cells["g_own"], cells["positive"]) == (found.g_own, round(100 * found.positive))
+
+
+def of_every_table(wrong: dict[str, float]) -> pd.DataFrame:
+    """Runs that fill every table, of which the first two have `wrong` values."""
+    marks, rng = [f"w{i}" for i in range(24)], np.random.default_rng(0)
+    measured = [
+        "g_own", "g_shuffled", "g_margin", "comprehensiveness", "aopc", "sufficiency", "insertion", "gap_shared",
+        "g_own_channel", "matrix_seconds", "forward_seconds",
+        *(f"g_own_rank_{r}" for r in (1, 2, 4, 8)), *(f"g_distance_{d}" for d in (1, 2, 4, 8, 16, 32)),
+    ]  # fmt: skip
+    frames = []
+    for axis, seed in (("step", 0), ("step", 1), ("whole", 0)):
+        columns = {name: rng.lognormal(size=24) for name in measured}
+        columns |= {name: 1 + rng.random(24) for name in ("rank", "rank_channel")}
+        frame = runs(24, series_fingerprint=marks, domain="Sales", seed=seed, axis=axis, **columns)
+        frame.loc[:1, list(wrong)] = list(wrong.values())
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+WRONG = {"g_own": math.inf, "g_margin": 1.7e308, "rank": 1e200, "gap_shared": -math.inf, "matrix_seconds": math.inf,
+         "g_own_rank_2": -1.7e308, "g_distance_4": math.inf, "rank_channel": 1.7e308, "aopc": math.nan}  # fmt: skip
+
+
+def test_numbers_that_no_measurement_gives_count_like_missing_ones_in_every_table_and_are_told() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = tables(of_every_table(WRONG), NAMES)
+    missing = tables(of_every_table(dict.fromkeys(WRONG, math.nan)), NAMES)
+    remark = (
+        " 6 of 72 scored runs hold numbers that no measurement gives (infinite, or beyond 1e+100), in g_own, g_margin, "
+        "g_own_rank_2, g_distance_4, rank_channel, gap_shared, rank and matrix_seconds: these are left out."
+    )
+    for one, expected in zip(found, missing, strict=True):
+        told = json.loads(one.to_json())
+        assert told.pop("note") == expected.note + remark
+        assert told == {name: value for name, value in json.loads(expected.to_json()).items() if name != "note"}
+    counts = {table.name: column(table, "n") for table in found if table.name in ("models_full", "seeds", "cost")}
+    assert [set(counted.values()) for counted in counts.values()] == [{22}, {22}, {22}]
+
+
+def test_the_fraction_of_a_full_gain_too_small_to_divide_by_is_left_out() -> None:
+    frame = runs(3, truncation=1, g_own=[0.5, 0.5, 5e-324], g_own_rank_1=[0.25, 0.25, 1.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (table,) = tables(frame, ["truncation"])
+    assert column(table, "fraction")["r = 1"] == 0.5

@@ -81,6 +81,19 @@ def test_a_group_without_runs_shows_no_numbers(record, frame):
     assert "nan" not in text
 
 
+def test_an_infinite_parity_is_shown(record, frame):
+    text = render(summarise(frame([record(), record(seed=1, parity=np.inf)]), []))
+    assert "admitted  yes, worst parity inf\n" in text
+    assert "parity" not in render(summarise(frame([record(parity=None)]), []))
+
+
+def test_numbers_that_no_measurement_gives_are_told_below_the_gains(many, frame):
+    text = render(summarise(frame(many([0.1] * 13, [*[0.3] * 12, np.inf])), []), 200)
+    assert "all scored runs (n=12)\n" in text
+    assert "1 of 13 scored runs hold numbers that no measurement gives" in " ".join(text.split())
+    assert "inf" not in text.replace("infinite", "")
+
+
 def test_a_model_that_was_not_audited_has_no_table_of_gains(record, frame):
     text = render(summarise(frame([record(status="excluded", reason="the forecast is constant")]), []))
     assert "admitted  no\n" in text
