@@ -1,8 +1,8 @@
-"""All rows of a window's input Jacobian from one forward pass.
+"""All rows of the input Jacobians of a run's windows, from as few forward passes as they take.
 
-The rule that keeps stored numbers independent of batch size, threads and worker count: each window is differentiated by
-itself, by kernels that use one thread, in blocks of 16 to 128 rows (fewer only where the memory budget cannot hold
-them, or there are no more). A batch, or a kernel that shares its sums among threads, changes the last bits of a
+The rule that keeps stored numbers independent of threads and worker count: windows are differentiated in the run's own
+order, as many together as their rows fill a block of 128, by kernels that use one thread (fewer only where the memory
+budget cannot hold them). Another batch, or a kernel that shares its sums among threads, changes the last bits of a
 gradient, and where two positions are nearly tied these bits decide which of them is deleted. No rounding of the matrix
 would help, since any rule that turns numbers into an order has boundaries that noise can cross; so there is to be no
 noise. Further threads differentiate further blocks of the same forward pass, which leaves the bits as they are.
@@ -68,20 +68,14 @@ def jacobian(
     return derivatives(model, x, horizon, torch.nn.functional.one_hot(chosen, horizon), budget)
 
 
-def derivatives(
-    model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budget: Budget | None = None, *, variants: int = 1
-) -> Rows:
-    """Derivatives of weighted sums of the forecast, `Σ_h picks[r, h] ŷ[h]` for the rows of `picks` `(R, H)`.
-
-    `x` may hold several `variants` of each window in turn. Those of one window are differentiated together, as many as
-    their rows fill a block.
-    """
+def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budget: Budget | None = None) -> Rows:
+    """Derivatives of weighted sums of the forecast, `Σ_h picks[r, h] ŷ[h]` for the rows of `picks` `(R, H)`."""
     budget = budget or Budget()
     block = budget.block(model, x[0], horizon, ROWS_AT_ONCE)
+    groups = torch.split(x, max(1, block // len(picks)))
     # Each thread has a block of the usual size at least: smaller ones have other bits.
-    wanted = min(torch.get_num_threads(), max(1, len(picks) // LEAST_BLOCK))
+    wanted = min(torch.get_num_threads(), len(picks), max(1, len(groups[-1]) * len(picks) // LEAST_BLOCK))
     threads = budget.threads(model, x[0], horizon, block, wanted)
-    groups = [some for own in torch.split(x, variants) for some in torch.split(own, max(1, block // len(picks)))]
     with torch.enable_grad(), one_thread(), _helpers(threads) as helpers:
         work = _Work(model, horizon, picks, block, threads, helpers, GradientPath())
         parts = [_part(work, some, model.rows) for some in groups]
@@ -117,8 +111,8 @@ class _Work:
     path: GradientPath
 
     def blocks(self, rows: Tensor) -> Sequence[Tensor]:
-        """The rows in blocks of one size, enough of them for all threads."""
-        return torch.tensor_split(rows, max(ceil(len(rows) / self.block), self.threads))
+        """The rows `(R, G, H)` of `G` inputs in blocks of one size, enough of them for all threads."""
+        return torch.tensor_split(rows, max(ceil(rows.shape[0] * rows.shape[1] / self.block), self.threads))
 
     def each(self, product: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> Tensor:
         """The products of all blocks, one after the other, had by all threads."""

@@ -71,7 +71,7 @@ def noise(task: Task, settings: SmoothGrad) -> Tensor:
 def of_variants(task: Task, variants: Tensor) -> Rows:
     """The derivatives `(W, N, R, L)` at `N` variants of each window `(W, N, L)`."""
     count = variants.shape[1]
-    rows = derivatives(task.model, variants.flatten(0, 1), task.horizon, task.picks, task.budget, variants=count)
+    rows = derivatives(task.model, variants.flatten(0, 1), task.horizon, task.picks, task.budget)
     return rows._replace(jacobian=torch.unflatten(rows.jacobian, 0, (-1, count)))
 
 

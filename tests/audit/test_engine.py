@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.small import SETTINGS, Given, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
@@ -17,34 +18,6 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.plan import Run, Setting, plan
 from hrx.gift_eval import Dataset, cut
 from hrx.gift_eval.series import Row
-
-SETTINGS = (Setting(32, 8),)
-
-
-class Given:
-    """A located model that is there already."""
-
-    def __init__(self, model: Forecaster | Exception, identity: Identity | None = None):
-        self._model = model
-        self.identity = identity or model.identity  # type: ignore[union-attr]
-
-    def load(self) -> Forecaster:
-        if isinstance(self._model, Exception):
-            raise self._model
-        return self._model
-
-
-def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:
-    torch.manual_seed(seed)
-    return from_module(torch.nn.Linear(32, 8), name=f"linear-{seed}", limits=limits)
-
-
-def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset:
-    def row(index: int) -> Row:
-        t = np.arange(length)
-        return Row(f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length))
-
-    return Dataset(name, "H", 24, "Test", count, row)
 
 
 def run_all(
