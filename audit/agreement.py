@@ -14,8 +14,8 @@ import numpy as np
 from hrx.audit.record import COLUMNS, NAMES, Record, Value
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
-VOLATILE = frozenset({"forward_seconds", "matrix_seconds", "seconds", "created"})
-"""What differs each time a run is measured."""
+VOLATILE = frozenset({"forward_seconds", "matrix_seconds", "seconds", "created", "probe", "rows_strategy"})
+"""What differs each time a run is measured: times, and what was chosen by them."""
 _LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_steps") or column.name == "starts")
 # beats_naive follows from the errors, which are compared themselves: a tie may fall either way.
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - VOLATILE - {"beats_naive"}

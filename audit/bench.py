@@ -16,10 +16,13 @@ from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
 from hrx.adapters.module import ModuleFile
 from hrx.audit.admission import Check, admit
 from hrx.audit.channels import admit_channels
-from hrx.audit.measuring import Outcome, attempt, outline, together, told
+from hrx.audit.measuring import Outcome, attempt, outline, together
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
-from hrx.audit.record import FAILED
+from hrx.audit.record import EXCLUDED, FAILED
+from hrx.audit.scoring import Unscorable
+from hrx.audit.way import DECLARED, Choice, Wanted, Way, choose
+from hrx.errors import told
 
 
 class Whose(NamedTuple):
@@ -33,20 +36,58 @@ class Whose(NamedTuple):
         return cls(identity.family, identity.fingerprint)
 
 
+class Subject(NamedTuple):
+    """A model as it reads the windows of a setting, which is what is admitted and what has a way of its own."""
+
+    who: Whose
+    setting: Setting
+    season: int
+    channels: bool
+    """Whether all variates of a window are read together."""
+
+    @classmethod
+    def of(cls, run: Run) -> Subject:
+        return cls(Whose.of(run.identity), run.setting, run.dataset.season, bool(run.channels))
+
+
 class Bench:
     """Located models of which one is open, and a bound on the memory of a batch."""
 
     def __init__(self, models: Iterable[Located], memory: int):
         self._located = {Whose.of(model.identity): model for model in models}
         self._open: dict[Whose, Forecaster] = {}
+        self._accelerated: dict[tuple[Subject, Way], Forecaster] = {}
         self.budget = Budget(memory)
 
     def model(self, who: Whose) -> Forecaster:
         """The model, loaded where it is not the one that is open."""
         if who not in self._open:
-            self._open.clear()
+            self.close()
             self._open[who] = self._load(who)
         return self._open[who]
+
+    def subject(self, subject: Subject) -> Forecaster:
+        """The model as it reads the windows of a setting."""
+        model = self.model(subject.who).for_season(subject.season)
+        return together(model) if subject.channels else model
+
+    def on_its_way(self, subject: Subject, way: Way) -> Forecaster:
+        """The same as it is computed. What took long to make is kept until the next such model is asked for."""
+        if not way.accelerations:
+            return way.of(self.subject(subject))
+        kept = self._kept_as(subject)
+        if (kept, way) not in self._accelerated:
+            self.keep(subject, Choice(way, way.of(self.subject(subject))))
+        return self._accelerated[kept, way]
+
+    def keep(self, subject: Subject, choice: Choice) -> None:
+        """Keeps a model that was just made, in place of any other."""
+        self._accelerated = {(self._kept_as(subject), choice.way): choice.model}
+
+    def _kept_as(self, subject: Subject) -> Subject:
+        """Without a season that makes no difference to the model."""
+        model = self.model(subject.who)
+        return subject._replace(season=0) if model.for_season(subject.season) is model else subject
 
     def _load(self, who: Whose) -> Forecaster:
         model = self._located[who].load()
@@ -60,6 +101,7 @@ class Bench:
     def close(self) -> None:
         """Lets the open model go."""
         self._open.clear()
+        self._accelerated.clear()
 
 
 @dataclass(frozen=True)
@@ -120,16 +162,35 @@ class Introduce:
 class Admit:
     """The admission checks of a setting on real windows."""
 
-    who: Whose
-    setting: Setting
-    season: int
+    subject: Subject
     windows: Tensor
 
+    @property
+    def who(self) -> Whose:
+        return self.subject.who
+
     def do(self, bench: Bench) -> Admitted:
-        model = bench.model(self.who).for_season(self.season)
-        if self.windows.ndim == 3:
-            return Admitted(admit_channels(together(model), self.windows, self.setting.horizon))
-        return Admitted(admit(model, self.windows, self.setting.horizon))
+        check = admit_channels if self.subject.channels else admit
+        return Admitted(check(bench.subject(self.subject), self.windows, self.subject.setting.horizon))
+
+
+@dataclass(frozen=True)
+class Choose:
+    """The choice of how a model is computed, on the windows that it was admitted on."""
+
+    subject: Subject
+    windows: Tensor
+    wanted: Wanted
+
+    @property
+    def who(self) -> Whose:
+        return self.subject.who
+
+    def do(self, bench: Bench) -> Way:
+        model, horizon = bench.subject(self.subject), self.subject.setting.horizon
+        choice = choose(model, self.windows, horizon, self.wanted, bench.budget)
+        bench.keep(self.subject, choice)
+        return choice.way
 
 
 @dataclass(frozen=True)
@@ -137,21 +198,25 @@ class Measure:
     """One run."""
 
     run: Run
+    way: Way = DECLARED
 
     @property
     def who(self) -> Whose:
         return Whose.of(self.run.identity)
 
     def do(self, bench: Bench) -> Outcome:
+        way = self.way.here()
         try:
-            model = bench.model(self.who).for_season(self.run.dataset.season)
+            model = bench.on_its_way(Subject.of(self.run), way)
         except ModelError as error:
             return Outcome(outline(self.run, FAILED, str(error)))
-        return attempt(model, self.run, bench.budget)
+        except Unscorable as error:
+            return Outcome(outline(self.run, EXCLUDED, str(error)))
+        return attempt(model, self.run, bench.budget, way)
 
 
-Task = Introduce | Admit | Measure
-Result = Introduced | Admitted | Outcome | Trouble
+Task = Introduce | Admit | Choose | Measure
+Result = Introduced | Admitted | Way | Outcome | Trouble
 
 
 def perform(task: Task, bench: Bench) -> Result:

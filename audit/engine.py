@@ -1,6 +1,7 @@
 """The engine: takes a plan through a crew, and writes each result before it hands out more.
 
-Model by model, a task opens it; setting by setting, one admits it on real windows; then every run is a task of its own.
+Model by model, a task opens it; setting by setting, one admits it on real windows and one chooses how it is computed;
+then every run is a task of its own.
 All of it is written here, by one process, whoever did the work. Whatever goes wrong with one run becomes that run's
 record, and the rest go on.
 """
@@ -12,16 +13,31 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from torch import Tensor
+
 from hrx.adapters import Located, ModelError
 from hrx.audit.album import Album
-from hrx.audit.bench import Admit, Admitted, Introduce, Introduced, Measure, Result, Task, Trouble, Whose
+from hrx.audit.bench import (
+    Admit,
+    Admitted,
+    Choose,
+    Introduce,
+    Introduced,
+    Measure,
+    Result,
+    Subject,
+    Task,
+    Trouble,
+    Whose,
+)
 from hrx.audit.crew import Crew, Lost
 from hrx.audit.gate import Gate, admission_windows, digest_of, refusal_of
-from hrx.audit.ledger import Ledger
+from hrx.audit.ledger import Ledger, StoredCheck
 from hrx.audit.measuring import Outcome, no_channels, outline
 from hrx.audit.plan import Run, Setting
 from hrx.audit.privacy import scrubbed
 from hrx.audit.record import EXCLUDED, FAILED, Record
+from hrx.audit.way import DECLARED, Wanted, Way
 
 ATTEMPTS = 2
 """A task whose process died is given once more; a second death is laid at its own door."""
@@ -36,13 +52,16 @@ def execute(
     crew: Crew,
     *,
     progress: Progress,
+    wanted: Wanted | None = None,
+    notice: Callable[[str], None] = lambda sentence: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Carries out every run that the ledger does not hold yet, and stores it.
 
-    Once `stopping` answers yes, what is under way is finished and stored, and nothing else is begun.
+    `notice` is given what the user asked for and does not get, a sentence each. Once `stopping` answers yes, what is
+    under way is finished and stored, and nothing else is begun.
     """
-    work = _Work(runs, models, ledger, progress)
+    work = _Work(runs, models, ledger, progress, wanted or Wanted(), notice)
     idle: dict[int, Whose | None] = dict.fromkeys(range(crew.size))
     busy: dict[int, _Queued] = {}
     while True:
@@ -92,8 +111,16 @@ class _Group:
 class _Work:
     """What is left to do, and what became of the rest."""
 
-    def __init__(self, runs: Sequence[Run], models: Iterable[Located], ledger: Ledger, progress: Progress):
-        self._ledger, self._progress = ledger, progress
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        models: Iterable[Located],
+        ledger: Ledger,
+        progress: Progress,
+        wanted: Wanted,
+        notice: Callable[[str], None],
+    ):
+        self._ledger, self._progress, self._wanted, self._notice = ledger, progress, wanted, notice
         self._gate, self._album = Gate(ledger), Album(runs, ledger)
         self._finished = ledger.finished()
         self._runs: dict[Whose, list[Run]] = {}
@@ -127,6 +154,8 @@ class _Work:
             self._introduced(task, result)
         elif isinstance(task, Admit):
             self._admitted(task, queued.order.group, result)
+        elif isinstance(task, Choose):
+            self._chosen(task, queued.order.group, result)
         else:
             self._measured(task.run, result)
 
@@ -166,11 +195,11 @@ class _Work:
             return self._begin(group, number, {"reason": no_channels(identity)})
         windows = admission_windows(group.planned)
         if windows is None:
-            return self._begin(group, number, {})
+            return self._begin(group, number)
         checks = self._gate.stored(identity, str(group.setting), digest_of(windows, group.season))
         if checks:
-            return self._begin(group, number, refusal_of(checks))
-        return self._queue(Admit(who, group.setting, group.planned[0].dataset.season, windows), number)
+            return self._judged(group, number, checks, windows)
+        return self._queue(Admit(Subject.of(group.planned[0]), windows), number)
 
     def _admitted(self, task: Admit, number: int, result: Result) -> None:
         group = self._groups[task.who][number]
@@ -178,15 +207,37 @@ class _Work:
             return self._begin(group, number, {"status": FAILED, "reason": f"admission: {_reason(result)}"})
         digest = digest_of(task.windows, group.season)
         stored = self._gate.store(group.planned[0].identity, digest, result.checks)
-        return self._begin(group, number, refusal_of(stored))
+        return self._judged(group, number, stored, task.windows)
 
-    def _begin(self, group: _Group, number: int, refused: Record) -> None:
+    def _judged(self, group: _Group, number: int, checks: Sequence[StoredCheck], windows: Tensor) -> None:
+        """Refuses the runs of a group, or queues the choice of how its model is computed, if that is still to make."""
+        if refused := refusal_of(checks):
+            return self._begin(group, number, refused)
+        first, digest = group.planned[0], digest_of(windows, group.season)
+        if way := self._gate.way(first.identity, str(group.setting), digest, self._wanted):
+            return self._begin(group, number, way=way)
+        return self._queue(Choose(Subject.of(first), windows, self._wanted), number)
+
+    def _chosen(self, task: Choose, number: int, result: Result) -> None:
+        group = self._groups[task.who][number]
+        identity, setting = group.planned[0].identity, str(group.setting)
+        if not isinstance(result, Way):
+            self._notice(
+                f"{identity.model} {setting} is computed as its family is: the probe failed, {_reason(result)}."
+            )
+            return self._begin(group, number)
+        self._gate.store_way(identity, setting, digest_of(task.windows, group.season), self._wanted, result)
+        return self._begin(group, number, way=result)
+
+    def _begin(self, group: _Group, number: int, refused: Record | None = None, way: Way = DECLARED) -> None:
         """Queues the runs of a group, or refuses them. A series that was not read has a better reason of its own."""
+        for note in way.notes:
+            self._notice(f"{group.planned[0].identity.model} {group.setting}: {note}")
         for place, run in enumerate(group.missing):
             if refused and run.trouble is None:
                 self._refuse(run, refused)
             else:
-                self._queue(Measure(run), number, place)
+                self._queue(Measure(run, way), number, place)
 
     def _measured(self, run: Run, result: Result) -> None:
         if isinstance(result, Outcome):

@@ -1,39 +1,44 @@
 """Admission as the engine sees it: on which windows a setting is checked, what is stored of it, and what it refuses.
 
-The checks themselves are in `admission`.
+The checks themselves are in `admission`; how an admitted model is computed is chosen in `way`, and stored here too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hrx.adapters import Identity
-from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.adapters.acceleration import Acceleration
+from hrx.adapters.contract import ADAPTER_VERSION, Strategy
 from hrx.audit.admission import Check
 from hrx.audit.baselines import Floats
-from hrx.audit.ledger import Ledger, StoredCheck
+from hrx.audit.ledger import Ledger, StoredCheck, StoredWay
 from hrx.audit.measuring import windows_of
 from hrx.audit.plan import Run
 from hrx.audit.record import Record
+from hrx.audit.way import Wanted, Way
 from hrx.gift_eval import UnusableSeries
 
 ADMISSION_WINDOWS = 4
 
 
 class Gate:
-    """The admission checks of a ledger: a setting is checked once on the same windows."""
+    """The admission checks and the ways of a ledger: a setting has both once on the same windows."""
 
     def __init__(self, ledger: Ledger):
         self._ledger = ledger
         self._stored: dict[tuple[str, ...], list[StoredCheck]] = {}
         for check in ledger.checks():
             self._stored.setdefault((*check[:4], check.setting, check.windows), []).append(check)
+        self._ways = {way[:7]: way for way in ledger.ways()}
 
     def stored(self, identity: Identity, setting: str, digest: str) -> Sequence[StoredCheck]:
         """The checks of these windows, empty where they were not checked yet."""
@@ -48,6 +53,20 @@ class Gate:
         ]
         self._ledger.write_checks(made)
         return made
+
+    def way(self, identity: Identity, setting: str, digest: str, wanted: Wanted) -> Way | None:
+        """How the model is computed on these windows, None where that was not chosen yet."""
+        stored = self._ways.get((*_about(identity), setting, digest, str(wanted)))
+        if stored is None:
+            return None
+        kept = cast("tuple[Acceleration, ...]", tuple(stored.accelerations.split()))
+        return Way(cast(Strategy, stored.rows), kept, stored.probe, tuple(json.loads(stored.notes)))
+
+    def store_way(self, identity: Identity, setting: str, digest: str, wanted: Wanted, way: Way) -> None:
+        """Writes a choice that was just made."""
+        place = *_about(identity), setting, digest, str(wanted)
+        made = str(way.rows), " ".join(way.accelerations), str(way.probe), json.dumps(way.notes)
+        self._ledger.write_way(StoredWay(*place, *made))
 
 
 def _about(identity: Identity) -> tuple[str, str, str, str]:

@@ -59,6 +59,24 @@ class StoredMatrix(NamedTuple):
     """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
 
 
+class StoredWay(NamedTuple):
+    """How a model is computed at a setting, as the ledger keeps it."""
+
+    fingerprint: str
+    library: str
+    adapter_version: str
+    torch_version: str
+    setting: str
+    windows: str
+    """sha256 of the windows it was chosen on."""
+    wanted: str
+    rows: str
+    accelerations: str
+    probe: str
+    notes: str
+    """JSON: sentences."""
+
+
 class StoredAudit(NamedTuple):
     """What one audit was asked."""
 
@@ -168,6 +186,22 @@ class Ledger:
             StoredCheck(*row)._replace(passed=bool(row[7]), figure=float("nan") if row[8] is None else row[8])
             for row in rows
         ]
+
+    def write_way(self, way: StoredWay) -> None:
+        """Stores a choice; one that was made before for the same model and windows stays."""
+        with self.transaction():
+            self.put_ways([way])
+
+    def put_ways(self, ways: Sequence[StoredWay]) -> None:
+        """Stores choices within a transaction of the caller's; earlier ones stay."""
+        places = ", ".join("?" * len(StoredWay._fields))
+        self._connection.executemany(f"INSERT OR IGNORE INTO ways VALUES ({places})", ways)
+
+    def ways(self) -> list[StoredWay]:
+        """All choices, in the order they were written."""
+        if not present(self._connection, "ways"):
+            return []
+        return [StoredWay(*row) for row in self._connection.execute("SELECT * FROM ways ORDER BY rowid")]
 
     def matrix_keys(self) -> list[str]:
         """Keys of the runs whose window is stored, in the order they were written."""

@@ -24,6 +24,8 @@ from hrx.audit.quantities import GAINS, QUANTITIES, Quantities
 from hrx.audit.rank import Rank, rank
 from hrx.audit.record import DISTANCES, DONE, EXCLUDED, FAILED, TRUNCATIONS, Record
 from hrx.audit.scoring import Unscorable, explanation_of, forecast_of, score_explained
+from hrx.audit.way import DECLARED, Way
+from hrx.errors import told
 from hrx.gift_eval import DamagedDataset, MultivariateSeries, UnusableSeries, Windows, cut, cut_item
 
 
@@ -34,11 +36,11 @@ class Outcome(NamedTuple):
     matrix: StoredMatrix | None = None
 
 
-def attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
+def attempt(model: Forecaster, run: Run, budget: Budget, way: Way = DECLARED) -> Outcome:
     """`measure_run`, with every error told in the record, and the time it took."""
     began = time.perf_counter()
     try:
-        outcome = measure_run(model, run, budget)
+        outcome = measure_run(model, run, budget, way)
     except (Unscorable, UnusableSeries) as error:
         outcome = Outcome(outline(run, EXCLUDED, _without_name(run, str(error))))
     except DamagedDataset as error:
@@ -48,8 +50,8 @@ def attempt(model: Forecaster, run: Run, budget: Budget) -> Outcome:
     return outcome._replace(record=outcome.record | {"seconds": time.perf_counter() - began})
 
 
-def measure_run(model: Forecaster, run: Run, budget: Budget) -> Outcome:
-    """One run from its windows to its record."""
+def measure_run(model: Forecaster, run: Run, budget: Budget, way: Way = DECLARED) -> Outcome:
+    """One run from its windows to its record; `way` says how the model that is given is computed."""
     windows = _usable_windows(run)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     model = together(model) if x.ndim == 3 else model
@@ -59,6 +61,7 @@ def measure_run(model: Forecaster, run: Run, budget: Budget) -> Outcome:
         return Outcome(outline(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
     found = _measurement(model, x, run, budget)
     record = outline(run, DONE, None) | {"parity": figure} | _measured(found, windows)
+    record |= {"accelerations": " ".join(way.accelerations), "probe": way.probe}
     return Outcome(record, _picture(run, windows, found) if run.pictured and x.ndim == 2 else None)
 
 
@@ -225,9 +228,3 @@ def _picture(run: Run, windows: Windows, found: _Measurement) -> StoredMatrix:
 def _without_name(run: Run, reason: str) -> str:
     """The reason alone: the record names dataset and series in columns of their own."""
     return reason.removeprefix(f"{run.series.label}: ") if run.series else reason
-
-
-def told(error: Exception) -> str:
-    """A library's exception in one line, without what its traceback would say of this machine."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-    return f"{type(error).__name__}: {first}"

@@ -28,7 +28,7 @@ class Merged(NamedTuple):
 
 
 def merge(sources: Sequence[str | Path], into: str | Path) -> Merged:
-    """Adds the runs, checks, pictures and settings of `sources` to the ledger `into`, which may be new.
+    """Adds the runs, checks, ways, pictures and settings of `sources` to the ledger `into`, which may be new.
 
     Two records of one key must agree within rounding; where they do not, the merge is refused and they are named.
     """
@@ -82,7 +82,7 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> Merged:
 
 
 def _add_rest(source: Ledger, target: Ledger, damage: str, contradictions: list[str]) -> None:
-    """Checks, settings and pictures. Of a damaged ledger these are left: an audit makes them again."""
+    """Checks, ways, settings and pictures. Of a damaged ledger these are left: an audit makes them again."""
     if damage:
         return
     held = {_about(check): check for check in target.checks()}
@@ -92,6 +92,7 @@ def _add_rest(source: Ledger, target: Ledger, damage: str, contradictions: list[
         if other is not None and other.passed != check.passed:
             contradictions.append(f"{check.model} {check.setting}: the check {check.check} passed in one of them only")
     target.put_checks(new)
+    target.put_ways(source.ways())
     for audit in source.audits():
         target.put_audit(audit)
     pictured = set(target.matrix_keys())

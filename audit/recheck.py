@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from hrx.adapters.acceleration import Acceleration
 from hrx.audit.agreement import Difference, differences
 from hrx.audit.bench import Measure, Trouble
 from hrx.audit.crew import Crew, Lost
@@ -12,6 +13,7 @@ from hrx.audit.ledger import Ledger
 from hrx.audit.measuring import Outcome
 from hrx.audit.plan import Run
 from hrx.audit.record import DONE, Record
+from hrx.audit.way import STRATEGIES, Way
 from hrx.gift_eval import spaced
 
 
@@ -46,7 +48,7 @@ def recheck(
         while idle and waiting and not stopping():
             seat = idle.pop()
             busy[seat] = waiting.pop()
-            crew.give(seat, Measure(busy[seat]))
+            crew.give(seat, Measure(busy[seat], _way(stored[busy[seat].key])))
         if not busy:
             return found
         for seat, result in crew.wait():
@@ -54,6 +56,12 @@ def recheck(
             run = busy.pop(seat)
             found.append(_compared(run, stored[run.key], result))
             told(found[-1])
+
+
+def _way(stored: Record) -> Way:
+    """How the run was computed."""
+    rows = next((name for name in STRATEGIES if name == stored.get("rows_strategy")), None)
+    return Way(rows, cast("tuple[Acceleration, ...]", tuple(str(stored.get("accelerations") or "").split())))
 
 
 def _compared(run: Run, stored: Record, result: object) -> Rechecked:

@@ -124,6 +124,8 @@ _REST = (
     Column("check_failed", "TEXT", "admission check that excluded the run"),
     Column("parity", "REAL", "max|a−b| / max|b| of forward and official call on the run's own windows"),
     Column("rows_strategy", "TEXT", "how the rows of the matrix were had"),
+    Column("accelerations", "TEXT", "what computed it beside fp32 on the processor: cuda, bf16, compile; else empty"),
+    Column("probe", "TEXT", "JSON: seconds of a window's rows by strategy, and what became of each acceleration"),
     Column("rewrites", "TEXT", "JSON: what the gradient mechanics met: [operation, place, count]"),
     Column("hrx_version", "TEXT", "version of hrx"),
     Column("torch_version", "TEXT", "version of torch"),

@@ -1,7 +1,7 @@
 """The tables of a ledger: made in a new file, carried forward in an older one. Rows are the ledger's business.
 
-Schema 1 had the tables of runs, checks and matrices with fewer columns. Schema 2 adds columns, the table of audits and
-an index for tables. A migration only ever adds, so what an older hrx wrote stays as it was.
+Schema 1 had the tables of runs, checks and matrices with fewer columns. Schema 2 adds columns, the tables of audits and
+of ways, and an index for tables. A migration only ever adds, so what an older hrx wrote stays as it was.
 """
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ CHECK_COLUMNS = (
     "windows TEXT",
 )
 MATRIX_COLUMNS = ("key TEXT", "x BLOB", "truth BLOB", "forecast BLOB", "matrix BLOB", "curves BLOB")
+WAY_COLUMNS = (
+    "fingerprint TEXT",
+    "library TEXT",
+    "adapter_version TEXT",
+    "torch_version TEXT",
+    "setting TEXT",
+    "windows TEXT",
+    "wanted TEXT",
+    "rows TEXT",
+    "accelerations TEXT",
+    "probe TEXT",
+    "notes TEXT",
+)
 _AUDIT_COLUMNS = ("created TEXT", "hrx_version TEXT", "settings TEXT")
 _TABLES = {
     "runs": (tuple(f'"{c.name}" {c.kind}' for c in COLUMNS), "key"),
@@ -37,6 +50,7 @@ _TABLES = {
         'fingerprint, library, adapter_version, torch_version, setting, "check", windows',
     ),
     "matrices": (MATRIX_COLUMNS, "key"),
+    "ways": (WAY_COLUMNS, "fingerprint, library, adapter_version, torch_version, setting, windows, wanted"),
     "audits": (_AUDIT_COLUMNS, "hrx_version, settings"),
 }
 

@@ -20,11 +20,12 @@ from hrx.adapters import Forecaster, ModelError
 from hrx.audit.bench import Bench, Whose
 from hrx.audit.channels import score_channels
 from hrx.audit.gate import admission_windows
-from hrx.audit.measuring import together, told
+from hrx.audit.measuring import together
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring import score_in_full
+from hrx.errors import told
 
 PROBE_SECONDS = 15.0
 PROBE_BATCH = 64

@@ -115,6 +115,8 @@ def _carry_out(request: Request, ledger: Ledger, bench: Bench, stop: Stop, optio
                 ledger,
                 crew,
                 progress=lambda run, record: progress.step(run.key, _said(run, record)),
+                wanted=request.wanted,
+                notice=lambda sentence: print(sentence, file=sys.stderr),
                 stopping=stop,
             )
     for other in request.elsewhere:

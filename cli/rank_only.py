@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from hrx.adapters import Forecaster, Located
 from hrx.audit.bench import Whose
-from hrx.audit.measuring import rank_run, told
+from hrx.audit.measuring import rank_run
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
 from hrx.audit.rank_bins import RankBin, rank_bin
 from hrx.audit.scoring import Unscorable
 from hrx.cli.screen import show
-from hrx.errors import Exit
+from hrx.errors import Exit, told
 from hrx.gift_eval import UnusableSeries
 from hrx.reports import render_table
 from hrx.reports.words import percent, signed

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hrx.adapters import Located, locate_each
+from hrx.adapters.acceleration import ACCELERATIONS
 from hrx.audit.bench import Whose
 from hrx.audit.estimators.settings import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.plan import Run, Setting, parse_settings, plan
 from hrx.audit.protocol import Protocol
+from hrx.audit.way import Wanted
 from hrx.cli.config import effective
 from hrx.cli.isolation import Elsewhere, divide
 from hrx.cli.verbs import parser
@@ -34,6 +36,7 @@ class Request:
     path: Path
     settings: dict[str, Any]
     memory: int
+    wanted: Wanted
 
 
 def understand(options: argparse.Namespace) -> Request:
@@ -42,7 +45,7 @@ def understand(options: argparse.Namespace) -> Request:
         raise HrxError(f"--memory {options.memory} is no amount of memory. Give gibibytes, for example 2.")
     for gate in options.gate:
         parse(gate, absolute=True)
-    protocol = _protocol(options)
+    protocol, wanted = _protocol(options), wanted_way(options)
     settings = parse_settings(options.settings)
     datasets = open_source(options.data)
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
@@ -73,7 +76,16 @@ def understand(options: argparse.Namespace) -> Request:
     path = options.ledger or options.out / "ledger.db"
     told = effective(options, parser())
     elsewhere = [Elsewhere(interpreter, names, told, path) for interpreter, names in shares.elsewhere.items()]
-    return Request(list(models.values()), runs, elsewhere, path, told, int(options.memory * GIBIBYTE))
+    return Request(list(models.values()), runs, elsewhere, path, told, int(options.memory * GIBIBYTE), wanted)
+
+
+def wanted_way(options: argparse.Namespace) -> Wanted:
+    """How the models are asked to be computed."""
+    names = [name for name in options.accelerate.split(",") if name]
+    for name in names:
+        if name not in ACCELERATIONS:
+            raise HrxError(unknown("acceleration", name, ACCELERATIONS))
+    return Wanted(options.rows, tuple(name for name in ACCELERATIONS if name in names))
 
 
 def _protocol(options: argparse.Namespace) -> Protocol:

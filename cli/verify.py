@@ -1,18 +1,22 @@
-"""`hrx verify`: the admission checks of a model on every setting, sanity checks on request, and nothing else."""
+"""`hrx verify`: the admission checks of a model on every setting and how it is computed; sanity checks on request."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from hrx.adapters import Forecaster, locate
 from hrx.audit.admission import Check, admit
 from hrx.audit.gate import admission_windows
+from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting, parse_settings, plan
 from hrx.audit.protocol import Protocol
 from hrx.audit.sanity import sanity
+from hrx.audit.way import Wanted, Way, choose
+from hrx.cli.request import wanted_way
 from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
@@ -33,8 +37,8 @@ def verify(options: argparse.Namespace) -> int:
         windows=4,
         protocol=Protocol(),
     )
-    model = located.load()
-    by_setting = {setting: _checks(model, setting, runs, options.sanity) for setting in settings}
+    model, wanted = located.load(), wanted_way(options)
+    by_setting = {setting: _checks(model, setting, runs, wanted, options.sanity) for setting in settings}
     found = [one for one in by_setting.values() if one is not None]
     if not found:
         raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
@@ -43,9 +47,13 @@ def verify(options: argparse.Namespace) -> int:
     name = model.identity.model
     if options.json:
         told = [vars(check) | {"figure": number_or_none(check.figure)} for check in checks]
-        print(json.dumps({"model": name, "admitted": admitted, "checks": told}, indent=1))
+        ways = [_as_json(setting, one.way) for setting, one in by_setting.items() if one and one.way]
+        print(json.dumps({"model": name, "admitted": admitted, "checks": told, "ways": ways}, indent=1))
     else:
         show(_table(checks))
+        for setting, one in by_setting.items():
+            if one and one.way:
+                show("\n".join(_said(setting, one.way)))
         show(f"\n{name} ({model.identity.library}) is {'admitted' if admitted else 'NOT admitted'} at these settings.")
         for setting in (setting for setting, found in by_setting.items() if found is None):
             show(f"{setting} was not checked: no series of {options.data} has a window for it.")
@@ -60,9 +68,13 @@ class _Checks(NamedTuple):
     admission: Sequence[Check]
     sanity: Sequence[Check] = ()
     """No part of admission."""
+    way: Way | None = None
+    """How the model is computed, where it is admitted."""
 
 
-def _checks(model: Forecaster, setting: Setting, runs: Sequence[Run], with_sanity: bool) -> _Checks | None:
+def _checks(
+    model: Forecaster, setting: Setting, runs: Sequence[Run], wanted: Wanted, with_sanity: bool
+) -> _Checks | None:
     """The checks of a setting; None where the data have no window for it."""
     if refusal := model.limits.refusal(setting.lookback, setting.horizon):
         note = f"{model.identity.model} {refusal}"
@@ -70,9 +82,26 @@ def _checks(model: Forecaster, setting: Setting, runs: Sequence[Run], with_sanit
     windows = admission_windows([run for run in runs if run.setting == setting])
     if windows is None:
         return None
+    checks = admit(model, windows, setting.horizon)
+    admitted = all(check.passed for check in checks)
     return _Checks(
-        admit(model, windows, setting.horizon), sanity(model, windows, setting.horizon) if with_sanity else ()
+        checks,
+        sanity(model, windows, setting.horizon) if with_sanity else (),
+        choose(model, windows, setting.horizon, wanted, Budget()).way if admitted else None,
     )
+
+
+def _as_json(setting: Setting, way: Way) -> dict[str, Any]:
+    return {"setting": str(setting)} | asdict(way) | {"probe": json.loads(way.probe or "{}")}
+
+
+def _said(setting: Setting, way: Way) -> Iterator[str]:
+    """A sentence about each choice."""
+    seconds: dict[str, float] = json.loads(way.probe or "{}")["rows"]
+    timed = ", ".join(f"{name} {1000 * value:.3g}" for name, value in sorted(seconds.items(), key=lambda one: one[1]))
+    yield f"{setting}: rows are {way.rows}" + (f" (milliseconds a window: {timed})." if timed else ".")
+    yield from (f"{setting}: {name} is on." for name in way.accelerations)
+    yield from (f"{setting}: {note}" for note in way.notes)
 
 
 def _table(checks: Sequence[Check]) -> str:

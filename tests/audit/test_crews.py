@@ -132,14 +132,14 @@ def test_a_model_that_is_another_in_each_process_is_refused(file: Path, tmp_path
 
 
 @pytest.fixture
-def cluster() -> Iterator[str]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
     from ray.cluster_utils import Cluster
 
     # A short path of its own: sockets lie in it, and Ray would leave its logs behind.
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
-        nodes = Cluster(initialize_head=True, head_node_args=head)
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         yield nodes.address
         ray.shutdown()
         nodes.shutdown()

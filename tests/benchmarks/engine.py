@@ -24,7 +24,7 @@ import torch
 from hrx.adapters import Identity, Limits, Located, locate
 from hrx.audit import Protocol
 from hrx.audit.admission import Check
-from hrx.audit.bench import Admit, Admitted, Bench, Introduce, Introduced, Task
+from hrx.audit.bench import Admit, Admitted, Bench, Choose, Introduce, Introduced, Task
 from hrx.audit.crew import Answer, Crew, Here
 from hrx.audit.engine import execute
 from hrx.audit.ledger import Ledger
@@ -33,6 +33,7 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.plan import STAR, Run, Setting, plan
 from hrx.audit.quantities import QUANTITIES
 from hrx.audit.record import DONE
+from hrx.audit.way import DECLARED, Way
 from hrx.audit.workers import Workers
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import Row
@@ -67,11 +68,13 @@ class Simulated:
         tasks, self._tasks = self._tasks, {}
         return [Answer(seat, self._answer(task)) for seat, task in tasks.items()]
 
-    def _answer(self, task: Task) -> Introduced | Admitted | Outcome:
+    def _answer(self, task: Task) -> Introduced | Admitted | Way | Outcome:
         if isinstance(task, Introduce):
             return Introduced(Limits(), frozenset(), multivariate=False)
         if isinstance(task, Admit):
-            return Admitted((Check("equivalence", str(task.setting), True, 0.0, 1e-5, "simulated"),))
+            return Admitted((Check("equivalence", str(task.subject.setting), True, 0.0, 1e-5, "simulated"),))
+        if isinstance(task, Choose):
+            return DECLARED
         values = np.random.default_rng(task.run.stream % 2**32).normal(size=len(QUANTITIES)).tolist()
         numbers = dict(zip(QUANTITIES, values, strict=True))
         steps = {f"{name}_steps": json.dumps(values[:8]) for name in ("g_own", "g_shuffled", "g_margin")}
