@@ -25,7 +25,12 @@ def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
 
     NaN for a row that is zero everywhere: it reads nothing.
     """
-    held = matrix.double().flip(-1).cumsum(dim=-1)
+    return torch.stack([_reach(window.double(), mass) for window in matrix])
+
+
+def _reach(rows: Tensor, mass: float) -> Tensor:
+    """`(R, L) -> (R,)`."""
+    held = rows.flip(-1).cumsum(dim=-1)
     total = held[..., -1:]
     short = (held < mass * total).sum(dim=-1).double() + 1
     return torch.where(total[..., 0] > 0, short, torch.nan)

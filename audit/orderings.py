@@ -41,13 +41,12 @@ def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) 
             "Truncations and distances are compared under the same replacements, which independent draws do not have. "
             "Set draws_kind to 'antithetic' or 'paired'."
         )
-    matrix = matrix.double()
     truncations = TRUNCATIONS if protocol.truncation else ()
     distances = DISTANCES if protocol.distance else ()
     if protocol.axis == "whole":
         alike = np.zeros((1 + len(truncations), len(steps) + 1), dtype=np.int64)
         nowhere = np.full((len(distances), 2, len(steps)), -1, dtype=np.int64)
-        return Orderings(matrix, alike[0], alike[1:], nowhere)
+        return Orderings(matrix.double(), alike[0], alike[1:], nowhere)
 
     rows = np.searchsorted(estimated, steps)
     listed = [_with_shared(matrix, rows)]
@@ -58,22 +57,23 @@ def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) 
             truncated[place] = own
         elif rank == 1:
             truncated[place] = _count(listed)
-            listed.append(truncate(matrix, 1)[:, :1])
+            listed.append(torch.cat([truncate(window, 1)[:, :1] for window in torch.split(matrix, 1)]))
         else:
             truncated[place] = _count(listed) + own
-            listed.append(_with_shared(truncate(matrix, rank), rows))
+            listed.append(torch.cat([_with_shared(truncate(window, rank), rows) for window in torch.split(matrix, 1)]))
 
     away = rows_away(steps, estimated, distances)
     others = np.setdiff1d(away[away >= 0], steps)
     found = np.full(int(estimated[-1]) + 1, -1, dtype=np.int64)
     found[steps], found[others] = own[:-1], _count(listed) + np.arange(len(others))
-    listed.append(matrix[:, np.searchsorted(estimated, others)])
+    listed.append(matrix[:, np.searchsorted(estimated, others)].double())
     return Orderings(torch.cat(listed, dim=1), own, truncated, np.where(away < 0, -1, found[away]))
 
 
 def _with_shared(matrix: Tensor, rows: Ints) -> Tensor:
-    """`(W, R, P) -> (W, S + 1, P)`: some rows, and the mean of all."""
-    return torch.cat([matrix[:, rows], matrix.mean(dim=1, keepdim=True)], dim=1)
+    """`(W, R, P) -> (W, S + 1, P)`, in float64: some rows, and the mean of all."""
+    shared = torch.stack([window.double().mean(dim=0, keepdim=True) for window in matrix])
+    return torch.cat([matrix[:, rows].double(), shared], dim=1)
 
 
 def _count(listed: list[Tensor]) -> int:

@@ -33,7 +33,8 @@ class Rank(NamedTuple):
 
 def rank(matrix: Tensor) -> Rank:
     """Effective ranks of the matrices `(W, H, L)`; an all-zero matrix has rank NaN."""
-    sigma = torch.linalg.svdvals(matrix.double())
+    # Window by window: all of them in float64 at once would take twice the memory of the matrices themselves.
+    sigma = torch.stack([torch.linalg.svdvals(window.double()) for window in matrix])
     power = sigma.square()
     share = sigma / sigma.sum(dim=-1, keepdim=True)
     return Rank(

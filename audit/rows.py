@@ -78,12 +78,21 @@ def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budge
     threads = budget.threads(model, x[0], horizon, block, wanted)
     with torch.enable_grad(), one_thread(), _helpers(threads) as helpers:
         work = _Work(model, horizon, picks, block, threads, helpers, GradientPath())
-        parts = [_part(work, some, model.rows) for some in groups]
+        found = x.new_empty(len(x), len(picks), *x.shape[1:])
+        places = torch.split(found, len(groups[0]))
+        strategies = [_fill(work, some, rows) for some, rows in zip(groups, places, strict=True)]
     return Rows(
-        jacobian=torch.cat([part.rows for part in parts]),
-        strategy=next((part.strategy for part in parts if part.strategy != model.rows), model.rows),
+        jacobian=found,
+        strategy=next((strategy for strategy in strategies if strategy != model.rows), model.rows),
         rewrites=work.path.rewrites,
     )
+
+
+def _fill(work: _Work, x: Tensor, rows: Tensor) -> Strategy:
+    """Writes the rows `(G, R, L)` of a group of inputs, and tells how they were had."""
+    part = _part(work, x, work.model.rows)
+    rows.copy_(part.rows)
+    return part.strategy
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def explanation_of(
         seed=protocol.seed,
         stream=stream,
     )
-    if not torch.isfinite(explanation.matrix).all():
+    if not all(torch.isfinite(window).all() for window in explanation.matrix):
         raise Unscorable(f"non-finite explanation: {protocol.estimator} is NaN or infinite on these windows")
     return explanation
 

@@ -3,8 +3,8 @@
     python tests/benchmarks/audit_share.py [--json FILE]
 
 TTM-r2 on three datasets of GIFT-Eval where HRX_TEST_DATA has them, else the embedded model on the embedded series; two
-seeds, all in this process. Model code is `forward`, `official` and `torch.autograd.grad`, and, apart, loading. The rest
-is cutting windows, orderings, masks, quantities and the ledger.
+seeds, all in this process. Model code is `forward`, `official`, `torch.autograd.grad` and the bare `predict` of rows,
+and, apart, loading. The rest is cutting windows, orderings, masks, quantities and the ledger.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ class Clock:
 
     @contextmanager
     def watching(self, located: Located) -> Iterator[None]:
-        """Wraps the model's two calls, the backward pass, and loading."""
+        """Wraps the model's calls, the backward pass, and loading."""
         kind = type(located.load())
-        places = [(Forecaster, "forward"), (kind, "official"), (torch.autograd, "grad"), (type(located), "load")]
+        places = [(Forecaster, "forward"), *((kind, name) for name in ("official", "predict"))]
+        places += [(torch.autograd, "grad"), (type(located), "load")]
         originals = [(owner, name, getattr(owner, name)) for owner, name in places]
         for owner, name, call in originals:
             setattr(owner, name, self.wrapped(name, call))

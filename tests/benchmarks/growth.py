@@ -2,15 +2,18 @@
 
     python tests/benchmarks/growth.py [--models NAME] [--json FILE]
 
-From one run of the embedded model, one size at a time is doubled twice. `power` is the exponent of the growth from the
-first to the last: 1 is linear, 0 flat. Memory is what the process adds to what it holds before the run, by the kernel's
-own high-water mark; Linux only.
+From one run of the embedded model, one size at a time is doubled twice, windows and draws fourfold. `power` is the
+exponent of the growth from the first to the last: 1 is linear, 0 flat. Memory is what a process that has just loaded
+the model adds to what it holds, by the kernel's own high-water mark; Linux only.
 """
 
 from __future__ import annotations
 
 import math
+import multiprocessing
+from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +25,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.scoring import score
 
 MEBIBYTE = 2**20
+FOURFOLD = ("windows", "draws")
 
 
 class Size(NamedTuple):
@@ -35,29 +39,25 @@ class Size(NamedTuple):
     """One more than it is the number of orderings."""
 
 
-class Taken(NamedTuple):
-    """What a run of a size took."""
-
-    seconds: float
-    bytes: int
-
-
 def run(model: Forecaster, size: Size, budget: Budget) -> object:
     x, protocol = series(size.windows, size.lookback), Protocol(draws=size.draws, scored=size.scored)
     return score(model, x, size.horizon, protocol=protocol, budget=budget)
 
 
-def measure(model: Forecaster, sizes: list[Size], budget: Budget) -> list[Taken]:
-    """The sizes in turn; memory in one further pass each."""
-    calls = {str(size): partial(run, model, size, budget) for size in sizes}
-    seconds = fastest(calls, turns=3)
-    taken = []
-    for name, call in calls.items():
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the mark falls to what is held now
-        before = _status("VmRSS")
-        call()
-        taken.append(Taken(seconds[name], max(0, _status("VmHWM") - before)))
-    return taken
+def peak(call: Callable[[], object]) -> int:
+    """Bytes that a call adds to what the process holds, counted in a copy of it."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_count, args=(call, theirs))
+    process.start()
+    process.join()
+    return int(ours.recv())
+
+
+def _count(call: Callable[[], object], answer: Connection) -> None:
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the mark falls to what is held now
+    before = _status("VmRSS")
+    call()
+    answer.send(_status("VmHWM") - before)
 
 
 def _status(name: str) -> int:
@@ -65,17 +65,22 @@ def _status(name: str) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith(name + ":"))) * 1024
 
 
-def line(model: Forecaster, name: str, budget: Budget) -> Row:
-    first = getattr(Size(), name)
-    values = [first, 2 * first, 4 * first]
-    taken = measure(model, [Size()._replace(**{name: value}) for value in values], budget)
-    power = math.log(taken[-1].seconds / taken[0].seconds, values[-1] / values[0])
+def sizes(name: str) -> list[Size]:
+    """Three sizes of a run that differ in one of them."""
+    factor = 4 if name in FOURFOLD else 2
+    return [Size()._replace(**{name: getattr(Size(), name) * factor**power}) for power in range(3)]
+
+
+def line(model: Forecaster, name: str, peaks: list[int]) -> Row:
+    values, budget = [getattr(size, name) for size in sizes(name)], Budget()
+    taken = fastest({str(size): partial(run, model, size, budget) for size in sizes(name)}, turns=3)
+    seconds = list(taken.values())
     return {
-        "doubled": name,
+        "size": name,
         "values": " ".join(map(str, values)),
-        "seconds": " ".join(f"{each.seconds:.3f}" for each in taken),
-        "power": power,
-        "peak, MiB": " ".join(f"{each.bytes / MEBIBYTE:.0f}" for each in taken),
+        "seconds": " ".join(f"{each:.3f}" for each in seconds),
+        "power": math.log(seconds[-1] / seconds[0], values[-1] / values[0]),
+        "peak, MiB": " ".join(f"{each / MEBIBYTE:.0f}" for each in peaks),
     }
 
 
@@ -84,8 +89,10 @@ def main() -> None:
     parser.set_defaults(models="bolt-mini")
     options = begin(parser)
     with models([options.models]) as found:
-        model, budget = found[options.models], Budget()
-        rows = [line(model, name, budget) for name in Size._fields]
+        model = found[options.models]
+        # Memory first: a process that has made a run keeps some of what it took.
+        peaks = {name: [peak(partial(run, model, size, Budget())) for size in sizes(name)] for name in Size._fields}
+        rows = [line(model, name, peaks[name]) for name in Size._fields]
     start = ", ".join(f"{name} {value}" for name, value in Size()._asdict().items())
     report(f"growth of a run of {options.models} from {start}", rows, options.json)
 

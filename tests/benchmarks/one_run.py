@@ -4,7 +4,7 @@
 
 Four windows, four draws. The direct reading (tests/helpers/by_definition.py) makes one forecast and one backward pass
 at a time; it is timed on one window, and four windows take four times as long. The floor is the number of perturbed
-forecasts times the time of one at the best batch size, and the rows.
+forecasts times the time of one at the best batch size, and the rows, had by the strategy that the probe chooses.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hrx.audit.plan import Setting, parse_settings
 from hrx.audit.protocol import Protocol
 from hrx.audit.rows import jacobian
 from hrx.audit.scoring import score
+from hrx.audit.way import Wanted, choose
 
 WINDOWS = 4
 BATCHES = (64, 128, 256, 512)
@@ -50,6 +51,7 @@ def throughput(model: Forecaster, lookback: int, horizon: int) -> dict[str, Call
 def measure(name: str, model: Forecaster, setting: Setting) -> Row:
     horizon, protocol, budget = setting.horizon, Protocol(draws=4), Budget()
     x = series(WINDOWS, setting.lookback)
+    model = choose(model, x, horizon, Wanted(), budget).model
     forecasts = score(model, x, horizon, protocol=protocol, budget=budget).forecasts
     calls: dict[str, Callable[[], object]] = {
         "hrx": partial(score, model, x, horizon, protocol=protocol, budget=budget),
@@ -68,6 +70,7 @@ def measure(name: str, model: Forecaster, setting: Setting) -> Row:
         raise AssertionError(f"{name}: g_own is {quick} and {slow} by definition")
     return {
         "model": name,
+        "rows by": model.rows,
         "seconds": seconds["hrx"],
         "rows, s": seconds["rows"],
         "forecasts": float(forecasts),
