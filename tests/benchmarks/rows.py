@@ -79,7 +79,7 @@ def measure(name: str, model: Forecaster, setting: Setting, windows: int) -> Row
     }
     ways |= {name: partial(by_hrx, with_rows(model, name), x, horizon, budget) for name in TRIED}
     ways = {way: call for way, call in ways.items() if _agrees(call, expected)}
-    seconds = fastest(ways, turns=5)
+    seconds = fastest(ways, turns=8)
     steps = min(CAPTUM_STEPS, horizon)
     by_step = fastest({"captum": partial(by_captum, model, x, horizon, steps), "hrx": ways["hrx"]}, turns=1)
     own = seconds.pop("hrx")

@@ -1,7 +1,8 @@
 """What the benchmarks share: models to measure, calls timed in turn, and one form for what they print and write.
 
-A busy machine slows whatever runs at the moment. So calls that are compared take turns, the fastest turn of each
-counts, and with one thread the clock is the processor time of the process, which on an idle machine is the wall time.
+A busy machine slows whatever runs at the moment, and a call runs faster after its like. So calls that are compared take
+turns, each turn in another order, and the fastest turn of each counts. With one thread the clock is the processor time
+of the process, which on an idle machine is the wall time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import logging
 import os
 import platform
+import random
 import sys
 import tempfile
 import time
@@ -56,11 +58,13 @@ def models(names: Sequence[str] = ()) -> Iterator[dict[str, Forecaster]]:
 
 def fastest(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
     """Seconds of the fastest of a few turns of each call, after one that is not counted."""
-    seconds = dict.fromkeys(calls, float("inf"))
+    names, seconds = list(calls), dict.fromkeys(calls, float("inf"))
+    shuffled = random.Random(0)
     for turn in range(turns + 1):
-        for name, call in calls.items():
-            took = timed(call)
+        for name in names:
+            took = timed(calls[name])
             seconds[name] = min(seconds[name], took) if turn else seconds[name]
+        shuffled.shuffle(names)
     return seconds
 
 
