@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -143,27 +142,28 @@ def timed(seconds: Figures, name: str, call: Callable[[], Any]) -> Any:
 
 
 def workers_against_one(folder: Path, small: bool) -> Figures:
-    """Wall time of one plan of the embedded model, by one worker process and by two, after both have started."""
+    """Wall time of a run of the embedded model, by one worker process and by two, once all have made one."""
     model = locate("bolt-mini")
     source = open_source("sample:elnino/M,co2/W" if small else "sample")
-    settings = (Setting(96, 24),)
-    runs = plan([model.identity], source, settings, series=3, seeds=1 if small else 2, windows=4, protocol=Protocol())
-    found = {}
-    for size in (1, 2):
-        path = folder / f"{size}.db"
-        with closing(Workers([model], 2 * GIBIBYTE, size)) as crew:
+    runs = plan([model.identity], source, (Setting(96, 24),), series=3, seeds=3, windows=4, protocol=Protocol())
+    found: Figures = {"runs": len(runs)}
+    for size, name in ((1, "one worker, a run"), (2, "two workers, a run")):
+        with closing(Workers([model], 2 * GIBIBYTE, size)) as crew, Ledger.open(folder / f"{size}.db") as ledger:
             crew._threads = 1
-            warm = plan([model.identity], source[:1], settings, series=1, seeds=size, windows=1, protocol=Protocol())
-            carry(warm, model, folder / f"warm-{size}.db", crew)
-            began = time.perf_counter()
-            carry(runs, model, path, crew)
-            found[size] = time.perf_counter() - began
-    return {"runs": len(runs), "one worker": found[1], "two workers": found[2], "speed-up": found[1] / found[2]}
+            begin(runs, model, ledger, crew, size)
+            left, began = len(runs) - len(ledger.finished()), time.perf_counter()
+            execute(runs, [model], ledger, crew, progress=lambda run, record: None)
+            found[name] = (time.perf_counter() - began) / left
+    return found | {"speed-up": found["one worker, a run"] / found["two workers, a run"]}
 
 
-def carry(runs: Sequence[Run], model: Located, path: Path, crew: Crew) -> None:
-    with Ledger.open(path) as ledger:
-        execute(runs, [model], ledger, crew, progress=lambda run, record: None)
+def begin(runs: Sequence[Run], model: Located, ledger: Ledger, crew: Crew, count: int) -> None:
+    """Makes the first few runs, and what comes before them: loading, admission, the choice of how to compute."""
+    done: list[Run] = []
+    execute(
+        runs, [model], ledger, crew,
+        progress=lambda run, record: done.append(run), stopping=lambda: len(done) >= count,
+    )  # fmt: skip
 
 
 def overhead(folder: Path, small: bool) -> Figures:
@@ -173,8 +173,8 @@ def overhead(folder: Path, small: bool) -> Figures:
     runs = plan([model.identity], source, (Setting(96, 24),), series=3, seeds=2, windows=4, protocol=Protocol())
     bench = Bench([model], 2 * GIBIBYTE)
     path = folder / "overhead.db"
-    with Ledger.open(path) as ledger:  # the model is loaded and admitted first: that is no overhead of a run
-        execute(runs, [model], ledger, Here(bench), progress=lambda run, record: None, stopping=stopping_after(3))
+    with Ledger.open(path) as ledger:
+        begin(runs, model, ledger, Here(bench), 1)
         before = sum(float(record["seconds"] or 0) for record in ledger.records())
         began = time.perf_counter()
         execute(runs, [model], ledger, Here(bench), progress=lambda run, record: None)
@@ -184,17 +184,6 @@ def overhead(folder: Path, small: bool) -> Figures:
     each = (wall - compute) / max(1, made - 1)
     share = (wall - compute) / compute
     return {"runs": made, "compute per run": compute / max(1, made - 1), "driver per run": each, "share": share}
-
-
-def stopping_after(asked: int) -> Callable[[], bool]:
-    """A question that is answered with yes from some time on."""
-    count = [0]
-
-    def answer() -> bool:
-        count[0] += 1
-        return count[0] > asked
-
-    return answer
 
 
 def batches(model_name: str, lookback: int, horizon: int, small: bool) -> Figures:
@@ -214,10 +203,13 @@ def batches(model_name: str, lookback: int, horizon: int, small: bool) -> Figure
 
 
 def main() -> None:
+    from side_by_side import machine, quiet  # beside this file: the tests, which import it, have no need of it
+
     parser = argparse.ArgumentParser(description="Benchmark of the engine.")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
+    quiet()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = (500, 4) if options.small else (PUBLISHED, 66)
@@ -229,9 +221,10 @@ def main() -> None:
         }
     for title, figures in found.items():
         print(render_table((title, ""), [(name, f"{value:.4g}") for name, value in figures.items()]))
-    print(f"load average while measuring: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    where = machine()
+    print(", ".join(f"{name} {value}" for name, value in where.items()))
     if options.json:
-        options.json.write_text(json.dumps(found | {"load": {"1 min": os.getloadavg()[0]}}, indent=1))
+        options.json.write_text(json.dumps({"machine": where} | found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
