@@ -44,7 +44,7 @@ chromium:
 docs: $(VENV)/.docs
 	$(BIN)/python -m mkdocs build --strict
 
-# Ratios that speed is judged by, measured side by side: about a quarter of an hour on an idle machine.
+# Ratios that speed is judged by, measured side by side: about seven minutes on an idle machine.
 bench: $(VENV)/.test
 	$(BIN)/python tests/benchmarks/run.py
 

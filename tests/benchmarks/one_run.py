@@ -57,7 +57,7 @@ def measure(name: str, model: Forecaster, setting: Setting) -> Row:
         "hrx": partial(score, model, x, horizon, protocol=protocol, budget=budget),
         "rows": partial(jacobian, model, x, horizon, budget=budget),
     }
-    seconds = fastest(calls | throughput(model, setting.lookback, horizon), turns=4)
+    seconds = fastest(calls | throughput(model, setting.lookback, horizon), turns=4, least=8)
     each = {size: seconds[f"batch {size}"] / size for size in BATCHES}
     best = min(each, key=lambda size: each[size])
     floor = forecasts * each[best] + seconds["rows"]

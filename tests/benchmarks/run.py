@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, each in a process of its own: about a quarter of an hour on two quiet cores.
+"""All benchmarks, one after the other, each in a process of its own: about seven minutes on two quiet cores.
 
     python tests/benchmarks/run.py [--out DIR]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
@@ -56,11 +57,16 @@ def models(names: Sequence[str] = ()) -> Iterator[dict[str, Forecaster]]:
         yield {name: make() for name, make in makers.items() if not names or name in names}
 
 
-def fastest(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
-    """Seconds of the fastest of a few turns of each call, after one that is not counted."""
+def fastest(calls: Mapping[str, Callable[[], object]], turns: int = 3, least: float = 0.0) -> dict[str, float]:
+    """Seconds of the fastest of a few turns of each call, after one that is not counted.
+
+    Turns go on until `least` seconds have passed: short calls need many of them for a quiet one.
+    """
     names, seconds = list(calls), dict.fromkeys(calls, float("inf"))
-    shuffled = random.Random(0)
-    for turn in range(turns + 1):
+    shuffled, began = random.Random(0), time.perf_counter()
+    for turn in itertools.count():
+        if turn > turns and time.perf_counter() - began > least:
+            break
         for name in names:
             took = timed(calls[name])
             seconds[name] = min(seconds[name], took) if turn else seconds[name]
