@@ -1,0 +1,90 @@
+"""The benchmarks run and account for what they measure; how fast anything is, no test says."""
+
+import importlib
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hrx.adapters import Forecaster, from_module
+from hrx.audit.plan import Setting
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tests" / "benchmarks"
+SMALL = Setting(32, 8)
+
+
+@pytest.fixture
+def benchmark_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """benchmark_of(name): the module, with one turn of each call."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which the benchmarks extend
+
+    def found(name: str) -> Any:
+        module = importlib.import_module(name)
+        if hasattr(module, "fastest"):
+            side_by_side = importlib.import_module("side_by_side")
+            monkeypatch.setattr(module, "fastest", lambda calls, **_: side_by_side.fastest(calls, turns=1))
+        return module
+
+    return found
+
+
+@pytest.fixture
+def model() -> Forecaster:
+    torch.manual_seed(0)
+    return from_module(torch.nn.Linear(32, 8), name="linear")
+
+
+def test_every_benchmark_is_described_and_every_command_names_one(benchmark_of: Any) -> None:
+    described = set(re.findall(r"^\| `(\w+\.py)` \|", (ROOT / "docs" / "speed.md").read_text(encoding="utf-8"), re.M))
+    files = {file.name for file in FOLDER.glob("*.py")} - {"run.py", "side_by_side.py"}
+    assert described == files
+    run = {command[0] for command in benchmark_of("run").BENCHMARKS.values()}
+    assert run == files - {"memory_of_opening.py"}
+
+
+def test_rows_are_compared_with_every_other_way_that_gives_the_same(benchmark_of: Any, model: Forecaster) -> None:
+    rows = benchmark_of("rows")
+    line = rows.measure("linear", model, SMALL, windows=3)
+    assert line["hrx"] in ("batched", "bare", "replicas")
+    assert line[line["hrx"]] == 1
+    ratios = [line[way] for way in ("16 replicas", "jacrev", "batched", "bare", "replicas")]
+    assert line["best"] == min(ratios)
+    assert line["captum per step"] > 0
+    wrong = partial(lambda: torch.ones(3, 8, 32))
+    assert not rows._agrees(wrong, model.predictor.weight.expand(3, -1, -1))  # type: ignore[attr-defined, union-attr]
+
+
+def test_a_run_is_compared_with_a_direct_reading_that_finds_the_same_number(
+    benchmark_of: Any, model: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_run = benchmark_of("one_run")
+    line = one_run.measure("linear", model, SMALL)
+    assert line["forecasts"] <= 4 * 4 * 127
+    assert line["seconds"] > 0
+    assert line["hrx / floor"] > 0
+    monkeypatch.setattr(one_run, "directly", lambda *arguments: 1e3)
+    with pytest.raises(AssertionError, match="by definition"):
+        one_run.measure("linear", model, SMALL)
+
+
+def test_an_acceleration_has_a_line_with_what_its_trial_found(
+    benchmark_of: Any, model: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerations = benchmark_of("accelerations")
+    monkeypatch.setattr(accelerations, "ACCELERATIONS", ("cuda",))
+    (line,) = accelerations.measure("linear", model, SMALL)
+    assert (line["model"], line["acceleration"]) == ("linear", "cuda")
+    assert (line["kept"] == "yes") == (line["why not"] == "")
+
+
+def test_growth_changes_one_size_at_a_time(benchmark_of: Any) -> None:
+    growth = benchmark_of("growth")
+    assert [size.windows for size in growth.sizes("windows")] == [4, 16, 64]
+    assert [size.horizon for size in growth.sizes("horizon")] == [24, 48, 96]
+    assert all(size._replace(draws=4) == growth.Size() for size in growth.sizes("draws"))
