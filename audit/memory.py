@@ -31,7 +31,7 @@ FASTEST = 128 * 2**20
 more was slower, perhaps because it leaves the processor's cache. Bytes, unlike seconds, are the same every time, so
 that batches, and with them digits, are."""
 LEAST_BLOCK = 16
-"""Blocks of eight rows and more gave the same bits on the seven models measured; smaller ones not on all."""
+"""Rows that are had at once wherever memory holds them: smaller blocks leave the cost of calls."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
 Shape = tuple[str, torch.dtype, torch.Size, int]
@@ -61,7 +61,7 @@ class Budget:
         return max(quick, self.rows(model, window, horizon, min(wanted, LEAST_BLOCK)))
 
     def threads(self, model: Forecaster, window: Tensor, horizon: int, block: int, wanted: int) -> int:
-        """How many blocks of so many rows to have at once: at least one, at most `wanted`."""
+        """How many threads may have a block of so many rows each: at least one, at most `wanted`."""
         taken = float(np.polyval(self._fitted(model, window, horizon), block))
         return max(1, min(wanted, int(self.memory // max(taken, 1.0))))
 

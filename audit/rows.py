@@ -1,17 +1,19 @@
 """All rows of the input Jacobians of a run's windows, from as few forward passes as they take.
 
 The rule that keeps stored numbers independent of threads and worker count: windows are differentiated in the run's own
-order, as many together as their rows fill a block of 128, by kernels that use one thread (fewer only where the memory
-budget cannot hold them). Another batch, or a kernel that shares its sums among threads, changes the last bits of a
+order, as many together as their rows fill a block of 128, by kernels that use one thread (fewer only where memory
+cannot hold them). Another batch or block, or a kernel that shares its sums among threads, changes the last bits of a
 gradient, and where two positions are nearly tied these bits decide which of them is deleted. No rounding of the matrix
 would help, since any rule that turns numbers into an order has boundaries that noise can cross; so there is to be no
-noise. Further threads differentiate further blocks of the same forward pass, which leaves the bits as they are.
+noise. Further threads take further groups of windows, whole. Forward passes wait for one another: they are Python code
+that would only fight over the interpreter, and no model is asked to run in two threads at once.
 
 - `batched`: one forward pass, then vector-Jacobian products of a whole block of rows at once. The vmap is that of
   `torch.func`: the one behind `is_grads_batched` has no rule for the backward of norms, softmax or GELU and walks
   through the rows there.
 - `bare`: the same without a `GradientPath`, which is what `torch.func.jacrev` does: the same bits for less, in a model
-  whose code leaves the gradient alone. `hrx.audit.way` finds out which do.
+  whose code leaves the gradient alone. `hrx.audit.way` finds out which do; where one does not after all, on windows
+  that take another branch, these are `batched`.
 - `replicas`: as many copies of the window as rows, one forward and one backward pass of all of them.
 - `loop`: one forward pass and a backward pass a row. What the others must equal, and what is left where an operation
   cannot be batched.
@@ -20,12 +22,13 @@ noise. Further threads differentiate further blocks of the same forward pass, wh
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +38,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
 from hrx.adapters.contract import Strategy
-from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
+from hrx.adapters.gradients import Obstacles, Rewrite, backward_alone, differentiable_input
 from hrx.audit.memory import LEAST_BLOCK, Budget, out_of_memory
 
 ROWS_AT_ONCE = 128
@@ -73,26 +76,17 @@ def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budge
     budget = budget or Budget()
     block = budget.block(model, x[0], horizon, ROWS_AT_ONCE)
     groups = torch.split(x, max(1, block // len(picks)))
-    # Each thread has a block of the usual size at least: smaller ones have other bits.
-    wanted = min(torch.get_num_threads(), len(picks), max(1, len(groups[-1]) * len(picks) // LEAST_BLOCK))
-    threads = budget.threads(model, x[0], horizon, block, wanted)
-    with torch.enable_grad(), one_thread(), _helpers(threads) as helpers:
-        work = _Work(model, horizon, picks, block, threads, helpers, GradientPath())
-        found = x.new_empty(len(x), len(picks), *x.shape[1:])
-        places = torch.split(found, len(groups[0]))
-        strategies = [_fill(work, some, rows) for some, rows in zip(groups, places, strict=True)]
+    threads = budget.threads(model, x[0], horizon, block, min(torch.get_num_threads(), len(groups)))
+    found = x.new_empty(len(x), len(picks), *x.shape[1:])
+    work = _Work(model, horizon, picks, block, GradientPath(), Lock())
+    with one_thread(), _workers(threads) as each, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")  # of operations without a batching rule
+        strategies = list(each(partial(_fill, work), groups, torch.split(found, len(groups[0]))))
     return Rows(
         jacobian=found,
         strategy=next((strategy for strategy in strategies if strategy != model.rows), model.rows),
         rewrites=work.path.rewrites,
     )
-
-
-def _fill(work: _Work, x: Tensor, rows: Tensor) -> Strategy:
-    """Writes the rows `(G, R, L)` of a group of inputs, and tells how they were had."""
-    part = _part(work, x, work.model.rows)
-    rows.copy_(part.rows)
-    return part.strategy
 
 
 @contextmanager
@@ -114,27 +108,27 @@ class _Work:
     picks: Tensor
     """`(R, H)`."""
     block: int
-    threads: int
-    helpers: ThreadPoolExecutor | None
-    """Where there are several threads."""
     path: GradientPath
-
-    def blocks(self, rows: Tensor) -> Sequence[Tensor]:
-        """The rows `(R, G, H)` of `G` inputs in blocks of one size, enough of them for all threads."""
-        return torch.tensor_split(rows, max(ceil(rows.shape[0] * rows.shape[1] / self.block), self.threads))
-
-    def each(self, product: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> Tensor:
-        """The products of all blocks, one after the other, had by all threads."""
-        return torch.cat(list(map(product, blocks) if self.helpers is None else self.helpers.map(product, blocks)))
+    forward: Lock
+    """Held during a forward pass."""
 
 
 @contextmanager
-def _helpers(threads: int) -> Iterator[ThreadPoolExecutor | None]:
+def _workers(threads: int) -> Iterator[Callable[..., Iterable[Strategy]]]:
+    """A `map` by so many threads."""
     if threads == 1:
-        yield None
+        yield map
         return
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield pool
+        yield pool.map
+
+
+def _fill(work: _Work, x: Tensor, rows: Tensor) -> Strategy:
+    """Writes the rows `(G, R, L)` of a group of inputs, and tells how they were had."""
+    with torch.enable_grad():
+        part = _part(work, x, work.model.rows)
+    rows.copy_(part.rows)
+    return part.strategy
 
 
 class _Part(NamedTuple):
@@ -148,17 +142,28 @@ def _part(work: _Work, x: Tensor, strategy: Strategy) -> _Part:
     try:
         with nullcontext() if strategy == "bare" else work.path:
             rows = _STRATEGIES[strategy](work, x)
+    except _NotBare:
+        scarce = False
     except RuntimeError as error:
-        # Half the rows need half the memory, and down to this block they have the same bits.
-        if out_of_memory(error) and work.block // 2 >= LEAST_BLOCK:
-            return _part(replace(work, block=work.block // 2), x, strategy)
-        if strategy == "loop":
+        scarce = out_of_memory(error)
+        if strategy == "loop" and not (scarce and len(x) > 1):
             raise
     else:
         # Without a path, 0 · NaN is not masked.
         if strategy != "bare" or torch.isfinite(rows).all():
             return _Part(rows, strategy)
+        scarce = False
+    # Outside the except block: there the traceback would keep the failed attempt in memory.
+    if scarce and len(x) > 1:
+        halves = [_part(work, some, strategy) for some in torch.split(x, -(-len(x) // 2))]
+        return _Part(torch.cat([half.rows for half in halves]), halves[-1].strategy)
+    if scarce and work.block // 2 >= LEAST_BLOCK:
+        return _part(replace(work, block=work.block // 2), x, strategy)
     return _part(work, x, "batched" if strategy == "bare" else "loop")
+
+
+class _NotBare(Exception):
+    """A model that was to leave the gradient alone did not."""
 
 
 def _batched(work: _Work, x: Tensor) -> Tensor:
@@ -168,20 +173,21 @@ def _batched(work: _Work, x: Tensor) -> Tensor:
 def _bare(work: _Work, x: Tensor) -> Tensor:
     leaf, working = differentiable_input(x)
     work.model.check(working, work.horizon)
-    return _products(work, x, _summed(work.model.predict(working, work.horizon), leaf))
+    with work.forward, Obstacles() as met:
+        y = work.model.predict(working, work.horizon)
+    if met:
+        raise _NotBare
+    return _products(work, x, _summed(y, leaf))
 
 
 def _products(work: _Work, x: Tensor, made: _Forecast) -> Tensor:
-    def product(rows: Tensor) -> Tensor:
-        with backward_alone():
-            return torch.func.vmap(partial(_gradient, made))(rows)
-
     if not made.forecast.requires_grad:
         return _zeros(work, x)
     rows = work.picks.to(made.forecast)[:, None, :].expand(-1, len(x), -1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")  # of operations without a batching rule
-        return work.each(product, work.blocks(rows)).transpose(0, 1)
+    product = torch.func.vmap(partial(_gradient, made))
+    blocks = torch.tensor_split(rows, ceil(len(rows) * len(x) / work.block))
+    with backward_alone():
+        return torch.cat([product(block) for block in blocks]).transpose(0, 1)
 
 
 def _replicas(work: _Work, x: Tensor) -> Tensor:
@@ -222,7 +228,8 @@ class _Forecast(NamedTuple):
 
 def _forecast(work: _Work, x: Tensor) -> _Forecast:
     leaf, working = differentiable_input(x)
-    return _summed(work.model.forward(working, work.horizon), leaf)
+    with work.forward:
+        return _summed(work.model.forward(working, work.horizon), leaf)
 
 
 def _summed(y: Tensor, leaf: Tensor) -> _Forecast:

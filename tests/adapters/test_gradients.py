@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hrx.adapters.gradients import PURE, GradientPath, Rewrite, differentiable_input, relative_difference
+from hrx.adapters.gradients import PURE, GradientPath, Obstacles, Rewrite, differentiable_input, relative_difference
 
 NAN = float("nan")
 X = torch.tensor([1.1, 1.7, 0.6, 2.3], dtype=torch.float64)
@@ -598,3 +598,41 @@ def test_a_write_through_out_of_an_unwatched_function_is_seen() -> None:
         torch.add(torch.zeros(2), 1.0, out=buffer)
         (slope,) = torch.autograd.grad(product.sum(), leaf)
     assert torch.equal(slope, torch.tensor([5.0, 7.0]))
+
+
+CUTS = {
+    "no_grad": lambda x: x * _without_gradient(x),
+    "detach": lambda x: x * x.detach(),
+    "data": lambda x: x * x.data,
+    "in place": lambda x: (x * 1).mul_(2),
+    "assignment": lambda x: _assigned(x * 1),
+}
+
+
+def _without_gradient(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return x + 1
+
+
+def _assigned(x: Tensor) -> Tensor:
+    x[0] = 1.0
+    return x
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_obstacles_are_noticed_and_left_as_they_are(name: str) -> None:
+    leaf = torch.randn(3, 4, requires_grad=True)
+    with Obstacles() as met:
+        found = CUTS[name](leaf)
+    assert met
+    assert torch.equal(found, CUTS[name](leaf))
+
+
+def test_code_without_obstacles_has_none() -> None:
+    leaf, constant = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    with Obstacles() as met:
+        ((leaf.exp() / 2).reshape(-1) @ torch.ones(12)).sqrt()
+        with torch.enable_grad():
+            constant.detach().mul_(2)
+        _assigned(constant * leaf.shape[0])
+    assert not met

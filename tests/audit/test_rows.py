@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from hrx.adapters import Forecaster, GradientPath, from_module, load
 from hrx.adapters.contract import Strategy
 from hrx.adapters.gradients import backward_alone, differentiable_input
 from hrx.audit import rows
-from hrx.audit.memory import LEAST_BLOCK, Budget
+from hrx.audit.memory import Budget
 from hrx.audit.rows import ROWS_AT_ONCE, derivatives, jacobian
 
 FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
@@ -91,6 +92,33 @@ def test_the_rows_of_a_run_have_the_same_bits_in_one_thread_or_several(
         assert (again.strategy, again.rewrites) == (once.strategy, once.rewrites)
 
 
+class Wide(torch.nn.Module):
+    """Three tokens of a width at which a matrix product of few rows sums in another order than one of many."""
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(32, 1280), torch.nn.GELU(), torch.nn.Linear(1280, 1280), torch.nn.GELU()
+        )
+        self.head = torch.nn.Linear(3 * 1280, horizon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.unflatten(1, (3, 32))).flatten(1))
+
+
+@pytest.mark.parametrize("horizon", [24, 96])
+def test_so_have_those_of_a_model_whose_products_depend_on_how_many_there_are(horizon: int) -> None:
+    model = from_module(Wide(horizon))
+    for windows in (1, 7):
+        x = series(windows, 96)
+        with threads(1):
+            once = jacobian(model, x, horizon).jacobian
+        for count in (2, 4):
+            with threads(count):
+                assert torch.equal(jacobian(model, x, horizon).jacobian, once)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_window_whose_rows_fill_a_block_has_the_same_bits_alone_and_with_others(
     checkpoints: dict[str, Path], family: str
@@ -136,6 +164,29 @@ def test_rows_that_are_not_finite_without_a_gradient_path_are_had_inside_one() -
     assert (x[:, :12] <= 0).any()
     assert found.strategy == "batched"
     assert torch.allclose(found.jacobian, torch.diag_embed(slopes)[:, :12])
+
+
+class Clamped(torch.nn.Module):
+    """Divides by the window's spread, and where one of them is small cuts the gradient of all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        spread = x.std(dim=1, keepdim=True)
+        if (spread < 0.5).any():
+            with torch.no_grad():
+                spread = spread.clamp_min(0.5)
+        return (x / spread)[:, :12]
+
+
+def test_a_branch_that_cuts_the_gradient_is_differentiated_inside_a_gradient_path() -> None:
+    model, x = from_module(Clamped()), series(3, 16)
+    x[1] *= 0.01
+    expected = jacobian(model, x, 12)
+    assert expected.rewrites
+    model.rows = "bare"
+    found = jacobian(model, x, 12)
+    assert found.strategy == "batched"
+    assert torch.equal(found.jacobian, expected.jacobian)
+    assert jacobian(model, x[[0, 2]], 12).strategy == "bare"
 
 
 def test_a_model_that_writes_over_what_backward_needs_is_differentiated_inside_a_gradient_path() -> None:
@@ -235,26 +286,58 @@ def test_a_batch_is_as_large_as_the_bytes_of_the_fastest_one_and_never_above_the
     assert plenty.fastest(model, x, 2**18, 5) == plenty.rows(model, x, 2**18, 5) == 5
 
 
-@pytest.mark.parametrize("horizon", [20, 80])
-def test_rows_that_do_not_fit_in_memory_are_had_in_smaller_blocks_with_the_same_bits(
-    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch, horizon: int
-) -> None:
-    model, x = load(str(checkpoints["chronos-bolt"])), series(3, 96)
-    plenty = jacobian(model, x, horizon)
-    blocks, products = [], []
-    whole = rows._products
+def scarce(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Memory for so many products at once; the list is filled with how many were asked for."""
+    asked, whole = [], rows._products
 
-    def scarce(work: Any, x: Tensor, made: Any) -> Tensor:
-        blocks.append(work.block)
-        products.append(max(len(some) * len(x) for some in work.blocks(torch.ones(horizon, len(x), horizon))))
-        if products[-1] > 20:
+    def products(work: Any, x: Tensor, made: Any) -> Tensor:
+        asked.append(min(work.block, len(work.picks) * len(x)))
+        if asked[-1] > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return whole(work, x, made)
 
-    monkeypatch.setattr(rows, "_products", scarce)
-    found = jacobian(model, x, horizon)
+    monkeypatch.setattr(rows, "_products", products)
+    return asked
+
+
+def test_rows_that_do_not_fit_in_memory_are_had_in_smaller_blocks(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = load(str(checkpoints["chronos-bolt"])), series(1, 96)
+    plenty = jacobian(model, x, 80)
+    asked = scarce(monkeypatch, most=40)
+    found = jacobian(model, x, 80)
     assert found.strategy == "batched"
-    assert max(blocks) == ROWS_AT_ONCE
-    assert min(blocks) >= LEAST_BLOCK
-    assert min(products) <= 20 < max(products)
-    assert torch.equal(found.jacobian, plenty.jacobian)
+    assert asked == [80, 64, 32]
+    assert (found.jacobian - plenty.jacobian).abs().max() <= 1e-6 * plenty.jacobian.abs().max()
+
+
+@pytest.mark.parametrize("strategy", ["batched", "bare"])
+def test_windows_that_do_not_fit_in_memory_together_are_had_apart(
+    monkeypatch: pytest.MonkeyPatch, strategy: Any
+) -> None:
+    model, x = from_module(lambda x: (x * x)[:, :24]), series(5, 32)
+    model.rows = strategy
+    asked = scarce(monkeypatch, most=50)
+    found = jacobian(model, x, 24)
+    assert found.strategy == strategy
+    assert asked == [5 * 24, 3 * 24, 2 * 24, 24, 2 * 24]
+    assert torch.equal(found.jacobian, torch.diag_embed(2 * x)[:, :24])
+
+
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+def test_a_forward_pass_that_takes_few_windows_is_given_few(strategy: Any) -> None:
+    def picky(x: Tensor) -> Tensor:
+        if len(x) > 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return (x * x)[:, :2]
+
+    model, x = from_module(picky), series(4, 32)
+    model.rows = strategy
+    steps = np.array([1])
+    budget = Budget()
+    budget._measured[("", torch.float32, torch.Size([32]), 2)] = np.zeros(3)
+    model.identity = replace(model.identity, fingerprint="")
+    found = jacobian(model, x, 2, steps, budget)
+    assert found.strategy == strategy
+    assert torch.equal(found.jacobian[:, 0], torch.nn.functional.one_hot(torch.tensor(1), 32) * 2 * x)
