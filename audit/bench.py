@@ -16,7 +16,7 @@ from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
 from hrx.adapters.module import ModuleFile
 from hrx.audit.admission import Check, admit
 from hrx.audit.channels import admit_channels
-from hrx.audit.measuring import Outcome, attempt, outline, together
+from hrx.audit.measuring import UNEQUAL, Outcome, attempt, outline, together
 from hrx.audit.memory import Budget
 from hrx.audit.plan import Run, Setting
 from hrx.audit.record import EXCLUDED, FAILED
@@ -206,6 +206,13 @@ class Measure:
 
     def do(self, bench: Bench) -> Outcome:
         way = self.way.here()
+        outcome = self._by(way, bench)
+        if way.accelerations and outcome.record.get("check_failed") == UNEQUAL:
+            # Windows that an acceleration cannot do are no windows that the model cannot do.
+            return self._by(replace(way, accelerations=()), bench)
+        return outcome
+
+    def _by(self, way: Way, bench: Bench) -> Outcome:
         try:
             model = bench.on_its_way(Subject.of(self.run), way)
         except ModelError as error:

@@ -28,6 +28,9 @@ from hrx.audit.way import DECLARED, Way
 from hrx.errors import told
 from hrx.gift_eval import DamagedDataset, MultivariateSeries, UnusableSeries, Windows, cut, cut_item
 
+UNEQUAL = "equivalence"
+"""The check that every run repeats on its own windows."""
+
 
 class Outcome(NamedTuple):
     """What came of one run."""
@@ -56,12 +59,12 @@ def measure_run(model: Forecaster, run: Run, budget: Budget, way: Way = DECLARED
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     model = together(model) if x.ndim == 3 else model
     figure = parity(model, x, run.setting.horizon)
+    computed: Record = {"parity": figure, "accelerations": " ".join(way.accelerations), "probe": way.probe}
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        return Outcome(outline(run, EXCLUDED, reason) | {"check_failed": "equivalence", "parity": figure})
+        return Outcome(outline(run, EXCLUDED, reason) | {"check_failed": UNEQUAL} | computed)
     found = _measurement(model, x, run, budget)
-    record = outline(run, DONE, None) | {"parity": figure} | _measured(found, windows)
-    record |= {"accelerations": " ".join(way.accelerations), "probe": way.probe}
+    record = outline(run, DONE, None) | _measured(found, windows) | computed
     return Outcome(record, _picture(run, windows, found) if run.pictured and x.ndim == 2 else None)
 
 
@@ -166,6 +169,7 @@ def _measured(found: _Measurement, windows: Windows) -> Record:
             "insertion_dropped": q.insertion_dropped,
             "rank": q.rank,
             "rank_entropy": q.rank_entropy,
+            "rank_dropped": q.rank_dropped,
             "variance": q.variance,
             "draws_used": q.draws,
             "forecasts": q.forecasts,

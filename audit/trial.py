@@ -93,12 +93,19 @@ class _Bench:
 
     def __init__(self, model: Forecaster, x: Tensor, horizon: int, budget: Budget):
         self.model, self.x, self.horizon, self.budget = model, x, horizon, budget
-        fastest = budget.fastest(model, x[0], horizon, MOST_ROWS)
-        crowd = varied(x, max(fastest, len(x) + 1))
-        self.batch = crowd[:fastest]
-        self._expected = [
-            (what, some, model.official(some.clone(), horizon))
-            for what, some in (("forecasts", x), ("forecasts of a larger batch", crowd))
+
+    @cached_property
+    def batch(self) -> Tensor:
+        """Windows to time forecasts on."""
+        return varied(self.x, self.budget.fastest(self.model, self.x[0], self.horizon, MOST_ROWS))
+
+    @cached_property
+    def _expected(self) -> list[tuple[str, Tensor, Tensor]]:
+        """What is compared: windows, and the official forecasts of them."""
+        crowd = varied(self.x, max(len(self.batch), len(self.x) + 1))
+        return [
+            (what, some, self.model.official(some.clone(), self.horizon))
+            for what, some in (("forecasts", self.x), ("forecasts of a larger batch", crowd))
         ]
 
     def compare(self, model: Forecaster, acceleration: Acceleration) -> list[Comparison]:

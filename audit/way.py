@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -38,7 +39,7 @@ CLEARLY = 1.5
 AGREEMENT = 1e-5
 """How far the rows of two strategies may be apart, relative to the largest entry: rounding."""
 TRIED: tuple[Strategy, ...] = ("batched", "bare", "replicas")
-"""What `auto` chooses among. `loop` is never the fastest; where nothing else works it is taken by itself."""
+"""What `auto` chooses among. `loop` is never the fastest; where nothing else works it takes their place by itself."""
 REPLICAS_PROBED = 32
 """Rows of one window, from which the time of all follows."""
 TURNS, LONG_ENOUGH = 3, 1.0
@@ -73,9 +74,13 @@ class Way:
         return with_rows(Accelerated(model, self.accelerations) if self.accelerations else model, self.rows)
 
     def here(self) -> Way:
-        """Without the accelerations that this machine does not have: another one may have chosen them."""
-        device = "cuda" if "cuda" in self.accelerations and not obstacle("cuda") else "cpu"
-        return replace(self, accelerations=tuple(one for one in self.accelerations if not obstacle(one, device)))
+        """Without the accelerations that this machine does not have: another one may have chosen them.
+
+        Each passed on top of those before it, so that behind a missing one the others go, too.
+        """
+        device = "cuda" if "cuda" in self.accelerations else "cpu"
+        kept = takewhile(lambda one: not obstacle(one, device), self.accelerations)
+        return replace(self, accelerations=tuple(kept))
 
 
 DECLARED = Way()

@@ -79,7 +79,10 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> _Found:
         return _Found(run, nothing, nothing, str(error))
     except Exception as error:  # a library may raise anything: one run must not end the rest
         return _Found(run, nothing, nothing, told(error), failed=True)
-    return _Found(run, float(ranks.participation.mean()), float(ranks.entropy.mean()))
+    mean = ranks.mean()
+    if mean.dropped == len(ranks.participation):
+        return _Found(run, nothing, nothing, "the matrix of every window is zero: nothing is read")
+    return _Found(run, mean.participation, mean.entropy)
 
 
 def _rows(found: Iterable[_Found]) -> list[_Row]:

@@ -81,7 +81,7 @@ def understand(options: argparse.Namespace) -> Request:
 
 def wanted_way(options: argparse.Namespace) -> Wanted:
     """How the models are asked to be computed."""
-    names = [name for name in options.accelerate.split(",") if name]
+    names = [name.strip() for name in options.accelerate.split(",") if name.strip()]
     for name in names:
         if name not in ACCELERATIONS:
             raise HrxError(unknown("acceleration", name, ACCELERATIONS))

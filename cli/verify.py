@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from hrx.adapters import Forecaster, locate
 from hrx.audit.admission import Check, admit
 from hrx.audit.gate import admission_windows
@@ -18,7 +20,7 @@ from hrx.audit.sanity import sanity
 from hrx.audit.way import Wanted, Way, choose
 from hrx.cli.request import wanted_way
 from hrx.cli.screen import show
-from hrx.errors import Exit, HrxError
+from hrx.errors import Exit, HrxError, told
 from hrx.gift_eval import open_source
 from hrx.reports import render_table
 from hrx.reports.words import number_or_none
@@ -37,7 +39,8 @@ def verify(options: argparse.Namespace) -> int:
         windows=4,
         protocol=Protocol(),
     )
-    model, wanted = located.load(), wanted_way(options)
+    wanted = wanted_way(options)
+    model = located.load()
     by_setting = {setting: _checks(model, setting, runs, wanted, options.sanity) for setting in settings}
     found = [one for one in by_setting.values() if one is not None]
     if not found:
@@ -46,9 +49,9 @@ def verify(options: argparse.Namespace) -> int:
     checks = [check for one in found for check in (*one.admission, *one.sanity)]
     name = model.identity.model
     if options.json:
-        told = [vars(check) | {"figure": number_or_none(check.figure)} for check in checks]
+        figures = [vars(check) | {"figure": number_or_none(check.figure)} for check in checks]
         ways = [_as_json(setting, one.way) for setting, one in by_setting.items() if one and one.way]
-        print(json.dumps({"model": name, "admitted": admitted, "checks": told, "ways": ways}, indent=1))
+        print(json.dumps({"model": name, "admitted": admitted, "checks": figures, "ways": ways}, indent=1))
     else:
         show(_table(checks))
         for setting, one in by_setting.items():
@@ -87,8 +90,15 @@ def _checks(
     return _Checks(
         checks,
         sanity(model, windows, setting.horizon) if with_sanity else (),
-        choose(model, windows, setting.horizon, wanted, Budget()).way if admitted else None,
+        _way(model, windows, setting.horizon, wanted) if admitted else None,
     )
+
+
+def _way(model: Forecaster, windows: Tensor, horizon: int, wanted: Wanted) -> Way:
+    try:
+        return choose(model, windows, horizon, wanted, Budget()).way
+    except Exception as error:  # a library may raise anything: the checks are worth their table without it
+        return Way(notes=(f"the probe failed: {told(error)}.",))
 
 
 def _as_json(setting: Setting, way: Way) -> dict[str, Any]:
@@ -97,9 +107,10 @@ def _as_json(setting: Setting, way: Way) -> dict[str, Any]:
 
 def _said(setting: Setting, way: Way) -> Iterator[str]:
     """A sentence about each choice."""
-    seconds: dict[str, float] = json.loads(way.probe or "{}")["rows"]
+    seconds: dict[str, float] = json.loads(way.probe or "{}").get("rows", {})
     timed = ", ".join(f"{name} {1000 * value:.3g}" for name, value in sorted(seconds.items(), key=lambda one: one[1]))
-    yield f"{setting}: rows are {way.rows}" + (f" (milliseconds a window: {timed})." if timed else ".")
+    times = f" (milliseconds a window: {timed})" if timed else ""
+    yield f"{setting}: rows are {way.rows or 'as the family declares'}{times}."
     yield from (f"{setting}: {name} is on." for name in way.accelerations)
     yield from (f"{setting}: {note}" for note in way.notes)
 

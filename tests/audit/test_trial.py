@@ -226,3 +226,15 @@ def test_a_compiled_model_that_is_kept_forecasts_within_the_limit() -> None:
     assert one.kept == (one.speed > 1)
     with torch.no_grad():
         assert relative_difference(found.model.forward(x, HORIZON), model.official(x, HORIZON)) <= EQUIVALENCE_LIMIT
+
+
+def test_a_model_that_refuses_a_larger_batch_is_told_and_goes_on_without(tried_here: None) -> None:
+    def picky(x: Tensor) -> Tensor:
+        if len(x) > 4:
+            raise ValueError("too many windows")
+        return x[:, :HORIZON] * 2
+
+    model = from_module(picky)
+    found = tried(model, "bf16")
+    assert found.model is model
+    assert [(one.kept, one.note) for one in found.trials] == [(False, "ValueError: too many windows")]

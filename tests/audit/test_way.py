@@ -127,21 +127,18 @@ def test_what_became_of_an_acceleration_is_in_the_probe_and_a_refusal_in_the_not
     assert told == {"acceleration": "cuda", "kept": False, "parity": None, "speed": None, "note": "torch finds no GPU"}
 
 
-def test_accelerations_that_another_machine_chose_and_this_one_lacks_are_left_out(
+def test_accelerations_that_another_machine_chose_end_at_the_first_that_this_one_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    there = Way("bare", ("cuda", "bf16", "compile"), "{}")
+    for lacking, left in ((("cuda",), ()), (("bf16",), ("cuda",)), (("compile",), ("cuda", "bf16")), ((), None)):
+        monkeypatch.setattr(way, "obstacle", lambda one, device, lacking=lacking: "none" if one in lacking else "")
+        assert there.here() == (there if left is None else Way("bare", left, "{}"))
     asked = []
-
-    def lacking(acceleration: str, device: str = "cpu") -> str:
-        asked.append((acceleration, device))
-        return "none here" if acceleration == "cuda" else ""
-
-    monkeypatch.setattr(way, "obstacle", lacking)
-    there = Way("bare", ("cuda", "bf16"), "{}")
-    assert there.here() == Way("bare", ("bf16",), "{}")
-    assert ("bf16", "cpu") in asked
-    monkeypatch.setattr(way, "obstacle", lambda acceleration, device="cpu": "")
-    assert there.here() == there
+    monkeypatch.setattr(way, "obstacle", lambda one, device: asked.append((one, device)) or "")
+    Way("bare", ("bf16",)).here()
+    there.here()
+    assert asked == [("bf16", "cpu"), ("cuda", "cuda"), ("bf16", "cuda"), ("compile", "cuda")]
 
 
 class Watching(Here):
@@ -290,3 +287,36 @@ def test_a_bench_keeps_an_accelerated_model_until_another_is_asked_for() -> None
     assert kept.on_its_way(second, fast).identity == models[1].identity
     assert kept.on_its_way(first, fast) is not made
     assert not isinstance(kept.on_its_way(first, DECLARED), Accelerated)
+
+
+class Rounding(Accelerated):
+    """An acceleration that spoils the forecasts of windows that start above zero."""
+
+    def predict(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
+        return self._base.predict(x, horizon) * (1 + 1e-3 * (x[:, :1] > 0))
+
+
+def test_a_run_whose_windows_an_acceleration_cannot_do_is_measured_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = Audit(tmp_path / "plain.db")
+    _, expected = audit.watched()
+    monkeypatch.setattr(way, "obstacle", lambda one, device: "")
+    monkeypatch.setattr(way, "Accelerated", Rounding)
+    fast = Way(expected[0]["rows_strategy"], ("bf16",))
+    bench = Bench(audit.models, GIBIBYTE)
+    assert isinstance(bench.on_its_way(Subject.of(audit.runs[0]), fast), Rounding)
+    for run, record in zip(audit.runs, expected, strict=True):
+        found = Measure(run, fast).do(bench).record
+        assert (found["status"], found["accelerations"], found["parity"]) == ("done", "", 0)
+        for name in ("g_own", "g_shuffled", "g_margin", "rank"):
+            assert found[name] == record[name]
+
+
+def test_a_run_that_is_excluded_says_how_it_was_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = Audit(tmp_path / "l.db")
+    audit.watched(most=1)
+    monkeypatch.setattr("hrx.audit.measuring.parity", lambda *arguments: 0.5)
+    outcome = Measure(audit.runs[0], Way("batched", (), "{}")).do(Bench(audit.models, GIBIBYTE))
+    assert (outcome.record["status"], outcome.record["check_failed"]) == ("excluded", "equivalence")
+    assert (outcome.record["parity"], outcome.record["accelerations"], outcome.record["probe"]) == (0.5, "", "{}")

@@ -78,3 +78,21 @@ def test_an_acceleration_that_does_not_exist_is_a_wrong_request(
     assert "'compil'" in told
     assert "compile" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_verify_keeps_its_checks_where_the_probe_fails(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> object:
+        raise ValueError("too many windows")
+
+    monkeypatch.setattr("hrx.cli.verify.choose", broken)
+    assert main(["verify", line, "--data", "sample:co2/W", "--settings", "32x8"]) == 0
+    told = capsys.readouterr().out
+    assert "derivative" in told
+    assert "32x8: rows are as the family declares." in told
+    assert "32x8: the probe failed: ValueError: too many windows." in told
+
+
+def test_spaces_between_accelerations_are_no_mistake(line: str, tmp_path: Path) -> None:
+    assert main(["audit", line, *SMALL, "--accelerate", "cuda, bf16", "--out", str(tmp_path), "--dry-run"]) == 0

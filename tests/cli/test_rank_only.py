@@ -11,6 +11,7 @@ from helpers.by_definition import participation_ratio
 from hrx.audit import explain
 from hrx.cli.main import main
 from hrx.gift_eval import cut, open_source
+from hrx.reports import read
 
 RANK_ONE = """
 import torch
@@ -105,3 +106,46 @@ def test_verify_shows_sanity_checks_on_request_and_they_do_not_decide_admission(
     failed = [check for check in told["checks"] if not check["passed"]]
     assert [check["check"] for check in failed] == ["randomised parameters"]
     assert failed[0]["figure"] is None
+
+
+SOMETIMES = """
+import torch
+
+class Sometimes(torch.nn.Module):
+    def __init__(self, floor):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.floor = torch.nn.Linear(32, 8), floor
+
+    def forward(self, x):
+        read = (x[:, :1] > x[:, -1:] + self.floor).float()
+        return self.layer(x) * read + torch.arange(8.0)
+
+def some():
+    return Sometimes(0.0)
+
+def never():
+    return Sometimes(1e9)
+"""
+
+
+def test_windows_whose_matrix_is_zero_are_left_out_of_the_rank_as_in_an_audit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sometimes.py").write_text(SOMETIMES)
+    arguments = [f"module:{tmp_path / 'sometimes.py'}:some", "--data", "sample:seattle_temps/H", "--series", "1"]
+    (row,) = ranked(capsys, *arguments)["models"][0]["ranks"]
+    request = ["audit", *arguments, "--settings", "32x8", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert main(request) == 0
+    (record,) = read(tmp_path / "out" / "ledger.db").to_dict("records")
+    assert record["status"] == "done", record["reason"]
+    assert 0 < record["rank_dropped"] < 4
+    assert row["rank"] == pytest.approx(record["rank"], rel=1e-9)
+    assert row["worth"] == "yes"
+
+
+def test_a_model_that_reads_nothing_has_no_rank_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sometimes.py").write_text(SOMETIMES)
+    found = ranked(capsys, f"module:{tmp_path / 'sometimes.py'}:never", "--data", "sample:co2/W")["models"][0]
+    assert found["ranks"] == []
+    assert found["not_measured"] == [{"reason": "the matrix of every window is zero: nothing is read", "runs": 1}]
