@@ -1,4 +1,4 @@
-"""Chronos-2 without the scores of groups of one: the same bits on the same weights."""
+"""Chronos-2 without the scores of groups of one: forecasts of the same bits, on the same weights."""
 
 import copy
 from pathlib import Path

@@ -101,6 +101,21 @@ def test_replicas_are_timed_on_some_rows_of_one_window_and_counted_as_all(monkey
     assert found.seconds == {"batched": 0.25, "bare": 0.25, "replicas": 80 / way.REPLICAS_PROBED}
 
 
+def test_a_single_disturbed_turn_does_not_decide_over_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: dict[str, int] = {}
+
+    def seconds(share: Any, budget: Budget) -> float:
+        turns[share.model.rows] = turns.get(share.model.rows, 0) + 1
+        disturbed = share.model.rows != "replicas" and turns[share.model.rows] == 1
+        return 9.0 if disturbed else {"batched": 1.0, "bare": 1.1, "replicas": 2.0}[share.model.rows]
+
+    monkeypatch.setattr(way._Share, "seconds", seconds)
+    monkeypatch.setattr(way, "LONG_ENOUGH", 0.0)
+    found = probed(from_module(lambda x: x[:, :8] * 2), series(2, 32), 8)
+    assert found.seconds == {"batched": 1.0, "bare": 1.1, "replicas": 2.0}
+    assert set(turns.values()) == {1 + way.TURNS}
+
+
 def test_the_strategy_that_is_asked_for_is_taken_without_a_race() -> None:
     model, x = linear(), series(3, 32)
     chosen = choose(model, x, 8, Wanted(rows="loop"), Budget())

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = {
     "rows": ["rows.py"],
     "rows_short": ["rows.py", "--setting", "96x24", "--windows", "4"],
-    "rows_two_threads": ["rows.py", "--threads", "2"],
+    "rows_two_threads": ["rows.py", "--threads", "2", "--windows", "4"],
     "one_run": ["one_run.py"],
     "one_run_two_threads": ["one_run.py", "--threads", "2"],
     "growth": ["growth.py"],
