@@ -144,7 +144,7 @@ def _part(work: _Work, x: Tensor, strategy: Strategy) -> _Part:
             rows = _STRATEGIES[strategy](work, x)
     except _NotBare:
         scarce = False
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         scarce = out_of_memory(error)
         if strategy == "loop" and not (scarce and len(x) > 1):
             raise
@@ -156,7 +156,8 @@ def _part(work: _Work, x: Tensor, strategy: Strategy) -> _Part:
     # Outside the except block: there the traceback would keep the failed attempt in memory.
     if scarce and len(x) > 1:
         halves = [_part(work, some, strategy) for some in torch.split(x, -(-len(x) // 2))]
-        return _Part(torch.cat([half.rows for half in halves]), halves[-1].strategy)
+        other = next((half.strategy for half in halves if half.strategy != strategy), strategy)
+        return _Part(torch.cat([half.rows for half in halves]), other)
     if scarce and work.block // 2 >= LEAST_BLOCK:
         return _part(replace(work, block=work.block // 2), x, strategy)
     return _part(work, x, "batched" if strategy == "bare" else "loop")

@@ -325,11 +325,12 @@ def test_windows_that_do_not_fit_in_memory_together_are_had_apart(
     assert torch.equal(found.jacobian, torch.diag_embed(2 * x)[:, :24])
 
 
+@pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])
 @pytest.mark.parametrize("strategy", get_args(Strategy))
-def test_a_forward_pass_that_takes_few_windows_is_given_few(strategy: Any) -> None:
+def test_a_forward_pass_that_takes_few_windows_is_given_few(strategy: Any, error: Exception) -> None:
     def picky(x: Tensor) -> Tensor:
         if len(x) > 3:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+            raise error
         return (x * x)[:, :2]
 
     model, x = from_module(picky), series(4, 32)
