@@ -47,8 +47,8 @@ def test_every_strategy_gives_the_rows_of_one_backward_pass_per_step(checkpoints
         model.rows = strategy
         found = jacobian(model, x, 20)
         assert found.strategy == strategy
-        # The random weights of this Chronos-2 make its fp32 rows uncertain by 1.5e-6, as those in float64 show.
-        bound = 3e-6 if family == "chronos-2" else 1e-6
+        # One pass per step of this random Chronos-2 is itself 2.2e-6 from the rows in float64: rounding.
+        bound = 2e-6 if family == "chronos-2" else 1e-6
         assert (found.jacobian - expected).abs().max() <= bound * expected.abs().max()
 
 

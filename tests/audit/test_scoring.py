@@ -55,8 +55,8 @@ def test_the_matrix_equals_one_backward_pass_per_step(checkpoints: dict[str, Pat
     with GradientPath():
         slow = by_definition.gradient_rows(lambda window: model.forward(window, 24), x)
     fast = explain(model, x, 24)
-    # The random weights of this Chronos-2 make its fp32 rows uncertain by 1.5e-6: see tests/audit/test_rows.py.
-    assert (fast - slow).abs().max() <= (3e-6 if family == "chronos-2" else 1e-6) * slow.abs().max()
+    # One pass per step of this random Chronos-2 is itself 2.2e-6 from the rows in float64: see test_rows.py.
+    assert (fast - slow).abs().max() <= (2e-6 if family == "chronos-2" else 1e-6) * slow.abs().max()
 
 
 def test_a_rank_one_model_has_rank_one_and_exactly_no_gain() -> None:
