@@ -6,6 +6,7 @@ What is in it is the business of `schema` and `ledger`.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,11 @@ from hrx.audit.schema import APPLICATION_ID, SCHEMA_VERSION, bring_forward, vers
 from hrx.errors import HrxError
 
 BUSY_SECONDS = 60
+"""How long a statement waits for another process that holds the file."""
+_BETWEEN_TRIES = 0.02
+"""Seconds."""
+_PRIMARY_CODE = 0xFF
+"""The low byte of an error code of SQLite: the error without its variant."""
 
 
 class LedgerError(HrxError):
@@ -69,9 +75,11 @@ def _readable(connection: sqlite3.Connection) -> bool:
 
 def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None:
     """Makes the tables of a new file, brings an older one forward, and refuses a file that is something else."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    connection.execute("BEGIN")  # one moment of the file: another process may be making its tables
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
     schema = version(connection)
+    connection.execute("COMMIT")
     if application != APPLICATION_ID and (tables or not create):
         raise LedgerError(f"{path} is not a ledger of hrx. Give another file.")
     if application == APPLICATION_ID and schema > SCHEMA_VERSION:
@@ -81,9 +89,26 @@ def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None
     if not create:
         return
     # FULL: a run counts as written only when it is on disk, so that not even a power cut loses it.
-    connection.execute("PRAGMA journal_mode = WAL")
+    _log_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
     bring_forward(connection)
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Gives the file a write-ahead log, once whoever else is doing so has finished.
+
+    SQLite waits for a lock in every other statement of hrx. In this one it does not: it holds a read lock already,
+    and two processes that each hold one would wait for each other.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_BETWEEN_TRIES)
 
 
 @contextmanager

@@ -1,13 +1,17 @@
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hrx.audit.database import prepare
 from hrx.audit.ledger import Ledger, LedgerError, StoredCheck, StoredMatrix
 from hrx.audit.record import DONE, EXCLUDED, FAILED, NAMES
+from hrx.audit.schema import SCHEMA_VERSION, bring_forward, version
 
 
 def record(key: str, status: str = DONE, **values: object) -> dict:
@@ -116,6 +120,87 @@ def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
     assert [writer.wait() for writer in writers] == [0, 0]
     with Ledger.open(path, create=False) as ledger:
         assert ledger.finished() == {f"{name}{i}" for name in "ab" for i in range(40)}
+
+
+def test_a_new_ledger_waits_for_another_process_that_is_making_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    code = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "connection.execute('BEGIN IMMEDIATE'); print('held', flush=True)\n"
+        "sys.stdin.readline(); connection.execute('COMMIT')\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    release = threading.Timer(0.5, holder.communicate, ["\n"])
+    release.start()
+    with Ledger.open(path) as ledger:
+        ledger.write(record("a"))
+        assert len(ledger.records()) == 1
+    release.join()
+    assert holder.returncode == 0
+
+
+def test_a_ledger_that_another_process_never_lets_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hrx.audit.database.BUSY_SECONDS", 0.2)
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match=r"ledger\.db cannot be used: database is locked"), Ledger.open(path):
+            pass
+
+
+def test_processes_that_make_one_ledger_at_the_same_moment_all_write_it(tmp_path: Path) -> None:
+    code = (
+        "import sys; from hrx.audit.ledger import Ledger\n"
+        "print('ready', flush=True)\n"
+        "for path in iter(sys.stdin.readline, ''):\n"
+        "    with Ledger.open(path.strip()) as ledger: ledger.write({'key': sys.argv[1], 'status': 'done'})\n"
+        "    print('written', flush=True)\n"
+    )
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        for name in "abcd"
+    ]
+    answers = [writer.stdout.readline() for writer in writers if writer.stdout]
+    for path in (tmp_path / f"{k}.db" for k in range(30)):
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write(f"{path}\n")
+        answers += [writer.stdout.readline() for writer in writers if writer.stdout]
+        with Ledger.open(path, create=False) as ledger:
+            assert ledger.finished() == set("abcd")
+    for writer in writers:
+        writer.communicate()
+    assert answers == 4 * ["ready\n"] + 30 * 4 * ["written\n"]
+    assert [writer.returncode for writer in writers] == [0, 0, 0, 0]
+
+
+def test_a_ledger_that_appears_while_it_is_opened_is_not_taken_for_another_database(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+
+    class Interrupted(sqlite3.Connection):
+        """Another process makes the ledger as soon as it can once this one has read something of the file."""
+
+        read = made = False
+
+        def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if self.read and not self.made:
+                with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other, suppress(sqlite3.Error):
+                    bring_forward(other)
+                    self.made = True
+            self.read = self.read or statement != "BEGIN"
+            return super().execute(statement, *arguments)
+
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Interrupted)) as connection:
+        prepare(connection, path, create=True)
+        assert connection.made
+        assert version(connection) == SCHEMA_VERSION
 
 
 def test_reading_a_ledger_does_not_import_torch(tmp_path: Path) -> None:
