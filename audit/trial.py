@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cached_property
+from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -35,7 +36,7 @@ class Trial(NamedTuple):
     acceleration: Acceleration
     kept: bool
     parity: float | None
-    """`max|a−b| / max|b|` of forecasts against the official call, the worst; None where it never came to that."""
+    """`max|a−b| / max|b|` of forecasts against the official call, the worst; None where there is no such number."""
     speed: float | None
     """How many times as fast as without it, on forecasts of a batch; None where it never came to that."""
     note: str
@@ -85,7 +86,7 @@ def decide(acceleration: Acceleration, comparisons: Sequence[Comparison], speed:
         note = f"{worst.what} differ by {worst.figure:.2g}, more than {worst.limit:.0e}"
     elif not speed > 1:
         note = f"no faster: {speed:.2g} times"
-    return Trial(acceleration, not note, forecasts, speed, note)
+    return Trial(acceleration, not note, forecasts if isfinite(forecasts) else None, speed, note)
 
 
 class _Bench:

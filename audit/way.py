@@ -103,7 +103,7 @@ def choose(model: Forecaster, x: Tensor, horizon: int, wanted: Wanted, budget: B
     measured: dict[str, Any] = {"rows": probed.seconds}
     if tried.trials:
         measured["accelerations"] = [trial._asdict() for trial in tried.trials]
-    return Choice(Way(rows, kept, json.dumps(measured), tuple(notes)), with_rows(tried.model, rows))
+    return Choice(Way(rows, kept, json.dumps(measured, allow_nan=False), tuple(notes)), with_rows(tried.model, rows))
 
 
 def fastest(seconds: Mapping[Strategy, float], declared: Strategy) -> Strategy:

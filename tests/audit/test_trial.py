@@ -1,6 +1,7 @@
 """Accelerations on trial: what keeps one on, what switches it off, and what is said of it."""
 
 import copy
+import json
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from hrx.audit import trial
 from hrx.audit.admission import EQUIVALENCE_LIMIT
 from hrx.audit.memory import Budget
 from hrx.audit.trial import ROWS, ROWS_LIMIT, Comparison, decide, try_out, varied
+from hrx.audit.way import Wanted, choose
 
 HORIZON = 8
 
@@ -115,6 +117,18 @@ def test_a_copy_with_other_forecasts_is_off_and_the_model_goes_on_without(monkey
     assert found.model is model
     assert found.trials[0].parity == pytest.approx(1e-3, rel=1e-2)
     assert "differ by 0.001" in found.trials[0].note
+
+
+@pytest.mark.usefixtures("tried_here")
+def test_a_copy_that_forecasts_no_numbers_is_off_and_told_in_json_that_every_reader_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = moved(monkeypatch, bent=float("nan"))
+    chosen = choose(model, series(3, 32), HORIZON, Wanted(accelerations=("cuda",)), Budget()).way
+    assert chosen.accelerations == ()
+    assert chosen.notes == ("cuda is off: forecasts differ by inf, more than 1e-05.",)
+    (told,) = json.loads(str(chosen.probe), parse_constant=pytest.fail)["accelerations"]
+    assert told["parity"] is None
 
 
 @pytest.mark.usefixtures("tried_here")
