@@ -2,8 +2,8 @@
 
 A probe counts the bytes that a forward pass allocates at three small batch sizes. Counting all of them as if none were
 freed bounds the peak from above, with and without gradients. Attention over the batch axis makes the count grow
-quadratically, so a parabola is fitted. Where the machine has less than the budget says, a batch that did not fit is
-halved, and no later one is larger.
+quadratically, so it is a parabola through the three. Where the machine has less than the budget says, a batch that did
+not fit is halved, and no later one is larger.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hrx.adapters import Forecaster
+from hrx.audit.allocator import keep_freed_memory
 
 Floats = npt.NDArray[np.float64]
 GIBIBYTE = 2**30
-PROBE_BATCHES = (1, 2, 4)
-MOST_ROWS = 256
-"""Larger batches were not faster on the CPUs at hand, and delay the first sign of progress."""
-FASTEST = 128 * 2**20
+PROBE_BATCHES = (2, 3, 4)
+"""A batch of one may be computed by other operations, which would bend the curve for all."""
+MOST_ROWS = 512
+"""Larger batches were hardly faster on the CPUs at hand, and delay the first sign of progress."""
+FASTEST = 256 * 2**20
 """Bytes that a forward pass allocates at about the batch size of the highest throughput: less leaves the cost of calls,
-more was slower, perhaps because it leaves the processor's cache. Bytes, unlike seconds, are the same every time, so
-that batches, and with them digits, are."""
+more gained little. Bytes, unlike seconds, are the same every time, so that batches, and with them digits, are."""
 LEAST_BLOCK = 16
 """Rows that are had at once wherever memory holds them: smaller blocks leave the cost of calls."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
@@ -42,6 +43,7 @@ class Budget:
     """A bound on the memory of a batch, with what was measured so far."""
 
     def __init__(self, memory: int = 2 * GIBIBYTE):
+        keep_freed_memory()
         self.memory = memory
         self._measured: dict[Shape, Floats] = {}
         self._most: dict[Shape, int] = {}
@@ -57,7 +59,7 @@ class Budget:
     def block(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
         """How many rows of such a window's Jacobian to have at once; fewer than sixteen only where memory says so."""
         # Backward of a row holds about half of what the forward pass of a window allocates.
-        quick = self._within(min(self.memory, 2 * FASTEST), model, window, horizon, wanted)
+        quick = self._within(min(self.memory, FASTEST), model, window, horizon, wanted)
         return max(quick, self.rows(model, window, horizon, min(wanted, LEAST_BLOCK)))
 
     def threads(self, model: Forecaster, window: Tensor, horizon: int, block: int, wanted: int) -> int:
@@ -109,11 +111,14 @@ def _shape(model: Forecaster, window: Tensor, horizon: int) -> Shape:
 
 
 def _fit(model: Forecaster, window: Tensor, horizon: int) -> Floats:
-    """Coefficients of the parabola through the bytes of the probes."""
+    """Coefficients of the parabola through the bytes of the probes; one that would fall is a line through the last."""
     with torch.no_grad():
         batches = [window[None].repeat(size, *[1] * window.ndim) for size in PROBE_BATCHES]
         taken = [float(allocated(partial(model.forward, batch, horizon))) for batch in batches]
-    return np.polyfit(PROBE_BATCHES, taken, deg=2)
+    parabola = np.polyfit(PROBE_BATCHES, taken, deg=2)
+    if parabola[0] >= 0:
+        return parabola
+    return np.array([0.0, *np.polyfit(PROBE_BATCHES[-2:], taken[-2:], deg=1)])
 
 
 def allocated(call: Callable[[], object]) -> int:

@@ -269,23 +269,6 @@ def test_a_backward_that_overwrites_what_it_needs_is_guarded_or_refused_never_wr
                 torch.autograd.grad(total, leaf)
 
 
-def test_a_batch_is_as_large_as_the_bytes_of_the_fastest_one_and_never_above_the_memory() -> None:
-    bytes_of_a_window = 4 * (2**20 + 2**18)
-    model = from_module(lambda x: x.repeat(1, 2**20 // x.shape[1])[:, : 2**18] * 1.0)
-    x = torch.randn(4096)
-    plenty, little = Budget(), Budget(3 * bytes_of_a_window)
-    most = plenty.rows(model, x, 2**18, 1000)
-    assert (
-        little.rows(model, x, 2**18, 1000)
-        == little.fastest(model, x, 2**18, 1000)
-        < plenty.fastest(model, x, 2**18, 1000)
-    )
-    assert plenty.fastest(model, x, 2**18, 1000) < most
-    assert plenty.fastest(model, x, 2**18, 1000) < plenty.block(model, x, 2**18, 1000) < most
-    assert little.block(model, x, 2**18, 1000) == little.rows(model, x, 2**18, 1000) < 16
-    assert plenty.fastest(model, x, 2**18, 5) == plenty.rows(model, x, 2**18, 5) == 5
-
-
 def scarce(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Memory for so many products at once; the list is filled with how many were asked for."""
     asked, whole = [], rows._products
