@@ -18,7 +18,7 @@ from hrx.adapters.contract import Strategy
 from hrx.adapters.gradients import backward_alone, differentiable_input
 from hrx.audit import rows
 from hrx.audit.memory import Budget
-from hrx.audit.rows import ROWS_AT_ONCE, derivatives, jacobian
+from hrx.audit.rows import ROWS_AT_ONCE, WINDOWS_TOGETHER, derivatives, jacobian
 
 FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
 
@@ -76,12 +76,12 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("horizon", [20, 80])
+@pytest.mark.parametrize(("windows", "horizon"), [(3, 20), (5, 80), (11, 80)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_rows_of_a_run_have_the_same_bits_in_one_thread_or_several(
-    checkpoints: dict[str, Path], family: str, horizon: int
+    checkpoints: dict[str, Path], family: str, windows: int, horizon: int
 ) -> None:
-    model, x = load(str(checkpoints[family])), series(3, 96)
+    model, x = load(str(checkpoints[family])), series(windows, 96)
     with threads(1):
         once = jacobian(model, x, horizon)
     assert once.strategy == "batched"
@@ -119,30 +119,75 @@ def test_so_have_those_of_a_model_whose_products_depend_on_how_many_there_are(ho
                 assert torch.equal(jacobian(model, x, horizon).jacobian, once)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_window_whose_rows_fill_a_block_has_the_same_bits_alone_and_with_others(
-    checkpoints: dict[str, Path], family: str
-) -> None:
-    model, x = load(str(checkpoints[family])), series(3, 96)
-    assert ROWS_AT_ONCE < 2 * 80
-    together, alone = jacobian(model, x, 80), [jacobian(model, window[None], 80) for window in x]
-    assert torch.equal(together.jacobian, torch.cat([rows.jacobian for rows in alone]))
-
-
 @pytest.mark.parametrize("strategy", ["batched", "bare"])
-def test_windows_whose_rows_fill_a_block_together_share_a_forward_pass(strategy: Any) -> None:
+@pytest.mark.parametrize(
+    ("windows", "horizon", "count", "expected"),
+    [
+        (25, 24, 1, [10, 10, 5]),  # as many as fill a block
+        (10, 96, 1, [8, 2]),  # eight, though they take several
+        (10, 96, 2, [8, 2]),
+        (4, 96, 2, [4, 4]),  # a forward pass for each thread
+        (1, 96, 2, [1]),
+    ],
+)
+def test_windows_of_a_run_share_a_forward_pass(
+    strategy: Any, windows: int, horizon: int, count: int, expected: list[int]
+) -> None:
+    assert (ROWS_AT_ONCE, WINDOWS_TOGETHER) == (256, 8)
     batches = []
 
     def forecast(x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             batches.append(len(x))
-        return (x * x)[:, :24]
+        return (x * x)[:, :horizon]
 
-    model, x = from_module(forecast), series(12, 32)
+    model, x = from_module(forecast), series(windows, 100)
     model.rows = strategy
-    found = jacobian(model, x, 24)
-    assert batches == [ROWS_AT_ONCE // 24] * 2 + [2]
-    assert torch.equal(found.jacobian, torch.diag_embed(2 * x)[:, :24])
+    with threads(count):
+        found = jacobian(model, x, horizon)
+    assert sorted(batches, reverse=True) == expected
+    assert torch.equal(found.jacobian, torch.diag_embed(2 * x)[:, :horizon])
+
+
+def test_rows_at_once_are_as_many_as_a_block_holds_of_all_windows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def product(function: Any) -> Any:
+        def vmapped(block: Tensor) -> Tensor:
+            sizes.append(block.shape[:2])
+            return torch.vmap(function)(block)
+
+        return vmapped
+
+    monkeypatch.setattr(torch.func, "vmap", product)
+    model = from_module(lambda x: (x * x)[:, :96])
+    for count in (1, 2, 3):
+        sizes.clear()
+        with threads(count):
+            jacobian(model, series(8, 100), 96)
+        assert sorted(sizes) == 4 * [(24, 8)]
+
+
+def test_rows_that_are_not_finite_in_one_part_of_a_window_are_told_alike_with_any_threads() -> None:
+    half = ROWS_AT_ONCE // 2 + 1
+
+    def forecast(x: Tensor) -> Tensor:
+        return torch.cat([x[:, :half] ** 2, (x * (x > 0)).sqrt()[:, half : 2 * half]], dim=1)
+
+    model, x = from_module(forecast), series(1, 2 * half)
+    model.rows = "bare"
+    with threads(1):
+        once = jacobian(model, x, 2 * half)
+    with threads(2):
+        again = jacobian(model, x, 2 * half)
+    slopes = torch.where(x > 0, 0.5 / x.clamp_min(1e-30).sqrt(), 0.0)
+    expected = torch.diag_embed(torch.cat([2 * x[:, :half], slopes[:, half:]], dim=1))
+    assert (x[:, half:] <= 0).any()
+    assert torch.allclose(once.jacobian, expected)
+    assert torch.equal(once.jacobian, again.jacobian)
+    assert once.strategy == again.strategy == "batched"
+    assert once.rewrites == again.rewrites
+    assert once.rewrites
 
 
 def test_a_model_without_obstacles_has_the_same_bits_without_a_gradient_path(checkpoints: dict[str, Path]) -> None:
@@ -273,11 +318,11 @@ def scarce(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Memory for so many products at once; the list is filled with how many were asked for."""
     asked, whole = [], rows._products
 
-    def products(work: Any, x: Tensor, made: Any) -> Tensor:
-        asked.append(min(work.block, len(work.picks) * len(x)))
+    def products(portion: Any, made: Any) -> Tensor:
+        asked.append(min(portion.at_once, len(portion.picks)) * len(portion.x))
         if asked[-1] > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return whole(work, x, made)
+        return whole(portion, made)
 
     monkeypatch.setattr(rows, "_products", products)
     return asked
@@ -291,7 +336,7 @@ def test_rows_that_do_not_fit_in_memory_are_had_in_smaller_blocks(
     asked = scarce(monkeypatch, most=40)
     found = jacobian(model, x, 80)
     assert found.strategy == "batched"
-    assert asked == [80, 64, 32]
+    assert asked == [80, 40]
     assert (found.jacobian - plenty.jacobian).abs().max() <= 1e-6 * plenty.jacobian.abs().max()
 
 
