@@ -167,6 +167,8 @@ def test_stopping_it_leaves_nothing_behind(tmp_path: Path) -> None:
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    # Python ends a module that was interrupted within `exec`, such as the making of a dataclass, by the signal itself.
+    # A shell reports 130 either way.
+    assert process.returncode in (130, -signal.SIGINT)
     assert "Nothing was written" in said
     assert list((tmp_path / "out").iterdir()) == []
