@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hrx.audit.memory import by_window
 from hrx.audit.protocol import Ints
 
 MASS = 0.9
@@ -25,7 +26,7 @@ def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
 
     NaN for a row that is zero everywhere: it reads nothing.
     """
-    return torch.stack([_reach(window.double(), mass) for window in matrix])
+    return by_window(lambda window: _reach(window.double(), mass), matrix, (matrix.shape[1],))
 
 
 def _reach(rows: Tensor, mass: float) -> Tensor:

@@ -99,6 +99,18 @@ class Budget:
         return self._measured[shape]
 
 
+def by_window(function: Callable[[Tensor], Tensor], matrix: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`function` of each window's matrix, `(W, …) -> (W, *shape)` in float64, with the temporaries of one at a time.
+
+    Results are written where they stay. Kept in a list, each would lie behind the temporaries of its window, and the
+    allocator could not use their place for those of the next.
+    """
+    found = torch.empty(len(matrix), *shape, dtype=torch.float64)
+    for window, place in zip(matrix, found, strict=True):
+        place.copy_(function(window))
+    return found
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that the machine, or its GPU, has no memory left."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):

@@ -6,6 +6,7 @@ agree exactly read one and the same forecast.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hrx.audit.distance import rows_away
+from hrx.audit.memory import by_window
 from hrx.audit.protocol import Ints, Protocol, ProtocolError
 from hrx.audit.record import DISTANCES, TRUNCATIONS
 from hrx.audit.truncation import truncate
@@ -57,10 +59,11 @@ def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) 
             truncated[place] = own
         elif rank == 1:
             truncated[place] = _count(listed)
-            listed.append(torch.cat([truncate(window, 1)[:, :1] for window in torch.split(matrix, 1)]))
+            listed.append(by_window(lambda window: truncate(window[None], 1)[0, :1], matrix, (1, matrix.shape[2])))
         else:
             truncated[place] = _count(listed) + own
-            listed.append(torch.cat([_with_shared(truncate(window, rank), rows) for window in torch.split(matrix, 1)]))
+            reduced = partial(_reduced, rank=rank, rows=rows)
+            listed.append(by_window(reduced, matrix, (len(own), matrix.shape[2])))
 
     away = rows_away(steps, estimated, distances)
     others = np.setdiff1d(away[away >= 0], steps)
@@ -72,8 +75,13 @@ def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) 
 
 def _with_shared(matrix: Tensor, rows: Ints) -> Tensor:
     """`(W, R, P) -> (W, S + 1, P)`, in float64: some rows, and the mean of all."""
-    shared = torch.stack([window.double().mean(dim=0, keepdim=True) for window in matrix])
+    shared = by_window(lambda window: window.double().mean(dim=0, keepdim=True), matrix, (1, matrix.shape[2]))
     return torch.cat([matrix[:, rows].double(), shared], dim=1)
+
+
+def _reduced(window: Tensor, rank: int, rows: Ints) -> Tensor:
+    """`(R, P) -> (S + 1, P)`: what is read of a truncation."""
+    return _with_shared(truncate(window[None], rank), rows)[0]
 
 
 def _count(listed: list[Tensor]) -> int:

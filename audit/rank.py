@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hrx.audit.memory import by_window
+
 
 class MeanRank(NamedTuple):
     """The effective ranks of a run: means over the windows that have one, NaN where none has."""
@@ -34,7 +36,7 @@ class Rank(NamedTuple):
 def rank(matrix: Tensor) -> Rank:
     """Effective ranks of the matrices `(W, H, L)`; an all-zero matrix has rank NaN."""
     # Window by window: all of them in float64 at once would take twice the memory of the matrices themselves.
-    sigma = torch.stack([torch.linalg.svdvals(window.double()) for window in matrix])
+    sigma = by_window(lambda window: torch.linalg.svdvals(window.double()), matrix, (min(matrix.shape[1:]),))
     power = sigma.square()
     share = sigma / sigma.sum(dim=-1, keepdim=True)
     return Rank(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hrx.adapters import from_module, load
 from hrx.audit import allocator
-from hrx.audit.memory import FASTEST, Budget, allocated
+from hrx.audit.memory import FASTEST, Budget, allocated, by_window
 
 MANY = 48
 
@@ -94,3 +94,36 @@ def test_an_allocator_without_such_a_setting_is_left_alone(monkeypatch: pytest.M
     for name in allocator._VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert not allocator.keep_freed_memory.__wrapped__()
+
+
+PEAK = """
+import torch
+from pathlib import Path
+from hrx.audit.distance import effective_lookback
+from hrx.audit.memory import Budget
+from hrx.audit.orderings import _with_shared
+from hrx.audit.rank import rank
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name + ":"))) // 1024
+Budget()
+matrix = torch.randn(100, 64, 8192)
+_with_shared(matrix[:3], [0, 5]), effective_lookback(matrix[:3]), rank(matrix[:3])
+before = status("VmRSS")
+_with_shared(matrix, [0, 5]), effective_lookback(matrix), rank(matrix)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no such file")
+def test_what_is_had_window_by_window_takes_the_memory_of_one_window_and_the_results() -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    # A window is 4 MiB in float64, the results are 100 x 3 x 64 KiB twice and smaller ones; all windows are 400 MiB.
+    assert int(done.stdout) < 100
+
+
+def test_functions_of_windows_are_those_of_each() -> None:
+    matrix = torch.randn(5, 3, 4)
+    found = by_window(lambda window: window.double().sum(dim=0), matrix, (4,))
+    assert found.dtype == torch.float64
+    assert torch.equal(found, torch.stack([window.double().sum(dim=0) for window in matrix]))

@@ -23,6 +23,7 @@ import torch
 from hrx.adapters import Identity, Limits, Located, locate
 from hrx.audit import Protocol
 from hrx.audit.admission import Check
+from hrx.audit.allocator import keep_freed_memory
 from hrx.audit.bench import Admit, Admitted, Bench, Choose, Introduce, Introduced, Task
 from hrx.audit.crew import Answer, Crew, Here
 from hrx.audit.engine import execute
@@ -188,6 +189,7 @@ def overhead(folder: Path, small: bool) -> Figures:
 
 def batches(model_name: str, lookback: int, horizon: int, small: bool) -> Figures:
     """Forecasts per second by batch size: whether batches larger than one run's would gain anything."""
+    keep_freed_memory()
     model = locate(model_name).load()
     x = torch.randn(4096, lookback, generator=torch.Generator().manual_seed(0))
     found: Figures = {}
