@@ -19,7 +19,7 @@ from torch import Tensor
 from hrx.adapters.gradients import GradientPath
 from hrx.errors import HrxError
 
-ADAPTER_VERSION = "3"
+ADAPTER_VERSION = "4"
 """Raised when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
 
 Strategy = Literal["batched", "bare", "replicas", "loop"]

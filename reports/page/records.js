@@ -81,7 +81,7 @@ hrx.Records = class {
     const detail = hrx.byId("detail");
     detail.replaceChildren(hrx.el("h3", {}, `Record ${runs.key[run]}…`),
       hrx.el("dl", { class: "record" }, names.flatMap((name) => [hrx.el("dt", {}, name), hrx.el("dd", {}, told(name))])),
-      hrx.el("p", { class: "note" }, "Numbers in full, as the ledger has them; a dash where it has none, or one that no measurement gives. The ledger holds further columns: hrx.reports.read(…) gives all of them."));
+      hrx.el("p", { class: "note" }, "Numbers in full, as the ledger has them; a dash where it has none, or an impossible one. The ledger holds further columns: hrx.reports.read(…) gives all of them."));
     detail.focus();
     detail.scrollIntoView({ block: "nearest" });
   }
