@@ -2,7 +2,7 @@
 
 A `Forecaster` turns windows `(B, L)` into point forecasts `(B, H)` twice: `forward`, which can be differentiated,
 and `official`, the library's own public call, untouched. Everything that the audit may assume about a model
-is stated here as data. Whether the two agree is not assumed: `hrx.audit.admission` measures it.
+is stated here as data. Whether the two agree is not assumed: `hrx.audit.admission.checks` measures it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ADAPTER_VERSION = "4"
 """Raised when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
 
 Strategy = Literal["batched", "bare", "replicas", "loop"]
-"""How the rows of a Jacobian are had: `hrx.audit.rows` says what each does."""
+"""How the rows of a Jacobian are had: `hrx.audit.attribution.jacobian` says what each does."""
 
 Convert = Callable[[torch.nn.Module], torch.nn.Module]
 """Another number type or another device for a module; it may change what it is given."""

@@ -7,22 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hrx.audit.channels import ChannelScores, score_channels
-    from hrx.audit.estimators import explain
+    from hrx.audit.attribution import explain
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
-    from hrx.audit.quantities import Quantities
-    from hrx.audit.scoring import Unscorable, score
+    from hrx.audit.scoring.channels import ChannelScores, score_channels
+    from hrx.audit.scoring.quantities import Quantities
+    from hrx.audit.scoring.score import Unscorable, score
 
 _HOME = {
     "Budget": "memory",
-    "ChannelScores": "channels",
+    "ChannelScores": "scoring.channels",
     "Protocol": "protocol",
-    "Quantities": "quantities",
-    "Unscorable": "scoring",
-    "explain": "estimators",
-    "score": "scoring",
-    "score_channels": "channels",
+    "Quantities": "scoring.quantities",
+    "Unscorable": "scoring.score",
+    "explain": "attribution",
+    "score": "scoring.score",
+    "score_channels": "scoring.channels",
 }
 
 __all__ = ["Budget", "ChannelScores", "Protocol", "Quantities", "Unscorable", "explain", "score", "score_channels"]

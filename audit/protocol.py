@@ -76,8 +76,8 @@ class Protocol:
 
     def _check_estimator(self) -> None:
         """Refuses an estimator or a setting that is not known, and writes the settings in one way only."""
-        from hrx.audit.estimators.registry import find_estimator
-        from hrx.audit.estimators.settings import read_settings
+        from hrx.audit.attribution.registry import find_estimator
+        from hrx.audit.attribution.settings import read_settings
 
         kind = find_estimator(self.estimator).settings
         settings = read_settings(self.estimator, kind, self.estimator_settings)

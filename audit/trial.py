@@ -17,9 +17,9 @@ from torch import Tensor
 from hrx.adapters import Forecaster
 from hrx.adapters.acceleration import ACCELERATIONS, Accelerated, Acceleration, obstacle
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
+from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
+from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import MOST_ROWS, Budget
-from hrx.audit.rows import jacobian
 from hrx.errors import told
 
 ROWS_LIMIT = 1e-4

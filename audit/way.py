@@ -1,6 +1,6 @@
 """How a model is computed at a setting: chosen once by a short probe, kept in the ledger, and told in every record.
 
-Two things are chosen. Which strategy has the rows of the Jacobian (`hrx.audit.rows`): the fastest on real windows
+Two things are chosen. Which strategy has the rows of the Jacobian (`attribution.jacobian`): the fastest on real windows
 among those that give the same rows. And which of the accelerations that the user asked for stay on
 (`hrx.audit.trial`).
 
@@ -26,8 +26,8 @@ from hrx.adapters import Forecaster
 from hrx.adapters.acceleration import Accelerated, Acceleration, obstacle
 from hrx.adapters.contract import Strategy
 from hrx.adapters.gradients import relative_difference
+from hrx.audit.attribution.jacobian import Rows, jacobian
 from hrx.audit.memory import Budget
-from hrx.audit.rows import Rows, jacobian
 from hrx.audit.trial import try_out
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

@@ -13,15 +13,15 @@ from typing import Any
 
 from hrx import __version__
 from hrx.adapters import ModelError
-from hrx.audit.bench import Bench
-from hrx.audit.crew import Crew, Here
-from hrx.audit.engine import execute
-from hrx.audit.ledger import Ledger, LedgerError, StoredAudit
-from hrx.audit.outlook import Outlook, Planned, outlook
-from hrx.audit.plan import Run
-from hrx.audit.recheck import Rechecked, recheck
-from hrx.audit.record import FAILED, Record
-from hrx.audit.survey import survey
+from hrx.audit.ledger.record import FAILED, Record
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
+from hrx.audit.runner.cost import survey
+from hrx.audit.runner.executors.in_process import Crew, Here
+from hrx.audit.runner.forecasted_plan import Outlook, Planned, outlook
+from hrx.audit.runner.plan import Run
+from hrx.audit.runner.recheck import Rechecked, recheck
+from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.worker import Bench
 from hrx.cli.config import as_toml, without_places
 from hrx.cli.plan_text import opening, plan_text
 from hrx.cli.progress import Progress
@@ -134,14 +134,14 @@ def _expected(left: Sequence[Planned]) -> dict[str, float]:
 
 def _crew(request: Request, bench: Bench, options: argparse.Namespace, tasks: int) -> Crew:
     if options.engine == "ray":
-        from hrx.audit.ray_engine import RayCrew
+        from hrx.audit.runner.executors.ray import RayCrew
 
         bench.close()
         return RayCrew(request.models, request.memory, options.workers, options.gpus, options.address)
     size = min(options.workers or 1, tasks)
     if size == 1:
         return Here(bench)
-    from hrx.audit.workers import Workers
+    from hrx.audit.runner.executors.processes import Workers
 
     bench.close()  # the workers load it for themselves
     return Workers(request.models, request.memory // size, size)

@@ -9,11 +9,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hrx.audit.estimators import find_estimator
-from hrx.audit.ground_truth.calibration import FULL, QUICK, Task, check_backbones, tasks
-from hrx.audit.ground_truth.calibration import calibrate as run
-from hrx.audit.ground_truth.results import Trial, judge
-from hrx.audit.ground_truth.training import RECIPES
+from hrx.audit.attribution import find_estimator
+from hrx.audit.calibration.calibration import FULL, QUICK, Task, check_backbones, tasks
+from hrx.audit.calibration.calibration import calibrate as run
+from hrx.audit.calibration.results import Trial, judge
+from hrx.audit.calibration.training import RECIPES
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import Progress
 from hrx.cli.screen import show

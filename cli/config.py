@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hrx.audit.privacy import scrubbed
+from hrx.audit.ledger.privacy import scrubbed
 from hrx.errors import HrxError, unknown
 
 # What the file cannot say of itself, and what asks for another kind of answer than an audit.

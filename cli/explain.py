@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from hrx.adapters import locate
-from hrx.audit.explaining import read_series
 from hrx.audit.protocol import Protocol
+from hrx.audit.runner.explain_series import read_series
 from hrx.cli.output import refuse_ledger
 from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError, unknown

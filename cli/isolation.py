@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.audit.outlook import Outlook
+from hrx.audit.runner.forecasted_plan import Outlook
 from hrx.cli.config import as_arguments
 from hrx.cli.signals import Stop
 from hrx.errors import Exit, HrxError, unknown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hrx.audit.export import export as write_out
-from hrx.audit.merge import merge as join
+from hrx.audit.ledger.export import export as write_out
+from hrx.audit.ledger.merge import merge as join
 from hrx.cli.output import refuse_ledger
 from hrx.cli.screen import show
 from hrx.errors import Exit

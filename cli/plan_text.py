@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.outlook import Outlook, Planned
+from hrx.audit.runner.forecasted_plan import Outlook, Planned
 from hrx.cli.progress import duration
 from hrx.reports import render_table
 

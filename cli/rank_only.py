@@ -13,12 +13,12 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from hrx.adapters import Forecaster, Located
-from hrx.audit.bench import Whose
-from hrx.audit.measuring import rank_run
 from hrx.audit.memory import Budget
-from hrx.audit.plan import Run, Setting
-from hrx.audit.rank_bins import RankBin, rank_bin
-from hrx.audit.scoring import Unscorable
+from hrx.audit.runner.plan import Run, Setting
+from hrx.audit.runner.run import rank_run
+from hrx.audit.runner.worker import Whose
+from hrx.audit.scoring.rank_bins import RankBin, rank_bin
+from hrx.audit.scoring.score import Unscorable
 from hrx.cli.screen import show
 from hrx.errors import Exit, told
 from hrx.gift_eval import UnusableSeries

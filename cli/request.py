@@ -10,11 +10,11 @@ from typing import Any
 
 from hrx.adapters import Located, locate_each
 from hrx.adapters.acceleration import ACCELERATIONS
-from hrx.audit.bench import Whose
-from hrx.audit.estimators.settings import parse_estimator_settings
+from hrx.audit.attribution.settings import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.plan import Run, Setting, parse_settings, plan
 from hrx.audit.protocol import Protocol
+from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
+from hrx.audit.runner.worker import Whose
 from hrx.audit.way import Wanted
 from hrx.cli.config import effective
 from hrx.cli.isolation import Elsewhere, divide

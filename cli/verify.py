@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from hrx.adapters import Forecaster, locate
-from hrx.audit.admission import Check, admit
-from hrx.audit.gate import admission_windows
+from hrx.audit.admission.checks import Check, admit
+from hrx.audit.admission.results import admission_windows
+from hrx.audit.admission.sanity import sanity
 from hrx.audit.memory import Budget
-from hrx.audit.plan import Run, Setting, parse_settings, plan
 from hrx.audit.protocol import Protocol
-from hrx.audit.sanity import sanity
+from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
 from hrx.audit.way import Wanted, Way, choose
 from hrx.cli.request import wanted_way
 from hrx.cli.screen import show

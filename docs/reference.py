@@ -10,8 +10,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from hrx.audit.ledger.record import COLUMNS
 from hrx.audit.protocol import Protocol
-from hrx.audit.record import COLUMNS
 from hrx.cli.verbs import parser
 
 

@@ -15,8 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from hrx.audit.ground_truth.generators import GENERATORS
-from hrx.audit.ground_truth.results import QUANTITIES, Calibration, Trial, judge, middle, verdict
+from hrx.audit.calibration.generators import GENERATORS
+from hrx.audit.calibration.results import QUANTITIES, Calibration, Trial, judge, middle, verdict
 from hrx.reports.calibration_pictures import pictures
 from hrx.reports.cells import Cell, Column, Format, Row, Value
 from hrx.reports.files import make_directory, write_bytes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.ground_truth.generators import PLANTED
-from hrx.audit.ground_truth.results import Calibration, Example
+from hrx.audit.calibration.generators import PLANTED
+from hrx.audit.calibration.results import Calibration, Example
 from hrx.reports.drawing import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 
 if TYPE_CHECKING:

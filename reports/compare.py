@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.record import DONE, EXCLUDED, FAILED
+from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.gates import GATED, Estimate, Gate, Judged, estimate_of, exit_code, judge, parse
 from hrx.reports.layout import clean

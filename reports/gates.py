@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.audit.record import DONE
+from hrx.audit.ledger.record import DONE
 from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.statistics import fold_seeds, mean_interval, median_interval, possible
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.ledger import Ledger, StoredMatrix
-from hrx.audit.record import DONE, Record
+from hrx.audit.ledger.record import DONE, Record
+from hrx.audit.ledger.store import Ledger, StoredMatrix
 from hrx.reports.drawing import (
     FORECAST,
     GUIDE,

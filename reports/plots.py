@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger import Ledger
-from hrx.audit.record import DONE
+from hrx.audit.ledger.record import DONE
+from hrx.audit.ledger.store import Ledger
 from hrx.reports.drawing import FORECAST, FORMATS, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.files import make_directory
 from hrx.reports.layout import clean, shorten

@@ -1,4 +1,4 @@
-"""A ledger as a pandas frame. What the columns mean is said in `hrx.audit.record`."""
+"""A ledger as a pandas frame. What the columns mean is said in `hrx.audit.ledger.record`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hrx.audit.ledger import Ledger, LedgerError
-from hrx.audit.record import COLUMNS, Column, Value
+from hrx.audit.ledger.record import COLUMNS, Column, Value
+from hrx.audit.ledger.store import Ledger, LedgerError
 
 
 def read(ledger_path: str | Path) -> pd.DataFrame:

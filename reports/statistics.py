@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.record import COLUMNS
+from hrx.audit.ledger.record import COLUMNS
 from hrx.reports.words import listed
 
 FEW = 10

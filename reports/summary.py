@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hrx.audit.ledger import StoredCheck
-from hrx.audit.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
+from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
+from hrx.audit.ledger.store import StoredCheck
 from hrx.reports.layout import clean, shorten
 from hrx.reports.statistics import (
     FEW_TEXT,

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from helpers import tiny, tiny_timesfm, tiny_visionts
 
 from hrx.adapters import Forecaster, load
-from hrx.audit.admission import parity
-from hrx.audit.plan import STAR, Setting
+from hrx.audit.admission.checks import parity
+from hrx.audit.runner.plan import STAR, Setting
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
 ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from hrx import __version__
-from hrx.audit.ledger import Ledger
-from hrx.audit.record import DONE
+from hrx.audit.ledger.record import DONE
+from hrx.audit.ledger.store import Ledger
 from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.page import parts
 from hrx.reports.page.data import arrange, model_labels, statistics

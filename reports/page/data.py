@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.audit.record import DONE
+from hrx.audit.ledger.record import DONE
 from hrx.reports.layout import clean
 from hrx.reports.statistics import CONFIGURATION, finite, fraction_positive, median_interval, possible
 from hrx.reports.summary import GAINS

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hrx import __version__
-from hrx.audit.quantities import GAINS, Quantities
-from hrx.audit.reading import SURE, Reading, Trust
+from hrx.audit.runner.explained import SURE, Reading, Trust
+from hrx.audit.scoring.quantities import GAINS, Quantities
 from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.layout import clean, shorten
 from hrx.reports.page.html import embed, page, text

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
-from hrx.audit.ledger import StoredAudit, StoredCheck
-from hrx.audit.record import DONE, EXCLUDED, FAILED
+from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
+from hrx.audit.ledger.store import StoredAudit, StoredCheck
 from hrx.reports.layout import clean, shorten
 from hrx.reports.page.html import link, text
 from hrx.reports.summary import Gain, ModelSummary

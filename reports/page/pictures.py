@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger import Ledger, StoredMatrix
+from hrx.audit.ledger.store import Ledger, StoredMatrix
 from hrx.reports.heatmap import COLOURS, row_steps
 from hrx.reports.page.data import Json
 

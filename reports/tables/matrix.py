@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.audit.rank_bins import RANK_BINS
-from hrx.audit.record import DISTANCES, TRUNCATIONS
+from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
+from hrx.audit.scoring.rank_bins import RANK_BINS
 from hrx.reports.cells import GAIN, Cell, Column, Format, Row
 from hrx.reports.published import published_tables
 from hrx.reports.statistics import CONFIGURATION, SEEDS, finite, fold_seeds, trimmed_mean

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from hrx.audit.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
+from hrx.audit.ledger.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
 from hrx.reports.cells import COUNT, GAIN, INTERVAL, SHARE, Cell, Column, Span
 from hrx.reports.published import dataset_name, domain_name, model_name
 from hrx.reports.statistics import (

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import hrx.adapters.bolt_mini
 from hrx.adapters import load as load_model
-from hrx.audit.plan import QUICK, STAR, Setting
+from hrx.audit.runner.plan import QUICK, STAR, Setting
 from hrx.gift_eval import cut, open_source, spaced
 
 chronos = pytest.importorskip("chronos")

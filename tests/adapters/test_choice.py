@@ -7,7 +7,7 @@ import torch
 from helpers import tiny
 
 from hrx.adapters import ModelError, locate_each, registry
-from hrx.audit.admission import admit
+from hrx.audit.admission.checks import admit
 
 SETTINGS = [(512, 24), (512, 48), (512, 96), (512, 192)]
 

@@ -10,7 +10,7 @@ from helpers.tiny import FAMILIES, hard_windows, series
 
 from hrx.adapters import Forecaster, ModelError, load
 from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
-from hrx.audit.plan import STAR, Setting
+from hrx.audit.runner.plan import STAR, Setting
 
 ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250))
 

@@ -18,8 +18,8 @@ from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Identity
 from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
 from hrx.adapters.moirai_2 import load
-from hrx.audit.admission import admit
-from hrx.audit.plan import STAR, Setting
+from hrx.audit.admission.checks import admit
+from hrx.audit.runner.plan import STAR, Setting
 
 ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250), Setting(1, 1), Setting(64, 65))
 NATIVE = 64

@@ -16,9 +16,9 @@ from hrx.adapters.gradients import GradientPath, differentiable_input, relative_
 from hrx.adapters.precision import DoubleTwin
 from hrx.adapters.timemoe import load
 from hrx.adapters.timer import GeneratingForecaster
-from hrx.audit.admission import DERIVATIVE_LIMIT_DOUBLE, admit
-from hrx.audit.plan import STAR, Setting
-from hrx.audit.rows import jacobian
+from hrx.audit.admission.checks import DERIVATIVE_LIMIT_DOUBLE, admit
+from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.runner.plan import STAR, Setting
 
 ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250))
 STAND_IN = 5e-6

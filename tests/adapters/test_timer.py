@@ -13,8 +13,8 @@ from hrx.adapters import Forecaster, ModelError
 from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
 from hrx.adapters.precision import DoubleTwin, _double_precision
 from hrx.adapters.timer import GeneratingForecaster, load, quiet
-from hrx.audit.admission import admit
-from hrx.audit.plan import STAR, Setting
+from hrx.audit.admission.checks import admit
+from hrx.audit.runner.plan import STAR, Setting
 
 ODD = (Setting(100, 30), Setting(333, 100), Setting(512, 250))
 

@@ -17,9 +17,9 @@ from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Identity
 from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
 from hrx.adapters.timesfm_25 import SharedContext
-from hrx.audit.admission import admit
-from hrx.audit.plan import STAR, Setting
-from hrx.audit.rows import jacobian
+from hrx.audit.admission.checks import admit
+from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.runner.plan import STAR, Setting
 
 ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250))
 LOADERS = {"timesfm_25": timesfm_25.load, "timesfm_3": timesfm_3.load}

@@ -12,9 +12,9 @@ from torch import Tensor
 from hrx.adapters import Forecaster, GradientPath, Identity, ModelError, gradients
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.gradients import differentiable_input, relative_difference
-from hrx.audit.admission import Check, admit
-from hrx.audit.plan import STAR, Setting
-from hrx.audit.rows import jacobian
+from hrx.audit.admission.checks import Check, admit
+from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.runner.plan import STAR, Setting
 
 if not tiny_visionts.importable():
     pytest.skip("visionts is not installed in this environment; it is tested in its own", allow_module_level=True)

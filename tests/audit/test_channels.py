@@ -11,12 +11,12 @@ from helpers.tiny import series
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, score
-from hrx.audit.channels import admit_channels, explain_both, score_channels
-from hrx.audit.deletion import replacements
-from hrx.audit.measuring import attempt, measure_run
-from hrx.audit.plan import Run, Setting
+from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.protocol import ProtocolError
-from hrx.audit.record import DONE, EXCLUDED
+from hrx.audit.runner.plan import Run, Setting
+from hrx.audit.runner.run import attempt, measure_run
+from hrx.audit.scoring.channels import admit_channels, explain_both, score_channels
+from hrx.audit.scoring.deletion import replacements
 from hrx.gift_eval import Dataset, MultivariateSeries
 
 MULTIVARIATE = Limits(multivariate=True)
@@ -199,7 +199,7 @@ def test_the_record_of_multivariate_windows_fills_the_columns_of_the_channel_axi
 
 
 def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_channels() -> None:
-    from hrx.audit.measuring import windows_of
+    from hrx.audit.runner.run import windows_of
 
     model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
     cut = windows_of(run)

@@ -14,15 +14,15 @@ import torch
 
 from hrx.adapters import Limits, ModelError, from_module, locate
 from hrx.audit import Budget, Protocol, score
-from hrx.audit.agreement import VOLATILE
-from hrx.audit.bench import Bench
-from hrx.audit.crew import Crew, Here
-from hrx.audit.engine import execute
-from hrx.audit.ledger import Ledger
+from hrx.audit.ledger.diff import VOLATILE
+from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE, out_of_memory
-from hrx.audit.plan import Setting, plan
-from hrx.audit.recheck import recheck
-from hrx.audit.workers import Workers
+from hrx.audit.runner.executors.in_process import Crew, Here
+from hrx.audit.runner.executors.processes import Workers
+from hrx.audit.runner.plan import Setting, plan
+from hrx.audit.runner.recheck import recheck
+from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.worker import Bench
 from hrx.gift_eval import open_source
 
 MODEL = """
@@ -119,7 +119,7 @@ def test_a_run_that_kills_its_process_twice_is_failed_and_the_others_are_done(fi
 
 
 def starts_high(run: object) -> bool:
-    from hrx.audit.measuring import windows_of
+    from hrx.audit.runner.run import windows_of
 
     x = windows_of(run).x  # type: ignore[arg-type]
     return len(x) == 2 and bool(x[0, 0] > 0)
@@ -148,10 +148,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_ray_cluster_one_of_whose_actors_is_killed_gives_the_digits_of_one_process(
     file: Path, here: dict[str, dict], tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hrx.audit.ray_engine import RayCrew, RayError
+    from hrx.audit.runner.executors.ray import RayCrew, RayError
 
     # On a busy machine Ray may take minutes to start another process: the crew then goes on with the rest.
-    monkeypatch.setattr("hrx.audit.ray_engine.START_SECONDS", 30.0)
+    monkeypatch.setattr("hrx.audit.runner.executors.ray.START_SECONDS", 30.0)
     audit = Audit(file, tmp_path / "l.db", "one", "two")
     crew = RayCrew(audit.models, GIBIBYTE, 2, address=cluster)
     assert crew.size == 2
@@ -164,7 +164,7 @@ def test_a_ray_cluster_one_of_whose_actors_is_killed_gives_the_digits_of_one_pro
 
 def test_no_cluster_is_told_in_words() -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.ray_engine import RayCrew, RayError
+    from hrx.audit.runner.executors.ray import RayCrew, RayError
 
     with pytest.raises(RayError, match="ray start --head"):
         RayCrew([], GIBIBYTE, 1, address="auto")
@@ -173,7 +173,7 @@ def test_no_cluster_is_told_in_words() -> None:
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_nothing_listens_is_told_at_once(scheme: str) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.ray_engine import RayCrew, RayError
+    from hrx.audit.runner.executors.ray import RayCrew, RayError
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hrx.adapters import from_module
 from hrx.audit import Budget, Protocol
-from hrx.audit.deletion import masks, ranks, replacements, sweep
 from hrx.audit.protocol import deletion_counts
+from hrx.audit.scoring.deletion import masks, ranks, replacements, sweep
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40))

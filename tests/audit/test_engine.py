@@ -9,13 +9,13 @@ from helpers.small import SETTINGS, Given, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
-from hrx.audit.agreement import VOLATILE
-from hrx.audit.bench import Bench
-from hrx.audit.crew import Here
-from hrx.audit.engine import execute
-from hrx.audit.ledger import Ledger
+from hrx.audit.ledger.diff import VOLATILE
+from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.plan import Run, Setting, plan
+from hrx.audit.runner.executors.in_process import Here
+from hrx.audit.runner.plan import Run, Setting, plan
+from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.worker import Bench
 from hrx.gift_eval import Dataset, cut
 from hrx.gift_eval.series import Row
 

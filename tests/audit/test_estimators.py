@@ -13,10 +13,10 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
 from hrx.audit import Budget, explain
-from hrx.audit.estimators import Task, estimate, find_estimator
-from hrx.audit.estimators.gradients import noise, path_integral
-from hrx.audit.estimators.perturbation import replaced
-from hrx.audit.estimators.settings import IntegratedGradients, SmoothGrad
+from hrx.audit.attribution import Task, estimate, find_estimator
+from hrx.audit.attribution.gradients import noise, path_integral
+from hrx.audit.attribution.perturbation import replaced
+from hrx.audit.attribution.settings import IntegratedGradients, SmoothGrad
 from hrx.audit.protocol import ProtocolError, scored_steps
 
 HORIZON = 24

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Budget, explain
-from hrx.audit.estimators import Task, estimate
-from hrx.audit.estimators.counterfactual import Perturbation, _recurrence
-from hrx.audit.estimators.masks import excess
-from hrx.audit.estimators.perturbation import replaced
+from hrx.audit.attribution import Task, estimate
+from hrx.audit.attribution.counterfactual import Perturbation, _recurrence
+from hrx.audit.attribution.masks import excess
+from hrx.audit.attribution.perturbation import replaced
 
 METHODS = ["dynamask", "extremalmask", "contralsp"]
 LOOKBACK, HORIZON, BLOCKS, POSITIONS = 96, 24, 4, 4

@@ -12,7 +12,7 @@ from helpers.tiny import series
 
 from hrx.adapters import from_module
 from hrx.audit import Protocol, explain
-from hrx.audit.estimators import (
+from hrx.audit.attribution import (
     Estimator,
     Filled,
     Settings,
@@ -24,7 +24,7 @@ from hrx.audit.estimators import (
     registry,
     setting,
 )
-from hrx.audit.estimators.settings import read_settings
+from hrx.audit.attribution.settings import read_settings
 from hrx.audit.protocol import ProtocolError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimators.md"

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 from helpers.forking import Nursery, until
 
-from hrx.audit.agreement import VOLATILE
-from hrx.audit.ledger import Ledger, LedgerError
+from hrx.audit.ledger.diff import VOLATILE
+from hrx.audit.ledger.store import Ledger, LedgerError
 from hrx.cli import main
 from hrx.reports import read
 

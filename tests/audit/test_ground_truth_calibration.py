@@ -10,12 +10,12 @@ from torch import Tensor
 
 from hrx.adapters import from_module
 from hrx.audit import explain, score, scoring
-from hrx.audit.ground_truth import calibration as calibration_module
-from hrx.audit.ground_truth.calibration import Effort, Shape, calibrate, tasks
-from hrx.audit.ground_truth.generators import GENERATORS, Generator, generate, plant_rank
-from hrx.audit.ground_truth.metrics import recovery
-from hrx.audit.ground_truth.results import Calibration, Trial, judge, verdict
-from hrx.audit.ground_truth.training import (
+from hrx.audit.calibration import calibration as calibration_module
+from hrx.audit.calibration.calibration import Effort, Shape, calibrate, tasks
+from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank
+from hrx.audit.calibration.metrics import recovery
+from hrx.audit.calibration.results import Calibration, Trial, judge, verdict
+from hrx.audit.calibration.training import (
     HELD_OUT,
     SCORED,
     TRAINING,
@@ -29,7 +29,7 @@ from hrx.audit.ground_truth.training import (
     train,
     windows,
 )  # fmt: skip
-from hrx.audit.rank import rank
+from hrx.audit.scoring.rank import rank
 from hrx.errors import HrxError
 
 L, H = 64, 24

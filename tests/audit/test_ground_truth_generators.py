@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hrx.audit.ground_truth.generators import (
+from hrx.audit.calibration.generators import (
     BANDS,
     GENERATORS,
     PERSISTENCE,
@@ -14,7 +14,7 @@ from hrx.audit.ground_truth.generators import (
     inputs,
     plant_rank,
 )  # fmt: skip
-from hrx.audit.rank import rank
+from hrx.audit.scoring.rank import rank
 from hrx.errors import HrxError
 
 L, H = 96, 48

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hrx.audit.ground_truth.metrics import recovery
+from hrx.audit.calibration.metrics import recovery
 from hrx.errors import HrxError
 
 

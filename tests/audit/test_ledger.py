@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hrx.audit.database import prepare
-from hrx.audit.ledger import Ledger, LedgerError, StoredCheck, StoredMatrix
-from hrx.audit.record import DONE, EXCLUDED, FAILED, NAMES
-from hrx.audit.schema import SCHEMA_VERSION, bring_forward, version
+from hrx.audit.ledger.database import prepare
+from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, NAMES
+from hrx.audit.ledger.schema import SCHEMA_VERSION, bring_forward, version
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, StoredMatrix
 
 
 def record(key: str, status: str = DONE, **values: object) -> dict:
@@ -112,7 +112,7 @@ def test_a_write_that_fails_leaves_nothing_half_written(tmp_path: Path) -> None:
 def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     code = (
-        "import sys; from hrx.audit.ledger import Ledger\n"
+        "import sys; from hrx.audit.ledger.store import Ledger\n"
         "with Ledger.open(sys.argv[1]) as ledger:\n"
         "    for i in range(40): ledger.write({'key': sys.argv[2] + str(i), 'status': 'done'})\n"
     )
@@ -145,7 +145,7 @@ def test_a_new_ledger_waits_for_another_process_that_is_making_it(tmp_path: Path
 
 
 def test_a_ledger_that_another_process_never_lets_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hrx.audit.database.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("hrx.audit.ledger.database.BUSY_SECONDS", 0.2)
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -155,7 +155,7 @@ def test_a_ledger_that_another_process_never_lets_go_is_named(tmp_path: Path, mo
 
 def test_processes_that_make_one_ledger_at_the_same_moment_all_write_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from hrx.audit.ledger import Ledger\n"
+        "import sys; from hrx.audit.ledger.store import Ledger\n"
         "print('ready', flush=True)\n"
         "for path in iter(sys.stdin.readline, ''):\n"
         "    with Ledger.open(path.strip()) as ledger: ledger.write({'key': sys.argv[1], 'status': 'done'})\n"
@@ -204,7 +204,7 @@ def test_a_ledger_that_appears_while_it_is_opened_is_not_taken_for_another_datab
 
 
 def test_reading_a_ledger_does_not_import_torch(tmp_path: Path) -> None:
-    code = "import sys, hrx.audit.ledger; print('torch' in sys.modules)"
+    code = "import sys, hrx.audit.ledger.store; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -9,10 +9,10 @@ from helpers.tiny import series
 
 from hrx.adapters import Identity, from_module
 from hrx.audit import Budget, Protocol, score
-from hrx.audit.ledger import Ledger
-from hrx.audit.measuring import attempt, outline, windows_of
-from hrx.audit.plan import Run, Setting
-from hrx.audit.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS
+from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS
+from hrx.audit.ledger.store import Ledger
+from hrx.audit.runner.plan import Run, Setting
+from hrx.audit.runner.run import attempt, outline, windows_of
 from hrx.gift_eval import Dataset, Series
 
 HORIZON = 64

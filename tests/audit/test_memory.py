@@ -99,10 +99,10 @@ def test_an_allocator_without_such_a_setting_is_left_alone(monkeypatch: pytest.M
 PEAK = """
 import torch
 from pathlib import Path
-from hrx.audit.distance import effective_lookback
+from hrx.audit.scoring.distance import effective_lookback
 from hrx.audit.memory import Budget
-from hrx.audit.orderings import _with_shared
-from hrx.audit.rank import rank
+from hrx.audit.scoring.orderings import _with_shared
+from hrx.audit.scoring.rank import rank
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(name + ":"))) // 1024

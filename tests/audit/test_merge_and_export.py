@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hrx.audit.agreement import differences
-from hrx.audit.export import ExportError, export
-from hrx.audit.ledger import Ledger, LedgerError, StoredAudit, StoredCheck, StoredMatrix
-from hrx.audit.merge import merge
-from hrx.audit.record import COLUMNS, DONE, EXCLUDED, FAILED, NAMES
-from hrx.audit.schema import APPLICATION_ID, SCHEMA_VERSION
+from hrx.audit.ledger.diff import differences
+from hrx.audit.ledger.export import ExportError, export
+from hrx.audit.ledger.merge import merge
+from hrx.audit.ledger.record import COLUMNS, DONE, EXCLUDED, FAILED, NAMES
+from hrx.audit.ledger.schema import APPLICATION_ID, SCHEMA_VERSION
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredCheck, StoredMatrix
 from hrx.cli import main
 from hrx.reports import read
 

@@ -12,8 +12,8 @@ import torch
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit import Protocol
-from hrx.audit.estimators import registry
-from hrx.audit.plan import QUICK, STAR, Run, Setting, parse_settings, plan
+from hrx.audit.attribution import registry
+from hrx.audit.runner.plan import QUICK, STAR, Run, Setting, parse_settings, plan
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.series import Row
@@ -107,8 +107,8 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]
     """release(version): installs that version of a package that brings the estimator `by_plugin`."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "plugin_of_this_test.py").write_text(
-        "from hrx.audit.estimators import Estimator\n"
-        'BY_PLUGIN = Estimator("by_plugin", "hrx.audit.estimators.gradients:saliency")\n'
+        "from hrx.audit.attribution import Estimator\n"
+        'BY_PLUGIN = Estimator("by_plugin", "hrx.audit.attribution.gradients:saliency")\n'
     )
     about = tmp_path / "plugin_of_this_test.dist-info"
     about.mkdir()

@@ -1,6 +1,6 @@
 import pytest
 
-from hrx.audit.privacy import scrubbed
+from hrx.audit.ledger.privacy import scrubbed
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from helpers.by_definition import participation_ratio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hrx.audit.baselines import skill
-from hrx.audit.rank import rank
+from hrx.audit.scoring.baselines import skill
+from hrx.audit.scoring.rank import rank
 
 
 def test_rank_of_equal_singular_values_counts_them() -> None:

@@ -17,8 +17,8 @@ from hrx.adapters import Forecaster, GradientPath, from_module, load
 from hrx.adapters.contract import Strategy
 from hrx.adapters.gradients import backward_alone, differentiable_input
 from hrx.audit import rows
+from hrx.audit.attribution.jacobian import ROWS_AT_ONCE, WINDOWS_TOGETHER, derivatives, jacobian
 from hrx.audit.memory import Budget
-from hrx.audit.rows import ROWS_AT_ONCE, WINDOWS_TOGETHER, derivatives, jacobian
 
 FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
 

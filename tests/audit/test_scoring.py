@@ -9,8 +9,8 @@ from helpers.tiny import series
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, explain, score
-from hrx.audit.deletion import replacements
-from hrx.audit.quantities import QUANTITIES
+from hrx.audit.scoring.deletion import replacements
+from hrx.audit.scoring.quantities import QUANTITIES
 
 
 def linear(lookback: int = 40, horizon: int = 12, seed: int = 0) -> torch.nn.Linear:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
-from hrx.audit.deletion import ranks, replacements
-from hrx.audit.distance import effective_lookback, rows_away
-from hrx.audit.orderings import orderings
+from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
 from hrx.audit.protocol import ProtocolError, scored_steps
-from hrx.audit.quantities import measure
-from hrx.audit.rank import rank
-from hrx.audit.rank_bins import RANK_BINS, rank_bin
-from hrx.audit.record import DISTANCES, TRUNCATIONS
-from hrx.audit.scoring import score_in_full
-from hrx.audit.truncation import truncate
+from hrx.audit.scoring.deletion import ranks, replacements
+from hrx.audit.scoring.distance import effective_lookback, rows_away
+from hrx.audit.scoring.orderings import orderings
+from hrx.audit.scoring.quantities import measure
+from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.rank_bins import RANK_BINS, rank_bin
+from hrx.audit.scoring.score import score_in_full
+from hrx.audit.scoring.truncation import truncate
 from hrx.gift_eval import cut, open_source
 
 SWEPT = Protocol(draws=2, truncation=True, distance=True)

@@ -14,7 +14,7 @@ from hrx.adapters import Forecaster, from_module
 from hrx.adapters.acceleration import Accelerated, obstacle
 from hrx.adapters.gradients import relative_difference
 from hrx.audit import trial
-from hrx.audit.admission import EQUIVALENCE_LIMIT
+from hrx.audit.admission.checks import EQUIVALENCE_LIMIT
 from hrx.audit.memory import Budget
 from hrx.audit.trial import ROWS, ROWS_LIMIT, Comparison, decide, try_out, varied
 from hrx.audit.way import Wanted, choose

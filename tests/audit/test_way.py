@@ -13,16 +13,16 @@ from hrx.adapters import Forecaster, from_module, load
 from hrx.adapters.acceleration import Accelerated, obstacle
 from hrx.adapters.contract import Strategy
 from hrx.audit import Protocol, bench, way
-from hrx.audit.bench import Bench, Choose, Measure, Subject, Whose
-from hrx.audit.crew import Answer, Here
-from hrx.audit.engine import execute
-from hrx.audit.gate import Gate
-from hrx.audit.ledger import Ledger
+from hrx.audit.admission.results import Gate
+from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.ledger.merge import merge
+from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE, Budget
-from hrx.audit.merge import merge
-from hrx.audit.plan import plan
-from hrx.audit.recheck import recheck
-from hrx.audit.rows import jacobian
+from hrx.audit.runner.executors.in_process import Answer, Here
+from hrx.audit.runner.plan import plan
+from hrx.audit.runner.recheck import recheck
+from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.worker import Bench, Choose, Measure, Subject, Whose
 from hrx.audit.way import CLEARLY, DECLARED, Wanted, Way, choose, fastest, probe_rows
 
 
@@ -247,7 +247,7 @@ def test_a_probe_that_fails_is_told_and_the_runs_are_done_as_declared(
 
 
 def test_a_probe_whose_process_dies_twice_costs_no_run(tmp_path: Path) -> None:
-    from hrx.audit.crew import Lost
+    from hrx.audit.runner.executors.in_process import Lost
 
     class Dying(Watching):
         def wait(self) -> list[Answer]:
@@ -331,7 +331,7 @@ def test_a_run_whose_windows_an_acceleration_cannot_do_is_measured_without_it(
 def test_a_run_that_is_excluded_says_how_it_was_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = Audit(tmp_path / "l.db")
     audit.watched(most=1)
-    monkeypatch.setattr("hrx.audit.measuring.parity", lambda *arguments: 0.5)
+    monkeypatch.setattr("hrx.audit.runner.run.parity", lambda *arguments: 0.5)
     outcome = Measure(audit.runs[0], Way("batched", (), "{}")).do(Bench(audit.models, GIBIBYTE))
     assert (outcome.record["status"], outcome.record["check_failed"]) == ("excluded", "equivalence")
     assert (outcome.record["parity"], outcome.record["accelerations"], outcome.record["probe"]) == (0.5, "", "{}")

@@ -15,7 +15,7 @@ from side_by_side import Row, arguments, begin, models, report, series
 from hrx.adapters import Forecaster
 from hrx.adapters.acceleration import ACCELERATIONS
 from hrx.audit.memory import Budget
-from hrx.audit.plan import Setting, parse_settings
+from hrx.audit.runner.plan import Setting, parse_settings
 from hrx.audit.trial import try_out
 
 

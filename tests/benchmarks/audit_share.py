@@ -22,13 +22,13 @@ import torch
 from side_by_side import Row, arguments, begin, quiet, report
 
 from hrx.adapters import Forecaster, Located, locate
-from hrx.audit.bench import Bench
-from hrx.audit.crew import Here
-from hrx.audit.engine import execute
-from hrx.audit.ledger import Ledger
+from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.plan import Setting, plan
 from hrx.audit.protocol import Protocol
+from hrx.audit.runner.executors.in_process import Here
+from hrx.audit.runner.plan import Setting, plan
+from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.worker import Bench
 from hrx.gift_eval import open_source
 
 REAL = ("us_births/D", "m4_hourly", "saugeenday/D")

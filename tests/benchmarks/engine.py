@@ -22,19 +22,19 @@ import torch
 
 from hrx.adapters import Identity, Limits, Located, locate
 from hrx.audit import Protocol
-from hrx.audit.admission import Check
+from hrx.audit.admission.checks import Check
 from hrx.audit.allocator import keep_freed_memory
-from hrx.audit.bench import Admit, Admitted, Bench, Choose, Introduce, Introduced, Task
-from hrx.audit.crew import Answer, Crew, Here
-from hrx.audit.engine import execute
-from hrx.audit.ledger import Ledger
-from hrx.audit.measuring import Outcome, outline
+from hrx.audit.ledger.record import DONE
+from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.plan import STAR, Run, Setting, plan
-from hrx.audit.quantities import QUANTITIES
-from hrx.audit.record import DONE
+from hrx.audit.runner.executors.in_process import Answer, Crew, Here
+from hrx.audit.runner.executors.processes import Workers
+from hrx.audit.runner.plan import STAR, Run, Setting, plan
+from hrx.audit.runner.run import Outcome, outline
+from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.worker import Admit, Admitted, Bench, Choose, Introduce, Introduced, Task
+from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.audit.way import DECLARED, Way
-from hrx.audit.workers import Workers
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import Row
 from hrx.reports import read, render_table

@@ -16,9 +16,9 @@ import torch
 from side_by_side import Row, arguments, begin, models, report, series, timed
 
 from hrx.adapters import Forecaster
-from hrx.audit.estimators import estimate, estimator_names
+from hrx.audit.attribution import estimate, estimator_names
 from hrx.audit.memory import Budget
-from hrx.audit.plan import Setting, parse_settings
+from hrx.audit.runner.plan import Setting, parse_settings
 
 PUBLISHED = {
     "saliency": 3.1,

@@ -23,7 +23,7 @@ from side_by_side import Row, arguments, begin, fastest, models, report, series
 from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
-from hrx.audit.scoring import score
+from hrx.audit.scoring.score import score
 
 MEBIBYTE = 2**20
 FOURFOLD = ("windows", "draws")

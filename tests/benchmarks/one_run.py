@@ -17,12 +17,12 @@ from side_by_side import Row, arguments, begin, by_definition, fastest, models, 
 from torch import Tensor
 
 from hrx.adapters import Forecaster
-from hrx.audit.deletion import replacements
+from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
-from hrx.audit.plan import Setting, parse_settings
 from hrx.audit.protocol import Protocol
-from hrx.audit.rows import jacobian
-from hrx.audit.scoring import score
+from hrx.audit.runner.plan import Setting, parse_settings
+from hrx.audit.scoring.deletion import replacements
+from hrx.audit.scoring.score import score
 from hrx.audit.way import Wanted, choose
 
 WINDOWS = 4

@@ -21,9 +21,9 @@ from side_by_side import Row, arguments, begin, fastest, models, report, series
 from torch import Tensor
 
 from hrx.adapters import Forecaster
+from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
-from hrx.audit.plan import Setting, parse_settings
-from hrx.audit.rows import jacobian
+from hrx.audit.runner.plan import Setting, parse_settings
 from hrx.audit.way import TRIED, Wanted, choose, with_rows
 
 CAPTUM_STEPS = 6

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hrx.audit.ground_truth.calibration import Effort, Shape
-from hrx.audit.ground_truth.generators import GENERATORS
-from hrx.audit.ground_truth.results import Calibration
+from hrx.audit.calibration.calibration import Effort, Shape
+from hrx.audit.calibration.generators import GENERATORS
+from hrx.audit.calibration.results import Calibration
 from hrx.cli import calibrate as verb
 from hrx.cli import main
 from hrx.reports.calibration import calibration_json, published_ground_truth, render_calibration, write_calibration

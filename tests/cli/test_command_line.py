@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hrx.audit.agreement import VOLATILE
+from hrx.audit.ledger.diff import VOLATILE
 from hrx.cli import main
 from hrx.reports import read
 

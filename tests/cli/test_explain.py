@@ -11,10 +11,10 @@ from helpers import browser
 
 from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
-from hrx.audit.baselines import Skill
-from hrx.audit.explaining import read_series
-from hrx.audit.ledger import StoredCheck
-from hrx.audit.reading import Reading, Trust
+from hrx.audit.ledger.store import StoredCheck
+from hrx.audit.runner.explain_series import read_series
+from hrx.audit.runner.explained import Reading, Trust
+from hrx.audit.scoring.baselines import Skill
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError

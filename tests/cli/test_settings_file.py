@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hrx.adapters import EMBEDDED
-from hrx.audit.ledger import Ledger
+from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
 from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
 from hrx.cli.isolation import divide, family_of

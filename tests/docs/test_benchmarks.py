@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hrx.adapters import Forecaster, from_module
-from hrx.audit.plan import Setting
+from hrx.audit.runner.plan import Setting
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "benchmarks"

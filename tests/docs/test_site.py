@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hrx.audit.record import COLUMNS
+from hrx.audit.ledger.record import COLUMNS
 from hrx.cli.verbs import parser
 
 ROOT = Path(__file__).parents[2]

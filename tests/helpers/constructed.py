@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hrx.audit.ledger import Ledger
-from hrx.audit.record import COLUMNS, NAMES
+from hrx.audit.ledger.record import COLUMNS, NAMES
+from hrx.audit.ledger.store import Ledger
 
 _DTYPES = {"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}
 _DEFAULTS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hrx.audit.ledger import Ledger, StoredMatrix
-from hrx.audit.record import NAMES, Record
+from hrx.audit.ledger.record import NAMES, Record
+from hrx.audit.ledger.store import Ledger, StoredMatrix
 
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module
-from hrx.audit.plan import Setting
+from hrx.audit.runner.plan import Setting
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.series import Row
 

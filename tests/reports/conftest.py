@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hrx.audit.ledger import Ledger, StoredCheck, StoredMatrix
-from hrx.audit.record import Record
+from hrx.audit.ledger.record import Record
+from hrx.audit.ledger.store import Ledger, StoredCheck, StoredMatrix
 from hrx.reports import read
 
 DEFAULTS: Record = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import crowd
 
-from hrx.audit.ledger import StoredAudit
+from hrx.audit.ledger.store import StoredAudit
 from hrx.errors import HrxError
 from hrx.reports import read
 from hrx.reports.page import write_report
@@ -122,7 +122,7 @@ def test_a_matrix_comes_back_to_three_digits():
 
 
 def test_windows_are_chosen_in_turns_until_the_budget_is_spent(ledger, record, matrix):
-    from hrx.audit.ledger import Ledger
+    from hrx.audit.ledger.store import Ledger
 
     many = [record(model=model, dataset=f"d{k}") for model in ("a", "b") for k in range(4)]
     path = ledger(many, matrices=map(matrix, many))
@@ -170,7 +170,7 @@ def test_a_run_without_numbers_is_shown_with_its_reason(page, record):
 
 
 def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, record, tmp_path):
-    from hrx.audit.ledger import Ledger
+    from hrx.audit.ledger.store import Ledger
 
     path = ledger([record()])
     assert "hrx audit bolt-mini --data SOURCE --settings 96x24" in write_report(path, tmp_path / "a").page.read_text()

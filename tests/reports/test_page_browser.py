@@ -174,7 +174,7 @@ def test_a_hostile_name_is_text_everywhere(page):
 
 
 def test_the_value_under_the_pointer_is_the_matrixs(page, report):
-    from hrx.audit.ledger import Ledger
+    from hrx.audit.ledger.store import Ledger
 
     page.wait("document.body.dataset.window !== undefined")
     page.run("document.querySelector('.heat canvas').scrollIntoView({block: 'center'})")

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from hrx.audit.ledger import LedgerError
-from hrx.audit.record import COLUMNS, NAMES
+from hrx.audit.ledger.record import COLUMNS, NAMES
+from hrx.audit.ledger.store import LedgerError
 from hrx.reports import read
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from helpers.constructed import positives, runs, spread, store, values
 
-from hrx.audit.rank_bins import RANK_BINS
+from hrx.audit.scoring.rank_bins import RANK_BINS
 from hrx.errors import HrxError
 from hrx.reports import read, tables
 from hrx.reports.cells import Span, plain

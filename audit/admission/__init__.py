@@ -1,0 +1,1 @@
+"""Whether a checkpoint may be audited: the checks, and their stored results."""

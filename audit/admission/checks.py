@@ -1,0 +1,195 @@
+"""Whether a checkpoint may be audited at all: five checks, each with its figure and its limit.
+
+A failure is a result. It is stored and shown, and the runs of that setting are recorded as excluded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hrx.adapters import Forecaster
+from hrx.adapters.gradients import relative_difference
+from hrx.audit.attribution.jacobian import jacobian
+
+EQUIVALENCE_LIMIT = 1e-5
+AGREEMENT_LIMIT = 1e-6
+"""Two calls that should be the same call: room for a device's own rounding, none for a sample."""
+DERIVATIVE_LIMIT = 1e-2
+DERIVATIVE_LIMIT_DOUBLE = 1e-6
+LEAST_SPREAD = 1e-6
+"""Below this relative spread over the lookback, a gradient tells no position from another."""
+TWIN_LIMIT = 1e-3
+"""How far fp32 rounding may move a forecast away from the float64 one of the same code."""
+WEAKEST_STEP = 0.05
+"""A forecast step that moves less than this share of the strongest is measured against that share."""
+DIRECTIONS = 4
+STEPS = tuple(10.0**-e for e in (1, 1.5, 2, 2.5, 3, 3.5, 4))
+STEPS_DOUBLE = tuple(10.0**-e for e in (3, 4, 5, 6, 7, 8))
+"""The short ones are for rectified units that switch within a millionth of a real window."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check at one setting."""
+
+    check: str
+    setting: str
+    passed: bool
+    figure: float
+    limit: float
+    note: str
+    """What was compared, and on failure what it means."""
+
+
+def admit(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
+    """All five checks on real windows `x` `(W, L)` of one setting."""
+    setting = f"{x.shape[1]}x{horizon}"
+    return (
+        _equivalence(model, x, horizon, setting),
+        _determinism(model, x, horizon, setting),
+        _gradient_path(model, x, horizon, setting),
+        _trained_head(model, x, horizon, setting),
+        _derivative(model, x, horizon, setting),
+    )
+
+
+def _equivalence(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
+    """The adapter's forward against the official call, and windows in a crowd against the same windows alone."""
+    figure = parity(model, x, horizon)
+    note = "forward against the official call, together and one by one, max|a−b| / max|b|"
+    if figure > EQUIVALENCE_LIMIT:
+        note += ": the adapter computes another forecast than the library"
+    crowd = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)]).repeat(4, 1)
+    together = model.official(crowd.clone(), horizon)
+    places = sorted({0, len(crowd) // 2, len(crowd) - 1})
+    alone = torch.cat([model.official(crowd[place : place + 1].clone(), horizon) for place in places])
+    beside = relative_difference(together[places], alone)
+    if beside > EQUIVALENCE_LIMIT >= figure:
+        note += ": the forecast of a window depends on the windows beside it"
+    worst = max(figure, beside)
+    return Check("equivalence", setting, worst <= EQUIVALENCE_LIMIT, worst, EQUIVALENCE_LIMIT, note)
+
+
+def parity(model: Forecaster, x: Tensor, horizon: int) -> float:
+    """`max|a−b| / max|b|` of forward, with gradients and without, and the official call.
+
+    Every run repeats it on its own windows.
+    """
+    official = model.official(x.clone(), horizon)
+    with torch.enable_grad():
+        ours = model.forward(x.clone().requires_grad_() * 1.0, horizon)
+    with torch.no_grad():
+        swept = model.forward(x, horizon)
+    return max(relative_difference(ours.detach(), official), relative_difference(swept, official))
+
+
+def _determinism(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
+    figure = _seeded_difference(model, model, x, horizon)
+    note = "two official calls under different seeds, with others in between, max|a−b| / max|b|"
+    if figure > AGREEMENT_LIMIT:
+        note += ": the forecast is sampled, so it has no input gradient, or it depends on earlier calls"
+    return Check("determinism", setting, figure <= AGREEMENT_LIMIT, figure, AGREEMENT_LIMIT, note)
+
+
+def _gradient_path(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
+    """`∂ŷ/∂x` exists, is finite, is not zero everywhere, and does not have one magnitude at every position."""
+    magnitude = jacobian(model, x, horizon).jacobian.abs().double()
+    if not torch.isfinite(magnitude).all():
+        return Check("gradient path", setting, False, float("nan"), LEAST_SPREAD, "the gradient is NaN or infinite")
+    largest = magnitude.amax(dim=-1)
+    if not largest.any():
+        note = "the gradient is zero everywhere: the forecast ignores its input, or the path is detached"
+        return Check("gradient path", setting, False, 0.0, LEAST_SPREAD, note)
+    spread = (largest - magnitude.amin(dim=-1)) / largest.clamp_min(torch.finfo(torch.float64).tiny)
+    figure = float(spread.max())
+    note = "relative spread of |∂ŷ/∂x| over the lookback"
+    if figure <= LEAST_SPREAD:
+        note += ": the same magnitude at every position, as if it flowed through a scale only"
+    return Check("gradient path", setting, figure > LEAST_SPREAD, figure, LEAST_SPREAD, note)
+
+
+def _trained_head(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
+    """No parameter was missing from the checkpoint or initialised anew after loading."""
+    if unloaded := model.unloaded():
+        note = f"{len(unloaded)} parameters do not hold the checkpoint's values, first {unloaded[0]}"
+        return Check("trained head", setting, False, float(len(unloaded)), AGREEMENT_LIMIT, note)
+    torch.manual_seed(0)
+    first = model.reload()
+    torch.manual_seed(1)
+    second = model.reload()
+    if first is None or second is None:
+        return Check("trained head", setting, True, 0.0, 0.0, "handed over in memory: there is no file to compare")
+    figure = max(_seeded_difference(first, second, x, horizon), _seeded_difference(model, first, x, horizon))
+    note = "no parameter differs from its file; two loads under different seeds"
+    if figure > 0:
+        note = "two loads under different seeds disagree: a part of the model is initialised anew after loading"
+    return Check("trained head", setting, figure == 0, figure, 0.0, note)
+
+
+def _seeded_difference(first: Forecaster, second: Forecaster, x: Tensor, horizon: int) -> float:
+    """How far two official calls under different seeds are apart, the second after a forecast of other windows."""
+    torch.manual_seed(0)
+    a = first.official(x.clone(), horizon)
+    second.official(3 * x.flip(1) + 1, horizon)
+    torch.manual_seed(1)
+    b = second.official(x.clone(), horizon)
+    return relative_difference(a, b)
+
+
+def _derivative(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
+    """Directional derivatives of the forward against central finite differences of the official call.
+
+    Float64 where the model allows it. A step that is too long meets curvature, one that is too short meets
+    rounding, so each direction takes the best of a ladder of steps.
+    """
+    double = _double(model, x, horizon)
+    rows = jacobian(model, x, horizon).jacobian
+    ours = model
+    steps, limit = STEPS, DERIVATIVE_LIMIT
+    if double:
+        used, rows = rows, jacobian(double, x.double(), horizon).jacobian
+        apart = float(torch.linalg.vector_norm(used - rows) / torch.linalg.vector_norm(rows))
+        if not apart <= DERIVATIVE_LIMIT:
+            note = "the gradient in fp32 against that of the same code in float64: they disagree"
+            return Check("derivative", setting, False, apart, DERIVATIVE_LIMIT, note)
+        ours, x, steps, limit = double, x.double(), STEPS_DOUBLE, DERIVATIVE_LIMIT_DOUBLE
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64).to(x)
+    slope = torch.einsum("whl,dl->dwh", rows, direction)
+    errors = torch.stack([_against_differences(ours, x, horizon, direction * step, slope * step) for step in steps])
+    figure = float(errors.amin(dim=0).max())
+    note = f"directional derivatives against finite differences of the official call, {str(x.dtype).split('.')[-1]}"
+    if not figure <= limit:
+        note += ": the gradient is not the forecast's derivative, as when a part of the path is detached"
+    return Check("derivative", setting, figure <= limit, figure, limit, note)
+
+
+def _double(model: Forecaster, x: Tensor, horizon: int) -> Forecaster | None:
+    """The model in float64, where it really computes in it and still makes the same forecast."""
+    try:
+        double = model.double()
+        if double is None:
+            return None
+        computed = double.official(x.double(), horizon)
+    except Exception:  # a model that cannot be copied, or computes in fp32 only, is checked in fp32
+        return None
+    same = relative_difference(computed, model.official(x.clone(), horizon).double()) <= TWIN_LIMIT
+    return double if same and computed.dtype == torch.float64 else None
+
+
+def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tensor, slope: Tensor) -> Tensor:
+    """`(D,)`: relative error of `slope` `(D, W, H)` as half the change between `x − move` and `x + move`."""
+
+    def moved(sign: float) -> Tensor:
+        shifted = (x + sign * move[:, None]).flatten(0, 1)
+        return model.official(shifted, horizon).to(x.dtype).reshape(len(move), len(x), horizon)
+
+    change = (moved(1.0) - moved(-1.0)) / 2
+    off = torch.linalg.vector_norm(slope - change, dim=1)
+    size = torch.linalg.vector_norm(change, dim=1)
+    # Step by step, so that strong steps do not hide a weak one; the floor keeps rounding out of the weakest.
+    floor = WEAKEST_STEP * size.amax(dim=1, keepdim=True)
+    return torch.where(off == 0, 0.0, off / torch.maximum(size, floor)).nan_to_num(nan=torch.inf).amax(dim=1)

@@ -1,0 +1,148 @@
+"""Sanity checks of the field: an explanation must depend on what the model learned, and not on a breath of noise.
+
+Parameter randomisation is that of Adebayo et al. (2018), all parameters at once. Neither check is part of admission: a
+model that fails one may be audited, and its matrix says less than it seems to.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from hrx.adapters import Forecaster
+from hrx.audit.admission.checks import Check
+from hrx.audit.attribution import explain
+from hrx.audit.protocol import Protocol, scored_steps
+from hrx.audit.scoring.deletion import ranks
+
+RANDOMISED_LIMIT = 0.5
+"""The most that the order of positions may agree with that of a randomised model, as a rank correlation."""
+NOISE = 1e-3
+"""Standard deviation of the noise, as a part of the window's own."""
+CHANGE_LIMIT = 0.1
+"""The most that the matrix may change under the noise, relative to its size: a hundred times the noise."""
+ORDER_LIMIT = 0.95
+"""The least that the order of positions must agree with that of the undisturbed window, as a rank correlation."""
+SEEDS = 3
+DEPTH = 6
+
+
+def sanity(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
+    """The checks on real windows `x` `(W, L)` of one setting, on the input gradient of the scored steps."""
+    setting = f"{x.shape[1]}x{horizon}"
+    matrix = _matrix(model, x, horizon)
+    return (_randomised(model, x, horizon, matrix, setting), *_stable(model, x, horizon, matrix, setting))
+
+
+def _matrix(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
+    return explain(model, x, horizon, steps=scored_steps(horizon, Protocol.scored).tolist()).double()
+
+
+def _randomised(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> Check:
+    name, nothing = "randomised parameters", float("nan")
+    found = parameters(model)
+    if not found:
+        note = "no parameters were found in this model, so that they cannot be randomised"
+        return Check(name, setting, False, nothing, RANDOMISED_LIMIT, note)
+    figures = []
+    for seed in range(SEEDS):
+        with _randomly(found, seed):
+            figures.append(rank_correlation(matrix, _matrix(model, x, horizon)))
+    # A randomised model may overflow: then that seed says nothing.
+    figure = max((value for value in figures if isfinite(value)), default=nothing)
+    note = f"rank correlation of the matrix with that of randomised parameters, largest of {SEEDS} seeds, at most"
+    if not isfinite(figure):
+        note += ": the randomised model has no finite gradient"
+    elif not figure <= RANDOMISED_LIMIT:
+        note += ": the explanation hardly depends on what was learned"
+    return Check(name, setting, figure <= RANDOMISED_LIMIT, figure, RANDOMISED_LIMIT, note)
+
+
+def _stable(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> tuple[Check, Check]:
+    generator = torch.Generator().manual_seed(0)
+    noise = NOISE * x.std(dim=1, keepdim=True) * torch.randn(x.shape, generator=generator).to(x)
+    moved = _matrix(model, x + noise, horizon)
+    change = float(torch.linalg.vector_norm(moved - matrix) / torch.linalg.vector_norm(matrix))
+    order = rank_correlation(matrix, moved)
+    under = f"under noise of {NOISE:g} of the window's standard deviation"
+    return (
+        Check(
+            "stable size",
+            setting,
+            change <= CHANGE_LIMIT,
+            change,
+            CHANGE_LIMIT,
+            f"relative change of the matrix {under}",
+        ),
+        Check(
+            "stable order",
+            setting,
+            order >= ORDER_LIMIT,
+            order,
+            ORDER_LIMIT,
+            f"rank correlation of the matrix with itself {under}, at least",
+        ),
+    )
+
+
+def rank_correlation(first: Tensor, second: Tensor) -> float:
+    """Spearman's, mean over the rows of two matrices `(W, R, L)`; NaN where a matrix is not finite.
+
+    Ties are broken by position, as in every ordering of the protocol.
+    """
+    if not (torch.isfinite(first).all() and torch.isfinite(second).all()):
+        return float("nan")
+    a, b = ranks(first).double(), ranks(second).double()
+    length = a.shape[-1]
+    # The variance of the places 0 … L − 1 is (L² − 1) / 12.
+    return float(1 - 6 * (a - b).square().sum(dim=-1).mean() / (length * (length**2 - 1)))
+
+
+@contextmanager
+def _randomly(found: list[torch.nn.Parameter], seed: int) -> Iterator[None]:
+    """Every parameter drawn anew from a normal distribution of its own mean square, and put back afterwards."""
+    generator = torch.Generator().manual_seed(seed)
+    kept = [parameter.detach().clone() for parameter in found]
+    try:
+        with torch.no_grad():
+            for parameter, value in zip(found, kept, strict=True):
+                drawn = torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(drawn * value.double().square().mean().sqrt())
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in zip(found, kept, strict=True):
+                parameter.copy_(value)
+
+
+def parameters(model: Forecaster) -> list[torch.nn.Parameter]:
+    """Every floating-point parameter of the modules that a forecaster holds, wherever its adapter keeps them."""
+    found: dict[int, torch.nn.Parameter] = {}
+    for module in _modules(model, set(), DEPTH):
+        for parameter in module.parameters():
+            if parameter.is_floating_point():
+                found[id(parameter)] = parameter
+    return list(found.values())
+
+
+def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Module]:
+    """The modules that are reached from an object through attributes and containers."""
+    if id(holder) in seen or depth < 0 or isinstance(holder, str | bytes | type | types.ModuleType | Tensor):
+        return
+    seen.add(id(holder))
+    if isinstance(holder, torch.nn.Module):
+        yield holder
+        return
+    if isinstance(holder, dict):
+        held = list(holder.values())
+    elif isinstance(holder, list | tuple):
+        held = list(holder)
+    else:
+        held = list(getattr(holder, "__dict__", {}).values())
+    for one in held:
+        yield from _modules(one, seen, depth - 1)

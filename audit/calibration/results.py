@@ -1,0 +1,199 @@
+"""What a calibration leaves behind, and what it says about the instrument. Plain numbers: no torch, no files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hrx.audit.calibration.generators import GENERATORS, NEGATIVE_CONTROL, PLANTED
+
+Floats = npt.NDArray[np.float64]
+
+LEARNED = 0.98
+"""Share of the held-out variance that a fit, and a backbone, must explain: below it, nothing is read from it."""
+CONTROL_TOLERANCE = 0.02
+"""What the gain on the exact control may differ from zero, beyond twice its Monte Carlo error."""
+LEAST_SLOPE = 0.5
+"""How much of the planted rise the measured rank must show from the lowest planted rank to the highest."""
+RECOVERED = ("auprc", "auroc", "aup", "aur")
+QUANTITIES = (
+    "g_own", "g_shuffled", "g_margin", *(f"{name}_{form}" for name in RECOVERED for form in ("vector", "matrix"))
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trained model, measured against the generator that it was trained on."""
+
+    backbone: str
+    generator: str
+    lookback: int
+    horizon: int
+    seed: int
+    curve_only: bool
+    """Made for the curve of planted ranks, and no part of the table."""
+    least_squares: float
+    """Share of the held-out variance that a least-squares fit explains."""
+    explained: float
+    """Share that the backbone explains."""
+    planted_rank: float
+    measured_rank: float
+    g_own: float
+    g_own_se: float
+    g_shuffled: float
+    g_margin: float
+    auprc_vector: float
+    auprc_matrix: float
+    auroc_vector: float
+    auroc_matrix: float
+    aup_vector: float
+    aup_matrix: float
+    aur_vector: float
+    aur_matrix: float
+
+    @property
+    def learned(self) -> bool:
+        """Whether it may be read as evidence: the backbone, and a plain fit before it, explain the target."""
+        return min(self.least_squares, self.explained) >= LEARNED
+
+    @property
+    def auprc_gap(self) -> float:
+        return self.auprc_matrix - self.auprc_vector
+
+
+@dataclass(frozen=True)
+class Example:
+    """One window of a trial, for its picture."""
+
+    trial: Trial
+    x: Floats
+    """`(L,)`."""
+    target: Floats
+    """`(H,)`."""
+    forecast: Floats
+    """`(H,)`."""
+    answer: Floats
+    """`(R, L)`: magnitudes of the weights at the steps that were estimated."""
+    matrix: Floats
+    """`(R, L)`."""
+    steps: npt.NDArray[np.int64]
+    """`(R,)`: the steps of the rows, from 0."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All trials of one calibration."""
+
+    estimator: str
+    effort: str
+    control: Trial
+    """The negative control as an exact, untrained model: what it shows can only come from the instrument."""
+    trials: tuple[Trial, ...]
+    examples: tuple[Example, ...]
+
+    @property
+    def backbones(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(trial.backbone for trial in self.trials))
+
+    def table(self, backbone: str, generator: str | None = None) -> list[Trial]:
+        """The trials behind a cell of the table, learned or not."""
+        return [
+            trial
+            for trial in self.trials
+            if trial.backbone == backbone and not trial.curve_only and generator in (None, trial.generator)
+        ]
+
+    def evidence(self, backbone: str, generator: str | None = None) -> list[Trial]:
+        """Those of them that may be read."""
+        return [trial for trial in self.table(backbone, generator) if trial.learned]
+
+    def curve(self, backbone: str) -> list[Point]:
+        """Planted against measured rank, the median over shapes and seeds of what was learned, by planted rank."""
+        found: dict[float, list[float]] = {}
+        for trial in self.trials:
+            if trial.backbone == backbone and trial.generator == PLANTED and trial.learned:
+                found.setdefault(round(trial.planted_rank, 6), []).append(trial.measured_rank)
+        return [Point(planted, median(found[planted])) for planted in sorted(found)]
+
+
+class Point(NamedTuple):
+    """A planted rank and the rank that was measured."""
+
+    planted: float
+    measured: float
+
+
+class Criterion(NamedTuple):
+    """One thing that a sound instrument does."""
+
+    criterion: str
+    backbone: str
+    passed: bool
+    figure: str
+
+
+def middle(trials: Iterable[Trial], read: Callable[[Trial], float]) -> float:
+    """The median of a quantity; NaN where there is no trial."""
+    values = [read(trial) for trial in trials]
+    return median(values) if values else float("nan")
+
+
+def judge(calibration: Calibration) -> tuple[Criterion, ...]:
+    """Every criterion, first that of the exact control, then those of each backbone."""
+    control = calibration.control
+    # Rows that are multiples of one vector order the lookback alike: only noise of estimator and draws is left.
+    exact = Criterion(
+        "no gain on the exact control",
+        "planted",
+        abs(control.g_own) <= CONTROL_TOLERANCE + 2 * _or_zero(control.g_own_se),
+        f"g_own {control.g_own + 0.0:+.3f}, rank {control.measured_rank:.3f}",
+    )
+    return exact, *(one for backbone in calibration.backbones for one in _judge_backbone(calibration, backbone))
+
+
+def _judge_backbone(calibration: Calibration, backbone: str) -> Iterator[Criterion]:
+    missing = [name for name in GENERATORS if not calibration.evidence(backbone, name)]
+    learned = f"not learned: {', '.join(missing)}" if missing else "at least 98 % explained"
+    yield Criterion("every generator learned", backbone, not missing, learned)
+    evidence = [trial for trial in calibration.evidence(backbone) if trial.generator != NEGATIVE_CONTROL]
+    gap = middle(calibration.evidence(backbone, NEGATIVE_CONTROL), lambda trial: trial.auprc_gap)
+    yield Criterion("negative control not positive", backbone, gap <= 0, f"AUPRC gap {gap:+.3f}")
+    own, shuffled, margin, vector, matrix = (
+        middle(evidence, lambda trial, name=name: getattr(trial, name))  # type: ignore[misc]
+        for name in ("g_own", "g_shuffled", "g_margin", "auprc_vector", "auprc_matrix")
+    )
+    gains = f"own {own:+.3f}, shuffled {shuffled:+.3f}, margin {margin:+.3f}"
+    yield Criterion("gains in the ideal directions", backbone, own > 0 > shuffled and margin > own, gains)
+    yield Criterion("matrix above vector", backbone, matrix > vector, f"AUPRC {vector:.3f} → {matrix:.3f}")
+    yield _rising(calibration.curve(backbone), backbone)
+
+
+def _rising(curve: Sequence[Point], backbone: str) -> Criterion:
+    if len(curve) < 2:
+        return Criterion("rank rises with the plant", backbone, False, "fewer than two planted ranks were learned")
+    slope = (curve[-1].measured - curve[0].measured) / (curve[-1].planted - curve[0].planted)
+    rises = all(low.measured < high.measured for low, high in pairwise(curve)) and slope >= LEAST_SLOPE
+    off = max(abs(point.measured / point.planted - 1) for point in curve)
+    figure = f"slope {slope:.2f}, at most {100 * off:.1f} % off"
+    return Criterion("rank rises with the plant", backbone, rises, figure)
+
+
+def _or_zero(error: float) -> float:
+    return error if error == error else 0.0
+
+
+def verdict(criteria: Sequence[Criterion]) -> str:
+    """One sentence on the instrument."""
+    failed = [f"{one.criterion} ({one.backbone}: {one.figure})" for one in criteria if not one.passed]
+    if failed:
+        return f"NOT sound: {len(failed)} of {len(criteria)} criteria fail: {'; '.join(failed)}."
+    return (
+        "sound: the negative control is not positive, the gains point in the ideal directions, and the measured rank "
+        "rises with the planted one, on every backbone."
+    )

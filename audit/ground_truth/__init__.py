@@ -1,4 +1,0 @@
-"""The instrument against constructed ground truth: generators whose answer is known, models trained on them, metrics.
-
-`hrx.audit.ground_truth.results` and everything that only reads results do without torch.
-"""

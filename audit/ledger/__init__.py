@@ -1,0 +1,1 @@
+"""Records and the SQLite file that holds them. Needs no torch."""

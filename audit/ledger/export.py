@@ -1,0 +1,85 @@
+"""A ledger for other tools: the records as Parquet or CSV, with the names and types of `record`.
+
+CSV ends up in spreadsheets, which take a text that begins with = + - or @ for a formula: it gets an apostrophe.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
+from hrx.audit.ledger.schema import SCHEMA_VERSION
+from hrx.audit.ledger.store import Ledger
+from hrx.errors import HrxError
+
+Format = Literal["parquet", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+_TEXT = frozenset(column.name for column in COLUMNS if column.kind == "TEXT")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+class ExportError(HrxError):
+    """A file that cannot be written, or not in this format."""
+
+
+def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
+    """Writes every record of a ledger to `out`, whole or not at all. Returns how many there are."""
+    with Ledger.open(ledger_path, create=False) as ledger:
+        records = ledger.records()
+    writers: dict[Format, Callable[[Sequence[Record], Path], None]] = {"parquet": _parquet, "csv": _csv}
+    out = Path(out)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        writers[form](records, temporary)
+        os.replace(temporary, out)
+    except OSError as error:
+        raise ExportError(f"{out} cannot be written: {error}. Check the directory and free space.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return len(records)
+
+
+def _csv(records: Sequence[Record], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(NAMES)
+        writer.writerows([guarded(name, record[name]) for name in NAMES] for record in records)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def guarded(name: str, value: Value) -> Value:
+    """A cell of a spreadsheet: a text that would be read as a formula is marked as text."""
+    dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if dangerous else value
+
+
+def _parquet(records: Sequence[Record], path: Path) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ExportError(
+            "Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or use --format csv."
+        ) from None
+    kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
+    schema = pyarrow.schema(
+        [pyarrow.field(c.name, kinds[c.kind], metadata={"meaning": c.meaning}) for c in COLUMNS],
+        metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
+    )
+    columns = {name: [record[name] for record in records] for name in NAMES}
+    try:
+        table = pyarrow.table(columns, schema=schema)
+    except pyarrow.ArrowException as error:
+        raise ExportError(
+            f"A column holds something else than its kind: {str(error).splitlines()[0]}. The ledger was changed by "
+            "another program; --format csv takes it as it is."
+        ) from error
+    with path.open("wb") as file:
+        pyarrow.parquet.write_table(table, file)
+        file.flush()
+        os.fsync(file.fileno())

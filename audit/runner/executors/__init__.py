@@ -1,0 +1,1 @@
+"""Where runs are executed: in this process, in worker processes, on a Ray cluster."""

@@ -1,0 +1,81 @@
+"""What one forecast of one series reads, and what speaks for trusting it. Needs no torch: pages are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from hrx.audit.ledger.store import StoredCheck
+from hrx.audit.scoring.baselines import Skill
+from hrx.audit.scoring.quantities import Quantities
+
+Floats = npt.NDArray[np.floating]
+SURE = 2.0
+"""Monte Carlo errors that a gain must lie above zero by."""
+
+
+class Trust(Enum):
+    """Whether a reading may be trusted, worst first. The first that applies is the verdict."""
+
+    NOT_ADMITTED = "not admitted"
+    NOT_SCORED = "not scored"
+    NOT_BETTER_THAN_NAIVE = "not better than naive"
+    NO_EVIDENCE = "no evidence"
+    SHARED = "shared"
+    OWN_ROWS = "own rows"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One forecast of one series with its explanation, and the measurement on held-out windows of the same series."""
+
+    model: str
+    checkpoint: str
+    fingerprint: str
+    library: str
+    series: str
+    estimator: str
+    x: Floats
+    """`(L,)`, in the series' own unit."""
+    forecast: Floats
+    """`(H,)`, in the series' own unit."""
+    matrix: Floats
+    """`(R, L)`, on the standardised scale."""
+    steps: tuple[int, ...]
+    """The forecast step of each row, from 0."""
+    labels: tuple[str, ...] | None
+    """The date of each value of `x`, where there are dates."""
+    windows: int
+    """Held-out windows that everything below was measured on."""
+    checks: tuple[StoredCheck, ...]
+    skill: Skill | None
+    quantities: Quantities | None
+    unscored: str = ""
+    """Why there are no quantities."""
+
+    @property
+    def failed(self) -> tuple[StoredCheck, ...]:
+        return tuple(check for check in self.checks if not check.passed)
+
+    @property
+    def trust(self) -> Trust:
+        """The verdict."""
+        if self.failed:
+            return Trust.NOT_ADMITTED
+        if self.quantities is None or self.skill is None:
+            return Trust.NOT_SCORED
+        if not self.skill.beats_naive:
+            return Trust.NOT_BETTER_THAN_NAIVE
+        if not self.surely_positive("g_margin"):
+            return Trust.NO_EVIDENCE
+        return Trust.OWN_ROWS if self.surely_positive("g_own") else Trust.SHARED
+
+    def surely_positive(self, gain: str) -> bool:
+        """Whether a gain lies above zero by more than its Monte Carlo error explains."""
+        if self.quantities is None:
+            return False
+        value, error = getattr(self.quantities.normalised, gain), getattr(self.quantities.error, gain)
+        return bool(value > SURE * error)

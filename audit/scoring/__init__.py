@@ -1,0 +1,1 @@
+"""How good an explanation is: orderings, deletion, quantities, rank, naive baselines."""
