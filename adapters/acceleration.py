@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, ModelError
-from hrx.errors import told
+from hrx.errors import describe_error
 
 Acceleration = Literal["cuda", "bf16", "compile"]
 ACCELERATIONS: tuple[Acceleration, ...] = get_args(Acceleration)
@@ -126,7 +126,7 @@ def _obstacle_to_compile() -> str:
         with torch.no_grad(), _recompilations():
             torch.compile(_small, dynamic=True)(torch.ones(2, 3))
     except Exception as error:  # of the compiler, of torch, of the system
-        return f"torch.compile does not work: {told(error)}"
+        return f"torch.compile does not work: {describe_error(error)}"
     return ""
 
 

@@ -20,7 +20,7 @@ from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import MOST_ROWS, Budget
-from hrx.errors import told
+from hrx.errors import describe_error
 
 ROWS_LIMIT = 1e-4
 """For derivatives, which rounding moves further than forecasts."""
@@ -150,7 +150,7 @@ def _tried(acceleration: Acceleration, so_far: Tried, bench: _Bench) -> Tried:
         comparisons = bench.compare(candidate, acceleration)
         trial = decide(acceleration, comparisons, bench.speed(candidate, so_far.model))
     except Exception as error:  # a compiler, a driver or a library may raise anything: the model runs without
-        return Tried(so_far.model, (Trial(acceleration, False, None, None, told(error)),))
+        return Tried(so_far.model, (Trial(acceleration, False, None, None, describe_error(error)),))
     return Tried(candidate if trial.kept else so_far.model, (trial,))
 
 

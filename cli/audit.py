@@ -21,7 +21,7 @@ from hrx.audit.runner.forecasted_plan import Outlook, Planned, outlook
 from hrx.audit.runner.plan import Run
 from hrx.audit.runner.recheck import Rechecked, recheck
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Bench
+from hrx.audit.runner.worker import WorkerContext
 from hrx.cli.config import as_toml, without_places
 from hrx.cli.plan_text import opening, plan_text
 from hrx.cli.progress import Progress
@@ -48,7 +48,7 @@ def audit(options: argparse.Namespace) -> int:
         raise HrxError(f"--out {options.out} cannot be made: {error}. Give a directory that may be written.") from error
     with Ledger.open(request.path) as ledger:
         _refuse_damaged(ledger)
-        bench = Bench(request.models, request.memory)
+        bench = WorkerContext(request.models, request.memory)
         try:
             with finishing() as stop:
                 if options.recheck:
@@ -69,7 +69,7 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _outlook(request: Request, finished: set[str], bench: Bench) -> Outlook:
+def _outlook(request: Request, finished: set[str], bench: WorkerContext) -> Outlook:
     """The whole plan, with the shares of other interpreters."""
     surveyed = survey(request.runs, finished, bench)
     troubles = [found.trouble for found in surveyed.values() if found.trouble]
@@ -84,7 +84,7 @@ def _dry_run(request: Request, options: argparse.Namespace) -> int:
     if request.path.exists():
         with Ledger.open(request.path, create=False) as ledger:
             finished = ledger.finished()
-    planned = _outlook(request, finished, Bench(request.models, request.memory))
+    planned = _outlook(request, finished, WorkerContext(request.models, request.memory))
     if options.json:
         print(json.dumps({"settings": request.settings, "plan": planned.as_json()}))
         return Exit.DONE
@@ -94,7 +94,9 @@ def _dry_run(request: Request, options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _carry_out(request: Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> Outlook:
+def _carry_out(
+    request: Request, ledger: Ledger, bench: WorkerContext, stop: Stop, options: argparse.Namespace
+) -> Outlook:
     """Runs what is missing, here and elsewhere."""
     planned = _outlook(request, ledger.finished(), bench)
     if not options.json:
@@ -132,7 +134,7 @@ def _expected(left: Sequence[Planned]) -> dict[str, float]:
     return {run.key: 1e-3 if run.state == "cannot run" else run.seconds or mean for run in left}
 
 
-def _crew(request: Request, bench: Bench, options: argparse.Namespace, tasks: int) -> Crew:
+def _crew(request: Request, bench: WorkerContext, options: argparse.Namespace, tasks: int) -> Crew:
     if options.engine == "ray":
         from hrx.audit.runner.executors.ray import RayCrew
 
@@ -162,7 +164,7 @@ def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
     return signalled(number)
 
 
-def _recheck(request: Request, ledger: Ledger, bench: Bench, stop: Stop, options: argparse.Namespace) -> int:
+def _recheck(request: Request, ledger: Ledger, bench: WorkerContext, stop: Stop, options: argparse.Namespace) -> int:
     """Measures stored runs again; exit code 3 where one has other numbers now."""
 
     def told(found: Rechecked) -> None:

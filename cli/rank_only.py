@@ -16,11 +16,11 @@ from hrx.adapters import Forecaster, Located
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import rank_run
-from hrx.audit.runner.worker import Whose
+from hrx.audit.runner.worker import ModelKey
 from hrx.audit.scoring.rank_bins import RankBin, rank_bin
 from hrx.audit.scoring.score import Unscorable
 from hrx.cli.screen import show
-from hrx.errors import Exit, told
+from hrx.errors import Exit, describe_error
 from hrx.gift_eval import UnusableSeries
 from hrx.reports import render_table
 from hrx.reports.words import percent, signed
@@ -58,7 +58,7 @@ def rank_only(models: Sequence[Located], runs: Sequence[Run], memory: int, *, as
     found: dict[str, list[_Found]] = {}
     for located in models:
         model = located.load()
-        mine = [run for run in runs if Whose.of(run.identity) == Whose.of(located.identity)]
+        mine = [run for run in runs if ModelKey.of(run.identity) == ModelKey.of(located.identity)]
         found[located.identity.model] = [_measure(model, run, Budget(memory)) for run in mine]
     if as_json:
         print(json.dumps({"models": [_as_json(name, each) for name, each in found.items()], "rule": RULE}, indent=1))
@@ -78,7 +78,7 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> _Found:
     except (Unscorable, UnusableSeries) as error:
         return _Found(run, nothing, nothing, str(error))
     except Exception as error:  # a library may raise anything: one run must not end the rest
-        return _Found(run, nothing, nothing, told(error), failed=True)
+        return _Found(run, nothing, nothing, describe_error(error), failed=True)
     mean = ranks.mean()
     if mean.dropped == len(ranks.participation):
         return _Found(run, nothing, nothing, "the matrix of every window is zero: nothing is read")

@@ -14,7 +14,7 @@ from hrx.audit.attribution.settings import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
-from hrx.audit.runner.worker import Whose
+from hrx.audit.runner.worker import ModelKey
 from hrx.audit.way import Wanted
 from hrx.cli.config import effective
 from hrx.cli.isolation import Elsewhere, divide
@@ -53,11 +53,11 @@ def understand(options: argparse.Namespace) -> Request:
             f"No dataset of {options.data} has several variates. Leave --channels away, or give other --data."
         )
     shares = divide(options.models, options.python)
-    models: dict[Whose, Located] = {}
-    taken: dict[Whose, set[Setting]] = {}
+    models: dict[ModelKey, Located] = {}
+    taken: dict[ModelKey, set[Setting]] = {}
     for name in shares.here:
         for choice in locate_each(name, [(setting.lookback, setting.horizon) for setting in settings]):
-            who = Whose.of(choice.located.identity)
+            who = ModelKey.of(choice.located.identity)
             models.setdefault(who, choice.located)
             taken.setdefault(who, set()).update(Setting(*pair) for pair in choice.settings)
     planned = plan(
@@ -70,7 +70,7 @@ def understand(options: argparse.Namespace) -> Request:
         protocol=protocol,
         channels=options.channels,
     )
-    runs = [run for run in planned if run.setting in taken[Whose.of(run.identity)]]
+    runs = [run for run in planned if run.setting in taken[ModelKey.of(run.identity)]]
     if models:
         _refuse_hopeless(runs, options.data)
     path = options.ledger or options.out / "ledger.db"

@@ -20,7 +20,7 @@ from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
 from hrx.audit.way import Wanted, Way, choose
 from hrx.cli.request import wanted_way
 from hrx.cli.screen import show
-from hrx.errors import Exit, HrxError, told
+from hrx.errors import Exit, HrxError, describe_error
 from hrx.gift_eval import open_source
 from hrx.reports import render_table
 from hrx.reports.words import number_or_none
@@ -98,7 +98,7 @@ def _way(model: Forecaster, windows: Tensor, horizon: int, wanted: Wanted) -> Wa
     try:
         return choose(model, windows, horizon, wanted, Budget()).way
     except Exception as error:  # a library may raise anything: the checks are worth their table without it
-        return Way(notes=(f"the probe failed: {told(error)}.",))
+        return Way(notes=(f"the probe failed: {describe_error(error)}.",))
 
 
 def _as_json(setting: Setting, way: Way) -> dict[str, Any]:

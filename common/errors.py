@@ -23,7 +23,7 @@ class HrxError(Exception):
     """A sentence for a person: what, where, what was expected, the next step."""
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """A library's exception in one line, without what its traceback would say of this machine."""
     first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
     return f"{type(error).__name__}: {first}"

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.audit.ledger.record import DONE, Record
-from hrx.audit.ledger.store import Ledger, StoredMatrix
+from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.drawing import (
     FORECAST,
     GUIDE,
@@ -58,13 +58,13 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
         written = []
         for subject, records in subjects.items():
             for record in records:
-                if stored := ledger.matrices([str(record["key"])]):
+                if stored := ledger.examples([str(record["key"])]):
                     written.append(heatmap(stored[0], record, out / f"{names[subject]}.png"))
                     break
     return written
 
 
-def heatmap(stored: StoredMatrix, record: Record, path: str | Path) -> Path:
+def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
     """Draws one run's stored window and matrix to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
     path = Path(path)
     check_format(path)
@@ -72,7 +72,7 @@ def heatmap(stored: StoredMatrix, record: Record, path: str | Path) -> Path:
         return save(draw(stored, record), path)
 
 
-def draw(stored: StoredMatrix, record: Record) -> Figure:
+def draw(stored: StoredExample, record: Record) -> Figure:
     """The figure: window and forecast, heat map, shared vector, all over the same steps."""
     from matplotlib.figure import Figure
 
@@ -135,7 +135,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def row_steps(stored: StoredMatrix, record: Record) -> npt.NDArray[np.int64]:
+def row_steps(stored: StoredExample, record: Record) -> npt.NDArray[np.int64]:
     """The forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
     rows, horizon = len(stored.matrix), len(stored.forecast)
     if rows != horizon:
@@ -145,7 +145,7 @@ def row_steps(stored: StoredMatrix, record: Record) -> npt.NDArray[np.int64]:
     return np.arange(1, rows + 1)
 
 
-def _draw_window(axes: Axes, stored: StoredMatrix) -> None:
+def _draw_window(axes: Axes, stored: StoredExample) -> None:
     before = np.arange(-len(stored.x), 0) + 0.5
     after = np.arange(len(stored.forecast)) + 0.5
     # A horizon of one step has no line to draw, only a point.
@@ -160,7 +160,7 @@ def _draw_window(axes: Axes, stored: StoredMatrix) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_matrix(axes: Axes, stored: StoredMatrix, steps: npt.NDArray[np.int64]) -> Any:
+def _draw_matrix(axes: Axes, stored: StoredExample, steps: npt.NDArray[np.int64]) -> Any:
     rows = len(steps)
     image = _image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
     at = np.unique(np.linspace(0, rows - 1, min(rows, _MOST_STEP_LABELS)).round().astype(int))
@@ -173,7 +173,7 @@ def _draw_matrix(axes: Axes, stored: StoredMatrix, steps: npt.NDArray[np.int64])
     return image
 
 
-def _draw_shared(axes: Axes, stored: StoredMatrix) -> None:
+def _draw_shared(axes: Axes, stored: StoredExample) -> None:
     _image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
     axes.set_yticks([1], ["shared\nvector Ē"])
     axes.axvline(0, color=GUIDE, linewidth=1)

@@ -213,8 +213,8 @@ def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floa
     models = dict(zip(frame["key"].astype(str), frame["model"].astype(str), strict=True))
     found: dict[str, list[Floats]] = {}
     with Ledger.open(ledger_path, create=False) as ledger:
-        for key in ledger.matrix_keys():
-            curves = ledger.matrices([key])[0].curves if key in models else None
+        for key in ledger.example_keys():
+            curves = ledger.examples([key])[0].curves if key in models else None
             if curves is not None:
                 found.setdefault(models[key], []).append(curves)
     return {model: _median_curves(curves) for model, curves in list(found.items())[:_MOST_CURVES]}

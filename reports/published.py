@@ -141,7 +141,7 @@ def _value(stored: object, cell: Cell) -> Value:
 
 
 def _remarks(table: Table, published: PublishedTable) -> list[str]:
-    """Whose numbers the published ones are, which of them have no runs here, and which rows rest on too few."""
+    """ModelKey numbers the published ones are, which of them have no runs here, and which rows rest on too few."""
     here = {(row.section, row.key) for row in table.rows}
     missing = [f"{section} {name}".strip() for section, name in published.rows if (section, name) not in here]
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]

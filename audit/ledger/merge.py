@@ -95,9 +95,9 @@ def _add_rest(source: Ledger, target: Ledger, damage: str, contradictions: list[
     target.put_ways(source.ways())
     for audit in source.audits():
         target.put_audit(audit)
-    pictured = set(target.matrix_keys())
-    for matrix in source.matrices(key for key in source.matrix_keys() if key not in pictured):
-        target.put_matrix(matrix)
+    pictured = set(target.example_keys())
+    for matrix in source.examples(key for key in source.example_keys() if key not in pictured):
+        target.put_example(matrix)
 
 
 def _readable(ledger: Ledger, keys: Iterable[str]) -> Iterable[Record]:

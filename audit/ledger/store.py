@@ -45,7 +45,7 @@ class StoredCheck(NamedTuple):
     """sha256 of the windows that it was made on."""
 
 
-class StoredMatrix(NamedTuple):
+class StoredExample(NamedTuple):
     """One window of a run with its explanation, for pictures."""
 
     key: str
@@ -124,7 +124,7 @@ class Ledger:
         """Columns of the record that this file has: one of an older schema has fewer."""
         return present(self._connection, "runs")
 
-    def write(self, record: Record, matrix: StoredMatrix | None = None, instead_of: Iterable[str] = ()) -> None:
+    def write(self, record: Record, matrix: StoredExample | None = None, instead_of: Iterable[str] = ()) -> None:
         """Stores one run in one transaction, with its picture if there is one, which takes the place of others.
 
         Only a failed run is ever replaced.
@@ -132,7 +132,7 @@ class Ledger:
         with self.transaction():
             self.put(record)
             if matrix is not None:
-                self.put_matrix(matrix)
+                self.put_example(matrix)
                 self._connection.executemany("DELETE FROM matrices WHERE key = ?", [(key,) for key in instead_of])
 
     def put(self, record: Record) -> None:
@@ -145,7 +145,7 @@ class Ledger:
             (*(record.get(name) for name in NAMES), FAILED),
         )
 
-    def put_matrix(self, matrix: StoredMatrix) -> None:
+    def put_example(self, matrix: StoredExample) -> None:
         """Stores one picture within a transaction of the caller's."""
         packed = (_pack(matrix.x), _pack(matrix.truth), _pack(matrix.forecast), _pack(matrix.matrix))
         curves = None if matrix.curves is None else _pack(matrix.curves)
@@ -203,11 +203,11 @@ class Ledger:
             return []
         return [StoredWay(*row) for row in self._connection.execute("SELECT * FROM ways ORDER BY rowid")]
 
-    def matrix_keys(self) -> list[str]:
+    def example_keys(self) -> list[str]:
         """Keys of the runs whose window is stored, in the order they were written."""
         return [key for (key,) in self._connection.execute("SELECT key FROM matrices ORDER BY rowid")]
 
-    def matrices(self, keys: Iterable[str]) -> list[StoredMatrix]:
+    def examples(self, keys: Iterable[str]) -> list[StoredExample]:
         """The stored windows of the given runs."""
         there = present(self._connection, "matrices")
         names = ", ".join(name if name in there else "NULL" for name in _MATRIX_NAMES.split(", "))
@@ -216,7 +216,7 @@ class Ledger:
             row = self._connection.execute(f"SELECT {names} FROM matrices WHERE key = ?", (key,)).fetchone()
             if row is not None:
                 try:
-                    found.append(_stored_matrix(key, row[1:]))
+                    found.append(_stored_example(key, row[1:]))
                 except (zlib.error, TypeError, ValueError) as error:
                     raise LedgerError(
                         f"{self.path}: the picture of run {key[:12]} is damaged ({error}). Save the other runs with: "
@@ -270,12 +270,12 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _stored_matrix(key: str, blobs: Sequence[bytes | None]) -> StoredMatrix:
+def _stored_example(key: str, blobs: Sequence[bytes | None]) -> StoredExample:
     """A window as it was packed; raises where a blob is not what was written."""
     *packed, curves = blobs
     x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
     swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
-    return StoredMatrix(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
+    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
 
 
 def _pack(values: Floats) -> bytes:

@@ -22,10 +22,10 @@ from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import together
-from hrx.audit.runner.worker import Bench, Whose
+from hrx.audit.runner.worker import ModelKey, WorkerContext
 from hrx.audit.scoring.channels import score_channels
 from hrx.audit.scoring.score import score_in_full
-from hrx.errors import told
+from hrx.errors import describe_error
 
 PROBE_SECONDS = 15.0
 PROBE_BATCH = 64
@@ -52,16 +52,16 @@ class Surveyed:
     """Why there is no estimate, where there is none."""
 
 
-def survey(runs: Sequence[Run], finished: Collection[str], bench: Bench) -> dict[Whose, Surveyed]:
+def survey(runs: Sequence[Run], finished: Collection[str], bench: WorkerContext) -> dict[ModelKey, Surveyed]:
     """Opens each model that has anything left to do, and probes it at the settings that are left."""
-    left: dict[Whose, dict[Setting, list[Run]]] = {}
+    left: dict[ModelKey, dict[Setting, list[Run]]] = {}
     for run in runs:
         if run.key not in finished:
-            left.setdefault(Whose.of(run.identity), {}).setdefault(run.setting, []).append(run)
+            left.setdefault(ModelKey.of(run.identity), {}).setdefault(run.setting, []).append(run)
     return {who: _one(who, settings, bench) for who, settings in left.items()}
 
 
-def _one(who: Whose, settings: dict[Setting, list[Run]], bench: Bench) -> Surveyed:
+def _one(who: ModelKey, settings: dict[Setting, list[Run]], bench: WorkerContext) -> Surveyed:
     found = Surveyed()
     try:
         model = bench.model(who)
@@ -78,7 +78,7 @@ def _one(who: Whose, settings: dict[Setting, list[Run]], bench: Bench) -> Survey
             try:
                 estimate = probe(model, settings[setting], bench.budget)
             except Exception as error:  # the runs will meet it too, and tell it in their records
-                found.note = told(error)
+                found.note = describe_error(error)
             else:
                 found.estimates |= {} if estimate is None else {setting: estimate}
     return found

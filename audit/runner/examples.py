@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run
-from hrx.audit.runner.worker import Whose
+from hrx.audit.runner.worker import ModelKey
 
-Subject = tuple[Whose, str]
+Subject = tuple[ModelKey, str]
 
 
 class Album:
     """The pictured runs of a plan, as the ledger has them so far."""
 
     def __init__(self, runs: Iterable[Run], ledger: Ledger):
-        held = set(ledger.matrix_keys())
+        held = set(ledger.example_keys())
         self._kept: dict[Subject, list[Run]] = {}
         for run in runs:
             if run.key in held:
@@ -36,4 +36,4 @@ class Album:
 
 
 def _subject(run: Run) -> Subject:
-    return Whose.of(run.identity), run.dataset.name
+    return ModelKey.of(run.identity), run.dataset.name

@@ -14,7 +14,7 @@ from hrx.audit.admission.checks import admit
 from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.explained import Reading
+from hrx.audit.runner.explained import ExplainedForecast
 from hrx.audit.scoring.baselines import skill
 from hrx.audit.scoring.score import Unscorable, explanation_of, score_in_full
 from hrx.gift_eval import Series, Windows, cut
@@ -31,7 +31,7 @@ def read_series(
     *,
     protocol: Protocol | None = None,
     labels: tuple[str, ...] | None = None,
-) -> Reading:
+) -> ExplainedForecast:
     """Explains the forecast that follows the end of the series.
 
     `labels` are the dates of all its values. Whether the explanation may be trusted is measured where the truth is
@@ -48,7 +48,7 @@ def read_series(
         forecast = model.forward(last, horizon)[0].double().numpy()
     windows = torch.as_tensor(held_out.x, dtype=torch.float32)
     identity = model.identity
-    outline = Reading(
+    outline = ExplainedForecast(
         model=identity.model,
         checkpoint=identity.checkpoint,
         fingerprint=identity.fingerprint,
@@ -80,14 +80,14 @@ def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredChe
 
 
 def _measured(
-    outline: Reading,
+    outline: ExplainedForecast,
     model: Forecaster,
     windows: Tensor,
     held_out: Windows,
     horizon: int,
     protocol: Protocol,
     budget: Budget,
-) -> Reading:
+) -> ExplainedForecast:
     """The reading with its skill and its quantities, or with the reason why there are none."""
     try:
         scored = score_in_full(model, windows, horizon, protocol=protocol, budget=budget)

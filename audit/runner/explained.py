@@ -29,7 +29,7 @@ class Trust(Enum):
 
 
 @dataclass(frozen=True)
-class Reading:
+class ExplainedForecast:
     """One forecast of one series with its explanation, and the measurement on held-out windows of the same series."""
 
     model: str

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from hrx.audit.ledger.privacy import scrubbed
 from hrx.audit.runner.cost import Surveyed
 from hrx.audit.runner.plan import Run
-from hrx.audit.runner.worker import Whose
+from hrx.audit.runner.worker import ModelKey
 
 State = Literal["stored", "to run", "cannot run"]
 
@@ -58,11 +58,11 @@ class Outlook:
         return cls([Planned(**run) for run in told["runs"]], told["memory"], told["notes"])
 
 
-def outlook(runs: Iterable[Run], finished: Collection[str], surveyed: Mapping[Whose, Surveyed]) -> Outlook:
+def outlook(runs: Iterable[Run], finished: Collection[str], surveyed: Mapping[ModelKey, Surveyed]) -> Outlook:
     """What will become of each run."""
     planned, memory, notes = [], dict[str, int](), dict[str, None]()
     for run in runs:
-        model = surveyed.get(Whose.of(run.identity), Surveyed())
+        model = surveyed.get(ModelKey.of(run.identity), Surveyed())
         refusal = f"too few values for {run.setting}" if run.series and run.refusal else run.refusal
         reason = refusal or model.trouble or model.refusals.get(run.setting, "")
         state: State = "stored" if run.key in finished else "cannot run" if reason else "to run"

@@ -16,7 +16,7 @@ from hrx.adapters import Forecaster, Identity
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, FAILED, TRUNCATIONS, Record
-from hrx.audit.ledger.store import StoredMatrix
+from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.baselines import skill
@@ -25,7 +25,7 @@ from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import Unscorable, explanation_of, forecast_of, score_explained
 from hrx.audit.way import DECLARED, Way
-from hrx.errors import told
+from hrx.errors import describe_error
 from hrx.gift_eval import DamagedDataset, MultivariateSeries, UnusableSeries, Windows, cut, cut_item
 
 UNEQUAL = "equivalence"
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     """What came of one run."""
 
     record: Record
-    matrix: StoredMatrix | None = None
+    matrix: StoredExample | None = None
 
 
 def attempt(model: Forecaster, run: Run, budget: Budget, way: Way = DECLARED) -> Outcome:
@@ -49,7 +49,7 @@ def attempt(model: Forecaster, run: Run, budget: Budget, way: Way = DECLARED) ->
     except DamagedDataset as error:
         outcome = Outcome(outline(run, FAILED, str(error)))
     except Exception as error:  # a library may raise anything: one run must not end the audit
-        outcome = Outcome(outline(run, FAILED, told(error)))
+        outcome = Outcome(outline(run, FAILED, describe_error(error)))
     return outcome._replace(record=outcome.record | {"seconds": time.perf_counter() - began})
 
 
@@ -218,8 +218,8 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _picture(run: Run, windows: Windows, found: _Measurement) -> StoredMatrix:
-    return StoredMatrix(
+def _picture(run: Run, windows: Windows, found: _Measurement) -> StoredExample:
+    return StoredExample(
         key=run.key,
         x=windows.x[0],
         truth=windows.y[0],

@@ -31,11 +31,11 @@ from hrx.audit.runner.worker import (
     Introduce,
     Introduced,
     Measure,
+    ModelKey,
     Result,
     Subject,
     Task,
     Trouble,
-    Whose,
 )
 from hrx.audit.way import DECLARED, Wanted, Way
 
@@ -62,7 +62,7 @@ def execute(
     under way is finished and stored, and nothing else is begun.
     """
     work = _Work(runs, models, ledger, progress, wanted or Wanted(), notice)
-    idle: dict[int, Whose | None] = dict.fromkeys(range(crew.size))
+    idle: dict[int, ModelKey | None] = dict.fromkeys(range(crew.size))
     busy: dict[int, _Queued] = {}
     while True:
         for seat in list(idle):
@@ -123,17 +123,17 @@ class _Work:
         self._ledger, self._progress, self._wanted, self._notice = ledger, progress, wanted, notice
         self._gate, self._album = Gate(ledger), Album(runs, ledger)
         self._finished = ledger.finished()
-        self._runs: dict[Whose, list[Run]] = {}
+        self._runs: dict[ModelKey, list[Run]] = {}
         for run in runs:
-            self._runs.setdefault(Whose.of(run.identity), []).append(run)
-        self._alone = len({Whose.of(model.identity) for model in models}) == 1
-        self._groups: dict[Whose, list[_Group]] = {}
-        self._queues: dict[Whose, list[_Queued]] = {who: [] for who in self._runs}
+            self._runs.setdefault(ModelKey.of(run.identity), []).append(run)
+        self._alone = len({ModelKey.of(model.identity) for model in models}) == 1
+        self._groups: dict[ModelKey, list[_Group]] = {}
+        self._queues: dict[ModelKey, list[_Queued]] = {who: [] for who in self._runs}
         for who, mine in self._runs.items():
             if any(run.key not in self._finished for run in mine):
                 self._queue(Introduce(who, frozenset(run.dataset.season for run in mine)), group=-1)
 
-    def next(self, who: Whose | None) -> _Queued | None:
+    def next(self, who: ModelKey | None) -> _Queued | None:
         """The next task for a seat that has `who` open: one of that model, as long as there is any."""
         candidates = ([self._queues[who]] if who else []) + list(self._queues.values())
         return next((heapq.heappop(queue) for queue in candidates if queue), None)
@@ -186,7 +186,7 @@ class _Work:
                 group.missing.append(run)
         return [group for group in found.values() if group.missing]
 
-    def _open(self, who: Whose, number: int, group: _Group, model: Introduced) -> None:
+    def _open(self, who: ModelKey, number: int, group: _Group, model: Introduced) -> None:
         """Queues the admission of a group, or its runs where it needs none."""
         identity = group.planned[0].identity
         if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):

@@ -22,24 +22,24 @@ from hrx.audit.runner.run import UNEQUAL, Outcome, attempt, outline, together
 from hrx.audit.scoring.channels import admit_channels
 from hrx.audit.scoring.score import Unscorable
 from hrx.audit.way import DECLARED, Choice, Wanted, Way, choose
-from hrx.errors import told
+from hrx.errors import describe_error
 
 
-class Whose(NamedTuple):
+class ModelKey(NamedTuple):
     """What tells one model from another: the same weights under another family are another model."""
 
     family: str
     fingerprint: str
 
     @classmethod
-    def of(cls, identity: Identity) -> Whose:
+    def of(cls, identity: Identity) -> ModelKey:
         return cls(identity.family, identity.fingerprint)
 
 
 class Subject(NamedTuple):
     """A model as it reads the windows of a setting, which is what is admitted and what has a way of its own."""
 
-    who: Whose
+    who: ModelKey
     setting: Setting
     season: int
     channels: bool
@@ -47,19 +47,19 @@ class Subject(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> Subject:
-        return cls(Whose.of(run.identity), run.setting, run.dataset.season, bool(run.channels))
+        return cls(ModelKey.of(run.identity), run.setting, run.dataset.season, bool(run.channels))
 
 
-class Bench:
+class WorkerContext:
     """Located models of which one is open, and a bound on the memory of a batch."""
 
     def __init__(self, models: Iterable[Located], memory: int):
-        self._located = {Whose.of(model.identity): model for model in models}
-        self._open: dict[Whose, Forecaster] = {}
+        self._located = {ModelKey.of(model.identity): model for model in models}
+        self._open: dict[ModelKey, Forecaster] = {}
         self._accelerated: dict[tuple[Subject, Way], Forecaster] = {}
         self.budget = Budget(memory)
 
-    def model(self, who: Whose) -> Forecaster:
+    def model(self, who: ModelKey) -> Forecaster:
         """The model, loaded where it is not the one that is open."""
         if who not in self._open:
             self.close()
@@ -89,9 +89,9 @@ class Bench:
         model = self.model(subject.who)
         return subject._replace(season=0) if model.for_season(subject.season) is model else subject
 
-    def _load(self, who: Whose) -> Forecaster:
+    def _load(self, who: ModelKey) -> Forecaster:
         model = self._located[who].load()
-        if Whose.of(model.identity) != who:
+        if ModelKey.of(model.identity) != who:
             raise ModelError(
                 f"{model.identity.model} has other weights each time it is made, so its runs cannot be shared out or "
                 "resumed. Seed the random numbers in its factory, or load its weights from a file."
@@ -149,10 +149,10 @@ class Trouble(NamedTuple):
 class Introduce:
     """Opens a model."""
 
-    who: Whose
+    who: ModelKey
     seasons: frozenset[int]
 
-    def do(self, bench: Bench) -> Introduced:
+    def do(self, bench: WorkerContext) -> Introduced:
         model = bench.model(self.who)
         apart = frozenset(season for season in self.seasons if model.for_season(season) is not model)
         return Introduced(model.limits, apart, model.multivariate() is not None)
@@ -166,10 +166,10 @@ class Admit:
     windows: Tensor
 
     @property
-    def who(self) -> Whose:
+    def who(self) -> ModelKey:
         return self.subject.who
 
-    def do(self, bench: Bench) -> Admitted:
+    def do(self, bench: WorkerContext) -> Admitted:
         check = admit_channels if self.subject.channels else admit
         return Admitted(check(bench.subject(self.subject), self.windows, self.subject.setting.horizon))
 
@@ -183,10 +183,10 @@ class Choose:
     wanted: Wanted
 
     @property
-    def who(self) -> Whose:
+    def who(self) -> ModelKey:
         return self.subject.who
 
-    def do(self, bench: Bench) -> Way:
+    def do(self, bench: WorkerContext) -> Way:
         model, horizon = bench.subject(self.subject), self.subject.setting.horizon
         choice = choose(model, self.windows, horizon, self.wanted, bench.budget)
         bench.keep(self.subject, choice)
@@ -201,10 +201,10 @@ class Measure:
     way: Way = DECLARED
 
     @property
-    def who(self) -> Whose:
-        return Whose.of(self.run.identity)
+    def who(self) -> ModelKey:
+        return ModelKey.of(self.run.identity)
 
-    def do(self, bench: Bench) -> Outcome:
+    def do(self, bench: WorkerContext) -> Outcome:
         way = self.way.here()
         outcome = self._by(way, bench)
         if way.accelerations and outcome.record.get("check_failed") == UNEQUAL:
@@ -212,7 +212,7 @@ class Measure:
             return self._by(replace(way, accelerations=()), bench)
         return outcome
 
-    def _by(self, way: Way, bench: Bench) -> Outcome:
+    def _by(self, way: Way, bench: WorkerContext) -> Outcome:
         try:
             model = bench.on_its_way(Subject.of(self.run), way)
         except ModelError as error:
@@ -226,14 +226,14 @@ Task = Introduce | Admit | Choose | Measure
 Result = Introduced | Admitted | Way | Outcome | Trouble
 
 
-def perform(task: Task, bench: Bench) -> Result:
+def perform(task: Task, bench: WorkerContext) -> Result:
     """A task's result; whatever a library raises on the way is told, so that one task cannot end the work."""
     try:
         return task.do(bench)
     except ModelError as error:
         return Trouble(str(error), wrong_request=True)
     except Exception as error:
-        return Trouble(told(error))
+        return Trouble(describe_error(error))
 
 
 def sendable(task: Task) -> Task:

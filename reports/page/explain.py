@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hrx import __version__
-from hrx.audit.runner.explained import SURE, Reading, Trust
+from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities
 from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.layout import clean, shorten
@@ -38,19 +38,19 @@ class Reason(NamedTuple):
     sentence: str
 
 
-def trust_sentence(reading: Reading) -> str:
+def trust_sentence(reading: ExplainedForecast) -> str:
     """The verdict and what it rests on, in one line."""
     return f"{_SAYS[reading.trust][1]}. {_because(reading)}"
 
 
-def write_explanation(reading: Reading, path: str | Path) -> Path:
+def write_explanation(reading: ExplainedForecast, path: str | Path) -> Path:
     """Writes the page of one forecast. Returns its path."""
     path = Path(path)
     make_directory(path.parent)
     return write_bytes(path, render(reading).encode())
 
 
-def render(reading: Reading) -> str:
+def render(reading: ExplainedForecast) -> str:
     """The page of one forecast."""
     tone, says = _SAYS[reading.trust]
     series, model = (shorten(clean(name), _LONGEST_NAME) for name in (reading.series, reading.model))
@@ -83,12 +83,12 @@ def _word(reason: Reason) -> str:
     return "yes" if reason.passed else "no"
 
 
-def _because(reading: Reading) -> str:
+def _because(reading: ExplainedForecast) -> str:
     held_out = f"{reading.windows} held-out window{'s' if reading.windows > 1 else ''} of this series"
     return f"Measured on {held_out}: an indication for this series, not an audit of the checkpoint."
 
 
-def _reasons(reading: Reading) -> Iterator[Reason]:
+def _reasons(reading: ExplainedForecast) -> Iterator[Reason]:
     """The reasons in the order in which they decide."""
     if reading.failed:
         for check in reading.failed:
@@ -118,7 +118,7 @@ def _reasons(reading: Reading) -> Iterator[Reason]:
         yield Reason(sure, f"{gain} {signed(value)} ± {error:.2g}, {meaning}: {side} 0 by {SURE:g} Monte Carlo errors.")
 
 
-def _measured(reading: Reading) -> str:
+def _measured(reading: ExplainedForecast) -> str:
     """The gains with their errors, and the rank."""
     if reading.quantities is None:
         return f"<p>{text(reading.unscored)}</p>"
@@ -138,7 +138,7 @@ def _measured(reading: Reading) -> str:
     )
 
 
-def _extent(quantities: Quantities, reading: Reading) -> str:
+def _extent(quantities: Quantities, reading: ExplainedForecast) -> str:
     """How many directions the matrices have and how far back they reach; one of zeros has neither."""
     if math.isnan(quantities.rank):
         return "The matrix of every held-out window is zero: there is no rank, and nothing that is read."
@@ -150,7 +150,7 @@ def _extent(quantities: Quantities, reading: Reading) -> str:
     )
 
 
-def _reproduce(reading: Reading) -> str:
+def _reproduce(reading: ExplainedForecast) -> str:
     settings = f"--lookback {len(reading.x)} --horizon {len(reading.forecast)} --estimator {reading.estimator}"
     command = f"hrx explain {clean(reading.model)} --series FILE:{clean(reading.series)} {settings}"
     facts = (
@@ -163,7 +163,7 @@ def _reproduce(reading: Reading) -> str:
     return f'<pre>{text(command)}</pre><dl class="record">{listing}</dl>'
 
 
-def _window(reading: Reading) -> dict[str, object]:
+def _window(reading: ExplainedForecast) -> dict[str, object]:
     """What the page's script draws."""
     matrix = np.asarray(reading.matrix, dtype=np.float64)
     largest = float(matrix.max(initial=0.0))

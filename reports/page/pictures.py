@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger.store import Ledger, StoredMatrix
+from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.heatmap import COLOURS, row_steps
 from hrx.reports.page.data import Json
 
@@ -35,14 +35,14 @@ def choose(ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: i
     """Stored windows of the runs, as many of every model as the budget holds; `models` names the model of each run."""
     runs = {str(key): run for run, key in enumerate(frame["key"])}
     waiting: dict[str, list[str]] = {}
-    for key in ledger.matrix_keys():
+    for key in ledger.example_keys():
         if key in runs:
             waiting.setdefault(models[runs[key]], []).append(key)
     held = sum(map(len, waiting.values()))
     shown: list[Json] = []
     spent = 0
     for key in _in_turns(list(waiting.values())):
-        stored = ledger.matrices([key])[0]
+        stored = ledger.examples([key])[0]
         scored = frame["scored_steps"].iloc[runs[key]]
         item = window(stored) | {"run": runs[key], "steps": row_steps(stored, {"scored_steps": scored}).tolist()}
         spent += len(str(item["matrix"]))
@@ -58,7 +58,7 @@ def _in_turns(queues: list[list[str]]) -> Iterator[str]:
         yield from (queue[place] for queue in queues if place < len(queue))
 
 
-def window(stored: StoredMatrix) -> Json:
+def window(stored: StoredExample) -> Json:
     """One window: its values, forecast and truth, the packed matrix, and the deletion curves if they were kept."""
     matrix = np.nan_to_num(np.asarray(stored.matrix, dtype=np.float64))
     largest = float(matrix.max(initial=0.0))

@@ -22,7 +22,7 @@ from hrx.audit.runner.executors.processes import Workers
 from hrx.audit.runner.plan import Setting, plan
 from hrx.audit.runner.recheck import recheck
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Bench
+from hrx.audit.runner.worker import WorkerContext
 from hrx.gift_eval import open_source
 
 MODEL = """
@@ -88,7 +88,7 @@ class Audit:
 @pytest.fixture(scope="module")
 def here(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     audit = Audit(file, tmp_path_factory.mktemp("here") / "l.db", "one", "two")
-    return audit.by(Here(Bench(audit.models, GIBIBYTE)))
+    return audit.by(Here(WorkerContext(audit.models, GIBIBYTE)))
 
 
 def test_two_workers_one_of_which_is_killed_give_the_digits_of_one_process(
@@ -187,7 +187,7 @@ def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_d
     file: Path, tmp_path: Path
 ) -> None:
     audit = Audit(file, tmp_path / "l.db", "one")
-    bench = Bench(audit.models, GIBIBYTE)
+    bench = WorkerContext(audit.models, GIBIBYTE)
     audit.by(Here(bench))
     with Ledger.open(audit.ledger) as ledger:
         found = recheck(audit.runs, ledger, Here(bench), 3, told=lambda one: None)

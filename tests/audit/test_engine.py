@@ -15,7 +15,7 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors.in_process import Here
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Bench
+from hrx.audit.runner.worker import WorkerContext
 from hrx.gift_eval import Dataset, cut
 from hrx.gift_eval.series import Row
 
@@ -28,7 +28,7 @@ def run_all(
     )
     said: list[str] = []
     with Ledger.open(path) as ledger:
-        crew = Here(Bench(models, 2 * GIBIBYTE))
+        crew = Here(WorkerContext(models, 2 * GIBIBYTE))
         execute(runs, models, ledger, crew, progress=lambda run, record: said.append(run.key))
         records = ledger.records()
     run_all.said = said  # type: ignore[attr-defined]
@@ -190,7 +190,7 @@ def test_the_first_window_of_a_pictured_run_is_kept_with_its_matrix(tmp_path: Pa
     _, runs = run_all([Given(model)], [dataset()], tmp_path / "l.db")
     pictured = max((run for run in runs if run.pictured), key=lambda run: run.size)
     with Ledger.open(tmp_path / "l.db", create=False) as ledger:
-        (stored,) = ledger.matrices([run.key for run in runs])
+        (stored,) = ledger.examples([run.key for run in runs])
     assert stored.key == pictured.key
     np.testing.assert_allclose(stored.matrix, model.predictor.weight.abs().numpy(), rtol=1e-6)  # type: ignore[attr-defined]
     assert stored.x.shape == (32,)
@@ -204,7 +204,7 @@ def test_a_dataset_whose_largest_setting_is_refused_is_pictured_at_the_largest_t
     settings = (Setting(24, 8), Setting(32, 8), Setting(40, 8))
     _, runs = run_all([Given(model)], [dataset("one/H"), dataset("two/H")], tmp_path / "l.db", settings)
     with Ledger.open(tmp_path / "l.db", create=False) as ledger:
-        pictured = [run for run in runs if run.key in ledger.matrix_keys()]
+        pictured = [run for run in runs if run.key in ledger.example_keys()]
     assert [(run.dataset.name, str(run.setting), run.index) for run in pictured] == [
         ("one/H", "32x8", 0), ("two/H", "32x8", 0),
     ]  # fmt: skip

@@ -92,8 +92,8 @@ def assert_same(one: Path, other: Path) -> None:
     pd.testing.assert_frame_equal(content(one), content(other), check_exact=True)
     with Ledger.open(one, create=False) as a, Ledger.open(other, create=False) as b:
         assert sorted(map(str, a.checks())) == sorted(map(str, b.checks()))
-        assert sorted(a.matrix_keys()) == sorted(b.matrix_keys())
-        for left, right in zip(a.matrices(a.matrix_keys()), b.matrices(a.matrix_keys()), strict=True):
+        assert sorted(a.example_keys()) == sorted(b.example_keys())
+        for left, right in zip(a.examples(a.example_keys()), b.examples(a.example_keys()), strict=True):
             assert left.matrix.tolist() == right.matrix.tolist()
         assert a.damage() == b.damage() == ""
 

@@ -11,7 +11,7 @@ import pytest
 from hrx.audit.ledger.database import prepare
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, NAMES
 from hrx.audit.ledger.schema import SCHEMA_VERSION, bring_forward, version
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, StoredMatrix
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, StoredExample
 
 
 def record(key: str, status: str = DONE, **values: object) -> dict:
@@ -52,14 +52,14 @@ def test_a_finished_run_is_never_replaced_and_the_order_of_first_writing_is_kept
 def test_checks_and_pictures_come_back_as_they_were_written(tmp_path: Path) -> None:
     check = StoredCheck("f", "lib 1", "1", "2.0", "m", "96x24", "derivative", False, float("nan"), 1e-2, "note")
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
-    stored = StoredMatrix("a", np.ones(3, np.float32), np.zeros(2, np.float32), np.full(2, 0.5, np.float32), matrix)
+    stored = StoredExample("a", np.ones(3, np.float32), np.zeros(2, np.float32), np.full(2, 0.5, np.float32), matrix)
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(record("a"), stored)
         ledger.write_checks([check])
         ledger.write_checks([check._replace(figure=0.5)])
     with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
         assert ledger.checks() == [check._replace(figure=0.5)]
-        (found,) = ledger.matrices(["a", "absent"])
+        (found,) = ledger.examples(["a", "absent"])
     assert found.key == "a"
     for back, given in zip(found[1:], stored[1:], strict=True):
         np.testing.assert_array_equal(back, given)
@@ -101,7 +101,7 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_nothing_half_written(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        broken = StoredMatrix("a", *[np.zeros(1, np.float32)] * 3, "no array")  # type: ignore[arg-type]
+        broken = StoredExample("a", *[np.zeros(1, np.float32)] * 3, "no array")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="could not convert"):
             ledger.write(record("a"), broken)
         assert ledger.records() == []
@@ -213,12 +213,12 @@ def test_reading_a_ledger_does_not_import_torch(tmp_path: Path) -> None:
 def test_a_damaged_picture_is_named_and_the_runs_are_still_there(tmp_path: Path, blob: bytes | None) -> None:
     matrix = np.ones((2, 3), dtype=np.float32)
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        ledger.write(record("a"), StoredMatrix("a", matrix[0], matrix[0, :2], matrix[0, :2], matrix))
+        ledger.write(record("a"), StoredExample("a", matrix[0], matrix[0, :2], matrix[0, :2], matrix))
     with sqlite3.connect(tmp_path / "ledger.db") as connection:
         connection.execute("UPDATE matrices SET x = ?", (blob,))
     with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
         with pytest.raises(LedgerError, match=r"ledger\.db: the picture of run a is damaged"):
-            ledger.matrices(["a"])
+            ledger.examples(["a"])
         assert len(ledger.records()) == 1
 
 

@@ -82,7 +82,7 @@ def test_a_pictured_run_keeps_its_curves_in_the_ledger(tmp_path) -> None:
     outcome = attempt(from_module(linear()), run, Budget())
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(outcome.record, outcome.matrix)
-        (stored,) = ledger.matrices([run.key])
+        (stored,) = ledger.examples([run.key])
         (record,) = ledger.records()
     assert stored.curves is not None
     assert stored.curves.shape == (3, 2, 9)

@@ -10,7 +10,7 @@ from hrx.audit.ledger.export import ExportError, export
 from hrx.audit.ledger.merge import merge
 from hrx.audit.ledger.record import COLUMNS, DONE, EXCLUDED, FAILED, NAMES
 from hrx.audit.ledger.schema import APPLICATION_ID, SCHEMA_VERSION
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredCheck, StoredMatrix
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredCheck, StoredExample
 from hrx.cli import main
 from hrx.reports import read
 
@@ -33,7 +33,7 @@ def ledger(path: Path, *records: dict, check: StoredCheck = CHECK) -> Path:
 def test_a_merge_holds_every_finished_run_once_with_checks_pictures_and_settings(tmp_path: Path) -> None:
     one = ledger(tmp_path / "one.db", record("a", g_own=0.5), record("b", FAILED), record("c", EXCLUDED))
     two = ledger(tmp_path / "two.db", record("b", g_own=1.5), record("c", EXCLUDED), record("d", FAILED))
-    picture = StoredMatrix("b", *[np.ones(2, np.float32)] * 3, np.eye(2, dtype=np.float32))
+    picture = StoredExample("b", *[np.ones(2, np.float32)] * 3, np.eye(2, dtype=np.float32))
     with Ledger.open(two) as opened:
         opened.write(record("e"), picture._replace(key="e"))
         opened.write_audit(StoredAudit("2026-01-01", "0.1", '{"series": 3}'))
@@ -49,7 +49,7 @@ def test_a_merge_holds_every_finished_run_once_with_checks_pictures_and_settings
             "e": (DONE, None),
         }
         assert merged.checks() == [CHECK]
-        assert merged.matrix_keys() == ["e"]
+        assert merged.example_keys() == ["e"]
         assert [audit.settings for audit in merged.audits()] == ['{"series": 3}']
     before = (tmp_path / "all.db").read_bytes()
     assert merge([one, two], tmp_path / "all.db").added == 0
@@ -139,9 +139,9 @@ def test_a_ledger_of_schema_1_is_read_as_it_is_and_brought_forward_when_it_is_wr
     with Ledger.open(path) as opened:
         opened.write(record("new", gap_own=0.75, leakage="unknown"))
         opened.write_audit(StoredAudit("2026-01-01", "0.1", "{}"))
-        picture = StoredMatrix("new", *[np.ones(2, np.float32)] * 3, np.eye(2, dtype=np.float32), np.ones((3, 2, 9)))
+        picture = StoredExample("new", *[np.ones(2, np.float32)] * 3, np.eye(2, dtype=np.float32), np.ones((3, 2, 9)))
         opened.write(record("new2"), picture)
-        assert opened.matrices(["new"])[0].curves is not None
+        assert opened.examples(["new"])[0].curves is not None
         found = {r["key"]: r for r in opened.records()}
     assert (found["old"]["g_own"], found["old"]["gap_own"], found["new"]["gap_own"]) == (0.25, None, 0.75)
     with sqlite3.connect(path) as connection:

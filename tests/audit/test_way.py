@@ -22,7 +22,7 @@ from hrx.audit.runner.executors.in_process import Answer, Here
 from hrx.audit.runner.plan import plan
 from hrx.audit.runner.recheck import recheck
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Bench, Choose, Measure, Subject, Whose
+from hrx.audit.runner.worker import Choose, Measure, ModelKey, Subject, WorkerContext
 from hrx.audit.way import CLEARLY, DECLARED, Wanted, Way, choose, fastest, probe_rows
 
 
@@ -160,7 +160,7 @@ class Watching(Here):
     """One process, and what it was given to do."""
 
     def __init__(self, models: list[Given]):
-        super().__init__(Bench(models, 2 * GIBIBYTE))
+        super().__init__(WorkerContext(models, 2 * GIBIBYTE))
         self.given: list[object] = []
 
     def give(self, seat: int, task: Any) -> None:
@@ -292,8 +292,8 @@ def test_a_run_is_rechecked_by_the_strategy_it_was_measured_with(tmp_path: Path)
 
 def test_a_bench_keeps_an_accelerated_model_until_another_is_asked_for() -> None:
     models = [Given(linear(0)), Given(linear(1))]
-    kept = Bench(models, GIBIBYTE)
-    first, second = (Subject(Whose.of(model.identity), SETTINGS[0], 24, False) for model in models)
+    kept = WorkerContext(models, GIBIBYTE)
+    first, second = (Subject(ModelKey.of(model.identity), SETTINGS[0], 24, False) for model in models)
     fast = Way("batched", ("compile",))
     made = kept.on_its_way(first, fast)
     assert isinstance(made, Accelerated)
@@ -319,7 +319,7 @@ def test_a_run_whose_windows_an_acceleration_cannot_do_is_measured_without_it(
     monkeypatch.setattr(way, "obstacle", lambda one, device: "")
     monkeypatch.setattr(way, "Accelerated", Rounding)
     fast = Way(expected[0]["rows_strategy"], ("bf16",))
-    bench = Bench(audit.models, GIBIBYTE)
+    bench = WorkerContext(audit.models, GIBIBYTE)
     assert isinstance(bench.on_its_way(Subject.of(audit.runs[0]), fast), Rounding)
     for run, record in zip(audit.runs, expected, strict=True):
         found = Measure(run, fast).do(bench).record
@@ -332,6 +332,6 @@ def test_a_run_that_is_excluded_says_how_it_was_computed(tmp_path: Path, monkeyp
     audit = Audit(tmp_path / "l.db")
     audit.watched(most=1)
     monkeypatch.setattr("hrx.audit.runner.run.parity", lambda *arguments: 0.5)
-    outcome = Measure(audit.runs[0], Way("batched", (), "{}")).do(Bench(audit.models, GIBIBYTE))
+    outcome = Measure(audit.runs[0], Way("batched", (), "{}")).do(WorkerContext(audit.models, GIBIBYTE))
     assert (outcome.record["status"], outcome.record["check_failed"]) == ("excluded", "equivalence")
     assert (outcome.record["parity"], outcome.record["accelerations"], outcome.record["probe"]) == (0.5, "", "{}")

@@ -28,7 +28,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.in_process import Here
 from hrx.audit.runner.plan import Setting, plan
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Bench
+from hrx.audit.runner.worker import WorkerContext
 from hrx.gift_eval import open_source
 
 REAL = ("us_births/D", "m4_hourly", "saugeenday/D")
@@ -75,7 +75,7 @@ def audit(folder: Path, located: Located, source: str, setting: Setting) -> Row:
     runs = plan([located.identity], open_source(source), (setting,), series=1, seeds=2, windows=4, protocol=Protocol())
     with clock.watching(located), Ledger.open(folder / "audit.db") as ledger:
         began = time.perf_counter()
-        crew = Here(Bench([located], 2 * GIBIBYTE))
+        crew = Here(WorkerContext([located], 2 * GIBIBYTE))
         execute(runs, [located], ledger, crew, progress=lambda run, record: None)
         wall = time.perf_counter() - began
         done = sum(record["status"] == "done" for record in ledger.records())

@@ -32,7 +32,7 @@ from hrx.audit.runner.executors.processes import Workers
 from hrx.audit.runner.plan import STAR, Run, Setting, plan
 from hrx.audit.runner.run import Outcome, outline
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Admit, Admitted, Bench, Choose, Introduce, Introduced, Task
+from hrx.audit.runner.worker import Admit, Admitted, Choose, Introduce, Introduced, Task, WorkerContext
 from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.audit.way import DECLARED, Way
 from hrx.gift_eval import Dataset, open_source
@@ -172,7 +172,7 @@ def overhead(folder: Path, small: bool) -> Figures:
     model = locate("bolt-mini")
     source = open_source("sample:elnino/M" if small else "sample")
     runs = plan([model.identity], source, (Setting(96, 24),), series=3, seeds=2, windows=4, protocol=Protocol())
-    bench = Bench([model], 2 * GIBIBYTE)
+    bench = WorkerContext([model], 2 * GIBIBYTE)
     path = folder / "overhead.db"
     with Ledger.open(path) as ledger:
         begin(runs, model, ledger, Here(bench), 1)

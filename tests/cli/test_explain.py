@@ -13,7 +13,7 @@ from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
 from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.runner.explain_series import read_series
-from hrx.audit.runner.explained import Reading, Trust
+from hrx.audit.runner.explained import ExplainedForecast, Trust
 from hrx.audit.scoring.baselines import Skill
 from hrx.cli import main
 from hrx.cli.explain import find_series
@@ -83,7 +83,7 @@ def test_the_verdict_is_the_first_thing_that_speaks_against_the_reading(table, m
     assert "derivative has 1 against 0.1" in render(changed[Trust.NOT_ADMITTED])
 
 
-def _with_gains(reading: Reading, own: float, margin: float) -> Reading:
+def _with_gains(reading: ExplainedForecast, own: float, margin: float) -> ExplainedForecast:
     from dataclasses import replace
 
     assert reading.quantities is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hrx.audit.ledger.record import NAMES, Record
-from hrx.audit.ledger.store import Ledger, StoredMatrix
+from hrx.audit.ledger.store import Ledger, StoredExample
 
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))
@@ -56,7 +56,7 @@ def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: 
     return one
 
 
-def matrix(record: Record, seed: int = 0) -> StoredMatrix:
+def matrix(record: Record, seed: int = 0) -> StoredExample:
     """A window with a season and a matrix whose rows move with the step, with noise as a real gradient has."""
     lookback, horizon = int(str(record["lookback"])), int(str(record["horizon"]))
     rng = np.random.default_rng(seed)
@@ -68,7 +68,7 @@ def matrix(record: Record, seed: int = 0) -> StoredMatrix:
     curves = np.stack([np.stack([size * rho**0.5, size * rho**2]) for size in (1.0, 0.9, 0.7)])
     noisy = rows * rng.lognormal(0, 0.3, rows.shape)
     forecast = np.sin(2 * np.pi * t[lookback:] / 24)
-    return StoredMatrix(str(record["key"]), y[:lookback], y[lookback:], forecast, noisy, curves)
+    return StoredExample(str(record["key"]), y[:lookback], y[lookback:], forecast, noisy, curves)
 
 
 def write(path: Path, many: list[Record], pictured: int) -> Path:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger, StoredCheck, StoredMatrix
+from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
 from hrx.reports import read
 
 DEFAULTS: Record = {
@@ -99,7 +99,7 @@ def ledger(tmp_path: Path) -> Callable[..., Path]:
     def make(
         records: Iterable[Record],
         checks: Iterable[StoredCheck] = (),
-        matrices: Iterable[StoredMatrix] = (),
+        matrices: Iterable[StoredExample] = (),
     ) -> Path:
         path = tmp_path / f"ledger{next(number)}.db"
         stored = {matrix.key: matrix for matrix in matrices}
@@ -131,10 +131,10 @@ def check() -> Callable[..., StoredCheck]:
 
 
 @pytest.fixture
-def matrix() -> Callable[..., StoredMatrix]:
+def matrix() -> Callable[..., StoredExample]:
     """matrix(record, rows): a window with a season, and a matrix whose rows move with the step."""
 
-    def make(one: Record, rows: int | None = None) -> StoredMatrix:
+    def make(one: Record, rows: int | None = None) -> StoredExample:
         lookback, horizon = int(one["lookback"] or 0), int(one["horizon"] or 0)
         rng = np.random.default_rng(0)
         t = np.arange(-lookback, horizon)
@@ -143,6 +143,6 @@ def matrix() -> Callable[..., StoredMatrix]:
         near = np.exp(back / 30.0) * (1 + 0 * h)
         seasonal = 0.6 * np.exp(-(((h - back + 12) % 24 - 12) ** 2) / 4.0) * np.exp(back / 150.0)
         forecast = np.sin(2 * np.pi * np.arange(horizon) / 24) * 0.9
-        return StoredMatrix(str(one["key"]), y[:lookback], y[lookback:], forecast, near + seasonal)
+        return StoredExample(str(one["key"]), y[:lookback], y[lookback:], forecast, near + seasonal)
 
     return make

@@ -186,7 +186,7 @@ def test_the_value_under_the_pointer_is_the_matrixs(page, report):
     step, position, value = re.match(r"Step (\d+) reads position (-\d+): E = ([\d.e+-]+),", told).groups()
     run = int(page.run("document.body.dataset.window"))
     with Ledger.open(report[0], create=False) as ledger:
-        (stored,) = ledger.matrices([read(report[0])["key"].iloc[run]])
+        (stored,) = ledger.examples([read(report[0])["key"].iloc[run]])
     assert float(value) == pytest.approx(stored.matrix[int(step) - 1, int(position)], rel=6e-3)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from hrx.audit.runner.worker import Bench, Result, Task, perform
+from hrx.audit.runner.worker import Result, Task, WorkerContext, perform
 
 
 class Lost(NamedTuple):
@@ -46,7 +46,7 @@ class Here:
 
     size = 1
 
-    def __init__(self, bench: Bench):
+    def __init__(self, bench: WorkerContext):
         self._bench = bench
         self._task: Task | None = None
 

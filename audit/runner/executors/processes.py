@@ -18,7 +18,7 @@ import torch
 
 from hrx.adapters import Located
 from hrx.audit.runner.executors.in_process import Answer, Lost
-from hrx.audit.runner.worker import Bench, Result, Task, perform, portable, sendable
+from hrx.audit.runner.worker import Result, Task, WorkerContext, perform, portable, sendable
 
 _CONTEXT = multiprocessing.get_context("spawn")
 _FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
@@ -102,7 +102,7 @@ def _work(pipe: Connection, models: Sequence[Located], memory: int, threads: int
     for number in _FOR_THE_PARENT:
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
-    bench = Bench(models, memory)
+    bench = WorkerContext(models, memory)
     try:
         while True:
             pipe.send(perform(pipe.recv(), bench))

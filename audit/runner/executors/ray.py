@@ -22,7 +22,7 @@ import torch
 
 from hrx.adapters import Located
 from hrx.audit.runner.executors.in_process import Answer, Lost
-from hrx.audit.runner.worker import Bench, Result, Task, Whose, perform, portable, sendable
+from hrx.audit.runner.worker import ModelKey, Result, Task, WorkerContext, perform, portable, sendable
 from hrx.errors import HrxError
 
 POLL_SECONDS = 0.5
@@ -43,7 +43,7 @@ class Desk:
 
     def __init__(self, models: Sequence[Located], memory: int):
         torch.set_num_threads(1)
-        self._bench = Bench(models, memory)
+        self._bench = WorkerContext(models, memory)
 
     def do(self, task: Task) -> Result:
         return perform(task, self._bench)
@@ -55,7 +55,7 @@ class Desk:
 @dataclass
 class _Seat:
     actor: Any = None
-    who: Whose | None = None
+    who: ModelKey | None = None
     """The model that the actor is for."""
     ready: Any = None
     """The answer that it gives once it has a place, until then."""
