@@ -6,7 +6,7 @@ import argparse
 import json
 
 from hrx.adapters import EMBEDDED, families, short_names
-from hrx.adapters.facts import declared
+from hrx.adapters.model_card import published_card
 from hrx.cli.screen import show
 from hrx.errors import Exit
 from hrx.reports import render_table
@@ -46,7 +46,7 @@ def models(options: argparse.Namespace) -> int:
 
 
 def _declared(hub_id: str) -> dict[str, object]:
-    known = declared(hub_id)
+    known = published_card(hub_id)
     if known.synthetic:
         seen = "nothing real"
     elif known.saw_all:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from hrx.adapters import Identity, facts
+from hrx.adapters import Identity, model_card
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.attribution.registry import package_of
 from hrx.audit.ledger.record import Record
@@ -145,7 +145,7 @@ class Run:
             "horizon": self.setting.horizon,
             "seed": self.seed,
             "windows": self.windows,
-            "leakage": facts(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
+            "leakage": model_card(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
             "protocol_version": PROTOCOL_VERSION,
             "protocol_seed": protocol.pop("seed"),
             **protocol,
