@@ -128,7 +128,7 @@ class ModuleFile:
         return self._create()
 
     def _create(self) -> Forecaster:
-        """Calls the factory, which returns a `Forecaster`, a module or a callable; its output goes to standard error."""
+        """Calls the factory, which returns a `Forecaster`, a module or a callable; it prints to standard error."""
         label = f"{self.file.stem}:{self.factory}"
         try:
             with redirect_stdout(sys.stderr):

@@ -115,13 +115,9 @@ def families() -> dict[str, Family]:
     for entry in entry_points(group="hrx.adapters"):
         family = entry.load()
         if not isinstance(family, Family):
-            raise ModelError(
-                f"The entry point {entry.value!r} of hrx.adapters is not a Family. Update or uninstall that package."
-            )
+            raise ModelError(f"The entry point {entry.value!r} of hrx.adapters is not a Family. Update its package.")
         if family.name in known:
-            raise ModelError(
-                f"The entry point {entry.value!r} registers {family.name!r}, which is already registered. Rename it."
-            )
+            raise ModelError(f"The entry point {entry.value!r} registers {family.name!r} a second time. Rename it.")
         known[family.name] = family
     return known
 
