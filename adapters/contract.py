@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,9 +20,6 @@ from hrx.errors import HrxError
 
 ADAPTER_VERSION = "4"
 """Increase it when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
-
-Strategy = Literal["batched", "bare", "replicas", "loop"]
-"""How the rows of a Jacobian are had: `hrx.audit.attribution.jacobian` says what each does."""
 
 Convert = Callable[[torch.nn.Module], torch.nn.Module]
 """Moves a module to another number type or device; it may modify its argument."""
@@ -82,8 +78,6 @@ class Forecaster(ABC):
 
     identity: Identity
     limits: Limits = Limits()
-    rows: Strategy = "batched"
-    """How its rows are had where nothing else was chosen for it."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:

@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hrx.adapters import Forecaster
-from hrx.audit.allocator import keep_freed_memory
 
 Floats = npt.NDArray[np.float64]
 GIBIBYTE = 2**30
@@ -43,7 +42,6 @@ class Budget:
     """A bound on the memory of a batch, with what was measured so far."""
 
     def __init__(self, memory: int = 2 * GIBIBYTE):
-        keep_freed_memory()
         self.memory = memory
         self._measured: dict[Shape, Floats] = {}
         self._most: dict[Shape, int] = {}
@@ -61,11 +59,6 @@ class Budget:
         # Backward of a row holds about half of what the forward pass of a window allocates.
         quick = self._within(min(self.memory, FASTEST), model, window, horizon, wanted)
         return max(quick, self.rows(model, window, horizon, min(wanted, LEAST_BLOCK)))
-
-    def threads(self, model: Forecaster, window: Tensor, horizon: int, block: int, wanted: int) -> int:
-        """How many threads may have a block of so many rows each: at least one, at most `wanted`."""
-        taken = float(np.polyval(self._fitted(model, window, horizon), block))
-        return max(1, min(wanted, int(self.memory // max(taken, 1.0))))
 
     def peak(self, model: Forecaster, window: Tensor, horizon: int) -> int:
         """Bytes that the largest batch of such windows may take."""

@@ -22,7 +22,6 @@ class Explanation(NamedTuple):
 
     matrix: Tensor
     """`(W, R, L)`, non-negative: importance of each input position for each step that was estimated."""
-    strategy: str
     rewrites: tuple[Rewrite, ...]
     steps: Ints
     """The forecast steps of the `R` rows; empty where the one row is about the whole forecast."""
@@ -85,7 +84,7 @@ def estimate(
     rows = _rows(found, horizon, steps, axis)
     task = Task(model, x, horizon, tuple(rows.tolist()), budget or Budget(), seed, stream)
     filled = found.load()(task, chosen)
-    return Explanation(filled.matrix, filled.strategy, filled.rewrites, rows, chosen.as_json())
+    return Explanation(filled.matrix, filled.rewrites, rows, chosen.as_json())
 
 
 def _refuse(found: Estimator, x: Tensor) -> None:

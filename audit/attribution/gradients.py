@@ -77,4 +77,4 @@ def of_variants(task: Task, variants: Tensor) -> Rows:
 
 def _filled(task: Task, signed: Tensor, rows: Rows) -> Filled:
     matrix = signed.abs_()  # in place: nobody else has it, and it may be the largest thing in memory
-    return Filled(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.strategy, rows.rewrites)
+    return Filled(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.rewrites)

@@ -188,4 +188,4 @@ def own_numbers(task: Task, problems: Problems) -> list[np.random.Generator]:
 
 def filled(task: Task, solved: Solved) -> Filled:
     """The masks as rows of the matrix."""
-    return Filled(torch.unflatten(solved.masks, 0, (len(task.x), -1)), "solved together", solved.path.rewrites)
+    return Filled(torch.unflatten(solved.masks, 0, (len(task.x), -1)), solved.path.rewrites)

@@ -64,7 +64,7 @@ def occlusion(task: Task, settings: Occlusion) -> Filled:
     read = torch.cat([task.x[:, None], inputs.flatten(1, 2)], dim=1)
     seen = forecasts(task, read) @ task.picks.to(task.x).T
     change = torch.unflatten((seen[:, 1:] - seen[:, :1]).abs(), 1, (len(spans), -1)).mean(dim=2)
-    return Filled(change[:, owner].transpose(1, 2), "perturbed")
+    return Filled(change[:, owner].transpose(1, 2))
 
 
 def tsr(task: Task, settings: TSR) -> Filled:
@@ -83,4 +83,4 @@ def tsr(task: Task, settings: TSR) -> Filled:
     low, high = relevance.amin(dim=-1, keepdim=True), relevance.amax(dim=-1, keepdim=True)
     scaled = (relevance - low) / torch.where(high > low, high - low, 1)
     kept = scaled > torch.quantile(scaled, settings.threshold, dim=-1, keepdim=True)
-    return Filled(torch.where(kept, scaled, settings.below * scaled), rows.strategy, rows.rewrites)
+    return Filled(torch.where(kept, scaled, settings.below * scaled), rows.rewrites)

@@ -47,7 +47,5 @@ class Filled(NamedTuple):
 
     matrix: Tensor
     """`(W, R, L)`, non-negative."""
-    strategy: str
-    """How the rows were had."""
     rewrites: tuple[Rewrite, ...] = ()
     """What the gradient mechanics met."""

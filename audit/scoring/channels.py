@@ -77,7 +77,6 @@ def explain_both(model: Forecaster, x: Tensor, horizon: int, protocol: Protocol,
     time = Explanation(
         matrix=importance.sum(dim=3),
         steps=np.arange(horizon),
-        strategy=rows.strategy,
         rewrites=rows.rewrites,
         settings=protocol.estimator_settings,
     )
