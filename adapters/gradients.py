@@ -159,9 +159,7 @@ class _LibraryCalls(TorchFunctionMode):
 
     def write_attribute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func.__self__ is torch.Tensor.data and (_on_path(args[0]) or _on_path(args[1])):
-            raise RuntimeError(
-                f"{_caller()} assigns `data` of a tensor on the gradient path, which cuts the gradient."
-            )
+            raise RuntimeError(f"{_caller()} assigns `data` of a tensor on the gradient path, which cuts the gradient.")
         return func(*args, **kwargs)
 
     def in_place(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -240,33 +238,6 @@ _HANDLERS |= {
     "__set__": _LibraryCalls.write_attribute,
     "__setitem__": _LibraryCalls.in_place,
 }
-
-
-class Obstacles(TorchFunctionMode):
-    """Notices what a `GradientPath` would have undone, and undoes nothing: true where there was any.
-
-    Values at which a function has no derivative are no matter of it: without a path they show as gradients that are not
-    finite. Nor are writes that no Python code asks for: autograd itself refuses those that backward would miss.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._met = False
-
-    def __bool__(self) -> bool:
-        return self._met
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _OBSTACLES and (name == "_set_grad_enabled" or any(_on_path(x) for x in args)):
-            of_data = name not in ("__get__", "__set__") or func.__self__ is torch.Tensor.data
-            self._met |= of_data and (name != "_set_grad_enabled" or not args[0])
-        return func(*args, **(kwargs or {}))
-
-
-_OBSTACLES = frozenset(_HANDLERS) - _ELEMENTWISE
 
 
 class _Saved:
