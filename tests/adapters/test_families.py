@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.tiny import HARD, families, hard_windows, series
+from helpers.tiny import HARD, families, forecast_and_gradient, hard_windows, series
 from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load
-from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
+from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import admit
 from hrx.audit.runner.plan import STAR, Setting
 
@@ -59,22 +59,13 @@ def parity_limit(family: str, horizon: int) -> float:
     return 1e-6
 
 
-def gradient(model: Any, x: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The forecast, and the gradient of the sum of its finite values."""
-    with GradientPath():
-        leaf, working = differentiable_input(x)
-        y = model.forward(working, horizon)
-        assert y.requires_grad
-        return y.detach(), torch.autograd.grad(y.nansum(), leaf)[0]
-
-
 @pytest.mark.parametrize("setting", [*STAR, *ODD], ids=str)
 def test_forward_equals_the_official_call_and_has_finite_gradients(family: str, model: Any, setting: Setting) -> None:
     if reason := model.limits.refusal(setting.lookback, setting.horizon):
         pytest.skip(reason)
     for windows in (1, 5):
         x = series(windows, setting.lookback)
-        y, slope = gradient(model, x, setting.horizon)
+        y, slope = forecast_and_gradient(model, x, setting.horizon)
         official = model.official(x, setting.horizon)
         assert official.shape == (windows, setting.horizon)
         assert not official.requires_grad
@@ -88,7 +79,7 @@ def test_forward_equals_the_official_call_and_has_finite_gradients(family: str, 
 @pytest.mark.parametrize("name", HARD)
 def test_hard_windows_keep_parity_and_finite_gradients(family: str, model: Any, name: str, horizon: int) -> None:
     x = hard_windows(192 if family == "timer" else 96)[name]
-    y, slope = gradient(model, x, horizon)
+    y, slope = forecast_and_gradient(model, x, horizon)
     assert relative_difference(y, model.official(x, horizon)) <= parity_limit(family, horizon)
     assert slope.isfinite().all()
     # Timer and TimeMoE divide by the standard deviation, and their libraries return NaN for flat windows.

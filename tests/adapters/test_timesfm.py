@@ -9,12 +9,12 @@ import pytest
 import timesfm
 import torch
 from helpers import tiny_timesfm
-from helpers.tiny import series
+from helpers.tiny import forecast_and_gradient, series
 from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load, locate
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.gradients import GradientPath, differentiable_input, relative_difference
+from hrx.adapters.gradients import relative_difference
 from hrx.adapters.timesfm import SharedContext
 from hrx.audit.admission.checks import admit
 from hrx.audit.attribution.jacobian import jacobian
@@ -190,10 +190,7 @@ def test_whole_output_patches_are_requested_from_3(v3: Any) -> None:
 @pytest.mark.parametrize("detrended", [True, False], ids=["steep", "level"])
 def test_3_keeps_parity_with_and_without_detrending(v3: Any, detrended: bool) -> None:
     x = series(2, 96) + (torch.arange(96) if detrended else 0)
-    with GradientPath():
-        leaf, working = differentiable_input(x)
-        y = v3.forward(working, 70)
-        (gradient,) = torch.autograd.grad(y.sum(), leaf)
+    y, gradient = forecast_and_gradient(v3, x, 70)
     assert relative_difference(y, v3.official(x, 70)) <= 1e-6
     assert gradient.isfinite().all()
     assert [check for check in admit(v3, x[:1], 8) if not check.passed] == []

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from helpers import tiny_visionts
-from helpers.tiny import HARD, hard_windows, series
+from helpers.tiny import HARD, forecast_and_gradient, hard_windows, series
 from torch import Tensor
 
-from hrx.adapters import GradientPath, ModelError, gradients, load
-from hrx.adapters.gradients import differentiable_input, relative_difference
+from hrx.adapters import ModelError, gradients, load
+from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import admit
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.runner.plan import STAR, Setting
@@ -70,24 +70,15 @@ def test_forward_and_the_official_call_equal_the_steps_of_the_readme(
 ) -> None:
     x = series(windows, setting.lookback)
     reference = by_the_library(directory, x, setting.horizon, model.limits.periodicity)
-    _, working = differentiable_input(x)
-    ours = model.forward(working, setting.horizon)
-    official = model.official(x, setting.horizon)
-    assert ours.requires_grad
-    assert official.shape == (windows, setting.horizon)
-    assert not official.requires_grad
-    assert relative_difference(official, reference) <= 1e-6
-    assert relative_difference(ours.detach(), reference) <= 1e-6
+    assert relative_difference(model.official(x, setting.horizon), reference) <= 1e-6
+    assert relative_difference(forecast_and_gradient(model, x, setting.horizon)[0], reference) <= 1e-6
 
 
 @pytest.mark.parametrize("name", HARD)
 def test_hard_windows_keep_parity_and_finite_gradients(model: Any, directory: Path, name: str) -> None:
     x = hard_windows()[name]
-    with GradientPath():
-        leaf, working = differentiable_input(x)
-        y = model.forward(working, 24)
-        (gradient,) = torch.autograd.grad(y.sum(), leaf)
-    assert relative_difference(y.detach(), by_the_library(directory, x, 24, model.limits.periodicity)) <= 1e-6
+    y, gradient = forecast_and_gradient(model, x, 24)
+    assert relative_difference(y, by_the_library(directory, x, 24, model.limits.periodicity)) <= 1e-6
     assert torch.isfinite(gradient).all()
     assert gradient.any()
 

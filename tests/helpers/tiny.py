@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import torch
 
+from hrx.adapters import Forecaster, GradientPath
+from hrx.adapters.gradients import differentiable_input
+
 QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 
@@ -127,3 +130,12 @@ def hard_windows(lookback: int = 96) -> dict[str, torch.Tensor]:
     one_flat[0] = 3.0
     windows = (torch.full_like(wave, 3.0), wave * 0, one_flat, patches, wave + 1e4, wave * 1e6, wave * 1e-6)
     return dict(zip(HARD, windows, strict=True))
+
+
+def forecast_and_gradient(model: Forecaster, x: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The forecast `(B, H)`, and the gradient `(B, L)` of the sum of its values that are not NaN."""
+    with GradientPath():
+        leaf, working = differentiable_input(x)
+        y = model.forward(working, horizon)
+        assert y.requires_grad
+        return y.detach(), torch.autograd.grad(y.nansum(), leaf)[0]

@@ -7,11 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import save_file
-
-from hrx.adapters.timer_timemoe import GeneratingForecaster
 
 
 def timer(path: Path, seed: int = 0) -> Path:
@@ -62,12 +59,6 @@ def edited(path: Path, copy: Path, **changes: Any) -> Path:
     (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (copy / "model.safetensors").write_bytes((path / "model.safetensors").read_bytes())
     return copy
-
-
-def needs_generate() -> None:
-    """Skips a test if the installed transformers cannot run the official call."""
-    if GeneratingForecaster.official_call != "generate":
-        pytest.skip("generate runs with transformers 4.40 only: this test runs in the environment of .venv-generate")
 
 
 def rotary_tables(positions: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
