@@ -131,9 +131,7 @@ class Chronos2(ChronosForecaster):
 
     def _patches(self, steps: int) -> int:
         """Output patches of one pass that forecasts `steps` steps."""
-        needed: int = math.ceil(steps / self.library.model_output_patch_size)
-        most: int = self.library.max_output_patches
-        return min(needed, most)
+        return min(math.ceil(steps / self.library.model_output_patch_size), cast(int, self.library.max_output_patches))
 
 
 def _without_group_scores(pipeline: Any) -> Any:

@@ -7,6 +7,7 @@ packages add a family through an entry point of the group `hrx.adapters` with a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -47,11 +48,9 @@ class Family:
     tensors: tuple[str, ...] = ()
     """Tensor names that together identify its weights, for a release without a `config.json`."""
     revision_selector: str = ""
-    """`module:function`, called as `function(hub_id, lookback, horizon) -> revision`, for a family that releases one
-    checkpoint per setting."""
+    """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
-    """A requirement that runs with current torch but pins an older one: it is installed without its dependencies,
-    which the extra holds."""
+    """A requirement that pins an older torch than it needs: installed without dependencies, which are in the extra."""
 
     def claims(self, checkpoint: Checkpoint) -> bool:
         """Whether the content of a checkpoint identifies this family."""
@@ -221,7 +220,8 @@ def _import(path: str) -> Any:
 
 
 def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
-    checkpoint = Checkpoint(path.resolve(), name, source, revision=_revision(path))
+    revision = path.name if path.parent.name == "snapshots" else ""  # the hub names a snapshot by its commit
+    checkpoint = Checkpoint(path.resolve(), name, source, revision)
     family = family or _recognise(checkpoint)
     require(family, name)
     return LocatedCheckpoint(checkpoint, family)
@@ -244,16 +244,11 @@ def _fetch(name: str) -> tuple[Path, str, str]:
     if name and path.exists():
         raise ModelError(f"{name} is a file. A checkpoint is a directory with config.json and its weights.")
     hub_id, _, revision = name.partition("@")
-    if not _is_hub_id(hub_id):
+    if not re.fullmatch(r"[^./~][^/]*/[^/]+", hub_id):
         known = [EMBEDDED, *short_names()]
         advice = "A hub id (OWNER/NAME[@REVISION]), a directory, FAMILY:PATH and module:FILE.py:FACTORY work too."
         raise ModelError(unknown("model", name, known, advice))
     return _download(hub_id, revision or None), name, hub_id
-
-
-def _is_hub_id(name: str) -> bool:
-    owner, slash, repository = name.partition("/")
-    return bool(slash and owner and repository) and "/" not in repository and not name.startswith((".", "~"))
 
 
 def _download(hub_id: str, revision: str | None) -> Path:
@@ -272,11 +267,6 @@ def _download(hub_id: str, revision: str | None) -> Path:
             f"{hub_id} is not a local directory and cannot be downloaded: {describe_error(error)}. "
             "Check the name and the network, or download it elsewhere and give its directory."
         ) from error
-
-
-def _revision(path: Path) -> str:
-    """The commit of a hub snapshot: the name of its directory."""
-    return path.name if path.parent.name == "snapshots" else ""
 
 
 def _recognise(checkpoint: Checkpoint) -> Family:
