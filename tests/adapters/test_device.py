@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.tiny import series
+from helpers.tiny import forecast_and_gradient, series
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hrx.adapters import Forecaster, ModelError, from_module, load, on_device, resolve_device
+from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module, load, on_device, resolve_device
 from hrx.adapters.device import OnDevice
+from hrx.adapters.module import ModuleForecaster
 from hrx.errors import HrxError
 
-CPU = torch.device("cpu")
+CPU, META = torch.device("cpu"), torch.device("meta")
+IDENTITY = Identity("last season", "test", "in memory", "0", "torch")
 
 
 class Recorder(torch.nn.Module):
@@ -32,15 +34,13 @@ class Recorder(torch.nn.Module):
 
 
 @pytest.fixture
-def model() -> Forecaster:
+def model() -> Any:
     return from_module(Recorder())
 
 
-def as_second_device(model: Forecaster, device: torch.device = CPU) -> OnDevice:
-    """The model on a device; the CPU can stand in for a second one."""
-    moved = model.converted(lambda module: module.to(device))
-    assert moved is not None
-    return OnDevice(model, moved, device)
+def as_second_device(model: Any) -> Any:
+    """The model on the CPU as if it were another device."""
+    return OnDevice(model, model.converted(lambda module: module.to(CPU)), CPU)
 
 
 @pytest.fixture
@@ -88,93 +88,73 @@ def test_a_device_that_is_not_available_is_refused_in_a_sentence(name: str, sent
         resolve_device(name)
 
 
-def test_on_the_cpu_a_model_is_itself(model: Forecaster) -> None:
+def test_on_the_cpu_a_model_is_itself(model: Any) -> None:
     assert on_device(model, CPU) is model
 
 
-def test_a_model_is_copied_to_the_device_and_the_original_stays_on_the_cpu(model: Any) -> None:
-    moved: Any = on_device(model, torch.device("meta"))
-    assert {p.device.type for p in moved._moved.predictor.parameters()} == {"meta"}
-    assert {p.device.type for p in model.predictor.parameters()} == {"cpu"}
-
-
-def test_input_and_new_tensors_are_on_the_device_inside_and_the_forecast_is_on_that_of_the_windows(
-    model: Any,
-) -> None:
-    meta = torch.device("meta")
-    moved: Any = on_device(model, meta)
-    moved._moved.predictor.calls.clear()
+def test_a_copy_computes_on_the_device_and_the_original_stays_on_the_cpu(model: Any) -> None:
+    moved: Any = on_device(model, META)
     with torch.no_grad():
-        assert moved.predict(torch.ones(2, 32, device=meta), 8).device == meta
-    assert moved._moved.predictor.calls == [(meta, meta)]
-    assert torch.empty(0).device == CPU
+        assert moved.predict(torch.ones(2, 32, device=META), 8).device == META
+    assert moved._moved.predictor.calls == [(META, META)]
     assert model.predictor.calls == []
+    assert {p.device for p in model.predictor.parameters()} == {torch.empty(0).device} == {CPU}
 
 
-def test_forecasts_gradients_and_the_official_call_are_those_of_the_model(model: Any) -> None:
+def test_forecasts_gradients_and_the_official_call_equal_those_of_the_model(model: Any) -> None:
     moved, x = as_second_device(model), series(3, 32)
-    rows = []
-    for forecaster in (model, moved):
-        leaf = x.clone().requires_grad_()
-        rows.append(torch.autograd.grad(forecaster.forward(leaf, 8).sum(), leaf)[0])
-    assert torch.equal(*rows)
+    y, slope = forecast_and_gradient(model, x, 8)
+    assert torch.equal(forecast_and_gradient(moved, x, 8)[0], y)
+    assert torch.equal(forecast_and_gradient(moved, x, 8)[1], slope)
     model.predictor.calls.clear()
     official = moved.official(x, 8)
     assert len(model.predictor.calls) == 1  # the original on the CPU, not the copy
     assert torch.equal(official, model.official(x, 8))
-    assert (moved.identity, moved.limits) == (model.identity, model.limits)
-    assert moved.unloaded() == ()
-    assert moved.reload() is None
-    twin, expected = moved.double(), model.double()
-    assert twin is not None
-    assert expected is not None
-    assert torch.equal(twin.official(x.double(), 8), expected.official(x.double(), 8))
+    assert torch.equal(moved.double().official(x.double(), 8), model.double().official(x.double(), 8))
+    assert (moved.identity, moved.limits, moved.unloaded()) == (model.identity, model.limits, ())
+    assert moved.reload() is moved.multivariate() is None
 
 
 def test_a_callable_without_a_module_cannot_be_moved_and_the_error_says_so() -> None:
     with pytest.raises(ModelError, match="a function has no torch module that can be moved to meta"):
-        on_device(from_module(lambda x: x[:, :8], name="a function"), torch.device("meta"))
+        on_device(from_module(lambda x: x[:, :8], name="a function"), META)
 
 
-def test_the_multivariate_model_stays_on_the_device(checkpoints: dict[str, Path]) -> None:
-    base = load(str(checkpoints["chronos-2"]))
+def test_the_multivariate_and_the_reloaded_model_stay_on_the_device(checkpoints: dict[str, Path]) -> None:
+    base: Any = load(str(checkpoints["chronos-2"]))
     moved = as_second_device(base)
     together, expected = moved.multivariate(), base.multivariate()
-    assert isinstance(together, OnDevice)
-    assert expected is not None
-    assert together.device == CPU
-    assert together.limits.multivariate
-    assert together.multivariate() is not None
+    assert (type(together), together.device, together.limits) == (OnDevice, CPU, expected.limits)
     x = series(6, 96).reshape(2, 3, 96).transpose(1, 2)
     assert torch.equal(together.forward(x, 24), expected.forward(x, 24))
     assert torch.equal(together.official(x, 24), expected.official(x, 24))
-    assert as_second_device(from_module(Recorder())).multivariate() is None
-    again = moved.reload()
-    assert again is not None
+    again: Any = on_device(base, META).reload()
+    assert again.device == META
     assert torch.equal(again.official(series(2, 96), 24), base.official(series(2, 96), 24))
 
 
+class LastSeason(ModuleForecaster):
+    """Repeats the mean of the last season; a library that takes the period as an argument."""
+
+    def __init__(self, season: int = 1) -> None:
+        module = torch.nn.AvgPool1d(season)
+        super().__init__(lambda x: module(x[:, None, -season:])[:, 0].expand(-1, 8), IDENTITY, Limits())
+        self.season = season
+
+    def converted(self, convert: Any) -> Forecaster:
+        return LastSeason(self.season)
+
+    def for_season(self, season: int) -> Forecaster:
+        return self if season == self.season else LastSeason(season)
+
+
 def test_the_model_of_a_season_stays_on_the_device() -> None:
-    class Seasonal(torch.nn.Module):
-        def __init__(self, season: int = 1) -> None:
-            super().__init__()
-            self.season = season
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x[:, -self.season :].mean(dim=1, keepdim=True).expand(-1, 8)
-
-    def for_season(self: Any, season: int) -> Forecaster:
-        return self if season == self.predictor.season else type(self)(Seasonal(season), self.identity, self.limits)
-
-    base = from_module(Seasonal())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(base), "for_season", for_season)
-        moved, x = as_second_device(base), series(2, 32)
-        weekly = moved.for_season(7)
-        assert isinstance(weekly, OnDevice)
-        assert moved.for_season(1) is moved
-        assert torch.equal(weekly.forward(x, 8), base.for_season(7).forward(x, 8))
-        assert torch.equal(weekly.official(x, 8), base.for_season(7).official(x, 8))
+    moved, x = as_second_device(LastSeason()), series(2, 32)
+    weekly = moved.for_season(7)
+    assert isinstance(weekly, OnDevice)
+    assert moved.for_season(1) is moved
+    for forecast in (weekly.forward(x, 8), weekly.official(x, 8)):
+        torch.testing.assert_close(forecast, x[:, -7:].mean(dim=1, keepdim=True).expand(-1, 8))
 
 
 class OneDevice(TorchDispatchMode):
@@ -192,7 +172,7 @@ class OneDevice(TorchDispatchMode):
 @pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm", "moirai-2"])
 def test_all_tensors_of_a_family_are_on_the_device(checkpoints: dict[str, Path], family: str) -> None:
     # Tensors on `meta` have a device and no values, so placement is visible without a GPU.
-    moved: Any = on_device(load(str(checkpoints[family])), torch.device("meta"))
+    moved: Any = on_device(load(str(checkpoints[family])), META)
     devices: list[torch.device] = []
     predict = moved._moved.predict
 

@@ -131,34 +131,37 @@ def test_exactly_what_the_library_cannot_forecast_is_refused(directory: Path, pe
         model.forward(x, room + 1)
 
 
+def damage(file: Path, kind: str) -> None:
+    content = file.read_bytes()
+    state = torch.load(file)["model"]
+    without_bias = {name: value for name, value in state.items() if name != "decoder_pred.bias"}
+    match kind:
+        case "empty" | "text" | "cut off":
+            file.write_bytes({"empty": b"", "text": b"not a checkpoint", "cut off": content[: len(content) // 2]}[kind])
+        case "no key" | "no tensors" | "list":
+            torch.save({"no key": state, "no tensors": {"model": [1, 2]}, "list": [state]}[kind], file)
+        case _:
+            torch.save({"model": without_bias if kind == "missing" else state | {"head.bias": torch.zeros(2)}}, file)
+
+
 @pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None], ids=["empty", "text", "cut off"])
-def test_a_damaged_file_is_an_error_and_never_random_weights(
-    directory: Path, tmp_path: Path, content: bytes | None
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        *((kind, f"{tiny_visionts.FILE} is damaged: .*Download it again") for kind in ("empty", "text", "cut off")),
+        *((kind, "no tensors under the key 'model'") for kind in ("no key", "no tensors", "list")),
+        ("missing", "does not hold the weights of mae_tiny: .*decoder_pred.bias"),
+        ("additional", "does not hold the weights of mae_tiny: .*head.bias"),
+    ],
+)
+def test_a_file_that_is_not_the_release_is_an_error_and_never_random_weights(
+    directory: Path, tmp_path: Path, kind: str, sentence: str
 ) -> None:
-    whole = (directory / tiny_visionts.FILE).read_bytes()
-    (tmp_path / tiny_visionts.FILE).write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.raises(ModelError, match=rf"{tiny_visionts.FILE} is damaged: .*Download it again"):
+    copy = tmp_path / tiny_visionts.FILE
+    copy.write_bytes((directory / tiny_visionts.FILE).read_bytes())
+    damage(copy, kind)
+    with pytest.raises(ModelError, match=sentence):
         opened(tmp_path)
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_file_without_the_releases_key_is_refused_in_a_sentence(directory: Path, tmp_path: Path) -> None:
-    state = torch.load(directory / tiny_visionts.FILE)["model"]
-    for content in (state, {"model": [1, 2]}, [state]):
-        torch.save(content, tmp_path / tiny_visionts.FILE)
-        with pytest.raises(ModelError, match="no tensors under the key 'model'"):
-            opened(tmp_path)
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_file_with_a_missing_or_an_additional_tensor_is_refused(directory: Path, tmp_path: Path) -> None:
-    state = torch.load(directory / tiny_visionts.FILE)["model"]
-    lacking = {name: value for name, value in state.items() if name != "decoder_pred.bias"}
-    for content, word in ((lacking, "decoder_pred.bias"), (state | {"head.bias": torch.zeros(2)}, "head.bias")):
-        torch.save({"model": content}, tmp_path / tiny_visionts.FILE)
-        with pytest.raises(ModelError, match=rf"does not hold the weights of mae_tiny: .*{word}"):
-            opened(tmp_path)
 
 
 @pytest.mark.usefixtures("offline")
