@@ -131,7 +131,7 @@ class Chronos2(ChronosForecaster):
 
     def _patches(self, steps: int) -> int:
         """Output patches of one pass that forecasts `steps` steps."""
-        return min(math.ceil(steps / self.library.model_output_patch_size), cast(int, self.library.max_output_patches))
+        return cast(int, min(math.ceil(steps / self.library.model_output_patch_size), self.library.max_output_patches))
 
 
 def _without_group_scores(pipeline: Any) -> Any:

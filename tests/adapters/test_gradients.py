@@ -165,8 +165,8 @@ def test_without_the_path_the_same_code_breaks_backward(name: str) -> None:
 def test_torch_s_own_context_handles_a_write_through_a_view_that_starts_elsewhere() -> None:
     leaf, working = differentiable_input(X)
     with torch.autograd.graph.allow_mutation_on_saved_tensors():
-        found = rows(write_through_offset_view(working), leaf, batched=False)
-    assert relative_difference(found, finite_differences(write_through_offset_view, X)) < 1e-8
+        slopes = rows(write_through_offset_view(working), leaf, batched=False)
+    assert relative_difference(slopes, finite_differences(write_through_offset_view, X)) < 1e-8
 
 
 def test_temporaries_that_reuse_each_other_s_memory_are_not_confused() -> None:
@@ -335,9 +335,9 @@ def test_a_root_keeps_its_gradient_beside_a_zero(root: Callable[[Tensor], Tensor
     leaf, working = differentiable_input(x)
     with GradientPath():
         y = root(working)
-        found = rows(y, leaf, batched=True)
+        slopes = rows(y, leaf, batched=True)
     assert torch.equal(y, torch.tensor([0.0, 2.0], dtype=torch.float64))
-    assert torch.equal(found, torch.tensor([[0.0, 0.0], [0.0, 0.25]], dtype=torch.float64))
+    assert torch.equal(slopes, torch.tensor([[0.0, 0.0], [0.0, 0.25]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -357,17 +357,17 @@ def test_chronos_normalisation_of_flat_and_gappy_windows_has_finite_gradients(wi
     leaf, working = differentiable_input(x)
     with GradientPath():
         y = scored(working)
-        found = rows(y, leaf, batched=True)[:, 0]
+        slopes = rows(y, leaf, batched=True)[:, 0]
     assert torch.equal(y, scored(x))
-    assert found.isfinite().all()
-    assert (found[:, ~observed] == 0).all()
+    assert slopes.isfinite().all()
+    assert (slopes[:, ~observed] == 0).all()
     plain = x.clone().requires_grad_()
     assert rows(scored(plain), plain, batched=False).isnan().any()
     if len(x[0, observed].unique()) > 1:  # then the window without its gaps has an ordinary gradient
         kept = x[:, observed].requires_grad_()
         expected = rows(scored(kept), kept, batched=False)[:, 0]
         statistics = torch.tensor([True, True])
-        assert relative_difference(found[torch.cat([observed, statistics])][:, observed], expected) < 1e-6
+        assert relative_difference(slopes[torch.cat([observed, statistics])][:, observed], expected) < 1e-6
 
 
 def test_division_of_a_gappy_window_in_place_has_finite_gradients() -> None:
@@ -399,7 +399,7 @@ def test_writing_into_the_leaf_itself_raises() -> None:
         leaf.div_(2.0)
 
 
-def test_an_input_made_inside_a_path_or_without_gradients_is_still_a_fresh_leaf() -> None:
+def test_an_input_created_inside_a_path_or_without_gradients_is_still_a_fresh_leaf() -> None:
     with GradientPath():
         working = differentiable_input(X).working
         assert differentiable_input(working).leaf.is_leaf

@@ -52,7 +52,7 @@ def test_a_flat_patch_has_the_derivative_of_finite_differences(model: Any) -> No
     assert [check for check in admit(model, x, 8) if not check.passed] == []
 
 
-def test_what_thelibrary_writes_into_is_not_the_callers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_writes_into_copies_of_the_callers_windows(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "forecast" if hasattr(model.library, "forecast") else "predict_batch"
     public = getattr(model.library, name)
 
@@ -83,7 +83,7 @@ def test_lookback_and_horizon_of_25_share_the_released_context() -> None:
     assert limits.refusal(16257, 1) == "reads a lookback of at most 16256, not 16257"
 
 
-def test_thelibrary_refuses_just_what_the_limits_of_25_refuse(v25: Any) -> None:
+def test_the_limits_of_25_refuse_exactly_what_the_library_refuses(v25: Any) -> None:
     for lookback, horizon in [(896, 128), (897, 128), (864, 129), (768, 256), (769, 256), (32, 900)]:
         config = timesfm.ForecastConfig(max_context=lookback, max_horizon=horizon)
         try:
@@ -131,13 +131,6 @@ def test_writes_into_the_cache_are_handled_and_reported(v25: Any) -> None:
     rewrites = jacobian(v25, series(1, 96), 140, steps=np.array([130])).rewrites
     written = {rewrite.place.split(":")[0] for rewrite in rewrites if "kept in place" in rewrite.operation}
     assert written == {"timesfm/torch/transformer.py"}
-
-
-def test_thelibrary_appends_to_a_list_that_does_not_fill_its_batches(v25: Any) -> None:
-    windows = list(series(2, 96).numpy())
-    v25.library.compile(timesfm.ForecastConfig(max_context=96, max_horizon=24, per_core_batch_size=3))
-    v25.library.forecast(24, windows)
-    assert len(windows) == 3
 
 
 def test_options_in_the_projects_examples_do_not_change_the_point_forecast(v25: Any) -> None:
