@@ -4,7 +4,10 @@ import json
 import shutil
 import subprocess
 import sys
+import types
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +15,9 @@ from helpers import tiny
 from helpers.tiny import series
 from safetensors.torch import load_file, save_file
 
-from hrx.adapters import Family, ModelError, families, load, locate, locate_each
+from hrx.adapters import Family, Forecaster, Identity, Limits, ModelError, families, load, locate, locate_each
 from hrx.adapters import registry as registry_module
-from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.checkpoint import Checkpoint, CheckpointForecaster
 from hrx.audit.admission.checks import admit
 
 SETTINGS = [(512, 24), (512, 48), (512, 96), (512, 192)]
@@ -175,21 +178,48 @@ def test_a_library_that_pins_an_older_torch_is_installed_without_its_pins() -> N
     assert command == "pip install 'hrx[moirai-2]' && pip install --no-deps uni2ts==2.0.0"
 
 
-def test_third_parties_register_a_family_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Entry:
-        value = "their_package:FAMILY"
+class TheirForecaster(CheckpointForecaster):
+    """What a package of a third party implements."""
 
-        @staticmethod
-        def load() -> Family:
-            return Family(
-                "theirs", "their_package:TheirForecaster", "their-package", "theirs", architectures=("TheirModel",)
-            )
+    def open_library(self) -> torch.nn.Module:
+        layer = torch.nn.Linear(24, 6)
+        layer.load_state_dict(dict(self.checkpoint.tensors()))
+        return layer
 
+    def read_limits(self) -> Limits:
+        return Limits(lookbacks=(self.module.in_features,))
+
+    def predict(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
+        return self.module(x)[:, :horizon]
+
+    official = predict
+
+
+def load_theirs(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
+    return TheirForecaster(checkpoint, identity)
+
+
+@pytest.mark.parametrize("loader", ["TheirForecaster", "load_theirs"])
+def test_third_parties_register_a_family_by_entry_point(
+    loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = Family("theirs", f"their_package:{loader}", "torch", "theirs", architectures=("TheirModel",))
+    entry = EntryPoint("theirs", "their_package:FAMILY", "hrx.adapters")
+    package = types.ModuleType("their_package")
+    vars(package).update(FAMILY=family, TheirForecaster=TheirForecaster, load_theirs=load_theirs)
+    monkeypatch.setitem(sys.modules, "their_package", package)
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry] if group == "hrx.adapters" else [])
+    layer = torch.nn.Linear(24, 6)
+    save_file(layer.state_dict(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["TheirModel"]}))
     families.cache_clear()
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry()] if group == "hrx.adapters" else [])
-    assert families()["theirs"].architectures == ("TheirModel",)
+    model: Any = load(str(tmp_path))
+    assert model.identity.family == "theirs"
+    assert torch.equal(model.official(series(2, 24), 6), layer(series(2, 24)))
+    assert model.unloaded() == model.reload().unloaded() == ()
+    assert model.double().official(series(2, 24).double(), 6).dtype == torch.float64
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry, entry])
     families.cache_clear()
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry(), Entry()])
     with pytest.raises(ModelError, match="'theirs' a second time"):
         families()
     families.cache_clear()
