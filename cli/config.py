@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hrx.audit.ledger.privacy import scrubbed
-from hrx.errors import HrxError, unknown
+from hrx.errors import HrxError, unknown, without_paths
 
 # What the file cannot say of itself, and what asks for another kind of answer than an audit.
 _ELSEWHERE = ("config", "help", "dry_run", "rank_only", "recheck")
@@ -88,7 +87,7 @@ def _without_place(value: Any) -> Any:
     before, mark, path = value.partition("=") if "=" in value else value.partition(":")
     if mark and ("/" in path or "\\" in path) and before not in ("sample", "gift-eval"):
         return before + mark + _without_place(path)
-    return Path(value).name if Path(value).expanduser().exists() else scrubbed(value)
+    return Path(value).name if Path(value).expanduser().exists() else without_paths(value)
 
 
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 
+from hrx.cli.allocator import keep_freed_memory
 from hrx.cli.config import with_settings_file
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TSFM_PYTHON_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    keep_freed_memory()
     try:
         options = with_settings_file(options, arguments, command_line)
         module, function = options.command

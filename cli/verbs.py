@@ -60,7 +60,7 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--channels", action="store_true", help=text)
     text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
     verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
-    _computing(verb)
+    _device(verb)
     _engine(verb)
     verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
     verb.add_argument("--rank-only", action="store_true", help="the rank of the matrices, before any sweep, and stop")
@@ -79,13 +79,9 @@ def _estimator(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--axis", choices=("step", "whole"), default="step", help=text)
 
 
-def _computing(verb: argparse.ArgumentParser) -> None:
-    """How the models are computed."""
-    names = ("auto", "batched", "bare", "replicas", "loop")
-    text = "how the rows of the matrix are had: auto takes the fastest of a short probe (default: auto)"
-    verb.add_argument("--rows", choices=names, default="auto", help=text)
-    text = "try: cuda, bf16, compile; each stays on if it keeps the forecasts and is faster"
-    verb.add_argument("--accelerate", default="", metavar="NAME,…", help=text)
+def _device(verb: argparse.ArgumentParser) -> None:
+    text = "cpu, cuda, mps or auto, which takes a GPU if there is one (default: cpu)"
+    verb.add_argument("--device", default="cpu", metavar="NAME", help=text)
 
 
 def _engine(verb: argparse.ArgumentParser) -> None:
@@ -110,7 +106,7 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _data(verb)
     _settings(verb, "star")
-    _computing(verb)
+    _device(verb)
     text = "also check that random parameters change the explanation and small noise does not"
     verb.add_argument("--sanity", action="store_true", help=text)
     _json(verb)
