@@ -19,7 +19,7 @@ from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
-from hrx.cli.config import as_toml, without_places
+from hrx.cli.config import as_toml, settings_without_paths
 from hrx.cli.plan_text import headline, plan_text, reasons_text
 from hrx.cli.progress import Progress
 from hrx.cli.rank_only import rank_only
@@ -100,7 +100,7 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
         if planned.missing and (reasons := reasons_text(planned.runs)):
             print(reasons, file=sys.stderr)
     if planned.missing:
-        settings = json.dumps(without_places(request.settings), sort_keys=True)
+        settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
     finished = ledger.finished()
     missing = [run for run in request.runs if run.key not in finished]
