@@ -49,9 +49,7 @@ def with_settings_file(
         words = _words(action, value, place)
         _check(verb, words, value, place)
         # A list on the command line replaces the one in the file.
-        if not (
-            _repeats(action) and getattr(options, action.dest)
-        ):  # a list on the command line replaces the one in the file
+        if not (_repeats(action) and getattr(options, action.dest)):
             tokens += words
     return parser.parse_args([options.verb, *tokens, *given])
 

@@ -43,108 +43,58 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx audit bolt-mini --settings 96x24",
         command=("hrx.cli.audit", "audit"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP} (default: bolt-mini)")
+    verb.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP} (default: bolt-mini)")
     _data(verb)
     _settings(verb, "quick")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--series", type=_positive, default=3, metavar="N", help="series per dataset (default: 3)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--windows", type=_positive, default=4, metavar="N", help="windows per run (default: 4)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--seeds", type=_positive, default=2, metavar="N", help="window shifts per series (default: 2)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--draws", type=_positive, default=4, metavar="N", help="random replacements (default: 4)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--precision", type=float, metavar="ERROR", help="draw until the gains' error is below this")
+    verb.add_argument("--series", type=_positive, default=3, metavar="N", help="series per dataset (default: 3)")
+    verb.add_argument("--windows", type=_positive, default=4, metavar="N", help="windows per run (default: 4)")
+    verb.add_argument("--seeds", type=_positive, default=2, metavar="N", help="window shifts per series (default: 2)")
+    verb.add_argument("--draws", type=_positive, default=4, metavar="N", help="random replacements (default: 4)")
+    verb.add_argument("--precision", type=float, metavar="ERROR", help="draw until the gains' error is below this")
     _estimator(verb)
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
+    verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
+    verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
+    verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
     text = "audit items of several variates on the time axis and on the channel axis"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--channels", action="store_true", help=text)
+    verb.add_argument("--channels", action="store_true", help=text)
     text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--gate", action="append", default=[], metavar="EXPR", help=text)
+    verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
     _device(verb)
     _engine(verb)
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--rank-only", action="store_true", help="compute only the rank of the matrices")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
+    verb.add_argument("--rank-only", action="store_true", help="compute only the rank of the matrices")
+    verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
+    verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
 
 
 def _estimator(verb: argparse.ArgumentParser) -> None:
     """Options of the estimator."""
     text = "estimator of the matrix, such as integrated_gradients (default: input_gradient)"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--estimator", default="input_gradient", metavar="NAME", help=text)
+    verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help=text)
     text = "a setting of the estimator, such as points=64; may be repeated"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--estimator-setting", action="append", default=[], metavar="NAME=VALUE", help=text)
+    verb.add_argument("--estimator-setting", action="append", default=[], metavar="NAME=VALUE", help=text)
     text = "one row per step, or one for the whole forecast, as published (default: step)"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--axis", choices=("step", "whole"), default="step", help=text)
+    verb.add_argument("--axis", choices=("step", "whole"), default="step", help=text)
 
 
 def _device(verb: argparse.ArgumentParser) -> None:
     text = "cpu, cuda, mps or auto, which takes a GPU if there is one (default: cpu)"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--device", default="cpu", metavar="NAME", help=text)
+    verb.add_argument("--device", default="cpu", metavar="NAME", help=text)
 
 
 def _engine(verb: argparse.ArgumentParser) -> None:
     """Options of the executors."""
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument(
         "--workers", type=_positive, metavar="N", help="worker processes (default: 1; with ray: one per CPU)"
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--engine", choices=("local", "ray"), default="local", help="default: local")
+    verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--address", default="auto", metavar="ADDRESS", help=text)
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--gpus", type=float, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
+    verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
+    verb.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
     text = "audit the models of a family with another python; may be repeated"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
+    verb.add_argument("--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
 
 
 def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -155,16 +105,12 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx verify bolt-mini --settings 96x24",
         command=("hrx.cli.verify", "verify"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"model", metavar="MODEL", help=MODEL_HELP)
+    verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _data(verb)
     _settings(verb, "star")
     _device(verb)
     text = "also check that random parameters change the explanation and small noise does not"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--sanity", action="store_true", help=text)
+    verb.add_argument("--sanity", action="store_true", help=text)
     _json(verb)
 
 
@@ -187,12 +133,8 @@ def _datasets(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx datasets --data sample",
         command=("hrx.cli.datasets", "datasets"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: all known datasets)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--scores", action="store_true", help="score naive forecasts on GIFT-Eval's official windows")
+    verb.add_argument("--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: all known datasets)")
+    verb.add_argument("--scores", action="store_true", help="score naive forecasts on GIFT-Eval's official windows")
     _json(verb)
 
 
@@ -204,15 +146,9 @@ def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx data check us_births/D",
         command=("hrx.cli.data", "data"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"action", choices=("fetch", "check"), help="fetch: download and verify; check: only verify")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"names", nargs="*", metavar="NAME", help="us_births, us_births/D, … (default: every dataset)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--data", type=Path, metavar="ROOT", help="default: $GIFT_EVAL, else ~/.cache/hrx/gift-eval")
+    verb.add_argument("action", choices=("fetch", "check"), help="fetch: download and verify; check: only verify")
+    verb.add_argument("names", nargs="*", metavar="NAME", help="us_births, us_births/D, … (default: every dataset)")
+    verb.add_argument("--data", type=Path, metavar="ROOT", help="default: $GIFT_EVAL, else ~/.cache/hrx/gift-eval")
     _json(verb)
 
 
@@ -224,12 +160,8 @@ def _report(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx report hrx-audit/ledger.db --out hrx-report",
         command=("hrx.cli.report", "report"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--out", type=Path, default=Path("hrx-report"), metavar="DIR", help="default: hrx-report")
+    verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
+    verb.add_argument("--out", type=Path, default=Path("hrx-report"), metavar="DIR", help="default: hrx-report")
 
 
 def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -240,29 +172,17 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
         command=("hrx.cli.explain", "explain"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"model", metavar="MODEL", help=MODEL_HELP)
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    verb.add_argument(
         "--series",
         required=True,
         metavar="FILE[:COLUMN]",
         help="a CSV file with a header, and its column; or sample:DATASET",
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--lookback", type=_positive, required=True, metavar="L", help="lookback, in steps")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--horizon", type=_positive, required=True, metavar="H", help="horizon, in steps")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="lookback, in steps")
+    verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="horizon, in steps")
+    verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
+    verb.add_argument(
         "--out", type=Path, default=Path("hrx-explain.html"), metavar="PAGE", help="default: hrx-explain.html"
     )
 
@@ -275,34 +195,20 @@ def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx tables hrx-audit/ledger.db --against published",
         command=("hrx.cli.tables", "tables"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
+    verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
     every += "truncation, distance or channels; may be repeated (default: all that the ledger can fill)"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--table", action="append", metavar="NAME", help=every)
+    verb.add_argument("--table", action="append", metavar="NAME", help=every)
     forms = ("text", "md", "tex", "csv", "html", "json")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument(
         "--format", choices=forms, default="text", metavar="FORM", help=f"{', '.join(forms)} (default: text)"
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--against", choices=["published"], help="show the published cells beside the measured ones")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument("--against", choices=["published"], help="show the published cells beside the measured ones")
+    verb.add_argument(
         "--estimator", default="input_gradient", metavar="NAME", help="estimator of the runs (default: input_gradient)"
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--pool-seeds", action="store_true", help="count every seed as a run, as the published n does")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--out", type=Path, metavar="FILE", help="a file, or a directory for one file per table")
+    verb.add_argument("--pool-seeds", action="store_true", help="count every seed as a run, as the published n does")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="a file, or a directory for one file per table")
 
 
 def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -313,42 +219,20 @@ def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example='hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
         command=("hrx.cli.compare", "compare"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"base", type=Path, metavar="BASE", help="ledger of the base checkpoint")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"new", type=Path, nargs="?", metavar="NEW", help="ledger of the new checkpoint (default: BASE)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--base-model", metavar="NAME", help="which model of BASE, where it holds several")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--new-model", metavar="NAME", help="which model of NEW")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument("base", type=Path, metavar="BASE", help="ledger of the base checkpoint")
+    verb.add_argument("new", type=Path, nargs="?", metavar="NEW", help="ledger of the new checkpoint (default: BASE)")
+    verb.add_argument("--base-model", metavar="NAME", help="which model of BASE, where it holds several")
+    verb.add_argument("--new-model", metavar="NAME", help="which model of NEW")
+    verb.add_argument(
         "--gate", action="append", default=[], metavar="EXPR", help='such as "g_margin >= -0.02"; repeatable'
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--strict", action="store_true", help="judge gates by the estimate, not by the interval")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--informational", action="store_true", help="exit 0 even if a gate fails")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--min-pairs", type=_positive, default=10, metavar="N", help="fewer pairs: exit 4 (default: 10)")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--summary", type=Path, metavar="FILE", help="Markdown for a step summary or a comment")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--junit", type=Path, metavar="FILE", help="JUnit XML, one test case per gate")
+    verb.add_argument("--strict", action="store_true", help="judge gates by the estimate, not by the interval")
+    verb.add_argument("--informational", action="store_true", help="exit 0 even if a gate fails")
+    verb.add_argument("--min-pairs", type=_positive, default=10, metavar="N", help="fewer pairs: exit 4 (default: 10)")
+    verb.add_argument("--summary", type=Path, metavar="FILE", help="Markdown for a step summary or a comment")
+    verb.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, one test case per gate")
     text = "JSON to FILE, or to standard output instead of the text; give it after the ledgers"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--json", type=Path, nargs="?", const=Path("-"), metavar="FILE", help=text)
+    verb.add_argument("--json", type=Path, nargs="?", const=Path("-"), metavar="FILE", help=text)
 
 
 def _merge(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -359,12 +243,8 @@ def _merge(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx merge laptop.db cluster.db --into all.db",
         command=("hrx.cli.ledgers", "merge"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to read")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)
+    verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to read")
+    verb.add_argument(
         "--into", required=True, type=Path, metavar="LEDGER", help="the ledger to add to; created if it does not exist"
     )
 
@@ -377,15 +257,9 @@ def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
         example="hrx export hrx-audit/ledger.db --format csv",
         command=("hrx.cli.ledgers", "export"),
     )
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--out", type=Path, metavar="FILE", help="default: beside the ledger")
+    verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
+    verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
+    verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -397,21 +271,11 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
         command=("hrx.cli.calibrate", "calibrate"),
     )
     names = "linear,cnn,transformer"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--full", action="store_true", help="three shapes, three seeds, planted ranks 1 to 16")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--backbones", default=names, metavar="NAME,…", help=f"models to train (default: {names})")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--seeds", type=_positive, metavar="N", help="default: 1, with --full 3")
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--out", type=Path, default=Path("hrx-calibrate"), metavar="DIR", help="default: hrx-calibrate")
+    verb.add_argument("--full", action="store_true", help="three shapes, three seeds, planted ranks 1 to 16")
+    verb.add_argument("--backbones", default=names, metavar="NAME,…", help=f"models to train (default: {names})")
+    verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
+    verb.add_argument("--seeds", type=_positive, metavar="N", help="default: 1, with --full 3")
+    verb.add_argument("--out", type=Path, default=Path("hrx-calibrate"), metavar="DIR", help="default: hrx-calibrate")
     _json(verb)
 
 
@@ -425,22 +289,16 @@ def _verb(
 
 
 def _data(verb: argparse.ArgumentParser) -> None:
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--data", default="sample", metavar="SOURCE", help=f"{SOURCE_HELP} (default: sample)")
+    verb.add_argument("--data", default="sample", metavar="SOURCE", help=f"{SOURCE_HELP} (default: sample)")
 
 
 def _settings(verb: argparse.ArgumentParser, default: str) -> None:
     text = f"star, quick, or pairs such as 96x24,512x96 (default: {default})"
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--settings", default=default, metavar="LxH,…", help=text)
+    verb.add_argument("--settings", default=default, metavar="LxH,…", help=text)
 
 
 def _json(verb: argparse.ArgumentParser) -> None:
-    text = "worker processes (default: 1; with ray: one per CPU)"
-    text = "the ledger to add to; created if it does not exist"
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help=text)"--workers", type=_positive, metavar="N", help=text)"--json", action="store_true", help="print JSON instead of text")
+    verb.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def _positive(text: str) -> int:
