@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_freed_memory()
     try:
         options = with_settings_file(options, arguments, command_line)
-        module, function = options.command
+        module, function = options.command.split(":")
         return int(getattr(import_module(module), function)(options))
     except HrxError as error:
         print(f"hrx {options.verb}: {error}", file=sys.stderr)

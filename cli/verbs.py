@@ -36,13 +36,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "audit",
-        "audit checkpoints and give a verdict",
-        example="hrx audit bolt-mini --settings 96x24",
-        command=("hrx.cli.audit", "audit"),
-    )
+    summary = "audit checkpoints and give a verdict"
+    verb = _verb(verbs, "audit", summary, "hrx.cli.audit:audit", "hrx audit bolt-mini --settings 96x24")
     verb.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP} (default: bolt-mini)")
     _data(verb)
     _settings(verb, "quick")
@@ -98,13 +93,8 @@ def _engine(verb: argparse.ArgumentParser) -> None:
 
 
 def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "verify",
-        "run the admission checks only",
-        example="hrx verify bolt-mini --settings 96x24",
-        command=("hrx.cli.verify", "verify"),
-    )
+    summary = "run the admission checks only"
+    verb = _verb(verbs, "verify", summary, "hrx.cli.verify:verify", "hrx verify bolt-mini --settings 96x24")
     verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _data(verb)
     _settings(verb, "star")
@@ -115,37 +105,22 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _models(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "models",
-        "list known models and what is installed",
-        example="hrx models",
-        command=("hrx.cli.listing", "models"),
-    )
+    summary = "list known models and what is installed"
+    verb = _verb(verbs, "models", summary, "hrx.cli.listing:models", "hrx models")
     _json(verb)
 
 
 def _datasets(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "datasets",
-        "list known datasets and what is on disk, or the datasets of a source",
-        example="hrx datasets --data sample",
-        command=("hrx.cli.datasets", "datasets"),
-    )
+    summary = "list known datasets and what is on disk, or the datasets of a source"
+    verb = _verb(verbs, "datasets", summary, "hrx.cli.datasets:datasets", "hrx datasets --data sample")
     verb.add_argument("--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: all known datasets)")
     verb.add_argument("--scores", action="store_true", help="score naive forecasts on GIFT-Eval's official windows")
     _json(verb)
 
 
 def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "data",
-        "download GIFT-Eval, or check the files on disk against its manifest",
-        example="hrx data check us_births/D",
-        command=("hrx.cli.data", "data"),
-    )
+    summary = "download GIFT-Eval, or check the files on disk against its manifest"
+    verb = _verb(verbs, "data", summary, "hrx.cli.data:data", "hrx data check us_births/D")
     verb.add_argument("action", choices=("fetch", "check"), help="fetch: download and verify; check: only verify")
     verb.add_argument("names", nargs="*", metavar="NAME", help="us_births, us_births/D, … (default: every dataset)")
     verb.add_argument("--data", type=Path, metavar="ROOT", help="default: $GIFT_EVAL, else ~/.cache/hrx/gift-eval")
@@ -153,24 +128,20 @@ def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _report(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "report",
-        "write the page of a ledger, which opens in a browser without a network",
-        example="hrx report hrx-audit/ledger.db --out hrx-report",
-        command=("hrx.cli.report", "report"),
-    )
+    summary = "write the page of a ledger, which opens in a browser without a network"
+    verb = _verb(verbs, "report", summary, "hrx.cli.report:report", "hrx report hrx-audit/ledger.db --out hrx-report")
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--out", type=Path, default=Path("hrx-report"), metavar="DIR", help="default: hrx-report")
 
 
 def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "explain one forecast of one series, and say whether the explanation can be trusted"
     verb = _verb(
         verbs,
         "explain",
-        "explain one forecast of one series, and say whether the explanation can be trusted",
-        example="hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
-        command=("hrx.cli.explain", "explain"),
+        summary,
+        "hrx.cli.explain:explain",
+        "hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
     )
     verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     verb.add_argument(
@@ -188,12 +159,9 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "make the paper's tables from a ledger"
     verb = _verb(
-        verbs,
-        "tables",
-        "make the paper's tables from a ledger",
-        example="hrx tables hrx-audit/ledger.db --against published",
-        command=("hrx.cli.tables", "tables"),
+        verbs, "tables", summary, "hrx.cli.tables:tables", "hrx tables hrx-audit/ledger.db --against published"
     )
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
@@ -212,12 +180,13 @@ def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "compare two checkpoints on the same runs, with gates"
     verb = _verb(
         verbs,
         "compare",
-        "compare two checkpoints on the same runs, with gates",
-        example='hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
-        command=("hrx.cli.compare", "compare"),
+        summary,
+        "hrx.cli.compare:compare",
+        'hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
     )
     verb.add_argument("base", type=Path, metavar="BASE", help="ledger of the base checkpoint")
     verb.add_argument("new", type=Path, nargs="?", metavar="NEW", help="ledger of the new checkpoint (default: BASE)")
@@ -236,13 +205,8 @@ def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _merge(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "merge",
-        "merge ledgers, refusing contradictions",
-        example="hrx merge laptop.db cluster.db --into all.db",
-        command=("hrx.cli.ledgers", "merge"),
-    )
+    summary = "merge ledgers, refusing contradictions"
+    verb = _verb(verbs, "merge", summary, "hrx.cli.ledgers:merge", "hrx merge laptop.db cluster.db --into all.db")
     verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to read")
     verb.add_argument(
         "--into", required=True, type=Path, metavar="LEDGER", help="the ledger to add to; created if it does not exist"
@@ -250,26 +214,16 @@ def _merge(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "export",
-        "write the records of a ledger as Parquet or CSV",
-        example="hrx export hrx-audit/ledger.db --format csv",
-        command=("hrx.cli.ledgers", "export"),
-    )
+    summary = "write the records of a ledger as Parquet or CSV"
+    verb = _verb(verbs, "export", summary, "hrx.cli.ledgers:export", "hrx export hrx-audit/ledger.db --format csv")
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "calibrate",
-        "check the measurement against constructed ground truth",
-        example="hrx calibrate --backbones linear",
-        command=("hrx.cli.calibrate", "calibrate"),
-    )
+    summary = "check the measurement against constructed ground truth"
+    verb = _verb(verbs, "calibrate", summary, "hrx.cli.calibrate:calibrate", "hrx calibrate --backbones linear")
     names = "linear,cnn,transformer"
     verb.add_argument("--full", action="store_true", help="three shapes, three seeds, planted ranks 1 to 16")
     verb.add_argument("--backbones", default=names, metavar="NAME,…", help=f"models to train (default: {names})")
@@ -280,9 +234,9 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _verb(
-    verbs: Verbs[argparse.ArgumentParser], name: str, summary: str, *, example: str, command: tuple[str, str]
+    verbs: Verbs[argparse.ArgumentParser], name: str, summary: str, command: str, example: str
 ) -> argparse.ArgumentParser:
-    """A verb with a runnable example, and the module and function that implement it."""
+    """A verb with a runnable example; `command` is the `module:function` that implements it."""
     verb = verbs.add_parser(name, help=summary, description=f"{summary.capitalize()}.", epilog=f"Example: {example}")
     verb.set_defaults(command=command)
     return verb
