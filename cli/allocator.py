@@ -1,32 +1,30 @@
-"""The C library's allocator: what a batch frees stays with the process for the next one.
+"""Lets glibc keep the memory that a batch frees for the next batch.
 
-By itself glibc gives the upper end of its heap back after a batch and has the kernel clear the same pages anew for the
-next. On the processors at hand that took up to a third of the time of forecasts, and made large batches slower than
-small ones. What is kept was once in use.
+By default glibc returns the top of its heap to the kernel after a batch, and the kernel clears the same pages again for
+the next one, which takes up to a third of the time of forecasts. Set for the processes of the command line only; the
+Python API leaves the allocator alone.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from functools import cache
 
 _SETTINGS = {
-    -3: 32 * 2**20,  # M_MMAP_THRESHOLD, at the most that glibc takes: smaller blocks come from the heap
-    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: free bytes at the end of the heap that go back to the system
-    -2: 64 * 2**20,  # M_TOP_PAD: what the heap grows by, so that a thread's heap of that size is never unmapped
+    "MALLOC_MMAP_THRESHOLD_": (-3, 32 * 2**20),  # the largest that glibc takes: smaller blocks come from the heap
+    "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),  # free bytes at the top of the heap that are returned
+    "MALLOC_TOP_PAD_": (-2, 64 * 2**20),  # growth of the heap; a thread's heap of that size is never unmapped
 }
-"""Parameters of `mallopt` by the numbers of malloc.h."""
-_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+"""Environment variable, parameter of `mallopt` in malloc.h, and value."""
 
 
-@cache
 def keep_freed_memory() -> bool:
-    """Whether the allocator of this process was told so: not where it is another one, or set by the environment."""
-    if any(name in os.environ for name in _VARIABLES):
+    """Configures this process and its children; returns False where another allocator or configuration is in use."""
+    if any(name in os.environ for name in (*_SETTINGS, "GLIBC_TUNABLES")):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return all(mallopt(parameter, value) for parameter, value in _SETTINGS.items())
+    os.environ.update({name: str(value) for name, (_, value) in _SETTINGS.items()})
+    return all(mallopt(parameter, value) for parameter, value in _SETTINGS.values())

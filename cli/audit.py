@@ -1,11 +1,10 @@
-"""`hrx audit`: plan, run what is missing, and show what came of it."""
+"""`hrx audit`: plans, measures what is missing, and shows the verdict."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,187 +12,174 @@ from typing import Any
 
 from hrx import __version__
 from hrx.adapters import ModelError
-from hrx.audit.ledger.record import FAILED, Record
+from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
-from hrx.audit.runner.cost import survey
-from hrx.audit.runner.executors.in_process import Crew, Here
-from hrx.audit.runner.forecasted_plan import Outlook, Planned, outlook
-from hrx.audit.runner.plan import Run
-from hrx.audit.runner.recheck import Rechecked, recheck
+from hrx.audit.runner.cost import PlanSummary, estimate_costs, summarise_plan
+from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
-from hrx.cli.config import as_toml, without_places
-from hrx.cli.plan_text import opening, plan_text
+from hrx.cli.config import as_toml, settings_without_paths
+from hrx.cli.plan_text import headline, plan_text, reasons_text
 from hrx.cli.progress import Progress
 from hrx.cli.rank_only import rank_only
 from hrx.cli.request import Request, understand
 from hrx.cli.screen import show
 from hrx.cli.signals import Stop, Stopped, finishing
-from hrx.cli.signals import exit_code as signalled
+from hrx.cli.signals import exit_code as signal_exit_code
 from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, summarise
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
 
 
 def audit(options: argparse.Namespace) -> int:
-    """Carries out an audit and returns its exit code."""
+    """Runs an audit and returns its exit code."""
     request = understand(options)
     if options.rank_only:
-        return rank_only(request.models, request.runs, request.memory, as_json=options.json)
+        with closing(_executor(request, options, len(request.runs))) as executor:
+            return rank_only(request.runs, executor, as_json=options.json)
     if options.dry_run:
         return _dry_run(request, options)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HrxError(f"--out {options.out} cannot be made: {error}. Give a directory that may be written.") from error
-    with Ledger.open(request.path) as ledger:
+        raise HrxError(f"cannot create --out {options.out}: {error}. Choose a writable directory.") from error
+    with Ledger.open(request.ledger) as ledger:
         _refuse_damaged(ledger)
-        bench = WorkerContext(request.models, request.memory)
         try:
             with finishing() as stop:
                 if options.recheck:
-                    return _recheck(request, ledger, bench, stop, options)
-                planned = _carry_out(request, ledger, bench, stop, options)
+                    return _recheck(request, ledger, stop, options)
+                keys = _measure(request, ledger, stop, options)
         except Stopped as stopped:
             stop.number = stopped.number
         if stop.number is not None:
             return _interrupted(request, ledger, stop.number)
-    return _report(planned.keys, request.path, options)
+    return _report(keys, request.ledger, options)
+
+
+def plan_summary(request: Request, *, estimate: bool) -> PlanSummary:
+    """The plan with the parts of other interpreters; with `estimate`, the cost of each run."""
+    finished: set[str] = set()
+    if request.ledger.exists():
+        with Ledger.open(request.ledger, create=False) as ledger:
+            finished = ledger.finished()
+    costs = estimate_costs(request.runs, finished, WorkerContext(request.workers)) if estimate else {}
+    errors = [cost.error for cost in costs.values() if cost.error]
+    if errors and len(request.workers.models) == 1:
+        raise ModelError(errors[0])
+    others = (other.plan(estimate=estimate) for other in request.other_interpreters)
+    return sum(others, summarise_plan(request.runs, finished, costs))
+
+
+def _dry_run(request: Request, options: argparse.Namespace) -> int:
+    """Shows what would be done, its cost, and the effective settings. Writes nothing."""
+    planned = plan_summary(request, estimate=True)
+    if options.json:
+        print(json.dumps({"settings": request.settings, "plan": planned.as_json()}))
+        return Exit.DONE
+    show(headline(planned, request.ledger))
+    show("\n" + plan_text(planned, options.workers or 1))
+    show("\nEffective settings:\n" + as_toml(request.settings))
+    return Exit.DONE
 
 
 def _refuse_damaged(ledger: Ledger) -> None:
     if damage := ledger.damage():
         raise LedgerError(
             f"{ledger.path} is damaged ({damage}), so nothing is added to it. Save what can still be read with: "
-            f"hrx merge {ledger.path} --into NEW.db, and go on with --ledger NEW.db."
+            f"hrx merge {ledger.path} --into NEW.db, and continue with --ledger NEW.db."
         )
 
 
-def _outlook(request: Request, finished: set[str], bench: WorkerContext) -> Outlook:
-    """The whole plan, with the shares of other interpreters."""
-    surveyed = survey(request.runs, finished, bench)
-    troubles = [found.trouble for found in surveyed.values() if found.trouble]
-    if troubles and len(request.models) == 1:
-        raise ModelError(troubles[0])
-    return sum((other.outlook() for other in request.elsewhere), outlook(request.runs, finished, surveyed))
-
-
-def _dry_run(request: Request, options: argparse.Namespace) -> int:
-    """Says what would be done, and with which settings; writes nothing."""
-    finished: set[str] = set()
-    if request.path.exists():
-        with Ledger.open(request.path, create=False) as ledger:
-            finished = ledger.finished()
-    planned = _outlook(request, finished, WorkerContext(request.models, request.memory))
-    if options.json:
-        print(json.dumps({"settings": request.settings, "plan": planned.as_json()}))
-        return Exit.DONE
-    show(opening(planned, request.path))
-    show("\n" + plan_text(planned, options.workers or 1, full=True))
-    show("\nEffective settings:\n" + as_toml(request.settings))
-    return Exit.DONE
-
-
-def _carry_out(
-    request: Request, ledger: Ledger, bench: WorkerContext, stop: Stop, options: argparse.Namespace
-) -> Outlook:
-    """Runs what is missing, here and elsewhere."""
-    planned = _outlook(request, ledger.finished(), bench)
+def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> set[str]:
+    """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
+    planned = plan_summary(request, estimate=False)
     if not options.json:
-        print(opening(planned, request.path), file=sys.stderr)
-        if planned.left():
-            print(plan_text(planned, options.workers or 1, full=False), file=sys.stderr)
-    if planned.left():
-        settings = json.dumps(without_places(request.settings), sort_keys=True)
+        print(headline(planned, request.ledger), file=sys.stderr)
+        if planned.missing and (reasons := reasons_text(planned.runs)):
+            print(reasons, file=sys.stderr)
+    if planned.missing:
+        settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
-    here = {run.key for run in request.runs}
-    expected = _expected([run for run in planned.left() if run.key in here])
-    progress = Progress(len(request.runs), expected)
-    if expected:
-        with closing(_crew(request, bench, options, len(expected))) as crew:
+    finished = ledger.finished()
+    missing = [run for run in request.runs if run.key not in finished]
+    # The time of a run grows about with the values it processes; the runs already finished give the scale.
+    weights = {run.key: float(run.setting.lookback + run.setting.horizon) for run in missing}
+    progress = Progress(len(request.runs), weights)
+    if missing:
+        with closing(_executor(request, options, len(missing))) as executor:
             execute(
                 request.runs,
-                request.models,
+                request.workers.models,
                 ledger,
-                crew,
-                progress=lambda run, record: progress.step(run.key, _said(run, record)),
-                wanted=request.wanted,
-                notice=lambda sentence: print(sentence, file=sys.stderr),
+                executor,
+                progress=lambda run, record: progress.step(
+                    run.key, f"{run.identity.model} {run.dataset.name} {run.setting} {record.status}"
+                ),
                 stopping=stop,
             )
-    for other in request.elsewhere:
+    for other in request.other_interpreters:
         if not stop():
             other.audit(stop)
-    return planned
+    return planned.keys
 
 
-def _expected(left: Sequence[Planned]) -> dict[str, float]:
-    """About how long each run takes; one that cannot run takes next to nothing, one without a probe the mean."""
-    known = [run.seconds for run in left if run.seconds is not None]
-    mean = sum(known) / len(known) if known else 1.0
-    return {run.key: 1e-3 if run.state == "cannot run" else run.seconds or mean for run in left}
-
-
-def _crew(request: Request, bench: WorkerContext, options: argparse.Namespace, tasks: int) -> Crew:
+def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
     if options.engine == "ray":
-        from hrx.audit.runner.executors.ray import RayCrew
+        from hrx.audit.runner.executors.ray import RayExecutor
 
-        bench.close()
-        return RayCrew(request.models, request.memory, options.workers, options.gpus, options.address)
+        return RayExecutor(request.workers, options.workers, options.gpus, options.address)
     size = min(options.workers or 1, tasks)
-    if size == 1:
-        return Here(bench)
-    from hrx.audit.runner.executors.processes import Workers
+    if size > 1:
+        from hrx.audit.runner.executors.processes import ProcessExecutor
 
-    bench.close()  # the workers load it for themselves
-    return Workers(request.models, request.memory // size, size)
+        return ProcessExecutor(request.workers.divided(size), size)
+    from hrx.audit.runner.executors.in_process import InProcessExecutor
 
-
-def _said(run: Run, record: Record) -> str:
-    return f"{run.identity.model} {run.dataset.name} {run.setting} {record['status']}"
+    return InProcessExecutor(request.workers)
 
 
 def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
     print(
-        f"hrx audit: stopped. {done} of {len(request.runs)} runs are in {request.path}. "
-        "Repeat the command to go on where it stopped.",
+        f"hrx audit: stopped. {done} of {len(request.runs)} runs are in {request.ledger}. "
+        "Repeat the command to continue.",
         file=sys.stderr,
     )
-    return signalled(number)
+    return signal_exit_code(number)
 
 
-def _recheck(request: Request, ledger: Ledger, bench: WorkerContext, stop: Stop, options: argparse.Namespace) -> int:
-    """Measures stored runs again; exit code 3 where one has other numbers now."""
+def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> int:
+    """Measures stored runs again; exit code 3 where the numbers of one differ."""
 
-    def told(found: Rechecked) -> None:
+    def show_result(result: Recheck) -> None:
         if not options.json:
-            show(_recheck_line(found))
+            show(_recheck_line(result))
 
-    with closing(_crew(request, bench, options, options.recheck)) as crew:
-        found = recheck(request.runs, ledger, crew, options.recheck, told=told, stopping=stop)
-    codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.elsewhere if not stop()]
+    with closing(_executor(request, options, options.recheck)) as executor:
+        results = recheck(request.runs, ledger, executor, options.recheck, on_result=show_result, stopping=stop)
+    codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.other_interpreters if not stop()]
     if stop.number is not None:
-        return signalled(stop.number)
-    if not found and not codes:
-        raise HrxError(f"{request.path} holds no scored run of this plan. Audit first, then --recheck.")
-    same = sum(one.same for one in found)
+        return signal_exit_code(stop.number)
+    if not results and not codes:
+        raise HrxError(f"{request.ledger} holds no scored run of this plan. Audit first, then --recheck.")
+    same = sum(result.same for result in results)
     if options.json:
-        print(json.dumps({"rechecked": len(found), "same": same, "runs": [_recheck_line(one) for one in found]}))
+        print(json.dumps({"rechecked": len(results), "same": same, "runs": list(map(_recheck_line, results))}))
     else:
-        show(f"{same} of {len(found)} stored runs have the same numbers.")
-    return Exit.DONE if same == len(found) and not any(codes) else Exit.INCOMPLETE
+        show(f"{same} of {len(results)} stored runs have the same numbers.")
+    return Exit.DONE if same == len(results) and not any(codes) else Exit.INCOMPLETE
 
 
-def _recheck_line(found: Rechecked) -> str:
-    run = found.run
-    series = run.series.item if run.series else f"#{run.index}"
-    named = f"{run.identity.model} {run.dataset.name} {series} {run.setting} seed {run.seed}"
-    if found.trouble:
-        return f"{named}: could not be measured again: {found.trouble}"
-    more = f" and {len(found.differences) - 1} more columns" if len(found.differences) > 1 else ""
-    return f"{named}: {'same' if found.same else f'DIFFERENT: {found.differences[0]}{more}'}"
+def _recheck_line(result: Recheck) -> str:
+    run = result.run
+    label = f"{run.identity.model} {run.dataset.name} {run.series_name} {run.setting} seed {run.seed}"
+    if result.error:
+        return f"{label}: could not be measured again: {result.error}"
+    more = f" and {len(result.differences) - 1} more columns" if len(result.differences) > 1 else ""
+    return f"{label}: {'same' if result.same else f'DIFFERENT: {result.differences[0]}{more}'}"
 
 
 def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
@@ -202,21 +188,21 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
         summaries = summarise(frame, ledger.checks())
-    pictures = heatmaps(path, options.out, keys)
+    figures = heatmaps(path, options.out, keys)
     judged = judge_audit(options.gate, frame)
     if options.json:
-        told: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
+        document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
         if judged:
-            told["gates"] = [
+            document["gates"] = [
                 {"model": one.model, "gate": one.judged.gate.text, "passed": one.judged.passed} for one in judged
             ]
-        print(json.dumps(told, indent=1))
+        print(json.dumps(document, indent=1))
     else:
         show(render(summaries))
         for one in judged:
             show(_gate_line(one))
-        show(f"\nLedger: {path}\nPictures: {len(pictures)} heat maps in {options.out}")
-        show(f"The page: hrx report {path} --out {options.out / 'page'}")
+        show(f"\nLedger: {path}\nHeat maps: {len(figures)} in {options.out}")
+        show(f"Page: hrx report {path} --out {options.out / 'page'}")
     gates = exit_code(one.judged for one in judged)
     return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
 

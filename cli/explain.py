@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from hrx.adapters import locate
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.explain_series import read_series
+from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.output import refuse_ledger
 from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError, unknown
@@ -41,9 +41,11 @@ def explain(options: argparse.Namespace) -> int:
     protocol = Protocol(estimator=options.estimator)
     found = find_series(options.series)
     model = locate(options.model).load()
-    reading = read_series(model, found.series, options.lookback, options.horizon, protocol=protocol, labels=found.dates)
-    written = write_explanation(reading, options.out)
-    show(f"Verdict: {trust_sentence(reading)}")
+    explained = explain_series(
+        model, found.series, options.lookback, options.horizon, protocol=protocol, labels=found.dates
+    )
+    written = write_explanation(explained, options.out)
+    show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
 

@@ -1,48 +1,43 @@
-"""`hrx audit --rank-only`: the rank of the explanation matrices, and whether the axis is worth resolving on these data.
+"""`hrx audit --rank-only`: the rank of the explanation matrices, and whether the horizon axis is worth resolving.
 
-Estimates the matrices of the planned runs and stops there: nothing is deleted, no model is admitted, and no ledger is
-written.
+Computes the matrices of the planned runs and nothing else: no deletion, no admission, no ledger.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 from textwrap import fill
 from typing import Any, NamedTuple
 
-from hrx.adapters import Forecaster, Located
-from hrx.audit.memory import Budget
+from hrx.adapters import ModelError
+from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.plan import Run, Setting
-from hrx.audit.runner.run import rank_run
-from hrx.audit.runner.worker import ModelKey
+from hrx.audit.runner.scheduler import ListQueue, run_tasks
+from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
 from hrx.audit.scoring.rank_bins import RankBin, rank_bin
-from hrx.audit.scoring.score import Unscorable
 from hrx.cli.screen import show
-from hrx.errors import Exit, describe_error
-from hrx.gift_eval import UnusableSeries
+from hrx.errors import Exit
 from hrx.reports import render_table
 from hrx.reports.words import percent, signed
 
 RULE = (
     "Worth it: no below rank 1.1, perhaps below 1.5, yes from 1.5. At rank 1 all rows order the lookback alike and the "
     "shared vector says everything. Gain and share of positive gains are the paper's at runs of that rank (its table "
-    '"Rank predicts the gain"); what they are here, only an audit tells.'
+    '"Rank predicts the gain"); an audit measures them here.'
 )
 
 
-class _Found(NamedTuple):
-    """The ranks of one run, means over its windows, or why there are none."""
+class _Ranked(NamedTuple):
+    """A run and its rank, or the reason why it has none."""
 
     run: Run
-    rank: float
-    entropy: float
-    reason: str = ""
-    failed: bool = False
+    result: RunRank
 
 
-class _Row(NamedTuple):
+class _RankRow(NamedTuple):
     """The runs of one model, dataset and setting: medians over those that have a rank."""
 
     dataset: str
@@ -53,60 +48,51 @@ class _Row(NamedTuple):
     published: RankBin
 
 
-def rank_only(models: Sequence[Located], runs: Sequence[Run], memory: int, *, as_json: bool) -> int:
+def rank_only(runs: Sequence[Run], executor: Executor, *, as_json: bool) -> int:
     """Shows the ranks of every planned run, by model, dataset and setting; exit code 3 where a library failed."""
-    found: dict[str, list[_Found]] = {}
-    for located in models:
-        model = located.load()
-        mine = [run for run in runs if ModelKey.of(run.identity) == ModelKey.of(located.identity)]
-        found[located.identity.model] = [_measure(model, run, Budget(memory)) for run in mine]
+    models: dict[str, list[_Ranked]] = {run.identity.model: [] for run in runs}
+
+    def collect(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, RankRun)
+        if isinstance(result, TaskFailed):
+            if result.user_error:
+                raise ModelError(result.reason)
+            result = RunRank(None, result.reason, failed=True)
+        assert isinstance(result, RunRank)
+        models[task.run.identity.model].append(_Ranked(task.run, result))
+
+    run_tasks(ListQueue([RankRun(run) for run in runs], collect), executor)
     if as_json:
-        print(json.dumps({"models": [_as_json(name, each) for name, each in found.items()], "rule": RULE}, indent=1))
+        document = {"models": [_as_json(name, ranked) for name, ranked in models.items()], "rule": RULE}
+        print(json.dumps(document, indent=1))
     else:
-        for name, each in found.items():
-            _show(name, each)
+        for name, ranked in models.items():
+            _show(name, ranked)
         show(f"{fill(RULE, 80)}\nNothing was deleted, no model was admitted, and no ledger was written.")
-    return Exit.INCOMPLETE if any(one.failed for each in found.values() for one in each) else Exit.DONE
+    failed = any(one.result.failed for ranked in models.values() for one in ranked)
+    return Exit.INCOMPLETE if failed else Exit.DONE
 
 
-def _measure(model: Forecaster, run: Run, budget: Budget) -> _Found:
-    nothing = float("nan")
-    if refusal := model.limits.refusal(run.setting.lookback, run.setting.horizon):
-        return _Found(run, nothing, nothing, f"{model.identity.model} {refusal}")
-    try:
-        ranks = rank_run(model.for_season(run.dataset.season), run, budget)
-    except (Unscorable, UnusableSeries) as error:
-        return _Found(run, nothing, nothing, str(error))
-    except Exception as error:  # a library may raise anything: one run must not end the rest
-        return _Found(run, nothing, nothing, describe_error(error), failed=True)
-    mean = ranks.mean()
-    if mean.dropped == len(ranks.participation):
-        return _Found(run, nothing, nothing, "the matrix of every window is zero: nothing is read")
-    return _Found(run, mean.participation, mean.entropy)
+def _rows(ranked: Iterable[_Ranked]) -> list[_RankRow]:
+    groups: dict[tuple[str, Setting], list[RunRank]] = {}
+    for run, result in ranked:
+        if result.rank is not None:
+            groups.setdefault((run.dataset.name, run.setting), []).append(result)
+    rows = []
+    for (dataset, setting), results in groups.items():
+        ranks = [result.rank for result in results if result.rank is not None]
+        rank = median(one.participation for one in ranks)
+        entropy = median(one.entropy for one in ranks)
+        rows.append(_RankRow(dataset, setting, len(ranks), rank, entropy, rank_bin(rank)))
+    return rows
 
 
-def _rows(found: Iterable[_Found]) -> list[_Row]:
-    groups: dict[tuple[str, Setting], list[_Found]] = {}
-    for one in found:
-        if not one.reason:
-            groups.setdefault((one.run.dataset.name, one.run.setting), []).append(one)
-    return [
-        _Row(dataset, setting, len(group), rank, median(one.entropy for one in group), rank_bin(rank))
-        for (dataset, setting), group in groups.items()
-        for rank in [median(one.rank for one in group)]
-    ]
-
-
-def _reasons(found: Iterable[_Found]) -> dict[str, int]:
+def _reasons(ranked: Iterable[_Ranked]) -> Counter[str]:
     """Why runs have no rank, and how many of them."""
-    reasons: dict[str, int] = {}
-    for one in found:
-        if one.reason:
-            reasons[one.reason] = reasons.get(one.reason, 0) + 1
-    return reasons
+    return Counter(one.result.reason for one in ranked if one.result.rank is None)
 
 
-def _as_json(name: str, found: Sequence[_Found]) -> dict[str, Any]:
+def _as_json(name: str, ranked: Sequence[_Ranked]) -> dict[str, Any]:
     return {
         "model": name,
         "ranks": [
@@ -120,14 +106,14 @@ def _as_json(name: str, found: Sequence[_Found]) -> dict[str, Any]:
                 "published_g_own": row.published.g_own,
                 "published_positive": row.published.positive,
             }
-            for row in _rows(found)
+            for row in _rows(ranked)
         ],
-        "not_measured": [{"reason": reason, "runs": runs} for reason, runs in _reasons(found).items()],
+        "not_measured": [{"reason": reason, "runs": runs} for reason, runs in _reasons(ranked).items()],
     }
 
 
-def _show(name: str, found: Sequence[_Found]) -> None:
-    rows = _rows(found)
+def _show(name: str, ranked: Sequence[_Ranked]) -> None:
+    rows = _rows(ranked)
     show(f"{name}: rank of the explanation matrix, median of the runs")
     if rows:
         cells = [
@@ -147,6 +133,6 @@ def _show(name: str, found: Sequence[_Found]) -> None:
         show(render_table(headings, cells))
         worth = sum(row.published.worth == "yes" for row in rows)
         show(f"Verdict: the axis is worth resolving in {worth} of {len(rows)} combinations of dataset and setting.")
-    for reason, runs in _reasons(found).items():
-        show(f"{runs} of {len(found)} runs were not measured: {reason}")
+    for reason, runs in _reasons(ranked).items():
+        show(f"{runs} of {len(ranked)} runs were not measured: {reason}")
     show("")

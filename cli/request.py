@@ -1,4 +1,4 @@
-"""What an audit was asked to do, in the terms of the other rooms: models, runs, ledger, settings."""
+"""The options of an audit as models, runs, a ledger and worker settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from hrx.adapters import Located, locate_each
-from hrx.adapters.acceleration import ACCELERATIONS
+from hrx.adapters.device import resolve_device
 from hrx.audit.attribution.settings import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
-from hrx.audit.runner.worker import ModelKey
-from hrx.audit.way import Wanted
+from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan
+from hrx.audit.runner.worker import WorkerSettings
 from hrx.cli.config import effective
-from hrx.cli.isolation import Elsewhere, divide
+from hrx.cli.other_python import OtherInterpreter, divide
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError, unknown
 from hrx.gift_eval import open_source
@@ -28,38 +27,36 @@ SWEEPS = ("truncation", "distance")
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked, in the terms of the other rooms."""
+    """A checked request."""
 
-    models: Sequence[Located]
     runs: Sequence[Run]
-    elsewhere: Sequence[Elsewhere]
-    path: Path
+    workers: WorkerSettings
+    other_interpreters: Sequence[OtherInterpreter]
+    ledger: Path
     settings: dict[str, Any]
-    memory: int
-    wanted: Wanted
+    """The effective settings."""
 
 
 def understand(options: argparse.Namespace) -> Request:
     """Checks the options, finds models and data, and plans. Nothing is run or written."""
     if not 0 < options.memory < float("inf"):
-        raise HrxError(f"--memory {options.memory} is no amount of memory. Give gibibytes, for example 2.")
+        raise HrxError(f"--memory {options.memory} is not a valid amount of memory. Give gibibytes, for example 2.")
+    resolve_device(options.device)
     for gate in options.gate:
         parse(gate, absolute=True)
-    protocol, wanted = _protocol(options), wanted_way(options)
+    protocol = _protocol(options)
     settings = parse_settings(options.settings)
     datasets = open_source(options.data)
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
-        raise HrxError(
-            f"No dataset of {options.data} has several variates. Leave --channels away, or give other --data."
-        )
+        raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
     shares = divide(options.models, options.python)
     models: dict[ModelKey, Located] = {}
     taken: dict[ModelKey, set[Setting]] = {}
     for name in shares.here:
         for choice in locate_each(name, [(setting.lookback, setting.horizon) for setting in settings]):
-            who = ModelKey.of(choice.located.identity)
-            models.setdefault(who, choice.located)
-            taken.setdefault(who, set()).update(Setting(*pair) for pair in choice.settings)
+            key = ModelKey.of(choice.located.identity)
+            models.setdefault(key, choice.located)
+            taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
     planned = plan(
         [model.identity for model in models.values()],
         datasets,
@@ -70,22 +67,18 @@ def understand(options: argparse.Namespace) -> Request:
         protocol=protocol,
         channels=options.channels,
     )
-    runs = [run for run in planned if run.setting in taken[ModelKey.of(run.identity)]]
+    runs = [run for run in planned if run.setting in taken[run.model_key]]
     if models:
-        _refuse_hopeless(runs, options.data)
-    path = options.ledger or options.out / "ledger.db"
-    told = effective(options, parser())
-    elsewhere = [Elsewhere(interpreter, names, told, path) for interpreter, names in shares.elsewhere.items()]
-    return Request(list(models.values()), runs, elsewhere, path, told, int(options.memory * GIBIBYTE), wanted)
-
-
-def wanted_way(options: argparse.Namespace) -> Wanted:
-    """How the models are asked to be computed."""
-    names = [name.strip() for name in options.accelerate.split(",") if name.strip()]
-    for name in names:
-        if name not in ACCELERATIONS:
-            raise HrxError(unknown("acceleration", name, ACCELERATIONS))
-    return Wanted(options.rows, tuple(name for name in ACCELERATIONS if name in names))
+        _refuse_empty_plan(runs, options.data)
+    ledger = options.ledger or options.out / "ledger.db"
+    used = effective(options, parser())
+    return Request(
+        runs=runs,
+        workers=WorkerSettings(tuple(models.values()), int(options.memory * GIBIBYTE), options.device),
+        other_interpreters=[OtherInterpreter(path, names, used, ledger) for path, names in shares.elsewhere.items()],
+        ledger=ledger,
+        settings=used,
+    )
 
 
 def _protocol(options: argparse.Namespace) -> Protocol:
@@ -94,7 +87,7 @@ def _protocol(options: argparse.Namespace) -> Protocol:
         if name not in SWEEPS:
             raise HrxError(unknown("sweep", name, SWEEPS))
     if options.channels and (options.estimator, options.axis) != ("input_gradient", "step"):
-        raise HrxError("--channels is measured by the input gradient alone. Leave --estimator and --axis away.")
+        raise HrxError("--channels works with the input gradient only. Drop --estimator and --axis.")
     return Protocol(
         estimator=options.estimator,
         estimator_settings=parse_estimator_settings(options.estimator_setting),
@@ -107,15 +100,15 @@ def _protocol(options: argparse.Namespace) -> Protocol:
     )
 
 
-def _refuse_hopeless(runs: Sequence[Run], source: str) -> None:
-    """A request in which no series admits any setting is wrong as a whole."""
+def _refuse_empty_plan(runs: Sequence[Run], source: str) -> None:
+    """Raises where no series admits any setting."""
     if not runs:
         raise HrxError(f"{source} holds no series. Give another --data.")
-    troubles: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     for run in runs:
         if not run.refusal:
             return
-        troubles[f"{run.refusal.rstrip('.')}."] = None
+        reasons[f"{run.refusal.rstrip('.')}."] = None
     raise HrxError(
-        f"No series of {source} can be audited. {' '.join(list(troubles)[:3])} Give other --settings or --data."
+        f"No series of {source} can be audited. {' '.join(list(reasons)[:3])} Give other --settings or --data."
     )

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM: the first lets what is under way finish, a second stops at once.
+"""Ctrl-C and SIGTERM: the first lets running tasks finish, a second stops at once.
 
-Either way nothing that was written is lost, since every run is a transaction of the ledger.
+Nothing stored is lost either way, since every run is a transaction of the ledger.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """A second signal. No library may catch it, so it is no Exception."""
+    """A second signal. Not an Exception, so that no library catches it."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -24,7 +24,7 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """Whether a signal came, and who else is to hear of it."""
+    """Whether a signal arrived, and the callbacks that forward it."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -33,24 +33,24 @@ class Stop:
     def __call__(self) -> bool:
         return self.number is not None
 
-    def heard(self, number: int, frame: FrameType | None) -> None:
-        """What the process does on a signal."""
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
         for listener in self.listeners:
             listener(number)
         if self.number is not None:
             raise Stopped(number)
         self.number = number
-        print("\nStopping: the runs under way are finished and stored. Once more stops at once.", file=sys.stderr)
+        print("\nStopping: running tasks are finished and stored. Press Ctrl-C again to stop at once.", file=sys.stderr)
 
 
 @contextmanager
 def finishing() -> Iterator[Stop]:
-    """Within it, signals are heard by the `Stop` that it gives."""
+    """Handles signals by the `Stop` that it yields."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may listen
+        yield stop  # only the main thread can handle signals
         return
-    before = {number: signal.signal(number, stop.heard) for number in SIGNALS}
+    before = {number: signal.signal(number, stop.handle) for number in SIGNALS}
     try:
         yield stop
     finally:
@@ -59,5 +59,5 @@ def finishing() -> Iterator[Stop]:
 
 
 def exit_code(number: int) -> int:
-    """What a shell reports for a process that a signal ended: 130 or 143."""
+    """The exit code of a process ended by a signal: 130 or 143."""
     return 128 + number

@@ -1,25 +1,51 @@
-"""The file under a ledger: opened to write or to read, refused where it is something else, named where it fails.
+"""The SQLite file of a ledger: its tables, how it is opened, and how an older one is migrated.
 
-What is in it is the business of `schema` and `ledger`.
+Schema 1 had runs, checks and matrices; schema 2 added columns, `audits` and an index; schema 3 adds the column
+`device` and drops the table of row strategies. A migration keeps every row. Columns that are no longer in the record
+stay in the file and are not read.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hrx.audit.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, bring_forward, version
+from hrx.audit.ledger.record import COLUMNS
 from hrx.errors import HrxError
 
+APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
+SCHEMA_VERSION = 3
 BUSY_SECONDS = 60
-"""How long a statement waits for another process that holds the file."""
-_BETWEEN_TRIES = 0.02
-"""Seconds."""
+"""How long a statement waits for another process that has locked the file."""
+_RETRY_SECONDS = 0.02
 _PRIMARY_CODE = 0xFF
-"""The low byte of an error code of SQLite: the error without its variant."""
+"""The low byte of an SQLite error code: the error without its variant."""
+
+CHECK_COLUMNS = (
+    "fingerprint TEXT",
+    "library TEXT",
+    "adapter_version TEXT",
+    "torch_version TEXT",
+    "model TEXT",
+    "setting TEXT",
+    '"check" TEXT',
+    "passed INTEGER",
+    "figure REAL",
+    '"limit" REAL',
+    "note TEXT",
+    "windows TEXT",
+)
+EXAMPLE_COLUMNS = ("key TEXT", "x BLOB", "truth BLOB", "forecast BLOB", "matrix BLOB", "curves BLOB")
+AUDIT_COLUMNS = ("created TEXT", "hrx_version TEXT", "settings TEXT")
+_TABLES = {
+    "runs": (tuple(f'"{c.name}" {c.kind}' for c in COLUMNS), "key"),
+    "checks": (CHECK_COLUMNS, 'fingerprint, library, adapter_version, torch_version, setting, "check", windows'),
+    "matrices": (EXAMPLE_COLUMNS, "key"),
+    "audits": (AUDIT_COLUMNS, "hrx_version, settings"),
+}
 
 
 class LedgerError(HrxError):
@@ -27,7 +53,7 @@ class LedgerError(HrxError):
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
-    """A connection that may write, making the file where there is none; without `create`, one that reads."""
+    """Opens the file for writing, creating it if needed; without `create`, opens an existing file for reading."""
     if not create and not path.exists():
         raise LedgerError(f"{path} does not exist. Give the ledger that `hrx audit` wrote.")
     if path.is_dir():
@@ -35,32 +61,32 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-        connection = _connected(path, "mode=rwc" if create else "mode=ro")
+        connection = _open(path, "mode=rwc" if create else "mode=ro")
         if create or _readable(connection):
             return connection
         connection.close()
-        return _unchanging(path)
+        return _open_immutable(path)
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
 
 
-def _connected(path: Path, options: str) -> sqlite3.Connection:
+def _open(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?{options}"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
 
-def _unchanging(path: Path) -> sqlite3.Connection:
-    """A ledger in a directory that cannot be written, where SQLite has no place for its write-ahead log.
+def _open_immutable(path: Path) -> sqlite3.Connection:
+    """Opens a ledger in a directory that is not writable, where SQLite cannot keep its write-ahead log.
 
-    Runs that are in the log and not yet in the file would be passed over in silence: then it is refused.
+    Runs that are only in the log would be missing from the result, so such a ledger is refused.
     """
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
         raise LedgerError(
-            f"{path} has runs in {log.name} that can be read only where its directory may be written. Copy both files "
-            "to such a directory and give the copy."
+            f"{path} has runs in {log.name} that can only be read from a writable directory. Copy both files to a "
+            "writable directory and give the copy."
         )
-    return _connected(path, "immutable=1")
+    return _open(path, "immutable=1")
 
 
 def _readable(connection: sqlite3.Connection) -> bool:
@@ -68,37 +94,36 @@ def _readable(connection: sqlite3.Connection) -> bool:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         return False
-    except sqlite3.DatabaseError:  # not a ledger at all: told with its name later
+    except sqlite3.DatabaseError:  # not a database: the error is raised later, with the path
         return True
     return True
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None:
-    """Makes the tables of a new file, brings an older one forward, and refuses a file that is something else."""
-    connection.execute("BEGIN")  # one moment of the file: another process may be making its tables
+    """Creates the tables of a new file, migrates an older one, and refuses a file that is not a ledger."""
+    connection.execute("BEGIN")  # one consistent view: another process may be creating the tables
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    schema = version(connection)
+    schema = schema_version(connection)
     connection.execute("COMMIT")
     if application != APPLICATION_ID and (tables or not create):
         raise LedgerError(f"{path} is not a ledger of hrx. Give another file.")
     if application == APPLICATION_ID and schema > SCHEMA_VERSION:
         raise LedgerError(
-            f"{path} has ledger schema {schema}; this hrx reads up to {SCHEMA_VERSION}. Update hrx, or start anew."
+            f"{path} has ledger schema {schema}; this hrx reads up to {SCHEMA_VERSION}. Update hrx, or use a new file."
         )
     if not create:
         return
-    # FULL: a run counts as written only when it is on disk, so that not even a power cut loses it.
-    _log_ahead(connection)
+    # FULL: a run counts as written only once it is on disk, so a power cut does not lose it.
+    _enable_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
-    bring_forward(connection)
+    migrate(connection)
 
 
-def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Gives the file a write-ahead log, once whoever else is doing so has finished.
+def _enable_wal(connection: sqlite3.Connection) -> None:
+    """Switches to a write-ahead log, waiting for other processes that do the same.
 
-    SQLite waits for a lock in every other statement of hrx. In this one it does not: it holds a read lock already,
-    and two processes that each hold one would wait for each other.
+    SQLite does not wait for the lock in this statement: two processes that each hold a read lock would deadlock.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -108,19 +133,69 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-        time.sleep(_BETWEEN_TRIES)
+        time.sleep(_RETRY_SECONDS)
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The schema of an open ledger."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Adds every missing table and column in one transaction; does nothing to a ledger of this schema."""
+    if schema_version(connection) == SCHEMA_VERSION and not _missing(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")  # waits for another process that migrates; then nothing may be left to do
+    try:
+        for name, (columns, key) in _TABLES.items():
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(columns)}, PRIMARY KEY ({key}))")
+        for table, column in _missing(connection):
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+        if "accelerations" in present_columns(connection, "runs"):
+            connection.execute(
+                "UPDATE runs SET device = CASE WHEN accelerations LIKE '%cuda%' THEN 'cuda' ELSE 'cpu' END "
+                "WHERE device IS NULL AND accelerations IS NOT NULL"
+            )
+        connection.execute("DROP TABLE IF EXISTS ways")
+        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_subject ON runs (model, dataset, lookback, horizon)")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def present_columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Columns that a table has in this file; empty where the table does not exist."""
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def column_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Names of declared columns, unquoted."""
+    return tuple(column.split()[0].strip('"') for column in columns)
+
+
+def _missing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Table and declaration of every column that the file does not have."""
+    return [
+        (table, column)
+        for table, (columns, _) in _TABLES.items()
+        for column, name in zip(columns, column_names(columns), strict=True)
+        if name not in present_columns(connection, table)
+    ]
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Says which file a database error is about, and what may help."""
+    """Adds the path and the next step to database errors."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         text = str(error)
         if any(sign in text for sign in ("not a database", "malformed", "no such table")):
             raise LedgerError(
-                f"{path} is not a ledger, or is damaged ({text}). Give another file; what can still be read of a "
-                f"damaged ledger is saved by: hrx merge {path} --into NEW.db"
+                f"{path} is not a ledger, or is damaged ({text}). Give another file. To save what can still be read "
+                f"of a damaged ledger: hrx merge {path} --into NEW.db"
             ) from error
         raise LedgerError(f"{path} cannot be used: {text}. Check permissions, free disk space and locks.") from error

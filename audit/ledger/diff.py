@@ -1,6 +1,6 @@
-"""Whether two records of one run tell the same: a merge and a recheck stand on it.
+"""Whether two records of one run agree. Merging and `--recheck` use it.
 
-The same run on other hardware, or in other batches, moves a number by rounding, and no further than this bound.
+The same run on other hardware, or in other batches, moves a number by rounding, within these bounds.
 """
 
 from __future__ import annotations
@@ -14,52 +14,48 @@ import numpy as np
 from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
-VOLATILE = frozenset({"forward_seconds", "matrix_seconds", "seconds", "created", "probe", "rows_strategy"})
-"""What differs each time a run is measured: times, and what was chosen by them."""
+_TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds"})
 _LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_steps") or column.name == "starts")
 # beats_naive follows from the errors, which are compared themselves: a tie may fall either way.
-_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - VOLATILE - {"beats_naive"}
+_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive"}
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 
 class Difference(NamedTuple):
-    """A column in which two records of one run do not agree."""
+    """A column in which two records of one run disagree."""
 
     column: str
-    one: Value
-    other: Value
+    first: Value
+    second: Value
 
     def __str__(self) -> str:
-        return f"{self.column} is {_shown(self.one)} and {_shown(self.other)}"
+        return f"{self.column} is {_format(self.first)} and {_format(self.second)}"
 
 
-def differences(one: Record, other: Record, columns: Collection[str] = COMPARED) -> list[Difference]:
+def differences(first: Record, second: Record, columns: Collection[str] = COMPARED) -> list[Difference]:
     """Where two records of the same run disagree beyond rounding, among `columns`."""
-    return [
-        Difference(name, one.get(name), other.get(name))
-        for name in COMPARED
-        if name in columns and not _agree(name, one.get(name), other.get(name))
-    ]
+    pairs = ((name, getattr(first, name), getattr(second, name)) for name in COMPARED if name in columns)
+    return [Difference(name, a, b) for name, a, b in pairs if not _agree(name, a, b)]
 
 
-def _agree(name: str, one: Value, other: Value) -> bool:
-    if one == other:
+def _agree(name: str, first: Value, second: Value) -> bool:
+    if first == second:
         return True
-    if one is None or other is None:
+    if first is None or second is None:
         return False
     if name in _NUMBERS:
-        return _close([float(one)], [float(other)])
-    return name in _LISTS and _close(json.loads(str(one)), json.loads(str(other)))
+        return _close([float(first)], [float(second)])
+    return name in _LISTS and _close(json.loads(str(first)), json.loads(str(second)))
 
 
-def _close(one: list[float], other: list[float]) -> bool:
-    # A step that is no number is null in the text: it must be so in both.
-    a, b = (np.array([np.nan if value is None else value for value in values], dtype=float) for values in (one, other))
+def _close(first: list[float], second: list[float]) -> bool:
+    # A step without a number is null in the JSON: it must be null in both.
+    a, b = (np.array([np.nan if value is None else value for value in v], dtype=float) for v in (first, second))
     if a.shape != b.shape:
         return False
     bound = ABSOLUTE + RELATIVE * np.maximum(np.abs(a), np.abs(b))
     return bool(np.all((np.abs(a - b) <= bound) | (np.isnan(a) & np.isnan(b))))
 
 
-def _shown(value: Value) -> str:
-    return "not there" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)[:60]
+def _format(value: Value) -> str:
+    return "absent" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)[:60]

@@ -1,6 +1,6 @@
-"""A ledger for other tools: the records as Parquet or CSV, with the names and types of `record`.
+"""Exports the records of a ledger as Parquet or CSV, with the names and types of `record`.
 
-CSV ends up in spreadsheets, which take a text that begins with = + - or @ for a formula: it gets an apostrophe.
+Spreadsheets read a CSV text that begins with = + - or @ as a formula, so such a text gets an apostrophe.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
+from hrx.audit.ledger.database import SCHEMA_VERSION
 from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
-from hrx.audit.ledger.schema import SCHEMA_VERSION
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
 
@@ -23,11 +23,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class ExportError(HrxError):
-    """A file that cannot be written, or not in this format."""
+    """A file that cannot be written in this format."""
 
 
 def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
-    """Writes every record of a ledger to `out`, whole or not at all. Returns how many there are."""
+    """Writes every record of a ledger to `out`, whole or not at all. Returns their number."""
     with Ledger.open(ledger_path, create=False) as ledger:
         records = ledger.records()
     writers: dict[Format, Callable[[Sequence[Record], Path], None]] = {"parquet": _parquet, "csv": _csv}
@@ -47,13 +47,13 @@ def _csv(records: Sequence[Record], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(NAMES)
-        writer.writerows([guarded(name, record[name]) for name in NAMES] for record in records)
+        writer.writerows([guarded(name, getattr(record, name)) for name in NAMES] for record in records)
         file.flush()
         os.fsync(file.fileno())
 
 
 def guarded(name: str, value: Value) -> Value:
-    """A cell of a spreadsheet: a text that would be read as a formula is marked as text."""
+    """A cell of a CSV file; a text that a spreadsheet would read as a formula starts with an apostrophe."""
     dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
     return f"'{value}" if dangerous else value
 
@@ -71,13 +71,13 @@ def _parquet(records: Sequence[Record], path: Path) -> None:
         [pyarrow.field(c.name, kinds[c.kind], metadata={"meaning": c.meaning}) for c in COLUMNS],
         metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
     )
-    columns = {name: [record[name] for record in records] for name in NAMES}
+    columns = {name: [getattr(record, name) for record in records] for name in NAMES}
     try:
         table = pyarrow.table(columns, schema=schema)
     except pyarrow.ArrowException as error:
         raise ExportError(
-            f"A column holds something else than its kind: {str(error).splitlines()[0]}. The ledger was changed by "
-            "another program; --format csv takes it as it is."
+            f"A column holds a value of another type: {str(error).splitlines()[0]}. Another program changed the "
+            "ledger; --format csv exports it as it is."
         ) from error
     with path.open("wb") as file:
         pyarrow.parquet.write_table(table, file)

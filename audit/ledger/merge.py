@@ -1,11 +1,11 @@
-"""Several ledgers into one: every finished run once, and no two that contradict each other.
+"""Merges ledgers: every finished run once, and no two records that contradict each other.
 
 Nothing is written unless everything can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,104 +16,94 @@ from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck
 SHOWN = 10
 
 
-class Merged(NamedTuple):
-    """What a merge did."""
+class MergeResult(NamedTuple):
+    """Counts of a merge."""
 
     added: int
-    """Runs that were not there, or had failed there."""
+    """Runs that were absent from the target, or had failed there."""
     known: int
-    """Runs that were there already, with the same numbers."""
+    """Runs that the target held already, with the same numbers."""
     unreadable: int
-    """Runs that a damaged ledger names but cannot give any more."""
+    """Runs that a damaged source lists but that cannot be read."""
 
 
-def merge(sources: Sequence[str | Path], into: str | Path) -> Merged:
-    """Adds the runs, checks, ways, pictures and settings of `sources` to the ledger `into`, which may be new.
+def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
+    """Adds the runs, checks, examples and settings of `sources` to the ledger `into`, which may be new.
 
-    Two records of one key must agree within rounding; where they do not, the merge is refused and they are named.
+    Two records of one key must agree within rounding. Otherwise the merge is refused and lists the records.
     """
     for source in sources:
         if Path(source).resolve() == Path(into).resolve():
             raise LedgerError(f"{source} cannot be merged into itself. Name another file with --into.")
         with Ledger.open(source, create=False):
-            pass  # every source is a ledger, before the target is made
+            pass  # checks that every source is a ledger before the target is created
     new = not Path(into).exists()
     try:
-        return _merged(sources, into)
+        return _merge(sources, into)
     except BaseException:
         if new:
             Path(into).unlink(missing_ok=True)
         raise
 
 
-def _merged(sources: Sequence[str | Path], into: str | Path) -> Merged:
+def _merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
     """The merge in one transaction of the target."""
-    total = Merged(0, 0, 0)
+    total = MergeResult(0, 0, 0)
     with Ledger.open(into) as target, target.transaction():
         contradictions: list[str] = []
         for source in sources:
             with Ledger.open(source, create=False) as ledger:
-                done = _add(ledger, target, contradictions)
-                total = Merged(*(a + b for a, b in zip(total, done, strict=True)))
+                counts = _add(ledger, target, contradictions)
+                total = MergeResult(*(a + b for a, b in zip(total, counts, strict=True)))
         if contradictions:
             raise LedgerError(_refusal(contradictions, into))
     return total
 
 
-def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> Merged:
-    """One ledger's content, within the target's transaction."""
+def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResult:
+    """Adds one ledger within the target's transaction."""
     damage = source.damage()
     keys = source.keys() if damage else []
-    records = list(_readable(source, keys)) if damage else source.records()
-    there = {str(record["key"]): record for record in target.records(str(r["key"]) for r in records)}
+    records = [record for key in keys if (record := source.salvage(key))] if damage else source.records()
+    held = {record.key: record for record in target.records(record.key for record in records)}
     columns = source.columns & target.columns
     added = known = 0
     for record in records:
-        held = there.get(str(record["key"]))
-        if held is None or (held["status"] == FAILED and record["status"] != FAILED):
+        other = held.get(record.key)
+        if other is None or (other.status == FAILED and record.status != FAILED):
             target.put(record)
             added += 1
             continue
         known += 1
-        if record["status"] != FAILED and (found := differences(held, record, columns)):
-            contradictions.append(f"{_named(record)}: {found[0]} ({source.path.name})")
-    _add_rest(source, target, damage, contradictions)
-    return Merged(added, known, len(keys) - len(records) if damage else 0)
+        if record.status != FAILED and (different := differences(other, record, columns)):
+            contradictions.append(f"{_label(record)}: {different[0]} ({source.path.name})")
+    if not damage:  # of a damaged ledger only runs are saved: an audit makes the rest again
+        _add_checks(source, target, contradictions)
+        for audit in source.audits():
+            target.put_audit(audit)
+        present = set(target.example_keys())
+        for example in source.examples(key for key in source.example_keys() if key not in present):
+            target.put_example(example)
+    return MergeResult(added, known, len(keys) - len(records) if damage else 0)
 
 
-def _add_rest(source: Ledger, target: Ledger, damage: str, contradictions: list[str]) -> None:
-    """Checks, ways, settings and pictures. Of a damaged ledger these are left: an audit makes them again."""
-    if damage:
-        return
-    held = {_about(check): check for check in target.checks()}
-    new = [check for check in source.checks() if _about(check) not in held]
+def _add_checks(source: Ledger, target: Ledger, contradictions: list[str]) -> None:
+    held = {_identity(check): check for check in target.checks()}
     for check in source.checks():
-        other = held.get(_about(check))
-        if other is not None and other.passed != check.passed:
+        other = held.get(_identity(check))
+        if other is None:
+            target.put_checks([check])
+        elif other.passed != check.passed:
             contradictions.append(f"{check.model} {check.setting}: the check {check.check} passed in one of them only")
-    target.put_checks(new)
-    target.put_ways(source.ways())
-    for audit in source.audits():
-        target.put_audit(audit)
-    pictured = set(target.example_keys())
-    for matrix in source.examples(key for key in source.example_keys() if key not in pictured):
-        target.put_example(matrix)
 
 
-def _readable(ledger: Ledger, keys: Iterable[str]) -> Iterable[Record]:
-    """The records that a damaged ledger can still give, one by one."""
-    for key in keys:
-        if (record := ledger.salvaged(key)) is not None:
-            yield record
-
-
-def _about(check: StoredCheck) -> tuple[str, ...]:
+def _identity(check: StoredCheck) -> tuple[str, ...]:
     return (*check[:4], check.setting, check.check, check.windows)
 
 
-def _named(record: Record) -> str:
-    setting = f"{record['lookback']}x{record['horizon']}"
-    return f"{record['model']} {record['dataset']} {record['series']} {setting} seed {record['seed']}"
+def _label(record: Record) -> str:
+    setting = f"{record.lookback}x{record.horizon}"
+    return f"{record.model} {record.dataset} {record.series} {setting} seed {record.seed}"
 
 
 def _refusal(contradictions: Sequence[str], into: str | Path) -> str:
@@ -121,5 +111,5 @@ def _refusal(contradictions: Sequence[str], into: str | Path) -> str:
     more = f"\n  … and {len(contradictions) - SHOWN} more" if len(contradictions) > SHOWN else ""
     return (
         f"{len(contradictions)} of the runs contradict each other, so nothing was written to {into}. The same run must "
-        f"have the same numbers: measure these again (hrx audit --recheck) and leave the wrong ledger out.{shown}{more}"
+        f"have the same numbers: measure these again (hrx audit --recheck) and omit the wrong ledger.{shown}{more}"
     )

@@ -1,139 +1,195 @@
-"""The record: one flat, self-describing row per run, and what its columns mean.
+# ruff: noqa: RUF009 (each default is a dataclass field that carries its meaning, made by one function)
+"""The record: one flat, typed row per run. Schema, exports and documentation are made from it.
 
-Everything that decides the numbers is in it, so a table can be made again from records alone, and a stale row can be
-told from a fresh one. Knows neither models nor files.
+It holds everything that decides the numbers, so a table can be made from records alone, and a stale row is
+distinguishable from a fresh one.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple
 
-from hrx.audit.scoring.quantities import QUANTITIES
-
+Text = str | None
+Whole = int | None
+Number = float | None
 Value = str | int | float | None
-Record = dict[str, Value]
 
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
-"""Leakage that a table must show."""
+"""Values of `leakage` that a table must show."""
+TRUNCATIONS = (1, 2, 4, 8)
+DISTANCES = (1, 2, 4, 8, 16, 32)
 
 
-class Column(NamedTuple):
-    """A column of the record."""
+def _column(meaning: str) -> Any:
+    return field(default=None, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One run. A field without a value is NULL in the ledger; an unknown field is a `TypeError`."""
+
+    key: str = field(metadata={"meaning": "sha256 of everything that decides the numbers"})
+    status: str = field(
+        metadata={"meaning": "done, excluded (a result: it must not be scored) or failed (an error: it is retried)"}
+    )
+    reason: Text = _column("why the run was excluded or failed")
+
+    # The model
+    model: Text = _column("name the user gave the model")
+    family: Text = _column("family of the adapter")
+    checkpoint: Text = _column("hub id or directory name of the weights")
+    revision: Text = _column("commit of the hub snapshot")
+    fingerprint: Text = _column("sha256 of configuration and weights")
+    library: Text = _column("distribution and version that ran the model")
+    adapter_version: Text = _column("version of hrx's adapters")
+
+    # The data
+    dataset: Text = _column("dataset, with its frequency")
+    domain: Text = _column("domain of the dataset, empty where unknown")
+    frequency: Text = _column("frequency of the series")
+    season: Whole = _column("season of the frequency, in steps")
+    series: Text = _column("name of the series within its dataset")
+    series_fingerprint: Text = _column("sha256 of the values")
+    missing: Whole = _column("missing values, each replaced by the last observed one")
+    lookback: Whole = _column("lookback L, in steps")
+    horizon: Whole = _column("horizon H, in steps")
+    seed: Whole = _column("seed of the run; it shifts the windows")
+    windows: Whole = _column("windows requested")
+    leakage: Text = _column("declared, possible, none declared or unknown: was the model trained on the dataset")
+    starts: Text = _column("JSON: position of each window's first forecast step in the series")
+
+    # The protocol
+    protocol_version: Text = _column("version of the measurement's definition")
+    estimator: Text = _column("estimator of the matrix")
+    estimator_settings: Text = _column("JSON: every setting of the estimator")
+    axis: Text = _column("step: one row per forecast step; whole: one row for the whole forecast, as published")
+    truncation: Whole = _column("1 if truncations of the matrix were scored")
+    distance: Whole = _column("1 if rows at fixed distances were scored")
+    draws: Whole = _column("draws requested")
+    draws_kind: Text = _column("antithetic, paired or independent")
+    precision: Number = _column("Monte Carlo error requested, if any")
+    max_draws: Whole = _column("limit on the draws for a requested precision")
+    scored: Whole = _column("number of scored steps, at most")
+    fractions: Whole = _column("deleted fractions on [0, 1]")
+    area: Text = _column("gap (MoRF less LeRF) or morf")
+    permutations: Whole = _column("random permutations behind g_shuffled_permuted")
+    protocol_seed: Whole = _column("seed of the draws")
+
+    # Quantities
+    g_own: Number = _column("g_own, normalised: divided by the variance of the forecasts")
+    g_own_raw: Number = _column("g_own, not divided")
+    g_own_se: Number = _column("Monte Carlo standard error of g_own")
+    g_shuffled: Number = _column("g_shuffled, normalised: divided by the variance of the forecasts")
+    g_shuffled_raw: Number = _column("g_shuffled, not divided")
+    g_shuffled_se: Number = _column("Monte Carlo standard error of g_shuffled")
+    g_margin: Number = _column("g_margin, normalised: divided by the variance of the forecasts")
+    g_margin_raw: Number = _column("g_margin, not divided")
+    g_margin_se: Number = _column("Monte Carlo standard error of g_margin")
+    g_shuffled_permuted: Number = _column("g_shuffled_permuted, normalised: divided by the variance of the forecasts")
+    g_shuffled_permuted_raw: Number = _column("g_shuffled_permuted, not divided")
+    g_shuffled_permuted_se: Number = _column("Monte Carlo standard error of g_shuffled_permuted")
+    g_own_morf: Number = _column("g_own_morf, normalised: divided by the variance of the forecasts")
+    g_own_morf_raw: Number = _column("g_own_morf, not divided")
+    g_own_morf_se: Number = _column("Monte Carlo standard error of g_own_morf")
+    g_shuffled_morf: Number = _column("g_shuffled_morf, normalised: divided by the variance of the forecasts")
+    g_shuffled_morf_raw: Number = _column("g_shuffled_morf, not divided")
+    g_shuffled_morf_se: Number = _column("Monte Carlo standard error of g_shuffled_morf")
+    g_margin_morf: Number = _column("g_margin_morf, normalised: divided by the variance of the forecasts")
+    g_margin_morf_raw: Number = _column("g_margin_morf, not divided")
+    g_margin_morf_se: Number = _column("Monte Carlo standard error of g_margin_morf")
+    comprehensiveness: Number = _column("comprehensiveness, normalised: divided by the variance of the forecasts")
+    comprehensiveness_raw: Number = _column("comprehensiveness, not divided")
+    comprehensiveness_se: Number = _column("Monte Carlo standard error of comprehensiveness")
+    aopc: Number = _column("aopc, normalised: divided by the variance of the forecasts")
+    aopc_raw: Number = _column("aopc, not divided")
+    aopc_se: Number = _column("Monte Carlo standard error of aopc")
+    sufficiency: Number = _column("sufficiency, normalised: divided by the variance of the forecasts")
+    sufficiency_raw: Number = _column("sufficiency, not divided")
+    sufficiency_se: Number = _column("Monte Carlo standard error of sufficiency")
+    insertion: Number = _column("insertion, a ratio of errors")
+    insertion_raw: Number = _column("the same: insertion is not divided by the variance")
+    insertion_se: Number = _column("Monte Carlo standard error of insertion")
+
+    # Sweeps: `--sweeps truncation,distance`
+    g_own_rank_1: Number = _column("g_own of the matrix truncated to rank 1, normalised")
+    g_own_rank_2: Number = _column("g_own of the matrix truncated to rank 2, normalised")
+    g_own_rank_4: Number = _column("g_own of the matrix truncated to rank 4, normalised")
+    g_own_rank_8: Number = _column("g_own of the matrix truncated to rank 8, normalised")
+    g_distance_1: Number = _column("g of the row 1 step away against the shared vector, normalised")
+    g_distance_2: Number = _column("g of the row 2 steps away against the shared vector, normalised")
+    g_distance_4: Number = _column("g of the row 4 steps away against the shared vector, normalised")
+    g_distance_8: Number = _column("g of the row 8 steps away against the shared vector, normalised")
+    g_distance_16: Number = _column("g of the row 16 steps away against the shared vector, normalised")
+    g_distance_32: Number = _column("g of the row 32 steps away against the shared vector, normalised")
+
+    # The channel axis: `--channels`
+    channels: Whole = _column("variates of the window; NULL for a univariate one")
+    g_own_channel: Number = _column("g_own on the channel axis, normalised")
+    g_shuffled_channel: Number = _column("g_shuffled on the channel axis, normalised")
+    g_margin_channel: Number = _column("g_margin on the channel axis, normalised")
+    rank_channel: Number = _column("participation ratio of the channel axis")
+
+    # What else the sweep and the matrix give
+    gap_own: Number = _column("area between MoRF and LeRF of a step under its own row, normalised")
+    gap_shared: Number = _column("area between MoRF and LeRF of a step under the shared vector, normalised")
+    effective_lookback: Number = _column("positions from the end that hold 90 % of a row's mass, mean of the rows")
+    effective_lookback_steps: Text = _column("JSON: the same at each scored step, mean of the windows")
+    scored_steps: Text = _column("JSON: the scored steps, from 0")
+    g_own_steps: Text = _column("JSON: g_own at each scored step")
+    g_shuffled_steps: Text = _column("JSON: g_shuffled at each scored step")
+    g_margin_steps: Text = _column("JSON: g_margin at each scored step")
+    insertion_dropped: Whole = _column("scored steps left out of insertion: deleting everything changed nothing")
+    rank: Number = _column("participation ratio of the matrix, mean of the windows that have one")
+    rank_entropy: Number = _column("entropy rank of the matrix, mean of the same windows")
+    rank_dropped: Whole = _column("windows without a rank: their matrix is all zero")
+    variance: Number = _column("variance of the forecasts over windows and steps")
+    draws_used: Whole = _column("draws made")
+    forecasts: Whole = _column("perturbed forecasts evaluated")
+
+    # Skill against the truth, on the standardised scale
+    mse: Number = _column("mean squared error")
+    mae: Number = _column("mean absolute error")
+    mse_zero: Number = _column("mean squared error of predicting zero")
+    mse_last: Number = _column("mean squared error of repeating the last observed value")
+    mse_seasonal: Number = _column("mean squared error of repeating the last season")
+    beats_naive: Whole = _column("1 if mse is below mse_zero and mse_last")
+
+    # How the run was computed
+    check_failed: Text = _column("admission check that excluded the run")
+    parity: Number = _column("max|a−b| / max|b| of forward and official call on the run's own windows")
+    device: Text = _column("device of the model: cpu, cuda or mps")
+    rewrites: Text = _column("JSON: operations replaced to keep the gradient, as [operation, place, count]")
+    hrx_version: Text = _column("version of hrx")
+    torch_version: Text = _column("version of torch")
+    forward_seconds: Number = _column("wall time of one forward pass of the run's windows")
+    matrix_seconds: Number = _column("wall time of estimating the matrix")
+    seconds: Number = _column("wall time of the run")
+    created: Text = _column("UTC time of writing")
+
+    def updated(self, **values: Value) -> Record:
+        """The record with some fields replaced."""
+        return replace(self, **values)  # type: ignore[arg-type]  # checked by name, and by type where a ledger is read
+
+
+class RecordColumn(NamedTuple):
+    """A column of the table `runs`."""
 
     name: str
-    kind: str
-    """SQLite's type."""
+    kind: Literal["TEXT", "INTEGER", "REAL"]
+    """Type in SQLite."""
     meaning: str
 
 
-_IDENTITY = (
-    Column("key", "TEXT", "sha256 of everything that decides the numbers"),
-    Column("status", "TEXT", "done, excluded (a result: it may not be scored) or failed (an error: tried again)"),
-    Column("reason", "TEXT", "why it was excluded or failed"),
-    Column("model", "TEXT", "what the user called the model"),
-    Column("family", "TEXT", "family of the adapter"),
-    Column("checkpoint", "TEXT", "hub id or directory name of the weights"),
-    Column("revision", "TEXT", "commit of the hub snapshot"),
-    Column("fingerprint", "TEXT", "sha256 of configuration and weights"),
-    Column("library", "TEXT", "distribution and version that ran the model"),
-    Column("adapter_version", "TEXT", "version of hrx's adapters"),
-    Column("dataset", "TEXT", "dataset, with its frequency"),
-    Column("domain", "TEXT", "domain of the dataset, empty where unknown"),
-    Column("frequency", "TEXT", "frequency of the series"),
-    Column("season", "INTEGER", "steps of the frequency's season"),
-    Column("series", "TEXT", "name of the series within its dataset"),
-    Column("series_fingerprint", "TEXT", "sha256 of the values"),
-    Column("missing", "INTEGER", "values that were missing and repeat the last observed one"),
-    Column("lookback", "INTEGER", "L"),
-    Column("horizon", "INTEGER", "H"),
-    Column("seed", "INTEGER", "shifts the windows"),
-    Column("windows", "INTEGER", "windows asked for"),
-    Column(
-        "leakage", "TEXT", "declared, possible, none declared or unknown: whether the model is declared to have seen it"
-    ),
-    Column("starts", "TEXT", "JSON: position of each window's first forecast step in the series"),
+_KINDS: dict[str, Literal["TEXT", "INTEGER", "REAL"]] = {
+    "str": "TEXT",
+    "Text": "TEXT",
+    "Whole": "INTEGER",
+    "Number": "REAL",
+}
+COLUMNS: tuple[RecordColumn, ...] = tuple(
+    RecordColumn(column.name, _KINDS[str(column.type)], column.metadata["meaning"]) for column in fields(Record)
 )
-_PROTOCOL = (
-    Column("protocol_version", "TEXT", "version of the measurement's definition"),
-    Column("estimator", "TEXT", "what filled the matrix"),
-    Column("estimator_settings", "TEXT", "JSON: every setting of the estimator"),
-    Column("axis", "TEXT", "step: a row for each forecast step; whole: one row for the whole forecast, as published"),
-    Column("truncation", "INTEGER", "1 if truncations of the matrix were scored too"),
-    Column("distance", "INTEGER", "1 if rows at fixed distances were scored too"),
-    Column("draws", "INTEGER", "draws asked for"),
-    Column("draws_kind", "TEXT", "antithetic, paired or independent"),
-    Column("precision", "REAL", "Monte Carlo error that was asked for, if any"),
-    Column("max_draws", "INTEGER", "most draws that a wanted precision may take"),
-    Column("scored", "INTEGER", "steps scored at most"),
-    Column("fractions", "INTEGER", "deleted fractions on [0, 1]"),
-    Column("area", "TEXT", "gap (MoRF less LeRF) or morf"),
-    Column("permutations", "INTEGER", "random permutations behind g_shuffled_permuted"),
-    Column("protocol_seed", "INTEGER", "seed of the draws"),
-)
-_MEASURED = tuple(
-    column
-    for name in QUANTITIES
-    for column in (
-        Column(name, "REAL", f"{name}, divided by the variance of the forecasts"),
-        Column(f"{name}_raw", "REAL", f"{name}, undivided"),
-        Column(f"{name}_se", "REAL", f"Monte Carlo standard error of {name}"),
-    )
-)
-TRUNCATIONS = (1, 2, 4, 8)
-DISTANCES = (1, 2, 4, 8, 16, 32)
-_SWEEPS = (
-    *(Column(f"g_own_rank_{r}", "REAL", f"g_own of the matrix truncated to rank {r}, normalised") for r in TRUNCATIONS),
-    *(
-        Column(f"g_distance_{d}", "REAL", f"the row {d} steps away against the shared vector, normalised")
-        for d in DISTANCES
-    ),
-)
-_CHANNELS = (
-    Column("channels", "INTEGER", "variates of the window; NULL where it has one"),
-    Column("g_own_channel", "REAL", "g_own on the channel axis, normalised"),
-    Column("g_shuffled_channel", "REAL", "g_shuffled on the channel axis, normalised"),
-    Column("g_margin_channel", "REAL", "g_margin on the channel axis, normalised"),
-    Column("rank_channel", "REAL", "participation ratio of the channel axis"),
-)
-_REST = (
-    Column("gap_own", "REAL", "area between MoRF and LeRF of a step under its own row, normalised"),
-    Column("gap_shared", "REAL", "area between MoRF and LeRF of a step under the shared vector, normalised"),
-    Column("effective_lookback", "REAL", "positions from the end that hold 90 % of a row's mass, mean of the rows"),
-    Column("effective_lookback_steps", "TEXT", "JSON: the same at each scored step, mean of the windows"),
-    Column("scored_steps", "TEXT", "JSON: the scored steps, from 0"),
-    Column("g_own_steps", "TEXT", "JSON: g_own at each scored step"),
-    Column("g_shuffled_steps", "TEXT", "JSON: g_shuffled at each scored step"),
-    Column("g_margin_steps", "TEXT", "JSON: g_margin at each scored step"),
-    Column(
-        "insertion_dropped",
-        "INTEGER",
-        "scored steps left out of insertion: deleting everything changed nothing",
-    ),
-    Column("rank", "REAL", "participation ratio of the matrix, mean of the windows that have one"),
-    Column("rank_entropy", "REAL", "entropy rank of the matrix, mean of the same windows"),
-    Column("rank_dropped", "INTEGER", "windows without a rank: their matrix is all zero"),
-    Column("variance", "REAL", "variance of the forecasts over windows and steps"),
-    Column("draws_used", "INTEGER", "draws that were made"),
-    Column("forecasts", "INTEGER", "perturbed forecasts that were evaluated"),
-    Column("mse", "REAL", "mean squared error against the truth, standardised scale"),
-    Column("mae", "REAL", "mean absolute error against the truth, standardised scale"),
-    Column("mse_zero", "REAL", "of predicting zero"),
-    Column("mse_last", "REAL", "of repeating the last observed value"),
-    Column("mse_seasonal", "REAL", "of repeating the last season"),
-    Column("beats_naive", "INTEGER", "1 if mse is below mse_zero and mse_last"),
-    Column("check_failed", "TEXT", "admission check that excluded the run"),
-    Column("parity", "REAL", "max|a−b| / max|b| of forward and official call on the run's own windows"),
-    Column("rows_strategy", "TEXT", "how the rows of the matrix were had"),
-    Column("accelerations", "TEXT", "what computed it beside fp32 on the processor: cuda, bf16, compile; else empty"),
-    Column("probe", "TEXT", "JSON: seconds of a window's rows by strategy, and what became of each acceleration"),
-    Column("rewrites", "TEXT", "JSON: what the gradient mechanics met: [operation, place, count]"),
-    Column("hrx_version", "TEXT", "version of hrx"),
-    Column("torch_version", "TEXT", "version of torch"),
-    Column("forward_seconds", "REAL", "wall time of one forward pass of the run's windows"),
-    Column("matrix_seconds", "REAL", "wall time of estimating the matrix"),
-    Column("seconds", "REAL", "wall time of the run"),
-    Column("created", "TEXT", "UTC time of writing"),
-)
-COLUMNS: tuple[Column, ...] = _IDENTITY + _PROTOCOL + _MEASURED + _SWEEPS + _CHANNELS + _REST
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
+Column = RecordColumn

@@ -1,21 +1,20 @@
-"""One forecast of one series, explained, and the audit of that reading on held-out windows of the same series."""
+"""Explains one forecast of one series, and scores the explanation on held-out windows of the same series."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, ModelError
-from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.admission.checks import admit
+from hrx.audit.admission.results import to_stored
 from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
-from hrx.audit.scoring.baselines import skill
+from hrx.audit.scoring.baselines import Skill, skill
+from hrx.audit.scoring.quantities import Quantities
 from hrx.audit.scoring.score import Unscorable, explanation_of, score_in_full
 from hrx.gift_eval import Series, Windows, cut
 from hrx.gift_eval.windows import split, standardise
@@ -23,7 +22,7 @@ from hrx.gift_eval.windows import split, standardise
 WINDOWS = 4
 
 
-def read_series(
+def explain_series(
     model: Forecaster,
     series: Series,
     lookback: int,
@@ -34,8 +33,8 @@ def read_series(
 ) -> ExplainedForecast:
     """Explains the forecast that follows the end of the series.
 
-    `labels` are the dates of all its values. Whether the explanation may be trusted is measured where the truth is
-    known: on windows of the last fifth of the series, none of which is the window that is explained.
+    `labels` are the dates of all its values. The explanation is scored where the truth is known: on windows of the
+    last fifth of the series, none of which is the window that is explained.
     """
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
@@ -46,9 +45,9 @@ def read_series(
     explanation = explanation_of(model, last, horizon, protocol, budget, stream=0)
     with torch.no_grad():
         forecast = model.forward(last, horizon)[0].double().numpy()
-    windows = torch.as_tensor(held_out.x, dtype=torch.float32)
+    skill_, quantities, unscored = _score(model, held_out, horizon, protocol, budget)
     identity = model.identity
-    outline = ExplainedForecast(
+    return ExplainedForecast(
         model=identity.model,
         checkpoint=identity.checkpoint,
         fingerprint=identity.fingerprint,
@@ -60,38 +59,29 @@ def read_series(
         matrix=explanation.matrix[0].numpy(),
         steps=tuple(int(step) for step in explanation.steps),
         labels=None if labels is None else labels[-lookback:],
-        windows=len(windows),
-        checks=_checks(model, windows, horizon),
-        skill=None,
-        quantities=None,
+        windows=len(held_out.x),
+        checks=_checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon),
+        skill=skill_,
+        quantities=quantities,
+        unscored=unscored,
     )
-    return _measured(outline, model, windows, held_out, horizon, protocol, budget)
 
 
 def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredCheck, ...]:
-    """The admission checks on those windows that are not flat."""
-    who = model.identity
-    about = (who.fingerprint, who.library, ADAPTER_VERSION, torch.__version__, who.model)
+    """The admission checks on the windows that are not flat."""
     moving = windows[windows.amax(dim=1) > windows.amin(dim=1)]
-    if not len(moving):
-        return ()
-    found = admit(model, moving, horizon)
-    return tuple(StoredCheck(*about, c.setting, c.check, c.passed, c.figure, c.limit, c.note) for c in found)
+    checks = admit(model, moving, horizon) if len(moving) else ()
+    return tuple(to_stored(model.identity, check) for check in checks)
 
 
-def _measured(
-    outline: ExplainedForecast,
-    model: Forecaster,
-    windows: Tensor,
-    held_out: Windows,
-    horizon: int,
-    protocol: Protocol,
-    budget: Budget,
-) -> ExplainedForecast:
-    """The reading with its skill and its quantities, or with the reason why there are none."""
+def _score(
+    model: Forecaster, held_out: Windows, horizon: int, protocol: Protocol, budget: Budget
+) -> tuple[Skill | None, Quantities | None, str]:
+    """Skill and quantities, or the reason why there are none."""
+    windows = torch.as_tensor(held_out.x, dtype=torch.float32)
     try:
         scored = score_in_full(model, windows, horizon, protocol=protocol, budget=budget)
     except Unscorable as error:
-        return replace(outline, unscored=str(error))
-    found = skill(scored.forecast.double().numpy(), held_out.y, held_out.x[:, -1], held_out.seasonal)
-    return replace(outline, skill=found, quantities=scored.quantities)
+        return None, None, str(error)
+    errors = skill(scored.forecast.double().numpy(), held_out.y, held_out.x[:, -1], held_out.seasonal)
+    return errors, scored.quantities, ""

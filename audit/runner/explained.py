@@ -1,4 +1,4 @@
-"""What one forecast of one series reads, and what speaks for trusting it. Needs no torch: pages are made from it."""
+"""One explained forecast, and whether its explanation can be trusted. Needs no torch: pages are made from it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hrx.audit.scoring.quantities import Quantities
 
 Floats = npt.NDArray[np.floating]
 SURE = 2.0
-"""Monte Carlo errors that a gain must lie above zero by."""
+"""A gain is positive where it exceeds this many Monte Carlo errors."""
 
 
 class Trust(Enum):
-    """Whether a reading may be trusted, worst first. The first that applies is the verdict."""
+    """Whether an explanation can be trusted, worst first. The first that applies is the verdict."""
 
     NOT_ADMITTED = "not admitted"
     NOT_SCORED = "not scored"
@@ -30,7 +30,7 @@ class Trust(Enum):
 
 @dataclass(frozen=True)
 class ExplainedForecast:
-    """One forecast of one series with its explanation, and the measurement on held-out windows of the same series."""
+    """One forecast of one series with its matrix, and the scores on held-out windows of the same series."""
 
     model: str
     checkpoint: str
@@ -39,9 +39,9 @@ class ExplainedForecast:
     series: str
     estimator: str
     x: Floats
-    """`(L,)`, in the series' own unit."""
+    """`(L,)`, in the unit of the series."""
     forecast: Floats
-    """`(H,)`, in the series' own unit."""
+    """`(H,)`, in the unit of the series."""
     matrix: Floats
     """`(R, L)`, on the standardised scale."""
     steps: tuple[int, ...]
@@ -49,7 +49,7 @@ class ExplainedForecast:
     labels: tuple[str, ...] | None
     """The date of each value of `x`, where there are dates."""
     windows: int
-    """Held-out windows that everything below was measured on."""
+    """Held-out windows behind the checks, the skill and the quantities."""
     checks: tuple[StoredCheck, ...]
     skill: Skill | None
     quantities: Quantities | None
@@ -74,7 +74,7 @@ class ExplainedForecast:
         return Trust.OWN_ROWS if self.surely_positive("g_own") else Trust.SHARED
 
     def surely_positive(self, gain: str) -> bool:
-        """Whether a gain lies above zero by more than its Monte Carlo error explains."""
+        """Whether a gain exceeds zero by more than its Monte Carlo error explains."""
         if self.quantities is None:
             return False
         value, error = getattr(self.quantities.normalised, gain), getattr(self.quantities.error, gain)

@@ -1,6 +1,6 @@
-"""Which runs there are: models × datasets × series × settings × seeds, each with a key that decides whether it is done.
+"""The runs of an audit: models × datasets × series × settings × seeds, each with the key it is stored under.
 
-Reads series and checkpoint facts, runs nothing.
+Reads series and model cards. Loads no model.
 """
 
 from __future__ import annotations
@@ -9,20 +9,38 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from hrx import __version__
 from hrx.adapters import Identity, model_card
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.attribution.registry import package_of
 from hrx.audit.ledger.record import Record
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.errors import HrxError, unknown
-from hrx.gift_eval import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, admits, spaced
+from hrx.gift_eval import (
+    DamagedDataset,
+    Dataset,
+    MultivariateSeries,
+    Series,
+    UnusableSeries,
+    Windows,
+    admits,
+    cut,
+    cut_item,
+    spaced,
+)
+
+ADMISSION_WINDOWS = 4
 
 
 @dataclass(frozen=True, order=True)
@@ -57,6 +75,17 @@ def parse_settings(text: str) -> tuple[Setting, ...]:
     return settings
 
 
+class ModelKey(NamedTuple):
+    """What distinguishes one model from another: the same weights under another family are another model."""
+
+    family: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, identity: Identity) -> ModelKey:
+        return cls(identity.family, identity.fingerprint)
+
+
 @dataclass(frozen=True)
 class Run:
     """The unit that is stored, resumed and tabulated."""
@@ -64,15 +93,13 @@ class Run:
     identity: Identity
     dataset: Dataset
     series: Series | MultivariateSeries | None
-    """None where the series could not be read: then `trouble` says why."""
+    """None where the series could not be read: `series_error` says why."""
     index: int
     setting: Setting
     seed: int
     windows: int
     protocol: Protocol
-    trouble: HrxError | None = field(default=None, compare=False)
-    pictured: bool = False
-    """Whether it may be the one of its dataset whose first window is kept with its matrix, for a picture."""
+    series_error: HrxError | None = field(default=None, compare=False)
 
     @cached_property
     def key(self) -> str:
@@ -97,59 +124,83 @@ class Run:
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     @property
+    def model_key(self) -> ModelKey:
+        return ModelKey.of(self.identity)
+
+    @property
     def stream(self) -> int:
-        """Separates this run's draws from others'. Free of the model, so that two checkpoints meet the same draws."""
+        """Separates the random draws of runs. Independent of the model: two checkpoints get the same draws."""
         source = self.series.fingerprint if self.series else self.dataset.name
         text = f"{source} {self.setting} {self.seed}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
     @property
+    def series_name(self) -> str:
+        return self.series.item if self.series else f"#{self.index}"
+
+    @property
     def channels(self) -> int:
-        """Variates of its windows; 0 where they are `(W, L)`."""
+        """Variates of its windows; 0 for univariate windows `(W, L)`."""
         return len(self.series.values) if isinstance(self.series, MultivariateSeries) else 0
 
     @property
-    def size(self) -> tuple[int, Setting, int]:
-        """Orders the runs of a dataset by how much a picture of them shows: the largest setting, the first series."""
+    def example_rank(self) -> tuple[int, Setting, int]:
+        """Orders the runs of a dataset by their use as its example: the largest setting, then the first series."""
         return self.setting.lookback * self.setting.horizon, self.setting, -self.index
 
     @property
     def refusal(self) -> str:
-        """Why the series cannot be run at this setting, empty where it can."""
+        """Why the series does not admit this setting; empty where it does."""
         if self.series is None:
-            return str(self.trouble)
+            return str(self.series_error)
         length = self.series.values.shape[-1]
         if not admits(length, self.setting.lookback, self.setting.horizon):
             return f"{self.series.label} has {length} values, too few for {self.setting}"
         return ""
 
-    def portable(self) -> Run:
-        """The same run for another process: with the series that was read, without the way to read others."""
-        return replace(self, dataset=replace(self.dataset, row=_read_already, past=_read_already))
+    def cut_windows(self) -> Windows:
+        """The windows that the run is measured on: `x` is `(W, L)`, or `(W, L, C)` for a multivariate item."""
+        if self.series_error is not None:
+            raise self.series_error
+        if self.series is None:
+            raise UnusableSeries("the series could not be read")
+        request = self.setting.lookback, self.setting.horizon, self.windows, self.seed
+        if isinstance(self.series, MultivariateSeries):
+            return cut_item(self.series, *request)
+        return cut(self.series, *request)
 
-    def facts(self) -> Record:
-        """The part of the record that is known before the run."""
+    def portable(self) -> Run:
+        """The same run for another process: with its series, without the functions that read others."""
+        return replace(self, dataset=replace(self.dataset, row=_unavailable, past=_unavailable))
+
+    def record(self, status: str, reason: str | None = None) -> Record:
+        """A record without measured values."""
         protocol = dict(_fields(self.protocol))
-        return {
-            "key": self.key,
+        return Record(
+            key=self.key,
+            status=status,
+            reason=reason,
             **_fields(self.identity),
-            "adapter_version": ADAPTER_VERSION,
-            "dataset": self.dataset.name,
-            "domain": self.dataset.domain,
-            "frequency": self.dataset.frequency,
-            "season": self.dataset.season,
-            "series": self.series.item if self.series else f"#{self.index}",
-            "series_fingerprint": self.series.fingerprint if self.series else None,
-            "missing": int(np.sum(self.series.missing)) if self.series else None,
-            "lookback": self.setting.lookback,
-            "horizon": self.setting.horizon,
-            "seed": self.seed,
-            "windows": self.windows,
-            "leakage": model_card(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
-            "protocol_version": PROTOCOL_VERSION,
-            "protocol_seed": protocol.pop("seed"),
+            adapter_version=ADAPTER_VERSION,
+            dataset=self.dataset.name,
+            domain=self.dataset.domain,
+            frequency=self.dataset.frequency,
+            season=self.dataset.season,
+            series=self.series_name,
+            series_fingerprint=self.series.fingerprint if self.series else None,
+            missing=int(np.sum(self.series.missing)) if self.series else None,
+            lookback=self.setting.lookback,
+            horizon=self.setting.horizon,
+            seed=self.seed,
+            windows=self.windows,
+            leakage=model_card(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
+            protocol_version=PROTOCOL_VERSION,
+            protocol_seed=protocol.pop("seed"),
             **protocol,
-        }
+            hrx_version=__version__,
+            torch_version=torch.__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
 
 def plan(
@@ -163,40 +214,50 @@ def plan(
     protocol: Protocol,
     channels: bool = False,
 ) -> list[Run]:
-    """Every run of an audit, model by model and setting by setting, so that a model is loaded once.
+    """Every run of an audit, model by model and setting by setting, so that each model is loaded once.
 
-    With `channels`, the items of datasets that have several variates, each with all of them together.
+    With `channels`, only datasets of several variates, one run per item with all its variates.
     """
     if channels:
         datasets = [dataset for dataset in datasets if dataset.variates > 1 or dataset.damage]
     chosen = [(dataset, list(_read(dataset, series, channels))) for dataset in datasets]
     return [
-        Run(
-            identity,
-            dataset,
-            found,
-            index,
-            setting,
-            seed,
-            windows,
-            protocol,
-            trouble,
-            pictured=seed == 0,
-        )
+        Run(identity, dataset, item, index, setting, seed, windows, protocol, error)
         for identity in identities
         for setting in settings
-        for dataset, all_found in chosen
-        for index, found, trouble in all_found
+        for dataset, items in chosen
+        for index, item, error in items
         for seed in range(seeds)
     ]
 
 
-Found = tuple[int, Series | MultivariateSeries | None, HrxError | None]
+def admission_windows(runs: Iterable[Run]) -> Tensor | None:
+    """Up to four real windows `(W, L)` that are not flat, from different series where there are several.
+
+    A flat window has no derivative in a model that divides by its spread. None where no series has a usable window:
+    then every run is excluded for a reason of its own.
+    """
+    chosen: dict[str, npt.NDArray[np.float64]] = {}
+    tried: set[tuple[str, int]] = set()
+    for run in runs:
+        if len(chosen) == ADMISSION_WINDOWS:
+            break
+        if run.series is None or run.series.fingerprint in chosen or (run.series.fingerprint, run.seed) in tried:
+            continue
+        tried.add((run.series.fingerprint, run.seed))
+        with suppress(UnusableSeries):
+            moving = [x for x in run.cut_windows().x if np.ptp(x) > 0]
+            if moving:
+                chosen[run.series.fingerprint] = moving[0]
+    return torch.as_tensor(np.stack(list(chosen.values())), dtype=torch.float32) if chosen else None
+
+
+_Item = tuple[int, Series | MultivariateSeries | None, HrxError | None]
 """A series of a dataset by its index, or why it cannot be read."""
 
 
-def _read(dataset: Dataset, series: int, channels: bool) -> Iterator[Found]:
-    """Up to so many evenly spaced series of a dataset, or items."""
+def _read(dataset: Dataset, series: int, channels: bool) -> Iterator[_Item]:
+    """Up to `series` evenly spaced series of a dataset, or items."""
     if dataset.damage:
         yield 0, None, DamagedDataset(dataset.damage)
     for index in spaced(dataset.items if channels else dataset.count, series):
@@ -208,9 +269,9 @@ def _read(dataset: Dataset, series: int, channels: bool) -> Iterator[Found]:
 
 @lru_cache(maxsize=64)
 def _fields(data: Protocol | Identity) -> Mapping[str, Any]:
-    """The fields of what thousands of runs share, made once."""
+    """The fields that thousands of runs share, converted once."""
     return data.decisive() if isinstance(data, Protocol) else asdict(data)
 
 
-def _read_already(index: int) -> NoReturn:
+def _unavailable(index: int) -> NoReturn:
     raise IndexError(index)

@@ -1,274 +1,276 @@
-"""The engine: takes a plan through a crew, and writes each result before it hands out more.
+"""The scheduling loop, and the audit as a queue of tasks for it.
 
-Model by model, a task opens it; setting by setting, one admits it on real windows and one chooses how it is computed;
-then every run is a task of its own.
-All of it is written here, by one process, whoever did the work. Whatever goes wrong with one run becomes that run's
-record, and the rest go on.
+For each model, one task loads it; for each setting, one task admits it on real windows; then each run is a task. All
+writes happen here, in one process. An error of one run becomes that run's record, and the others go on.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
-
-from torch import Tensor
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from hrx.adapters import Located, ModelError
-from hrx.audit.admission.results import Gate, admission_windows, digest_of, refusal_of
-from hrx.audit.ledger.privacy import scrubbed
+from hrx.audit.admission.results import AdmissionResults, failed_check, windows_digest
 from hrx.audit.ledger.record import EXCLUDED, FAILED, Record
 from hrx.audit.ledger.store import Ledger, StoredCheck
-from hrx.audit.runner.examples import Album
-from hrx.audit.runner.executors.in_process import Crew, Lost
-from hrx.audit.runner.plan import Run, Setting
-from hrx.audit.runner.run import Outcome, no_channels, outline
+from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
+from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (
+    AdmissionChecks,
     Admit,
-    Admitted,
-    Choose,
-    Introduce,
-    Introduced,
-    Measure,
-    ModelKey,
-    Result,
-    Subject,
+    LoadedModel,
+    LoadModel,
+    MeasureRun,
+    ModelVariant,
     Task,
-    Trouble,
+    TaskFailed,
+    TaskResult,
 )
-from hrx.audit.way import DECLARED, Wanted, Way
-
-ATTEMPTS = 2
-"""A task whose process died is given once more; a second death is laid at its own door."""
+from hrx.errors import without_paths
 
 Progress = Callable[[Run, Record], None]
+
+
+class TaskQueue(Protocol):
+    """Tasks, some of which follow from the results of others."""
+
+    def next(self, loaded: ModelKey | None) -> Task | None:
+        """The next task for a worker that has `loaded` in memory, or None while there is none."""
+
+    def finish(self, task: Task, result: TaskResult) -> None:
+        """Handles the result of a task."""
+
+
+class _Running(NamedTuple):
+    worker: int
+    task: Task
+    attempts: int
+
+
+def run_tasks(queue: TaskQueue, executor: Executor, stopping: Callable[[], bool] = lambda: False) -> None:
+    """Runs all tasks of a queue. Once `stopping` returns true, running tasks are finished and no others started."""
+    idle: dict[int, ModelKey | None] = dict.fromkeys(range(executor.size))
+    running: dict[Future[TaskResult], _Running] = {}
+    while True:
+        for worker, loaded in list(idle.items()):
+            if not stopping() and (task := queue.next(loaded)):
+                del idle[worker]
+                running[executor.submit(worker, task)] = _Running(worker, task, 1)
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            worker, task, attempts = running.pop(future)
+            try:
+                result = future.result()
+            except executor.worker_errors as error:
+                if stopping():
+                    continue
+                if attempts <= executor.retries:
+                    running[executor.submit(worker, task)] = _Running(worker, task, attempts + 1)
+                    continue
+                result = TaskFailed(f"its worker process died twice ({type(error).__name__}): out of memory?")
+            idle[worker] = task.model
+            queue.finish(task, result)
+
+
+class ListQueue:
+    """Independent tasks in a given order."""
+
+    def __init__(self, tasks: Iterable[Task], on_result: Callable[[Task, TaskResult], None]):
+        self._tasks = deque(tasks)
+        self._on_result = on_result
+
+    def next(self, loaded: ModelKey | None) -> Task | None:
+        return self._tasks.popleft() if self._tasks else None
+
+    def finish(self, task: Task, result: TaskResult) -> None:
+        self._on_result(task, result)
 
 
 def execute(
     runs: Sequence[Run],
     models: Iterable[Located],
     ledger: Ledger,
-    crew: Crew,
+    executor: Executor,
     *,
     progress: Progress,
-    wanted: Wanted | None = None,
-    notice: Callable[[str], None] = lambda sentence: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Carries out every run that the ledger does not hold yet, and stores it.
-
-    `notice` is given what the user asked for and does not get, a sentence each. Once `stopping` answers yes, what is
-    under way is finished and stored, and nothing else is begun.
-    """
-    work = _Work(runs, models, ledger, progress, wanted or Wanted(), notice)
-    idle: dict[int, ModelKey | None] = dict.fromkeys(range(crew.size))
-    busy: dict[int, _Queued] = {}
-    while True:
-        for seat in list(idle):
-            if not stopping() and (queued := work.next(idle[seat])):
-                del idle[seat]
-                busy[seat] = queued
-                crew.give(seat, queued.task)
-        if not busy:
-            return
-        for seat, result in crew.wait():
-            queued = busy.pop(seat)
-            if isinstance(result, Lost) and result.seat_gone:
-                work.give_back(queued)
-                continue
-            idle[seat] = queued.task.who
-            work.take(queued, result)
-
-
-class _Order(NamedTuple):
-    """Where a task stands among those of its model; the lowest is given first."""
-
-    group: int
-    run: int
-
-
-@dataclass(order=True)
-class _Queued:
-    order: _Order
-    task: Task = field(compare=False)
-    attempts: int = field(default=1, compare=False)
+    """Measures and stores every run that the ledger does not hold yet."""
+    run_tasks(AuditQueue(runs, models, ledger, progress), executor, stopping)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The runs of a model that one admission is for."""
+    """The runs of a model that share one admission."""
 
     setting: Setting
     season: int
-    """That makes the model; 0 where the season makes no difference."""
+    """0 where the model does not depend on the season."""
     channels: int
-    """Variates of the windows; 0 where there is one."""
     planned: list[Run] = field(default_factory=list)
     missing: list[Run] = field(default_factory=list)
 
 
-class _Work:
-    """What is left to do, and what became of the rest."""
+@dataclass(order=True)
+class _Queued:
+    """A task and its priority within its model: groups in the order of the plan, runs in order within a group."""
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        models: Iterable[Located],
-        ledger: Ledger,
-        progress: Progress,
-        wanted: Wanted,
-        notice: Callable[[str], None],
-    ):
-        self._ledger, self._progress, self._wanted, self._notice = ledger, progress, wanted, notice
-        self._gate, self._album = Gate(ledger), Album(runs, ledger)
+    group: int
+    position: int
+    task: Task = field(compare=False)
+
+
+class AuditQueue:
+    """The missing runs of an audit, with the loading and admission tasks they depend on."""
+
+    def __init__(self, runs: Sequence[Run], models: Iterable[Located], ledger: Ledger, progress: Progress):
+        self._ledger, self._progress = ledger, progress
+        self._admission, self._examples = AdmissionResults(ledger), _Examples(runs, ledger)
         self._finished = ledger.finished()
+        self._single_model = len({ModelKey.of(model.identity) for model in models}) == 1
         self._runs: dict[ModelKey, list[Run]] = {}
         for run in runs:
-            self._runs.setdefault(ModelKey.of(run.identity), []).append(run)
-        self._alone = len({ModelKey.of(model.identity) for model in models}) == 1
+            self._runs.setdefault(run.model_key, []).append(run)
         self._groups: dict[ModelKey, list[_Group]] = {}
-        self._queues: dict[ModelKey, list[_Queued]] = {who: [] for who in self._runs}
-        for who, mine in self._runs.items():
-            if any(run.key not in self._finished for run in mine):
-                self._queue(Introduce(who, frozenset(run.dataset.season for run in mine)), group=-1)
+        self._queues: dict[ModelKey, list[_Queued]] = {key: [] for key in self._runs}
+        for key, planned in self._runs.items():
+            if any(run.key not in self._finished for run in planned):
+                self._push(LoadModel(key, frozenset(run.dataset.season for run in planned)), group=-1)
 
-    def next(self, who: ModelKey | None) -> _Queued | None:
-        """The next task for a seat that has `who` open: one of that model, as long as there is any."""
-        candidates = ([self._queues[who]] if who else []) + list(self._queues.values())
-        return next((heapq.heappop(queue) for queue in candidates if queue), None)
+    def next(self, loaded: ModelKey | None) -> Task | None:
+        candidates = ([self._queues[loaded]] if loaded else []) + list(self._queues.values())
+        return next((heapq.heappop(queue).task for queue in candidates if queue), None)
 
-    def give_back(self, queued: _Queued) -> None:
-        """A task that nobody could do goes to whoever is free next."""
-        heapq.heappush(self._queues[queued.task.who], queued)
-
-    def take(self, queued: _Queued, result: Result | Lost) -> None:
-        """Writes what came of a task, and queues what follows from it."""
-        if isinstance(result, Lost):
-            if queued.attempts < ATTEMPTS:
-                self.give_back(replace(queued, attempts=queued.attempts + 1))
-                return
-            result = Trouble(f"the process that worked on it died {ATTEMPTS} times ({result.how}): out of memory?")
-        task = queued.task
-        if isinstance(task, Introduce):
-            self._introduced(task, result)
+    def finish(self, task: Task, result: TaskResult) -> None:
+        if isinstance(task, LoadModel):
+            self._on_loaded(task, result)
         elif isinstance(task, Admit):
-            self._admitted(task, queued.order.group, result)
-        elif isinstance(task, Choose):
-            self._chosen(task, queued.order.group, result)
+            self._on_admitted(task, result)
+        elif isinstance(result, RunResult):
+            self._write(task.run, result)
         else:
-            self._measured(task.run, result)
+            self._write(task.run, RunResult(task.run.record(FAILED, _reason(result))))
 
-    def _introduced(self, task: Introduce, result: Result) -> None:
-        mine = self._runs[task.who]
-        if not isinstance(result, Introduced):
-            reason = _reason(result)
-            if self._alone and isinstance(result, Trouble) and result.wrong_request:
-                raise ModelError(reason)
-            for run in mine:
-                self._refuse(run, {"status": FAILED, "reason": reason})
+    def _on_loaded(self, task: LoadModel, result: TaskResult) -> None:
+        planned = self._runs[task.model]
+        if not isinstance(result, LoadedModel):
+            if self._single_model and isinstance(result, TaskFailed) and result.user_error:
+                raise ModelError(result.reason)
+            for run in planned:
+                self._store_unmeasured(run, run.record(FAILED, _reason(result)))
             return
-        if self._alone:
-            _refuse_every_setting(result, mine)
-        self._groups[task.who] = groups = self._grouped(mine, result.apart)
-        for number, group in enumerate(groups):
-            self._open(task.who, number, group, result)
+        if self._single_model:
+            _refuse_all_settings(result, planned)
+        self._groups[task.model] = self._group(planned, result.distinct_seasons)
+        for number, group in enumerate(self._groups[task.model]):
+            self._start_group(number, group, result)
 
-    def _grouped(self, runs: Sequence[Run], apart: frozenset[int]) -> list[_Group]:
-        """The groups of a model that have something missing, in the order of the plan."""
-        found: dict[tuple[Setting, int, int], _Group] = {}
+    def _group(self, runs: Sequence[Run], distinct_seasons: frozenset[int]) -> list[_Group]:
+        """The groups of a model that have missing runs, in the order of the plan."""
+        groups: dict[tuple[Setting, int, int], _Group] = {}
         for run in runs:
-            season = run.dataset.season if run.dataset.season in apart else 0
+            season = run.dataset.season if run.dataset.season in distinct_seasons else 0
             place = run.setting, season, run.channels
-            group = found.setdefault(place, _Group(*place))
+            group = groups.setdefault(place, _Group(*place))
             group.planned.append(run)
             if run.key not in self._finished:
                 group.missing.append(run)
-        return [group for group in found.values() if group.missing]
+        return [group for group in groups.values() if group.missing]
 
-    def _open(self, who: ModelKey, number: int, group: _Group, model: Introduced) -> None:
-        """Queues the admission of a group, or its runs where it needs none."""
+    def _start_group(self, number: int, group: _Group, model: LoadedModel) -> None:
+        """Queues the admission of a group, or its runs where none is needed."""
         identity = group.planned[0].identity
         if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):
-            return self._begin(group, number, {"reason": f"{identity.model} {refusal}"})
+            return self._exclude(group, number, f"{identity.model} {refusal}")
         if group.channels and not model.multivariate:
-            return self._begin(group, number, {"reason": no_channels(identity)})
+            return self._exclude(group, number, no_channel_axis(identity))
         windows = admission_windows(group.planned)
         if windows is None:
-            return self._begin(group, number)
-        checks = self._gate.stored(identity, str(group.setting), digest_of(windows, group.season))
-        if checks:
-            return self._judged(group, number, checks, windows)
-        return self._queue(Admit(Subject.of(group.planned[0]), windows), number)
+            return self._queue_runs(group, number)
+        if checks := self._admission.find(identity, str(group.setting), windows_digest(windows, group.season)):
+            return self._admit(group, number, checks)
+        return self._push(Admit(ModelVariant.of(group.planned[0]), windows, number), number)
 
-    def _admitted(self, task: Admit, number: int, result: Result) -> None:
-        group = self._groups[task.who][number]
-        if not isinstance(result, Admitted):
-            return self._begin(group, number, {"status": FAILED, "reason": f"admission: {_reason(result)}"})
-        digest = digest_of(task.windows, group.season)
-        stored = self._gate.store(group.planned[0].identity, digest, result.checks)
-        return self._judged(group, number, stored, task.windows)
+    def _on_admitted(self, task: Admit, result: TaskResult) -> None:
+        number, group = task.group, self._groups[task.model][task.group]
+        if not isinstance(result, AdmissionChecks):
+            return self._exclude(group, number, f"admission: {_reason(result)}", status=FAILED)
+        digest = windows_digest(task.windows, group.season)
+        return self._admit(group, number, self._admission.store(group.planned[0].identity, digest, result.checks))
 
-    def _judged(self, group: _Group, number: int, checks: Sequence[StoredCheck], windows: Tensor) -> None:
-        """Refuses the runs of a group, or queues the choice of how its model is computed, if that is still to make."""
-        if refused := refusal_of(checks):
-            return self._begin(group, number, refused)
-        first, digest = group.planned[0], digest_of(windows, group.season)
-        if way := self._gate.way(first.identity, str(group.setting), digest, self._wanted):
-            return self._begin(group, number, way=way)
-        return self._queue(Choose(Subject.of(first), windows, self._wanted), number)
+    def _admit(self, group: _Group, number: int, checks: Sequence[StoredCheck]) -> None:
+        """Queues the runs of an admitted group, or excludes them."""
+        if failed := failed_check(checks):
+            reason = f"{failed.check}: {failed.figure:.3g} against {failed.limit:.3g} ({failed.note})"
+            return self._exclude(group, number, reason, check_failed=failed.check)
+        return self._queue_runs(group, number)
 
-    def _chosen(self, task: Choose, number: int, result: Result) -> None:
-        group = self._groups[task.who][number]
-        identity, setting = group.planned[0].identity, str(group.setting)
-        if not isinstance(result, Way):
-            self._notice(
-                f"{identity.model} {setting} is computed as its family is: the probe failed, {_reason(result)}."
-            )
-            return self._begin(group, number)
-        self._gate.store_way(identity, setting, digest_of(task.windows, group.season), self._wanted, result)
-        return self._begin(group, number, way=result)
+    def _queue_runs(self, group: _Group, number: int) -> None:
+        for position, run in enumerate(group.missing):
+            self._push(MeasureRun(run), number, position)
 
-    def _begin(self, group: _Group, number: int, refused: Record | None = None, way: Way = DECLARED) -> None:
-        """Queues the runs of a group, or refuses them. A series that was not read has a better reason of its own."""
-        for note in way.notes:
-            self._notice(f"{group.planned[0].identity.model} {group.setting}: {note}")
-        for place, run in enumerate(group.missing):
-            if refused and run.trouble is None:
-                self._refuse(run, refused)
+    def _exclude(
+        self, group: _Group, number: int, reason: str, *, status: str = EXCLUDED, check_failed: str | None = None
+    ) -> None:
+        """Stores the runs of a group unmeasured. A series that could not be read has a reason of its own."""
+        for position, run in enumerate(group.missing):
+            if run.series_error is None:
+                self._store_unmeasured(run, run.record(status, reason).updated(check_failed=check_failed))
             else:
-                self._queue(Measure(run, way), number, place)
+                self._push(MeasureRun(run), number, position)
 
-    def _measured(self, run: Run, result: Result) -> None:
-        if isinstance(result, Outcome):
-            self._write(run, result)
-        else:
-            self._refuse(run, {"status": FAILED, "reason": _reason(result)})
-
-    def _refuse(self, run: Run, why: Record) -> None:
+    def _store_unmeasured(self, run: Run, record: Record) -> None:
         if run.key not in self._finished:
-            self._write(run, Outcome(outline(run, EXCLUDED, None) | why))
+            self._write(run, RunResult(record))
 
-    def _write(self, run: Run, outcome: Outcome) -> None:
-        record = outcome.record
-        if isinstance(reason := record.get("reason"), str):
-            record = record | {"reason": scrubbed(reason)}
-        if outcome.matrix is not None and self._album.wants(run):
-            self._ledger.write(record, outcome.matrix, instead_of=self._album.keep(run))
+    def _write(self, run: Run, result: RunResult) -> None:
+        record, example = result
+        if record.reason:
+            record = record.updated(reason=without_paths(record.reason))
+        if example is not None and self._examples.wants(run):
+            self._ledger.write(record, example, replacing=self._examples.add(run))
         else:
             self._ledger.write(record)
         self._progress(run, record)
 
-    def _queue(self, task: Task, group: int, run: int = 0) -> None:
-        heapq.heappush(self._queues[task.who], _Queued(_Order(group, run), task))
+    def _push(self, task: Task, group: int, position: int = 0) -> None:
+        heapq.heappush(self._queues[task.model], _Queued(group, position, task))
 
 
-def _reason(result: Result) -> str:
-    return result.reason if isinstance(result, Trouble) else f"answered with {type(result).__name__}"
+class _Examples:
+    """Which runs keep an example: for each model and dataset, the scored run with the largest setting so far."""
+
+    def __init__(self, runs: Iterable[Run], ledger: Ledger):
+        stored = set(ledger.example_keys())
+        self._kept: dict[tuple[ModelKey, str], list[Run]] = {}
+        for run in runs:
+            if run.key in stored:
+                self._kept.setdefault((run.model_key, run.dataset.name), []).append(run)
+
+    def wants(self, run: Run) -> bool:
+        """Whether the run is a better example than those kept of its dataset."""
+        kept = self._kept.get((run.model_key, run.dataset.name), ())
+        return all(run.example_rank > other.example_rank for other in kept)
+
+    def add(self, run: Run) -> list[str]:
+        """Keeps the run; returns the keys of the examples it replaces."""
+        replaced = self._kept.get((run.model_key, run.dataset.name), [])
+        self._kept[run.model_key, run.dataset.name] = [run]
+        return [other.key for other in replaced]
 
 
-def _refuse_every_setting(model: Introduced, runs: Sequence[Run]) -> None:
-    """The only model of an audit, if it can take none of the settings, was asked the wrong thing."""
+def _reason(result: TaskResult) -> str:
+    return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"
+
+
+def _refuse_all_settings(model: LoadedModel, runs: Sequence[Run]) -> None:
+    """Raises where the only model of an audit can take none of the settings."""
     refusals = {run.setting: model.limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
     if all(refusals.values()):
         name = runs[0].identity.model

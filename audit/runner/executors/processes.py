@@ -1,110 +1,110 @@
-"""Local worker processes: each loads each model once, with its share of the cores.
+"""Runs tasks in local worker processes, each with its share of the cores.
 
-A worker is a fresh process, since a fork after torch has started its threads may hang. It reads tasks from a pipe and
-writes results to it; when the pipe closes it ends, so that none outlives the audit, however that ended.
+Each worker is a `ProcessPoolExecutor` of one process: a process that dies breaks its own pool only, so the task that
+killed it is known. Processes are spawned, since a fork after torch has started its threads may hang.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from typing import cast
+from multiprocessing.connection import wait
 
 import torch
 
-from hrx.adapters import Located
-from hrx.audit.runner.executors.in_process import Answer, Lost
-from hrx.audit.runner.worker import Result, Task, WorkerContext, perform, portable, sendable
+from hrx.audit.runner.worker import Task, TaskResult, WorkerContext, WorkerSettings, perform, portable_task
 
-_CONTEXT = multiprocessing.get_context("spawn")
-_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
+_SPAWN = multiprocessing.get_context("spawn")
+_PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_context: WorkerContext | None = None
+"""The context of this process, if it is a worker."""
 
 
-class Workers:
-    """A crew of local processes. One that dies is replaced, and its task comes back as lost."""
+class ProcessExecutor:
+    """Local worker processes. One that dies is replaced."""
 
-    def __init__(self, models: Iterable[Located], memory: int, size: int):
+    worker_errors: tuple[type[BaseException], ...] = (BrokenProcessPool,)
+    retries = 1
+
+    def __init__(self, settings: WorkerSettings, size: int):
         self.size = size
-        self._models, self._memory = [portable(model) for model in models], memory
+        self._settings = settings.portable()
         self._threads = max(1, torch.get_num_threads() // size)
-        self._seats = [self._hire() for _ in range(size)]
-        self._busy: set[int] = set()
+        self._workers = [self._start() for _ in range(size)]
 
-    def give(self, seat: int, task: Task) -> None:
-        self._busy.add(seat)
-        with suppress(OSError):  # it died while idle: the wait sees its closed pipe
-            self._seats[seat].pipe.send(sendable(task))
-
-    def wait(self) -> Sequence[Answer]:
-        seat_of = {self._seats[seat].pipe: seat for seat in self._busy}
-        return [self._answer(seat_of[cast(Connection, pipe)]) for pipe in wait(list(seat_of))]
-
-    def _answer(self, seat: int) -> Answer:
-        self._busy.discard(seat)
+    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
         try:
-            result = cast(Result, self._seats[seat].pipe.recv())
-        except (EOFError, OSError):
-            died = self._seats[seat]
-            self._seats[seat] = self._hire()
-            return Answer(seat, Lost(died.end()))
-        return Answer(seat, result)
+            return self._workers[worker].submit(portable_task(task))
+        except BrokenProcessPool:
+            self._workers[worker].close()
+            self._workers[worker] = self._start()
+            return self._workers[worker].submit(portable_task(task))
 
-    def processes(self) -> list[int]:
-        """Process ids, by seat."""
-        return [seat.process.pid or 0 for seat in self._seats]
+    def process_ids(self) -> list[int]:
+        """Process ids, by worker."""
+        return [worker.process_id.result() for worker in self._workers]
 
     def close(self) -> None:
-        for seat in self._seats:
-            seat.end()
+        for worker in self._workers:
+            worker.close()
 
-    def _hire(self) -> _Worker:
-        return _Worker(self._models, self._memory, self._threads)
+    def _start(self) -> _Worker:
+        return _Worker(self._settings, self._threads)
 
 
 class _Worker:
-    def __init__(self, models: Sequence[Located], memory: int, threads: int):
-        self.pipe, theirs = _CONTEXT.Pipe()
-        arguments = (theirs, models, memory, threads)
-        self.process = _CONTEXT.Process(target=_work, args=arguments, daemon=True, name="hrx worker")
-        with _deaf():
-            self.process.start()
-        theirs.close()
+    def __init__(self, settings: WorkerSettings, threads: int):
+        self._pool = ProcessPoolExecutor(1, _SPAWN, initializer=_initialise, initargs=(settings, threads))
+        with _signals_blocked():  # the first task starts the process
+            self.process_id = self._pool.submit(os.getpid)
 
-    def end(self) -> str:
-        """Ends the process if it has not ended, and says how it did."""
-        self.pipe.close()
-        self.process.join(timeout=0.2)
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join()
-        code = self.process.exitcode or 0
-        return f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    def submit(self, task: Task) -> Future[TaskResult]:
+        return self._pool.submit(_run, task)
+
+    def close(self) -> None:
+        """Kills the process, whatever it is doing."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(BrokenProcessPool, ProcessLookupError):
+            os.kill(self.process_id.result(), signal.SIGKILL)
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """A process that is started inside hears no signal of the group before it can say that it ignores them."""
-    resource_tracker.ensure_running()  # it would be started first, and let signals through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
+def _signals_blocked() -> Iterator[None]:
+    """A process started inside receives no signal of the group until it ignores them itself."""
+    resource_tracker.ensure_running()  # started later, it would unblock signals again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(pipe: Connection, models: Sequence[Located], memory: int, threads: int) -> None:
-    """The life of a worker."""
-    # A signal to the whole group is for the parent to answer: it lets this run finish.
-    for number in _FOR_THE_PARENT:
+def _initialise(settings: WorkerSettings, threads: int) -> None:
+    """Prepares a worker process."""
+    global _context
+    # A signal to the whole group is for the parent to handle: it lets this task finish.
+    for number in _PARENT_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    bench = WorkerContext(models, memory)
-    try:
-        while True:
-            pipe.send(perform(pipe.recv(), bench))
-    except (EOFError, OSError):
-        return
+    _context = WorkerContext(settings)
+
+
+def _exit_with_parent() -> None:
+    """Ends this process when its parent ends, however that happens."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run(task: Task) -> TaskResult:
+    assert _context is not None, "a task runs after the initialiser"
+    return perform(task, _context)

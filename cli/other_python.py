@@ -1,30 +1,38 @@
-"""Families whose libraries exclude each other: their share of an audit runs in another interpreter.
+"""`--python FAMILY=PATH`: runs a family's part of an audit in another interpreter.
 
-That interpreter is started as `PATH -m hrx.cli audit …` with the same settings and the same ledger; which runs it has
-to do it is asked first, since only it knows the versions that decide their keys.
+For families whose libraries exclude each other. The interpreter runs `PATH -m hrx.cli audit …` with the same settings
+and the same ledger. Its plan is requested first, since only it knows the library versions that decide the keys.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.audit.runner.forecasted_plan import Outlook
+from hrx.audit.runner.cost import PlanSummary
 from hrx.cli.config import as_arguments
 from hrx.cli.signals import Stop
+from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError, unknown
 
 MODULE = "module"
-"""`module:FILE.py:FACTORY` is of no family, and can be isolated by this name."""
+"""The family name of `module:FILE.py:FACTORY` in `--python`."""
+
+
+_PRINT_PLAN = (
+    "import sys; from hrx.cli.other_python import print_plan; "
+    "sys.exit(print_plan(sys.argv[2:], estimate=sys.argv[1] == '1'))"
+)
 
 
 class Shares(NamedTuple):
-    """Who audits which models."""
+    """The models of each interpreter."""
 
     here: list[str]
     elsewhere: dict[Path, list[str]]
@@ -68,28 +76,28 @@ def family_of(name: str) -> str:
     if name and path.is_dir():
         checkpoint = Checkpoint(path.resolve(), path.name, path.name)
         return next((family.name for family in families().values() if family.claims(checkpoint)), "")
-    return ""  # a hub id that is not here yet: audited by this interpreter, unless written FAMILY:ID
+    return ""  # a hub id that is not on disk: audited by this interpreter, unless written FAMILY:ID
 
 
-class Elsewhere:
-    """Another interpreter with its share of an audit."""
+class OtherInterpreter:
+    """Another interpreter with its part of an audit."""
 
     def __init__(self, interpreter: Path, models: Sequence[str], settings: Mapping[str, Any], ledger: Path):
         self._interpreter, self._models = interpreter, list(models)
-        # Gates are for the whole, and so for whoever sees all shares.
-        mine = {name: value for name, value in settings.items() if name not in ("python", "gate")}
-        self._settings = mine | {"models": self._models, "ledger": str(ledger), "json": True}
+        # Gates are judged once, over the runs of all interpreters.
+        own = {name: value for name, value in settings.items() if name not in ("python", "gate")}
+        self._arguments = as_arguments(own | {"models": self._models, "ledger": str(ledger), "json": True})
 
-    def outlook(self) -> Outlook:
-        """What it will have to do."""
-        process = self._start("--dry-run", stdout=subprocess.PIPE)
-        told, _ = process.communicate()
-        self._refuse(process.returncode)
-        return Outlook.from_json(json.loads(told)["plan"])
+    def plan(self, *, estimate: bool) -> PlanSummary:
+        """Its plan; with `estimate`, the cost of each run."""
+        process = self._start(["-c", _PRINT_PLAN, str(int(estimate)), *self._arguments], stdout=subprocess.PIPE)
+        output, _ = process.communicate()
+        self._check(process.returncode)
+        return PlanSummary.from_json(json.loads(output))
 
     def audit(self, stop: Stop, *more: str) -> int:
-        """Lets it work, with its progress on this terminal. Returns its exit code."""
-        process = self._start(*more, stdout=subprocess.DEVNULL)
+        """Runs its part, with its progress on this terminal. Returns its exit code."""
+        process = self._start(["-m", "hrx.cli", "audit", *self._arguments, *more], stdout=subprocess.DEVNULL)
         stop.listeners.append(process.send_signal)
         try:
             process.wait()
@@ -99,17 +107,31 @@ class Elsewhere:
             raise
         finally:
             stop.listeners.remove(process.send_signal)
-        self._refuse(process.returncode)
+        self._check(process.returncode)
         return process.returncode
 
-    def _start(self, *more: str, stdout: int) -> subprocess.Popen[str]:
+    def _start(self, arguments: Sequence[str], stdout: int) -> subprocess.Popen[str]:
         # In a session of its own, so that a signal from the keyboard reaches it once, through this process.
-        command = [str(self._interpreter), "-m", "hrx.cli", "audit", *as_arguments(self._settings), *more]
+        command = [str(self._interpreter), *arguments]
         return subprocess.Popen(command, stdout=stdout, text=True, start_new_session=True)
 
-    def _refuse(self, code: int) -> None:
-        if code in (Exit.WRONG_REQUEST, 1):  # 1: hrx itself is missing there, as python says above
+    def _check(self, code: int) -> None:
+        if code in (Exit.WRONG_REQUEST, 1):  # 1: python could not import hrx; its message is above
             raise HrxError(
-                f"{self._interpreter} could not audit {', '.join(self._models)}: its own words are above. Check that "
+                f"{self._interpreter} could not audit {', '.join(self._models)}: see its message above. Check that "
                 "hrx and the library of the family are installed there."
             )
+
+
+def print_plan(arguments: Sequence[str], *, estimate: bool) -> int:
+    """Prints the plan of `hrx audit ARGUMENTS` as JSON, for an audit in another interpreter."""
+    from hrx.cli.audit import plan_summary
+    from hrx.cli.request import understand
+
+    try:
+        request = understand(parser().parse_args(["audit", *arguments]))
+        print(json.dumps(plan_summary(request, estimate=estimate).as_json()))
+    except HrxError as error:
+        print(f"hrx audit: {error}", file=sys.stderr)
+        return Exit.WRONG_REQUEST
+    return Exit.DONE

@@ -1,6 +1,6 @@
 import pytest
 
-from hrx.audit.ledger.privacy import scrubbed
+from hrx.errors import without_paths
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from hrx.audit.ledger.privacy import scrubbed
     ],
 )
 def test_a_path_is_reduced_to_its_last_name(told: str, kept: str) -> None:
-    assert scrubbed(told) == kept
+    assert without_paths(told) == kept
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_a_path_is_reduced_to_its_last_name(told: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_path_stays(told: str) -> None:
-    assert scrubbed(told) == told
+    assert without_paths(told) == told
