@@ -15,7 +15,7 @@ from hrx.cli.screen import StatusLine, show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, configurations, folders, paper_datasets
-from hrx.gift_eval.official import Scored, score
+from hrx.gift_eval.official import NaiveScores, score
 from hrx.gift_eval.verification import State, glance
 from hrx.reports import render_table
 
@@ -204,7 +204,7 @@ def _scores(spec: str, as_json: bool) -> int:
     return Exit.INCOMPLETE if any(each.damage for each in found) else Exit.DONE
 
 
-def _scored(scored: Scored) -> dict[str, object]:
+def _scored(scored: NaiveScores) -> dict[str, object]:
     shown: dict[str, object] = {"config": scored.configuration}
     for name, scores in (("naive", scored.naive), ("seasonal", scored.seasonal)):
         for metric, value in scores._asdict().items():

@@ -34,7 +34,7 @@ class Scores(NamedTuple):
     mase: float
 
 
-class Scored(NamedTuple):
+class NaiveScores(NamedTuple):
     """Both naive forecasts on one configuration, over `instances` windows in all; or the reason why there are none."""
 
     configuration: str
@@ -57,7 +57,7 @@ def starts(length: int, prediction_length: int, windows: int) -> NDArray[np.int6
     return length - prediction_length * np.arange(windows, 0, -1, dtype=np.int64)
 
 
-def score(datasets: Sequence[Dataset]) -> Iterator[Scored]:
+def score(datasets: Sequence[Dataset]) -> Iterator[NaiveScores]:
     """The configurations of each dataset in turn; a dataset without any, or outside the benchmark, gives none.
 
     One block of series is held at a time. What cannot be scored says why in its `damage`, and the rest goes on.
@@ -83,12 +83,12 @@ def _check(dataset: Dataset, folder: Folder) -> None:
         )
 
 
-def _unscored(configuration: Configuration, reason: str) -> Scored:
+def _unscored(configuration: Configuration, reason: str) -> NaiveScores:
     nothing = Scores(math.nan, math.nan, math.nan)
-    return Scored(configuration.name, 0, 0, nothing, nothing, reason)
+    return NaiveScores(configuration.name, 0, 0, nothing, nothing, reason)
 
 
-def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
+def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[NaiveScores]:
     shortest = min(row.values.size for row in dataset.rows())
     views = [_View(each, count_windows(dataset.name, shortest, each.prediction_length)) for each in asked]
     totals = {view: (_Totals(), _Totals()) for view in views if view.tested < shortest}
@@ -101,7 +101,7 @@ def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
         if view in totals:
             naive, seasonal = totals[view]
             figures = (view.windows, view.windows * dataset.count, naive.scores(), seasonal.scores())
-            results.append(Scored(view.configuration.name, *figures))
+            results.append(NaiveScores(view.configuration.name, *figures))
         else:
             reason = (
                 f"{view.configuration.name} tests the last {view.tested} values of a series, with at least one before "

@@ -16,7 +16,7 @@ MOST_VALUES = 2**26
 """The most values the windows of one run may hold, half a gibibyte: a request for more is a mistake."""
 
 
-class Standardised(NamedTuple):
+class StandardisedValues(NamedTuple):
     """`values` (T,) less `mean`, over `std`."""
 
     values: Floats
@@ -50,7 +50,7 @@ def admits(length: int, lookback: int, horizon: int) -> bool:
     return length >= lookback + horizon
 
 
-def standardise(values: Floats, region_start: int) -> Standardised:
+def standardise(values: Floats, region_start: int) -> StandardisedValues:
     """(T,) -> (T,), by the mean and the population standard deviation of `values[:region_start]` alone."""
     past = values[:region_start]
     # Rounding can give a constant past a tiny deviation instead of zero, so constancy is asked directly.
@@ -64,7 +64,7 @@ def standardise(values: Floats, region_start: int) -> Standardised:
             f"before its test region the series has mean {mean:g} and standard deviation {std:g}, so it "
             "cannot be standardised."
         )
-    return Standardised((values - mean) / std, mean, std)
+    return StandardisedValues((values - mean) / std, mean, std)
 
 
 def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) -> NDArray[np.int64]:

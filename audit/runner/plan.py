@@ -125,7 +125,7 @@ class Run:
 
     def portable(self) -> Run:
         """The same run for another process: with the series that was read, without the way to read others."""
-        return replace(self, dataset=replace(self.dataset, row=_read_already, past=_read_already))
+        return replace(self, dataset=replace(self.dataset, row=_read_already))
 
     def facts(self) -> Record:
         """The part of the record that is known before the run."""
