@@ -15,8 +15,8 @@ from hrx.cli.screen import StatusLine, show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, configurations, folders, paper_datasets
+from hrx.gift_eval.download import State, check_sizes
 from hrx.gift_eval.official import NaiveScores, score
-from hrx.gift_eval.verification import State, glance
 from hrx.reports import render_table
 
 ON_DISK = {State.RIGHT: "yes", State.MISSING: "no", State.DAMAGED: "damaged"}
@@ -131,7 +131,7 @@ def _benchmark(root: Path) -> list[Known]:
             bytes=folder.bytes,
             sha256=folder.sha256,
             copy_of=folder.copy_of,
-            on_disk=ON_DISK[glance(root, folder)],
+            on_disk=ON_DISK[check_sizes(root, folder)],
         )
         for folder in folders()
     ]

@@ -72,7 +72,8 @@ def _embedded(text: str) -> Found:
 def _dated(source: str, column: str, text: str) -> Found:
     """A series of a table with dates, on the grid of its frequency."""
     (dataset,) = open_table("csv", source)
-    observed = observe("csv", source)
+    path, options = parse_source(source)
+    observed = observe(read_csv(path), options)
     values = observed.layout.values
     # A wide table names its series by their columns, a long one in a column of its own.
     names = [name or value for name in observed.names for value in values]

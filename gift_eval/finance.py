@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from hrx.errors import HrxError
 
-from .series import Dataset, Floats
-from .table_cells import read_csv, read_parquet
-from .tables import GriddedSeries, Observations, arrange, find_layout, parse_source, shown, table_dataset
+from .series import Dataset, Floats, StoredSeries
+from .table_cells import read_table
+from .tables import Observations, TableRow, observe, parse_source, shown, table_dataset
 
 FREQUENCY = "B"
 DOMAIN = "Finance"
@@ -28,11 +28,11 @@ def open_prices(text: str) -> list[Dataset]:
     path, options = parse_source(text)
     if options.frequency:
         raise HrxError("finance: takes the trading days of the file as its grid; drop the option frequency.")
-    table = read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path)
+    table = read_table(path, "parquet" if path.suffix.lower() in (".parquet", ".pq") else "csv")
     # Price downloads have open, high, low, close and volume.
     close = tuple(name for name in table.columns if name.lower() == "close")
     options = options._replace(value=options.value or close)
-    observed = arrange(table, find_layout(table, options), options)
+    observed = observe(table, options)
     names, prices = _prices(observed)
     absent, days = (~np.isfinite(prices)).sum(axis=1), prices.shape[1]
     if absent.all():
@@ -50,11 +50,8 @@ def open_prices(text: str) -> list[Dataset]:
     log_prices = np.log(prices)
     datasets = []
     for form, values in (("log_price", log_prices), ("log_return", np.diff(log_prices, axis=1))):
-        gridded = tuple(
-            GriddedSeries(name, series[None], reason=reason)
-            for name, series, reason in zip(names, values, reasons, strict=True)
-        )
-        datasets.append(table_dataset(f"finance/{form}", FREQUENCY, DOMAIN, gridded, ("",), notes))
+        rows = [TableRow(StoredSeries(*series), reason) for *series, reason in zip(names, values, reasons, strict=True)]
+        datasets.append(table_dataset(f"finance/{form}", FREQUENCY, DOMAIN, rows, 1, notes))
     return datasets
 
 

@@ -94,9 +94,9 @@ def infer(series: Sequence[Stamps]) -> str:
         if apart.min() > 0:
             return _name(_most_common(apart), _MONTHS)
     step = _most_common(steps)
-    if step == day and all(np.is_busday(stamps.astype("datetime64[D]")).all() for stamps in series):
-        if max(np.ptp(stamps.astype(np.int64)) for stamps in series) >= 2 * week:
-            return "B"
+    weekdays = all(np.is_busday(stamps.astype("datetime64[D]")).all() for stamps in series)
+    if step == day and weekdays and max(np.ptp(stamps.astype(np.int64)) for stamps in series) >= 2 * week:
+        return "B"
     return _name(step, _SECONDS)
 
 

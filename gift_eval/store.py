@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -259,13 +260,12 @@ def readable(name: str) -> str:
 def _library() -> Any:
     """`datasets`, imported when a directory is opened: the sample does without it."""
     try:
-        import datasets
+        return import_module("datasets")
     except ImportError as error:
         raise HrxError(
             "Reading GIFT-Eval's format needs the library datasets, which is not installed. "
             "pip install 'hrx[gift-eval]'"
         ) from error
-    return datasets
 
 
 def _arrow_types() -> Any:

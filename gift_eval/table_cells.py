@@ -70,6 +70,11 @@ class InputTable:
         return HrxError(f"{self.file}, row {self.rows[position]}, column {column!r}: {trouble}")
 
 
+def read_table(path: Path, kind: str) -> InputTable:
+    """The file at `path`; `kind` is `csv` or `parquet`."""
+    return read_csv(path) if kind == "csv" else read_parquet(path)
+
+
 def read_csv(path: Path, *, least: int = 2) -> InputTable:
     """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar.
 
@@ -88,9 +93,16 @@ def read_csv(path: Path, *, least: int = 2) -> InputTable:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            options = {"keep_default_na": False, "skip_blank_lines": False, "skipinitialspace": True}
             frame = pd.read_csv(
-                io.StringIO(body), sep=separator, header=0, names=names, dtype=str, index_col=False, **options
+                io.StringIO(body),
+                sep=separator,
+                header=0,
+                names=names,
+                index_col=False,
+                dtype=str,
+                keep_default_na=False,
+                skip_blank_lines=False,
+                skipinitialspace=True,
             ).fillna("")
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         for number, cells in enumerate(csv.reader(io.StringIO(body), delimiter=separator), start=skipped + 1):

@@ -25,16 +25,7 @@ from hrx.errors import HrxError, unknown
 from . import frequency
 from .frequency import Stamps
 from .series import Dataset, Floats, StoredSeries, UnusableSeries
-from .table_cells import (
-    InputTable,
-    holds_dates,
-    is_empty,
-    is_numeric,
-    parse_dates,
-    parse_numbers,
-    read_csv,
-    read_parquet,
-)
+from .table_cells import InputTable, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
 
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""
@@ -90,7 +81,8 @@ def _parse_options(text: str) -> Options:
         tuple(dict.fromkeys(map(unquote, given[key].split(",")))) if key in given else () for key in ("id", "value")
     )
     step = frequency.parse(given["frequency"]).name if "frequency" in given else ""
-    return Options(unquote(given.get("date", "")), ids, values, step, day_first and day_first == "yes", decimal)
+    order = None if day_first is None else day_first == "yes"
+    return Options(unquote(given.get("date", "")), ids, values, step, order, decimal)
 
 
 @dataclass(frozen=True)
@@ -196,8 +188,7 @@ def _quoted(names: Sequence[str]) -> str:
     return ", ".join([*shown, f"… ({len(names)} in all)"] if len(names) > 8 else shown)
 
 
-@dataclass(frozen=True)
-class Observations:
+class Observations(NamedTuple):
     """The N rows of a table, sorted by series and date.
 
     `values` (N, C), `stamps` (N,), `codes` (N,) the position in `names` of each row's series, and `rows` (N,) its row
@@ -206,7 +197,6 @@ class Observations:
 
     table: InputTable
     layout: Layout
-    options: Options
     names: tuple[str, ...]
     codes: NDArray[np.int64]
     stamps: Stamps
@@ -220,15 +210,9 @@ class Observations:
         return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 
 
-def observe(kind: str, text: str) -> Observations:
-    """Read a table, find the roles of its columns, and sort its rows by series and date."""
-    path, options = parse_source(text)
-    table = read_csv(path) if kind == "csv" else read_parquet(path)
-    return arrange(table, find_layout(table, options), options)
-
-
-def arrange(table: InputTable, layout: Layout, options: Options) -> Observations:
+def observe(table: InputTable, options: Options) -> Observations:
     """The rows of a table sorted by series and date; two rows of one series and date are refused."""
+    layout = find_layout(table, options)
     table.notes.append(layout.note)
     dates = parse_dates(table, layout.date, options.dayfirst)
     values = parse_numbers(table, layout.values, options.decimal)
@@ -236,7 +220,7 @@ def arrange(table: InputTable, layout: Layout, options: Options) -> Observations
     order = np.lexsort((dates, codes))
     if (np.diff(order)[np.diff(codes[order]) == 0] < 0).any():
         table.notes.append("rows were not in the order of time and have been sorted")
-    observed = Observations(table, layout, options, names, codes[order], dates[order], values[order], table.rows[order])
+    observed = Observations(table, layout, names, codes[order], dates[order], values[order], table.rows[order])
     _check_repeats(observed)
     return observed
 
@@ -250,9 +234,8 @@ def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...]
         if (column == "").any():
             trouble = "the series has no name. Fill it in, or delete the row."
             raise table.error(int((column == "").argmax()), name, trouble)
-    joined = np.array(["/".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
-    codes, names = pd.factorize(joined)
-    return tuple(str(name) for name in names), codes.astype(np.int64)
+    codes, names = pd.factorize(np.array(["/".join(cells) for cells in zip(*columns, strict=True)], dtype=object))
+    return tuple(map(str, names)), codes.astype(np.int64)
 
 
 def _check_repeats(observed: Observations) -> None:
@@ -277,96 +260,83 @@ def _check_repeats(observed: Observations) -> None:
 
 def open_table(kind: str, text: str) -> list[Dataset]:
     """The dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
-    observed = observe(kind, text)
-    table, given, sections = observed.table, observed.options.frequency, observed.sections
-    step = given or frequency.infer([observed.stamps[section] for section in sections])
+    path, options = parse_source(text)
+    observed = observe(read_table(path, kind), options)
+    table, columns, sections = observed.table, observed.layout.values, observed.sections
+    step = options.frequency or frequency.infer([observed.stamps[section] for section in sections])
     if not step:
         raise HrxError(
             f"{table.file} has one date per series, so its frequency cannot be inferred. Give more rows, or say it: "
             "frequency=D."
         )
-    gridded = tuple(
-        _on_grid(observed, name, section, step) for name, section in zip(observed.names, sections, strict=True)
-    )
-    if not any(np.isfinite(series.values).any() for series in gridded):
-        reason = next((series.reason for series in gridded if series.reason), "all its values are missing.")
+    table.notes.append(f"frequency {step}, {'as given' if options.frequency else 'inferred'}")
+    rows, empty = [], 0
+    for item, section in zip(observed.names, sections, strict=True):
+        values, reason = _on_grid(observed, section, step, bool(options.frequency))
+        empty += 0 if reason else values.shape[1] - (section.stop - section.start)
+        for column, series in zip(columns, values, strict=True):
+            # A long table with one column of values names its series by their ids alone.
+            variate = column if len(columns) > 1 or not item else ""
+            rows.append(TableRow(StoredSeries(item, series, variate), reason))
+    if not any(np.isfinite(row.series.values).any() for row in rows):
+        reason = next((row.reason for row in rows if row.reason), "all its values are missing.")
         raise HrxError(f"{table.file} has no series that can be used: {reason}")
-    table.notes.append(f"frequency {step}, {'as given' if given else 'inferred'}")
-    empty = sum(series.empty for series in gridded)
     if empty:
         table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
-    return [table_dataset(f"{Path(table.file).stem}/{step}", step, "", gridded, observed.layout.values, table.notes)]
+    return [table_dataset(f"{Path(table.file).stem}/{step}", step, "", rows, len(columns), table.notes)]
+
+
+class TableRow(NamedTuple):
+    """A series on its grid, or the `reason` why it cannot be used."""
+
+    series: StoredSeries
+    reason: str
 
 
 @dataclass(frozen=True)
-class GriddedSeries:
-    """One series, or one item of several, on its grid: `values` (C, T), or the `reason` why it cannot be used."""
-
-    name: str
-    values: Floats
-    empty: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The stored series of a dataset that was read from a table."""
-
+class _TableRows:
     dataset: str
-    gridded: tuple[GriddedSeries, ...]
-    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
 
     def row(self, index: int) -> StoredSeries:
-        """The series at `index`: the columns of the first name, then those of the second."""
-        number, column = divmod(index, len(self.columns))
-        series = self.gridded[number]
-        # A long table with one column of values names its series by their ids alone.
-        variate = self.columns[column] if len(self.columns) > 1 or not series.name else ""
-        if series.reason:
-            raise UnusableSeries(f"{self.dataset} series {series.name or variate}: {series.reason}")
-        return StoredSeries(series.name, series.values[column], variate)
+        series, reason = self.rows[index]
+        if reason:
+            raise UnusableSeries(f"{self.dataset} series {series.name}: {reason}")
+        return series
 
 
 def table_dataset(
-    name: str, step: str, domain: str, gridded: tuple[GriddedSeries, ...], columns: tuple[str, ...], notes: list[str]
+    name: str, step: str, domain: str, rows: Sequence[TableRow], variates: int, notes: Sequence[str]
 ) -> Dataset:
-    """The dataset of series on their grids; `columns` are the variates of each."""
-    row, count = _Rows(name, gridded, columns).row, len(gridded) * len(columns)
-    season, note = frequency.season(step), "; ".join(notes)
-    return Dataset(name, step, season, domain, count, row, variates=len(columns), note=note)
+    """The dataset of the series of a table; items have `variates` series each."""
+    row, season, note = _TableRows(name, tuple(rows)).row, frequency.season(step), "; ".join(notes)
+    return Dataset(name, step, season, domain, len(rows), row, variates=variates, note=note)
 
 
-def _on_grid(observed: Observations, name: str, section: slice, step: str) -> GriddedSeries:
-    """One series on the grid of its frequency, counted from its first date."""
-    stamps, width = observed.stamps[section], observed.values.shape[1]
+def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
+    """(C, T): one item on the grid of its frequency, counted from its first date; or the reason why it cannot be."""
+    stamps, rows = observed.stamps[section], observed.rows[section]
     at = frequency.slots(stamps, step)
     wrong = np.flatnonzero((at < 0) | (np.diff(at, prepend=-1) == 0))
+    steps = frequency.common_steps(stamps) if wrong.size or at[-1] + 1 - at.size > MOST_EMPTY * (at[-1] + 1) else ""
     if wrong.size:
-        raise HrxError(_describe_off_grid(observed, section, int(wrong[0]), step))
-    length = int(at[-1]) + 1
-    empty = length - at.size
-    if empty > MOST_EMPTY * length:
-        reason = (
-            f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
-            f"the last; its steps are {frequency.common_steps(stamps)}. Mixed frequencies cannot be used."
+        place, before = int(wrong[0]), max(int(wrong[0]) - 1, 0)
+        distance = frequency.describe_span(stamps[place] - stamps[before])
+        raise HrxError(
+            f"{observed.table.file}, row {rows[place]}, column {observed.layout.date!r}: {shown(stamps[place])} is "
+            f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, the frequency "
+            f"{'given' if given else 'of most rows'}. The steps are {steps}. Correct the date, bring all rows to one "
+            "frequency, or say it: frequency=NAME."
         )
-        return GriddedSeries(name, np.empty((width, 0)), reason=reason)
-    values = np.full((width, length), np.nan)
+    length = int(at[-1]) + 1
+    if steps:
+        return np.empty((observed.values.shape[1], 0)), (
+            f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
+            f"the last; its steps are {steps}. Mixed frequencies cannot be used."
+        )
+    values = np.full((observed.values.shape[1], length), np.nan)
     values[:, at] = observed.values[section].T
-    return GriddedSeries(name, values, empty)
-
-
-def _describe_off_grid(observed: Observations, section: slice, wrong: int, step: str) -> str:
-    stamps, rows = observed.stamps[section], observed.rows[section]
-    before = max(wrong - 1, 0)
-    distance = frequency.describe_span(stamps[wrong] - stamps[before])
-    origin = "the frequency given" if observed.options.frequency else "the frequency of most rows"
-    return (
-        f"{observed.table.file}, row {rows[wrong]}, column {observed.layout.date!r}: {shown(stamps[wrong])} is "
-        f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, {origin}. The steps are "
-        f"{frequency.common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say it: "
-        "frequency=NAME."
-    )
+    return values, ""
 
 
 def shown(stamp: np.datetime64) -> str:
