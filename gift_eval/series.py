@@ -193,7 +193,7 @@ class Dataset:
         if self.damage:
             raise DamagedDataset(self.damage)
         if not 0 <= index < count:
-            raise IndexError(f"{self.name} has {count} {kind}; number {index} does not exist")
+            raise IndexError(f"{self.name} has {count} {kind}; there is no number {index}")
 
 
 def spaced(count: int, n: int) -> tuple[int, ...]:

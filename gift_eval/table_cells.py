@@ -104,19 +104,23 @@ def read_csv(path: Path, *, least: int = 2) -> InputTable:
                 skip_blank_lines=False,
                 skipinitialspace=True,
             ).fillna("")
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        for number, cells in enumerate(csv.reader(io.StringIO(body), delimiter=separator), start=skipped + 1):
-            if len(cells) > len(names):
-                raise HrxError(
-                    f"{file}: row {number} has {len(cells)} cells, the header {len(names)}. A separator inside a text "
-                    'or a number needs quotation marks around the cell: "1,234".'
-                ) from error
-        reason = f"{describe_error(error)}. Look for an unclosed quotation mark."
-        raise HrxError(f"{file} is not a valid CSV table: {reason}") from error
+    except pd.errors.ParserWarning as error:
+        raise HrxError(
+            f"{file}: its rows have more cells than its header ({len(names)}). Complete the header."
+        ) from error
+    except pd.errors.ParserError as error:
+        long = re.search(r"Expected \d+ fields in line (\d+), saw (\d+)", str(error))
+        if long is None:
+            reason = f"{describe_error(error)}. Look for an unclosed quotation mark."
+            raise HrxError(f"{file} is not a valid CSV table: {reason}") from error
+        raise HrxError(
+            f"{file}: row {int(long[1]) + skipped} has {long[2]} cells, the header {len(names)}. A separator inside a "
+            'text or a number needs quotation marks around the cell: "1,234".'
+        ) from error
     filled = (frame != "").any(axis=1).to_numpy()
-    columns = dict(frame[filled].reset_index(drop=True).items())
+    kept = frame[filled].reset_index(drop=True)
     index = names[0] if header[0] in ("", "Unnamed: 0", "__index_level_0__") else ""
-    return InputTable(file, columns, np.flatnonzero(filled) + skipped + 2, index, notes)
+    return InputTable(file, {name: kept[name] for name in names}, np.flatnonzero(filled) + skipped + 2, index, notes)
 
 
 def read_parquet(path: Path) -> InputTable:
@@ -135,8 +139,9 @@ def read_parquet(path: Path) -> InputTable:
     index = "__index_level_0__" if "__index_level_0__" in frame else "index" if frame.index.names == [None] else ""
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index()
-    frame.columns = pd.Index(_unique([str(name) for name in frame.columns], file))
-    return InputTable(file, dict(frame.items()), np.arange(1, len(frame) + 1), index)
+    names = _unique([str(name) for name in frame.columns], file)
+    columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
+    return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
 
 
 def _bytes(path: Path, size: int = -1) -> bytes:

@@ -63,7 +63,7 @@ def test_names_of_results_are_those_of_the_leaderboard() -> None:
     known = {folder.name: folder for folder in folders()}
     for each in configurations():
         folder = known[each.folder]
-        result = folder.dataset.lower().replace("saugeenday", "saugeen").removesuffix("_with_missing")
+        result = folder.name.partition("/")[0].lower().replace("saugeenday", "saugeen").removesuffix("_with_missing")
         assert each.name == f"{result}/{folder.frequency}/{each.term}"
 
 
