@@ -10,8 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -84,10 +83,10 @@ def check_folder(root: Path, folder: Folder) -> Checked:
     problems = []
     for file in FILES:
         path = root / folder.name / file
-        reason, state = find_fault(path, folder) if path.is_file() else "it does not exist.", State.DAMAGED
-        if reason:
-            state = State.DAMAGED if path.is_file() else State.MISSING
-            problems.append(Problem(f"{folder.name}/{file}", state, reason))
+        if not path.is_file():
+            problems.append(Problem(f"{folder.name}/{file}", State.MISSING, "it does not exist."))
+        elif reason := find_fault(path, folder):
+            problems.append(Problem(f"{folder.name}/{file}", State.DAMAGED, reason))
     states = {problem.state for problem in problems}
     state = next((state for state in (State.DAMAGED, State.MISSING) if state in states), State.RIGHT)
     return Checked(folder.name, state, tuple(problems))
@@ -104,12 +103,21 @@ def check_sizes(root: Path, folder: Folder) -> State:
 def find_fault(path: Path, folder: Folder) -> str:
     """Why a file, one of `FILES` by its name, is not right; empty if it is."""
     try:
-        return _data_fault(path, folder) if path.name == DATA_FILE else _json_fault(path)
+        if path.name == DATA_FILE:
+            return _find_data_fault(path, folder)
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         return f"it cannot be read: {error.strerror}."
+    except ValueError:
+        return "it is not valid JSON."
+    if not isinstance(content, dict):
+        return "it does not hold a JSON object."
+    if path.name == STATE_FILE and content.get("_data_files") != [{"filename": DATA_FILE}]:
+        return f"it does not name {DATA_FILE} as its one data file."
+    return ""
 
 
-def _data_fault(path: Path, folder: Folder) -> str:
+def _find_data_fault(path: Path, folder: Folder) -> str:
     size = path.stat().st_size
     if size != folder.bytes:
         return f"it has {size} bytes, the official file {folder.bytes}."
@@ -120,18 +128,6 @@ def _data_fault(path: Path, folder: Folder) -> str:
     return ""
 
 
-def _json_fault(path: Path) -> str:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return "it is not valid JSON."
-    if not isinstance(content, dict):
-        return "it does not hold a JSON object."
-    if path.name == STATE_FILE and content.get("_data_files") != [{"filename": DATA_FILE}]:
-        return f"it does not name {DATA_FILE} as its one data file."
-    return ""
-
-
 def extra_files(root: Path, chosen: Sequence[Folder]) -> list[str]:
     """Paths below the root, or in the chosen folders if not all were chosen, that are not the benchmark's files.
 
@@ -139,14 +135,10 @@ def extra_files(root: Path, chosen: Sequence[Folder]) -> list[str]:
     """
     official = {f"{folder.name}/{file}" for folder in catalogue.folders() for file in FILES}
     complete = len(chosen) == len(catalogue.folders())
-    paths = [
-        path
-        for place in ([""] if complete else [folder.name for folder in chosen])
-        for path in (root / place).rglob("*")
-    ]
-    below = {path.relative_to(root) for path in paths if path.is_file()}
-    shown = {path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts)}
-    return sorted(shown - official)
+    places = [root] if complete else [root / folder.name for folder in chosen]
+    below = {path.relative_to(root) for place in places for path in place.rglob("*") if path.is_file()}
+    visible = {path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts)}
+    return sorted(visible - official)
 
 
 def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> list[Fetched]:
@@ -197,7 +189,7 @@ def _fetch_file(hub: "_Hub", root: Path, folder: Folder, below: str) -> int:
 
 
 class _Hub:
-    """The hub's dataset; an Arrow file is downloaded under the progress bar of `huggingface_hub`."""
+    """The hub's dataset. Only an Arrow file shows the progress bar of `huggingface_hub`."""
 
     def __init__(self, parts: Path, endpoint: str | None):
         try:
@@ -211,40 +203,32 @@ class _Hub:
         self._endpoint = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
 
     def download(self, below: str) -> Path:
-        """One file of the dataset, in the directory of unfinished files. A broken connection is retried."""
-        place = {"repo_type": "dataset", "endpoint": self._endpoint}
+        """One file of the dataset, in the directory of unfinished files. A broken connection is resumed."""
+        options = {"repo_type": "dataset", "endpoint": self._endpoint}
+        quiet = not below.endswith(DATA_FILE) and not self._utils.are_progress_bars_disabled()
+        if quiet:
+            self._utils.disable_progress_bars()
         try:
             # hf_hub_download retries for half a minute when there is no connection; this request does not.
-            self._library.get_hf_file_metadata(self._library.hf_hub_url(REPOSITORY, below, **place), token=False)
-            with self._progress(below.endswith(DATA_FILE)):
-                return Path(
-                    self._library.hf_hub_download(REPOSITORY, below, local_dir=self._parts, token=False, **place)
-                )
-        except self._utils.EntryNotFoundError as error:
-            if isinstance(error, self._utils.LocalEntryNotFoundError):
-                raise self._unreachable(error.__cause__ or error) from error
-            raise NotOfficial(f"The hub at {self._endpoint} has no file {below} in {REPOSITORY}.") from error
+            self._library.get_hf_file_metadata(self._library.hf_hub_url(REPOSITORY, below, **options), token=False)
+            path = self._library.hf_hub_download(REPOSITORY, below, local_dir=self._parts, token=False, **options)
         except Exception as error:
-            # The disk's errors have a number and are none of the library's own.
-            if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.errno:
-                raise
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: BaseException) -> Unreachable:
-        reason = describe_error(error) if isinstance(error, Exception) else str(error)
-        return Unreachable(
-            f"The hub at {self._endpoint} could not be reached, or broke off ({reason}). Repeat the command: files "
-            "that arrived are not fetched again. Or set HF_ENDPOINT to a mirror, or copy the folders by hand to the "
-            "data directory and run `hrx data check`."
-        )
-
-    @contextmanager
-    def _progress(self, visible: bool) -> Iterator[None]:
-        if visible or self._utils.are_progress_bars_disabled():
-            yield
-            return
-        self._utils.disable_progress_bars()
-        try:
-            yield
+            raise self._translate(error, below) from error
         finally:
-            self._utils.enable_progress_bars()
+            if quiet:
+                self._utils.enable_progress_bars()
+        return Path(path)
+
+    def _translate(self, error: Exception, below: str) -> Exception:
+        """The library's error in our words; an error of the disk, which has a number, stays as it is."""
+        if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.errno:
+            return error
+        local = isinstance(error, self._utils.LocalEntryNotFoundError)
+        if isinstance(error, self._utils.EntryNotFoundError) and not local:
+            return NotOfficial(f"The hub at {self._endpoint} has no file {below} in {REPOSITORY}.")
+        cause = error.__cause__ if local and isinstance(error.__cause__, Exception) else error
+        return Unreachable(
+            f"The hub at {self._endpoint} could not be reached, or broke off ({describe_error(cause)}). Repeat the "
+            "command: files that arrived are not fetched again. Or set HF_ENDPOINT to a mirror, or copy the folders "
+            "by hand to the data directory and run `hrx data check`."
+        )

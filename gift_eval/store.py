@@ -40,7 +40,7 @@ def open_directory(path: str | Path) -> list[Dataset]:
     _library()
     if not root.is_dir():
         raise HrxError(f"{root} is not a directory. Give a directory in GIFT-Eval's format.")
-    folders = [folder for folder in _candidates(root) if _is_dataset(folder)]
+    folders = [each for each in _candidates(root) if (each / STATE_FILE).is_file() or any(each.glob("data-*.arrow"))]
     if not folders:
         raise HrxError(
             f"No dataset was found under {root}. Expected <dataset>/state.json or "
@@ -99,7 +99,7 @@ def _open(folder: Path, name: str) -> Dataset:
                 raise DamagedDataset("it holds no series: its Arrow files have no rows.")
             first = _validated(table.slice(0, 1))
             declared = _frequency(first.column("freq")[0].as_py(), "the first row")
-            multivariate = _is_list(first.schema.field("target").type.value_type)
+            multivariate = _inner(_inner(first.schema.field("target").type)) is not None
             variates = len(first.column("target")[0].values or ()) if multivariate else 1
             if variates == 0:
                 raise DamagedDataset("the first row has no variates.")
@@ -120,7 +120,11 @@ def _load(folder: Path) -> Any:
     shards = []
     for path in _shard_paths(folder):
         try:
-            _check_end(path)
+            with path.open("rb") as file:
+                file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
+                # A stream that is cut exactly between two batches would read as a shorter dataset.
+                if file.read() != _END_OF_STREAM:
+                    raise DamagedDataset(f"{path.name} is cut short or is not an Arrow stream. Download it again.")
             shard = library.Dataset.from_file(str(path))
             shard.data.validate()
         except FileNotFoundError as error:
@@ -152,14 +156,6 @@ def _shard_paths(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _check_end(path: Path) -> None:
-    """A stream that is cut exactly between two batches would read as a shorter dataset."""
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
-        if file.read() != _END_OF_STREAM:
-            raise DamagedDataset(f"{path.name} is cut short or is not an Arrow stream. Download it again.")
-
-
 def _check_schema(path: Path, schema: Any) -> None:
     missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
@@ -168,15 +164,13 @@ def _check_schema(path: Path, schema: Any) -> None:
             f"GIFT-Eval's format has {', '.join(COLUMNS)}."
         )
     start, target = schema.field("start").type, schema.field("target").type
-    if _is_list(start):
+    if _inner(start):
         raise DamagedDataset(
             f"{path.name}: column start has type {start}; expected one time per row, that of its first value. "
             "A table with a time for every value can be opened as parquet:FILE."
         )
-    inner = target.value_type if _is_list(target) else None
-    values = inner.value_type if inner is not None and _is_list(inner) else inner
-    types = _arrow_types()
-    if values is None or not (types.is_floating(values) or types.is_integer(values)):
+    values = _inner(_inner(target)) or _inner(target)
+    if values is None or not np.issubdtype(values.to_pandas_dtype(), np.number):
         raise DamagedDataset(
             f"{path.name}: column target has type {target}; expected a list of numbers (T,) or of lists (D, T)."
         )
@@ -210,9 +204,9 @@ def _frequency(text: object, which: str) -> str:
         raise DamagedDataset(f"{which}: {error}") from error
 
 
-def _is_list(kind: Any) -> bool:
-    types = _arrow_types()
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+def _inner(kind: Any) -> Any:
+    """The type of the values of an Arrow list type; None for any other type."""
+    return getattr(kind, "value_type", None)
 
 
 @contextmanager
@@ -224,23 +218,15 @@ def _prefixed(name: str) -> Iterator[None]:
         raise DamagedDataset(f"{name}: {error}") from error
 
 
-def _candidates(root: Path) -> Iterator[Path]:
-    """The root and the two levels below it that the format has; hidden folders are not data."""
-    yield root
-    for dataset in _folders(root):
-        yield dataset
-        yield from _folders(dataset)
-
-
-def _folders(path: Path) -> list[Path]:
+def _candidates(path: Path, levels: int = 2) -> Iterator[Path]:
+    """A folder and the two levels below the root that the format has; hidden folders are not data."""
+    yield path
     try:
-        return [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        below = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     except OSError as error:
         raise HrxError(f"{path} cannot be listed: {error.strerror}.") from error
-
-
-def _is_dataset(folder: Path) -> bool:
-    return (folder / STATE_FILE).is_file() or any(folder.glob("data-*.arrow"))
+    for folder in below if levels else ():
+        yield from _candidates(folder, levels - 1)
 
 
 def _name(folder: Path, root: Path) -> str:
@@ -266,9 +252,3 @@ def _library() -> Any:
             "Reading GIFT-Eval's format needs the library datasets, which is not installed. "
             "pip install 'hrx[gift-eval]'"
         ) from error
-
-
-def _arrow_types() -> Any:
-    import pyarrow.types
-
-    return pyarrow.types

@@ -322,11 +322,11 @@ def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> 
     if wrong.size:
         place, before = int(wrong[0]), max(int(wrong[0]) - 1, 0)
         distance = frequency.describe_span(stamps[place] - stamps[before])
+        origin = "the frequency given" if given else "the frequency of most rows"
         raise HrxError(
             f"{observed.table.file}, row {rows[place]}, column {observed.layout.date!r}: {shown(stamps[place])} is "
-            f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, the frequency "
-            f"{'given' if given else 'of most rows'}. The steps are {steps}. Correct the date, bring all rows to one "
-            "frequency, or say it: frequency=NAME."
+            f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, {origin}. The "
+            f"steps are {steps}. Correct the date, bring all rows to one frequency, or say it: frequency=NAME."
         )
     length = int(at[-1]) + 1
     if steps:

@@ -1,6 +1,6 @@
-"""The embedded sample: five public-domain datasets that need no download and no extra library.
+"""The embedded sample: five public-domain datasets that need neither a download nor an extra library.
 
-`README.md` beside the files says where the values come from; `build.py` makes the files again.
+`README.md` beside the files names their sources; `tests/gift_eval/build_sample.py` rebuilds them.
 """
 
 import csv

@@ -32,7 +32,9 @@ class Case:
         return self.lookback, self.horizon, self.windows, self.seed
 
     def dataset(self, stored: Floats | None = None, domain: str = "") -> Dataset:
-        rows = [StoredSeries("T1", values, str(c)) for c, values in enumerate(self.stored if stored is None else stored)]
+        rows = [
+            StoredSeries("T1", values, str(c)) for c, values in enumerate(self.stored if stored is None else stored)
+        ]
         return Dataset("d/H", "H", 5, domain, len(rows), rows.__getitem__, variates=len(rows))
 
     def cut(self, stored: Floats | None = None) -> Windows:

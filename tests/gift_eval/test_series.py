@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hrx.gift_eval.series import DamagedDataset, Dataset, StoredSeries, Series, UnusableSeries, fill, spaced
+from hrx.gift_eval.series import DamagedDataset, Dataset, Series, StoredSeries, UnusableSeries, fill, spaced
 
 gappy = st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf])), min_size=1)
 
