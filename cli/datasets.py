@@ -191,7 +191,7 @@ def _scores(spec: str, as_json: bool) -> int:
     if not found:
         raise HrxError(
             f"{spec!r} holds no dataset of GIFT-Eval, and only these have official test windows. Give the benchmark's "
-            "data directory, or leave --data out."
+            "data directory, or drop --data."
         )
     if as_json:
         print(json.dumps([_scored(each) for each in found], indent=1))

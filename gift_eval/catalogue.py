@@ -1,6 +1,6 @@
 """The datasets of GIFT-Eval and of the paper: folders, configurations, and the paper's dataset names.
 
-The facts are in `catalogue_data/*.csv`, whose README names their sources. They are read on first use. `download`
+The facts are in `catalogue_data/*.csv`; the README there names their sources. They are read on first use. `download`
 compares them with the files on disk, `store` reads the values.
 """
 

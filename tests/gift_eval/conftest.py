@@ -1,4 +1,4 @@
-"""Writes datasets the way Hugging Face's save_to_disk does, with pyarrow alone."""
+"""Writes datasets like Hugging Face's save_to_disk, batch by batch."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -76,7 +76,7 @@ def test_the_papers_66_names_are_51_folders_13_library_sets_and_2_of_finance() -
         assert bool(each.folder) != bool(each.bring), each.name
 
 
-def test_the_paper_leaves_out_the_five_folders_too_short_for_its_smallest_setting() -> None:
+def test_the_paper_omits_the_five_folders_too_short_for_its_smallest_setting() -> None:
     left_out = {folder.name: folder for folder in folders() if folder.name not in IN_PAPER}
     assert set(left_out) == {"car_parts_with_missing", "hospital", "ett1/W", "ett2/W", "solar/W"}
     assert all(folder.longest is not None and folder.longest < 96 + 24 for folder in left_out.values())

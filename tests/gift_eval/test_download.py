@@ -215,9 +215,3 @@ def test_a_root_that_is_a_file_or_cannot_be_written_is_refused(
         check(file, folders)
     with pytest.raises(HrxError, match="cannot be written"):
         fetch(file, folders, hub.endpoint)
-
-
-@pytest.mark.parametrize("names", [["us_birth"], ["us_births/D", "m4_hour"]])
-def test_an_unknown_name_gets_near_matches(names: list[str]) -> None:
-    with pytest.raises(HrxError, match=r"Unknown dataset .* Did you mean"):
-        catalogue.choose(names)

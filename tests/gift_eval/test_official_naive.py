@@ -170,7 +170,7 @@ def test_every_window_is_forecast_from_what_lies_before_it() -> None:
     assert scored.naive.mse == pytest.approx(np.mean(by_window))
 
 
-def test_what_cannot_be_scored_says_why_and_the_rest_goes_on() -> None:
+def test_a_dataset_that_cannot_be_scored_gives_a_reason_and_the_others_are_scored() -> None:
     broken = Dataset.damaged("us_births/D", "data-00000-of-00001.arrow is cut short.")
     short = dataset("us_births/M", [1.0] * 12)
     empty = dataset("us_births/W", [], [1.0] * 40)
