@@ -15,12 +15,9 @@ from hrx.cli.output import refuse_ledger
 from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
-from hrx.gift_eval.table_dates import holds_dates
-from hrx.gift_eval.table_files import Table, read_csv
-from hrx.gift_eval.table_grid import slots
-from hrx.gift_eval.table_numbers import is_numeric, parse_numbers
-from hrx.gift_eval.table_options import Options, parse_source
-from hrx.gift_eval.tables import observe, open_table
+from hrx.gift_eval.frequency import slots
+from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_csv
+from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
 from hrx.reports.page.explain import trust_sentence, write_explanation
 
@@ -77,7 +74,8 @@ def _embedded(text: str) -> Found:
 def _dated(source: str, column: str, text: str) -> Found:
     """A series of a table with dates, on the grid of its frequency."""
     (dataset,) = open_table("csv", source)
-    observed = observe("csv", source)
+    path, options = parse_source(source)
+    observed = observe(read_csv(path), options)
     values = observed.layout.values
     # A wide table names its series by their columns, a long one in a column of its own.
     names = [name or value for name in observed.names for value in values]
@@ -91,11 +89,11 @@ def _dated(source: str, column: str, text: str) -> Found:
     return Found(series, tuple(dates.get(place, "no row") for place in range(first, int(at[-1]) + 1)))
 
 
-def _undated(table: Table, column: str, options: Options, text: str) -> Found:
+def _undated(table: InputTable, column: str, options: Options, text: str) -> Found:
     """A column of a table without dates, whose rows are taken to be in the order of time."""
     names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
     name = names[_choose(names, column, text)]
-    filled = fill(parse_numbers(table, [name], options.decimal).values[:, 0])
+    filled = fill(parse_numbers(table, [name], options.decimal)[:, 0])
     series = Series(Path(table.file).stem, name, "", 1, "", filled.values, filled.missing, filled.dropped)
     return Found(series, None)
 

@@ -171,7 +171,7 @@ class Run:
 
     def portable(self) -> Run:
         """The same run for another process: with its series, without the functions that read others."""
-        return replace(self, dataset=replace(self.dataset, row=_unavailable, past=_unavailable))
+        return replace(self, dataset=replace(self.dataset, row=_unavailable))
 
     def record(self, status: str, reason: str | None = None) -> Record:
         """A record without measured values."""

@@ -17,7 +17,7 @@ from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
 from hrx.gift_eval import Dataset, cut
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.series import StoredSeries as Row
 
 
 def run_all(

@@ -16,7 +16,7 @@ from hrx.audit.attribution import registry
 from hrx.audit.runner.plan import QUICK, STAR, Run, Setting, parse_settings, plan
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.series import StoredSeries as Row
 
 IDENTITY = Identity("model", "family", "checkpoint", "f" * 64, "library 1.0")
 

@@ -36,7 +36,7 @@ from hrx.audit.runner.worker import Admit, Admitted, Choose, Introduce, Introduc
 from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.audit.way import DECLARED, Way
 from hrx.gift_eval import Dataset, open_source
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.series import StoredSeries as Row
 from hrx.reports import read, render_table
 
 PUBLISHED = 16_729

@@ -19,7 +19,7 @@ ROWS_PER_BATCH = 100
 
 CHILD = """
 import gc, json, sys
-import numpy, pyarrow, pyarrow.ipc
+import datasets, numpy, pyarrow
 from hrx.gift_eval import spaced
 from hrx.gift_eval.store import open_directory
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hrx.gift_eval import Dataset, UnusableSeries, Windows, cut, cut_item
-from hrx.gift_eval.series import Floats, Row
+from hrx.gift_eval.series import Floats, StoredSeries
 from hrx.gift_eval.windows import split, standardise, starts
 
 quick = settings(max_examples=40, deadline=None)
@@ -32,7 +32,9 @@ class Case:
         return self.lookback, self.horizon, self.windows, self.seed
 
     def dataset(self, stored: Floats | None = None, domain: str = "") -> Dataset:
-        rows = [Row("T1", values, str(c)) for c, values in enumerate(self.stored if stored is None else stored)]
+        rows = [
+            StoredSeries("T1", values, str(c)) for c, values in enumerate(self.stored if stored is None else stored)
+        ]
         return Dataset("d/H", "H", 5, domain, len(rows), rows.__getitem__, variates=len(rows))
 
     def cut(self, stored: Floats | None = None) -> Windows:
@@ -149,7 +151,7 @@ def test_an_item_whose_variates_do_not_fit_together_is_unusable_and_says_which()
     flat = Case(np.stack([np.arange(50.0), np.ones(50)]), 5, 5, 1, 0)
     with pytest.raises(UnusableSeries, match=r"d/H series T1: variate 1: .*constant before its test region"):
         flat.cut()
-    rows = [Row("T1", np.arange(3.0), "0"), Row("T1", np.arange(4.0), "1")]
+    rows = [StoredSeries("T1", np.arange(3.0), "0"), StoredSeries("T1", np.arange(4.0), "1")]
     ragged = Dataset("d/H", "H", 5, "", 2, rows.__getitem__, variates=2)
     with pytest.raises(UnusableSeries, match=r"different lengths, 3 to 4 values"):
         ragged.read_item(0)

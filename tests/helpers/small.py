@@ -9,7 +9,7 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Identity, Limits, from_module
 from hrx.audit.runner.plan import Setting
 from hrx.gift_eval import Dataset
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.series import StoredSeries as Row
 
 SETTINGS = (Setting(32, 8),)
 

@@ -1,10 +1,9 @@
-"""Makes the sample's CSV files again from the PyPI wheels that carry the series.
+"""Rebuild the sample's CSV files from the PyPI wheels that carry the series.
 
     python -m venv .venv-sample && .venv-sample/bin/pip install vega_datasets==0.9.0 statsmodels==0.15.0
-    .venv-sample/bin/python gift_eval/sample/build.py
+    .venv-sample/bin/python tests/gift_eval/build_sample.py
 
-The wheels' own CSV files are read as text, so the result does not depend on any library's parsing. Nothing in
-hrx imports this module.
+The wheels' own CSV files are read as text, so the result does not depend on any library's parsing.
 """
 
 import csv
@@ -14,12 +13,12 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+SAMPLE = Path(__file__).resolve().parents[2] / "gift_eval" / "sample"
 HOUR = timedelta(hours=1)
 
 
 def main() -> None:
-    """Write the five files beside this script."""
+    """Write the five files of the sample."""
     _write("sf_temps", ("hour", "temp"), _hourly("sf-temps.csv", "%Y/%m/%d %H:%M:%S"))
     _write("seattle_temps", ("hour", "temp"), _hourly("seattle-temps.csv", "%Y/%m/%d %H:%M"))
     _write("seattle_weather", ("date", "precipitation", "temp_max", "temp_min", "wind"), _daily())
@@ -75,7 +74,7 @@ def _read(package: str, name: str) -> list[dict[str, str]]:
 
 
 def _write(name: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    with (HERE / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+    with (SAMPLE / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
