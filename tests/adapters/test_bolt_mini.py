@@ -40,11 +40,6 @@ def train_for_three_steps(out: Path, seed: int) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_for_three_steps(tmp_path_factory.mktemp("bolt") / "first", seed=0)
-
-
 def test_the_official_class_loads_the_checkpoint_and_forecasts_its_native_horizon() -> None:
     pipeline = load()
     assert type(pipeline.model).__name__ == "ChronosBoltModelForForecasting"
@@ -74,15 +69,15 @@ def test_the_configuration_contains_no_path() -> None:
     assert "\\" not in text
 
 
-def test_the_training_script_writes_the_two_files_of_a_loadable_checkpoint(trained: Path) -> None:
+@pytest.mark.slow
+def test_training_writes_a_loadable_checkpoint_is_reproducible_and_depends_on_the_seed(tmp_path: Path) -> None:
+    trained, again, other = (
+        train_for_three_steps(tmp_path / name, int(name == "other")) for name in ("a", "b", "other")
+    )
     assert sorted(path.name for path in trained.iterdir()) == ["config.json", "model.safetensors"]
     assert {**config_of(trained), "transformers_version": ""} == {**config_of(CHECKPOINT), "transformers_version": ""}
     assert load(trained).predict(LOOKBACK, prediction_length=24).shape == (3, 9, 24)
-
-
-def test_training_is_reproducible_and_depends_on_the_seed(trained: Path, tmp_path: Path) -> None:
-    assert digest(train_for_three_steps(tmp_path / "again", seed=0)) == digest(trained)
-    assert digest(train_for_three_steps(tmp_path / "other", seed=1)) != digest(trained)
+    assert digest(again) == digest(trained) != digest(other)
 
 
 @pytest.mark.parametrize("settings", [STAR, QUICK], ids=["star", "quick"])

@@ -184,6 +184,7 @@ def test_a_window_beyond_the_context_is_refused_in_a_sentence(model: Any) -> Non
             call(torch.zeros(1, most + 1), 24)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("ttm" not in FAMILIES, reason="runs in the main environment")
 @pytest.mark.parametrize(
     ("family", "other"), [("chronos-bolt", "tsfm_public"), ("ttm", "chronos")], indirect=["family"]
