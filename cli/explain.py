@@ -41,9 +41,11 @@ def explain(options: argparse.Namespace) -> int:
     protocol = Protocol(estimator=options.estimator)
     found = find_series(options.series)
     model = locate(options.model).load()
-    reading = read_series(model, found.series, options.lookback, options.horizon, protocol=protocol, labels=found.dates)
-    written = write_explanation(reading, options.out)
-    show(f"Verdict: {trust_sentence(reading)}")
+    explained = read_series(
+        model, found.series, options.lookback, options.horizon, protocol=protocol, labels=found.dates
+    )
+    written = write_explanation(explained, options.out)
+    show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
 

@@ -1,7 +1,7 @@
-"""The picture of one run: a window with its forecast, and below it what each forecast step reads of it.
+"""The heat map of one run: its example window with the forecast, and below it what each forecast step reads.
 
-Time runs along one axis in all panels: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell
-from 0 to 1, so that the forecast starts exactly at 0.
+All panels share one time axis: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell from 0 to
+1, so that the forecast starts at 0.
 """
 
 from __future__ import annotations
@@ -19,18 +19,9 @@ import numpy.typing as npt
 
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
-from hrx.reports.drawing import (
-    FORECAST,
-    GUIDE,
-    INK,
-    TRUTH,
-    check_format,
-    plain_style,
-    save,
-)
+from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
 from hrx.reports.files import make_directory
-from hrx.reports.layout import clean, shorten
-from hrx.reports.words import signed
+from hrx.reports.text import clean, shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,9 +38,9 @@ Floats = npt.NDArray[np.floating]
 
 
 def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
-    """One PNG per model and dataset that has a stored matrix, of its largest setting. Returns their paths.
+    """One PNG per model and dataset with a stored example, of its largest setting. Returns their paths.
 
-    `keys` limits them to some of the ledger's runs.
+    `keys` selects some of the ledger's runs.
     """
     out = make_directory(Path(out_dir))
     with Ledger.open(ledger_path, create=False) as ledger:
@@ -65,7 +56,7 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
 
 
 def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
-    """Draws one run's stored window and matrix to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
+    """Draws the example of one run to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
     path = Path(path)
     check_format(path)
     with plain_style():
@@ -96,29 +87,29 @@ def draw(stored: StoredExample, record: Record) -> Figure:
 
 
 def _draw_title(figure: Figure, record: Record) -> None:
-    """The title, with names as long as the page is wide."""
+    """The title, with names shortened until it fits."""
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
-        # No part of a name is mathematics, whatever it holds between dollar signs.
+        # A name between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
         if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
             return
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
-    """What the picture shows, and what the whole run measured; names in at most `longest` columns."""
+    """The example's names, each in at most `longest` columns, and the gains of the whole run."""
 
     def name(column: str) -> str:
         return shorten(clean(record.get(column)), longest)
 
     heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
-    verdict = "beats naive" if record.get("beats_naive") == 1 else "does not beat naive: no gain may be read"
+    verdict = "beats naive" if record.get("beats_naive") == 1 else "does not beat naive: gains are not meaningful"
     gains = ", ".join(f"{gain} {signed(_number(record.get(gain)))}" for gain in ("g_own", "g_margin"))
     windows = f"first of {record.get('windows')} windows"
     return heading, f"L {record.get('lookback')}, H {record.get('horizon')}, {windows}; run {verdict}; {gains}"
 
 
 def footing(record: Record) -> tuple[str, ...]:
-    """Below the picture: the run's error beside the naive ones, and how far back its rows reach."""
+    """Below the heat map: the run's error beside the naive ones, and how far back its rows reach."""
     errors = [_number(record.get(name)) for name in ("mse", "mse_zero", "mse_last")]
     lines = []
     if None not in errors:
@@ -163,14 +154,19 @@ def _draw_window(axes: Axes, stored: StoredExample) -> None:
 def _draw_matrix(axes: Axes, stored: StoredExample, steps: npt.NDArray[np.int64]) -> Any:
     rows = len(steps)
     image = _image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
-    at = np.unique(np.linspace(0, rows - 1, min(rows, _MOST_STEP_LABELS)).round().astype(int))
-    axes.set_yticks(at + 1, [str(step) for step in steps[at]])
+    label_steps(axes, steps)
     axes.set_ylabel("forecast step h")
     axes.axvline(0, color=GUIDE, linewidth=1)
-    # Under the forecast the panel has no matrix: there each row is led to the step that it explains.
+    # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
     axes.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
     axes.spines[["top", "right"]].set_visible(False)
     return image
+
+
+def label_steps(axes: Axes, steps: npt.NDArray[np.int64]) -> None:
+    """Labels some of the rows with their forecast steps, counted from 1."""
+    at = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MOST_STEP_LABELS)).round().astype(int))
+    axes.set_yticks(at + 1, [str(step) for step in steps[at]])
 
 
 def _draw_shared(axes: Axes, stored: StoredExample) -> None:
@@ -200,7 +196,7 @@ Subject = tuple[str, str, str]
 
 
 def _by_subject(records: Iterable[Record]) -> dict[Subject, list[Record]]:
-    """The scored runs of each picture to be, largest setting first."""
+    """The scored runs of each heat map, largest setting first."""
     found: dict[Subject, list[Record]] = {}
     for record in records:
         if record["status"] == DONE:
@@ -212,7 +208,7 @@ def _by_subject(records: Iterable[Record]) -> dict[Subject, list[Record]]:
 
 
 def _file_names(subjects: Iterable[Subject]) -> dict[Subject, str]:
-    """A file name for each that every system takes, with a hash where two would share one."""
+    """A portable file name for each, with a hash where two would share one."""
     plain = {subject: f"{_slug(subject[0])}--{_slug(subject[2])}" for subject in subjects}
     taken = list(plain.values())
     return {

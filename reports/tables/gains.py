@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 
-from hrx.reports.cells import COUNT, FINE_GAIN, Column, P, Row, Value
-from hrx.reports.layout import clean
 from hrx.reports.published import ALL_MODELS, published_tables
-from hrx.reports.statistics import Described, is_few, trimmed_mean
-from hrx.reports.table import Table
-from hrx.reports.tables.runs import (
+from hrx.reports.runs import GroupStatistics, is_few, trimmed_mean
+from hrx.reports.table import COUNT, FINE_GAIN, ReportTable, TableColumn, TableRow
+from hrx.reports.tables.scored import (
     BEATS_NAIVE,
     G_MARGIN,
     G_OWN,
     LEAKED,
     POSITIVE,
+    SIGN_TEST,
+    TAIL,
+    TRIMMED_MEAN,
     N,
-    Runs,
+    ScoredRuns,
+    build_row,
     positive,
+    statistics,
     tail,
-    values,
 )
+from hrx.reports.text import clean
 
 SIGNIFICANCE = 0.05
 _METRICS = {
@@ -35,192 +40,142 @@ _METRICS = {
 }
 
 
-def models(runs: Runs) -> Table:
+def models(runs: ScoredRuns) -> ReportTable:
     """Median gain of each checkpoint."""
-    columns = (Column("model", "Model"), G_OWN, POSITIVE, BEATS_NAIVE, LEAKED)
+    columns = (TableColumn("model", "Model"), G_OWN, POSITIVE, *TAIL)
     rows = []
-    for row, group in _by_model(runs.configurations):
-        own = values(group, "g_own")
-        label = columns[0].cell(row.cells[0].value, n=own.n)
-        rows.append(replace(row, cells=(label, G_OWN.cell(own.median, n=own.n), positive(own), *tail(group))))
+    for model in _by_model(runs.configurations):
+        own = statistics(model.group, "g_own")
+        values = (model.label, own.median, positive(own), *tail(model.group))
+        rows.append(build_row(columns, values, own.n, key=model.name, total=model.total, where=model.where))
     title = "Gain g_own by model"
-    return Table("models", title, columns, tuple(rows), runs.note(runs.configurations), "tab:fm_models")
+    return ReportTable("models", title, columns, tuple(rows), runs.note(runs.configurations), "tab:fm_models")
 
 
-def models_full(runs: Runs) -> Table:
+def models_full(runs: ScoredRuns) -> ReportTable:
     """The same with checkpoint, share that beats naive, and count."""
     columns = (
-        Column("model", "Model"),
-        Column("checkpoint", "Checkpoint"),
-        BEATS_NAIVE,
-        G_OWN,
-        POSITIVE,
-        N,
-        LEAKED,
+        *(TableColumn("model", "Model"), TableColumn("checkpoint", "Checkpoint")),
+        *(BEATS_NAIVE, G_OWN, POSITIVE, N, LEAKED),
     )
     rows = []
-    for row, group in _by_model(runs.configurations):
-        own = values(group, "g_own")
-        beats, leaked = tail(group)
-        cells = (
-            columns[0].cell(row.cells[0].value, n=own.n),
-            columns[1].cell("" if row.total else str(group["checkpoint"].iloc[0])),
-            beats,
-            G_OWN.cell(own.median, n=own.n),
-            positive(own),
-            N.cell(own.n),
-            leaked,
-        )
-        rows.append(replace(row, cells=cells))
+    for model in _by_model(runs.configurations):
+        own = statistics(model.group, "g_own")
+        beats, leaked = tail(model.group)
+        checkpoint = "" if model.total else str(model.group["checkpoint"].iloc[0])
+        values = (model.label, checkpoint, beats, own.median, positive(own), own.n, leaked)
+        rows.append(build_row(columns, values, own.n, key=model.name, total=model.total, where=model.where))
     title = "Models in full: checkpoint, naive verdict, gain and count"
-    return Table("models_full", title, columns, tuple(rows), runs.note(runs.configurations), "tab:fm_models_full")
+    return ReportTable("models_full", title, columns, tuple(rows), runs.note(runs.configurations), "tab:fm_models_full")
 
 
-def _by_model(frame: pd.DataFrame) -> list[tuple[Row, pd.DataFrame]]:
-    """A row with its label alone and its runs, for each checkpoint in the paper's order, then for all of them."""
+class ModelGroup(NamedTuple):
+    """The configurations of one checkpoint, or of all of them."""
+
+    label: str
+    name: str
+    group: pd.DataFrame
+    where: tuple[tuple[str, str | int], ...] = ()
+    total: bool = False
+
+
+def _by_model(frame: pd.DataFrame) -> list[ModelGroup]:
+    """Each checkpoint in the paper's order, then all of them."""
     groups = [
         (str(group["model_name"].iloc[0]), str(fingerprint), group)
         for (_, fingerprint), group in frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
     ]
     order = {name: index for index, (_, name) in enumerate(published_tables()["models"].rows)}
-    groups.sort(key=lambda found: order.get(found[0], len(order)))
+    groups.sort(key=lambda group: order.get(group[0], len(order)))
     names = [name for name, _, _ in groups]
-    column = Column("model", "Model")
-    rows = []
+    found = []
     for name, fingerprint, group in groups:
         label = name if names.count(name) == 1 else f"{name} (weights {clean(fingerprint)[:12]})"
         where = (("model", str(group["model"].iloc[0])), ("fingerprint", fingerprint))
-        rows.append((Row((column.cell(label),), key=name, where=where), group))
-    if len(rows) > 1:
-        rows.append((Row((column.cell(ALL_MODELS),), key=ALL_MODELS, total=True), frame))
-    return rows
+        found.append(ModelGroup(label, name, group, where))
+    return [*found, ModelGroup(ALL_MODELS, ALL_MODELS, frame, total=True)] if len(found) > 1 else found
 
 
-def metrics(runs: Runs) -> Table:
+def metrics(runs: ScoredRuns) -> ReportTable:
     """The metrics of prior works beside the two gains."""
     columns = (
-        Column("metric", "Metric"),
-        Column("median", "Median", FINE_GAIN, hue="red"),
-        POSITIVE,
-        Column("p", "Sign test", P),
-        N,
-        Column("trimmed_mean", "Trimmed mean (10 %)", FINE_GAIN),
-        BEATS_NAIVE,
-        LEAKED,
+        *(TableColumn("metric", "Metric"), TableColumn("median", "Median", FINE_GAIN, hue="red")),
+        *(POSITIVE, SIGN_TEST, N, TRIMMED_MEAN, *TAIL),
     )
     rows = []
     for label, name in _METRICS.items():
         group = runs.configurations[runs.configurations[name].notna()]
         if group.empty:
             continue
-        found = values(group, name)
-        cells = (
-            columns[0].cell(label, n=found.n),
-            columns[1].cell(found.median, n=found.n),
-            positive(found),
-            columns[3].cell(found.p),
-            N.cell(found.n),
-            columns[5].cell(trimmed_mean(group[name]), n=found.n),
-            *tail(group),
-        )
-        rows.append(Row(cells, key=label))
+        metric = statistics(group, name)
+        trimmed = trimmed_mean(group[name])
+        values = (label, metric.median, positive(metric), metric.p, metric.n, trimmed, *tail(group))
+        rows.append(build_row(columns, values, metric.n))
     note = runs.note(runs.configurations, "Signed so that positive means that a row per step helps.")
-    return Table("metrics", "Metrics of prior works", columns, tuple(rows), note, "tab:fm_std")
+    return ReportTable("metrics", "Metrics of prior works", columns, tuple(rows), note, "tab:fm_std")
 
 
-def axes(runs: Runs) -> Table:
+def axes(runs: ScoredRuns) -> ReportTable:
     """The gain along the horizon and along the lookback."""
-    columns = (Column("setting", "Setting"), G_OWN, G_MARGIN, POSITIVE, N, BEATS_NAIVE, LEAKED)
+    columns = (TableColumn("setting", "Setting"), G_OWN, G_MARGIN, POSITIVE, N, *TAIL)
     rows = []
     for section, name in (("Horizon H", "horizon"), ("Lookback L", "lookback")):
         for level, group in runs.configurations.groupby(name, sort=True):
-            own, margin = values(group, "g_own"), values(group, "g_margin")
-            cells = (
-                columns[0].cell(str(level), n=own.n),
-                G_OWN.cell(own.median, n=own.n),
-                G_MARGIN.cell(margin.median, n=margin.n),
-                positive(own),
-                N.cell(own.n),
-                *tail(group),
-            )
-            rows.append(Row(cells, key=str(level), section=section, where=((name, int(str(level))),)))
+            own, margin = statistics(group, "g_own"), statistics(group, "g_margin")
+            margin_cell = G_MARGIN.cell(margin.median, n=margin.n)
+            values = (str(level), own.median, margin_cell, positive(own), own.n, *tail(group))
+            rows.append(build_row(columns, values, own.n, section=section, where=((name, int(str(level))),)))
     note = runs.note(runs.configurations, "Positive is that of g_own.")
-    return Table("axes", "Gain by horizon and lookback", columns, tuple(rows), note, "tab:fm_axes")
+    return ReportTable("axes", "Gain by horizon and lookback", columns, tuple(rows), note, "tab:fm_axes")
 
 
-def domains(runs: Runs) -> Table:
-    """The gain by the field that the series come from, largest first."""
-    columns = (
-        Column("domain", "Domain"),
-        Column("datasets", "Datasets", COUNT),
-        G_OWN,
-        POSITIVE,
-        N,
-        BEATS_NAIVE,
-        LEAKED,
-    )
-    found = []
+def domains(runs: ScoredRuns) -> ReportTable:
+    """The gain by the domain of the series, largest first."""
+    columns = (TableColumn("domain", "Domain"), TableColumn("datasets", "Datasets", COUNT), G_OWN, POSITIVE, N, *TAIL)
     known = runs.configurations[runs.configurations["domain_name"] != ""]
-    for domain, group in known.groupby("domain_name", sort=True):
-        own = values(group, "g_own")
-        cells = (
-            columns[0].cell(str(domain), n=own.n),
-            columns[1].cell(int(group["dataset"].nunique())),
-            G_OWN.cell(own.median, n=own.n),
-            positive(own),
-            N.cell(own.n),
-            *tail(group),
-        )
-        found.append((own.median, Row(cells, key=str(domain))))
+
+    def rows() -> Iterator[tuple[float, TableRow]]:
+        for domain, group in known.groupby("domain_name", sort=True):
+            own = statistics(group, "g_own")
+            count = int(group["dataset"].nunique())
+            values = (str(domain), count, own.median, positive(own), own.n, *tail(group))
+            yield own.median, build_row(columns, values, own.n)
+
     unknown = len(runs.configurations) - len(known)
     without = f"{unknown:,} are on datasets without a known domain and not shown." if unknown else ""
-    note = runs.note(known, *filter(None, [without]))
-    return Table("domains", "Gain g_own by domain", columns, _descending(found), note, "tab:fm_domains")
+    return ReportTable(
+        "domains", "Gain g_own by domain", columns, _descending(rows()), runs.note(known, without), "tab:fm_domains"
+    )
 
 
-def datasets(runs: Runs) -> Table:
+def datasets(runs: ScoredRuns) -> ReportTable:
     """Every dataset, largest gain first, with its sign test."""
     columns = (
-        Column("dataset", "Dataset"),
-        replace(G_OWN, heading="Gain"),
-        replace(POSITIVE, heading="Pos."),
-        N,
-        Column("p", "Sign test", P),
-        Column("significant", "Significant"),
-        BEATS_NAIVE,
-        LEAKED,
+        *(TableColumn("dataset", "Dataset"), replace(G_OWN, heading="Gain"), replace(POSITIVE, heading="Pos.")),
+        *(N, SIGN_TEST, TableColumn("significant", "Significant"), *TAIL),
     )
     found = []
     for dataset, group in runs.configurations.groupby("dataset", sort=True):
-        own = values(group, "g_own")
+        own = statistics(group, "g_own")
         name = str(group["dataset_name"].iloc[0])
-        sign = significant(own)
-        cells = (
-            columns[0].cell(name, n=own.n),
-            columns[1].cell(own.median, n=own.n),
-            positive(own),
-            N.cell(own.n),
-            columns[4].cell(own.p),
-            columns[5].cell(sign),
-            *tail(group),
-        )
-        found.append((own.median, Row(cells, key=name, where=(("dataset", str(dataset)),))))
+        values = (name, own.median, positive(own), own.n, own.p, significant(own), *tail(group))
+        found.append((own.median, build_row(columns, values, own.n, where=(("dataset", str(dataset)),))))
     signs = [str(row.cells[5].value) for _, row in found]
     counted = (
         f"Of {len(found)} datasets, {signs.count('positive')} are significantly positive and "
         f"{signs.count('negative')} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
     )
     note = runs.note(runs.configurations, counted)
-    return Table("datasets", "Gain g_own by dataset", columns, _descending(found), note, "tab:fm_datasets")
+    return ReportTable("datasets", "Gain g_own by dataset", columns, _descending(found), note, "tab:fm_datasets")
 
 
-def significant(gain: Described) -> Value:
-    """`positive` or `negative` where the sign test says so over at least ten runs, else a dash."""
+def significant(gain: GroupStatistics) -> str:
+    """`positive` or `negative` where the sign test is significant over at least ten runs, else a dash."""
     if is_few(gain.n) or not gain.p < SIGNIFICANCE:
         return "-"
     return "positive" if gain.positive > gain.negative else "negative"
 
 
-def _descending(found: list[tuple[float, Row]]) -> tuple[Row, ...]:
+def _descending(rows: list[tuple[float, TableRow]] | Iterator[tuple[float, TableRow]]) -> tuple[TableRow, ...]:
     """Largest first; a group without a value last."""
-    return tuple(row for _, row in sorted(found, key=lambda pair: (pair[0] != pair[0], -pair[0])))
+    return tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0] != pair[0], -pair[0])))
