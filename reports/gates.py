@@ -78,7 +78,7 @@ class ModelJudged(NamedTuple):
 
 
 def parse(text: str, *, absolute: bool = False) -> Gate:
-    """Parses `QUANTITY >= NUMBER[%]` or `QUANTITY <= NUMBER[%]`. `absolute`: a gate of an audit, not of a comparison."""
+    """Parses `QUANTITY >= NUMBER[%]` or `QUANTITY <= NUMBER[%]`. `absolute`: the gate is of an audit."""
     at = _skip(text, 0)
     name = re.compile(r"\w*").match(text, at)
     quantity = name.group() if name else ""

@@ -72,9 +72,9 @@ def hanging(lead: str, text: str, width: int) -> list[str]:
 
 
 def render_table(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]], width: int = 80) -> str:
-    """A plain table in at most `width` columns: numbers right-aligned and never cut, text left-aligned and wrapped.
+    """A plain table in at most `width` columns: numbers right-aligned, text left-aligned and wrapped.
 
-    A cell is text, a number, a boolean or None. The table is wider than `width` only where its numbers need it.
+    A cell is text, a number, a boolean or None. Numbers are folded only where the numbers alone are too wide.
     """
     names = [clean(header) for header in headers]
     cells = [[_cell(cell) for cell in row] for row in rows]
@@ -82,12 +82,13 @@ def render_table(headers: Sequence[str], rows: Iterable[Sequence[str | float | N
     numeric = [_is_numeric(column[1:]) for column in columns]
     widths = [max(map(cell_len, column)) for column in columns]
     needed = sum(w if right else min(w, _NARROWEST) for w, right in zip(widths, numeric, strict=True))
+    fits = needed + 2 * len(names) - 2 <= width
     table = Table(box=_HEAD_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name, right in zip(names, numeric, strict=True):
-        table.add_column(Text(name), justify="right" if right else "left", no_wrap=right, overflow="fold")
+        table.add_column(Text(name), justify="right" if right else "left", no_wrap=right and fits, overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=max(width, needed + 2 * len(names) - 2), color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as capture:
         console.print(table)
     head, *body = capture.get().split("\n")

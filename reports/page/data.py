@@ -165,8 +165,8 @@ class PageStatistics:
         shares = pd.Series(self._beats[self._scored], dtype="float64").groupby(ids[self._scored]).mean()
         scopes = [dict(self._statistics(ids, scope)) for scope in self._scopes.values()]
         return {
-            self._key(int(group), names): [float(share), *(scope.get(int(group)) for scope in scopes)]
-            for group, share in shares.items()
+            self._key(group, names): [share, *(scope.get(group) for scope in scopes)]
+            for group, share in zip(shares.index.tolist(), shares.tolist(), strict=True)
         }
 
     def _key(self, group: int, names: Sequence[str]) -> str:
@@ -180,15 +180,17 @@ class PageStatistics:
         """One row per group and configuration of the scope, in the order of the groups."""
         chosen = scope & self._once
         keys = [pd.Series(ids[chosen], name="group"), pd.Series(self._configuration[chosen], name="configuration")]
-        return self._quantities[chosen].reset_index(drop=True).groupby(keys, sort=True).mean()
+        folded: pd.DataFrame = self._quantities[chosen].reset_index(drop=True).groupby(keys, sort=True).mean()
+        return folded
 
     def _statistics(
         self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[int, list[object]]]:
         folded = self._fold(ids, scope)
         groups, starts = np.unique(folded.index.get_level_values("group"), return_index=True)
-        columns = [np.split(folded[name].to_numpy(), starts[1:]) for name in self.QUANTITIES]
-        for group, own, shuffled, margin, rank in zip(groups, *columns, strict=True):
+        ends = [*starts[1:], len(folded)]
+        for group, start, end in zip(groups, starts, ends, strict=False):
+            own, shuffled, margin, rank = folded.iloc[start:end].to_numpy().T
             middle, low, high = median_interval(margin)
             positive = np.mean(margin[np.isfinite(margin)] > 0) if math.isfinite(middle) else math.nan
             figures = (median(own), median(shuffled), middle, low, high, float(positive), median(rank))

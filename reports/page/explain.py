@@ -129,7 +129,7 @@ def _measured(explained: ExplainedForecast) -> str:
         return f"<p>{escape_html(explained.unscored)}</p>"
     quantities = explained.quantities
     rows = "".join(
-        f'<tr><th scope="row">{gain}</th><td class="number">{escape_html(signed(getattr(quantities.normalised, gain)))}</td>'
+        f'<tr><th scope="row">{gain}</th><td class="number">{signed(getattr(quantities.normalised, gain))}</td>'
         f'<td class="number">{getattr(quantities.error, gain):.2g}</td></tr>'
         for gain in GAINS
     )
@@ -194,7 +194,7 @@ def _top_points(matrix: npt.NDArray[np.float64]) -> list[dict[str, object]]:
     """
     matrix = np.nan_to_num(matrix)
     shared = _shares(matrix.mean(axis=0))
-    rows = []
+    rows: list[dict[str, object]] = []
     for row in map(_shares, matrix):
         at = np.argsort(-row, kind="stable")[:_MOST_POINTS]
         points = [[int(position), percent(row[position]), percent(shared[position])] for position in at]

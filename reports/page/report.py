@@ -224,7 +224,8 @@ def _reason(status: str, kind: str, reasons: pd.Series) -> str:
     example, alike = str(reasons.iloc[0]), reasons.nunique() - 1
     shown = shorten(clean(example), 240) + (f" (and {alike} more like it)" if alike else "")
     count = f'<a href="{link(at="records", status=status, beats="all", search=kind)}">{len(reasons)}</a>'
-    return f'<tr><td class="number">{count}</td><td>{escape_html(status)}</td><td class="wrap">{escape_html(shown)}</td></tr>'
+    cells = f'<td class="number">{count}</td><td>{escape_html(status)}</td><td class="wrap">{escape_html(shown)}</td>'
+    return f"<tr>{cells}</tr>"
 
 
 def admission(checks: Sequence[StoredCheck]) -> str:
@@ -285,8 +286,8 @@ def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name
     )
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
     return (
-        "<p>The same command on the same machine gives the same digits. Replace SOURCE, if it occurs below, by the data "
-        "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). Runs that a ledger holds are not run again.</p>"
+        "<p>The same command on the same machine gives the same digits. SOURCE, if it occurs below, stands for the data "
+        "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). Stored runs are not run again.</p>"
         f"<pre>{_escape_lines(commands)}\n{escape_html(page)}</pre>"
         f'<dl class="record">{versions}<dt>these runs (sha256 of their sorted keys)</dt><dd>{digest}</dd></dl>'
     )

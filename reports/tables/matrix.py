@@ -12,7 +12,7 @@ from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
 from hrx.audit.scoring.rank_bins import RANK_BINS
 from hrx.reports.published import published_tables
 from hrx.reports.runs import CONFIGURATION, SEEDS, fold_seeds, median, trimmed_mean
-from hrx.reports.table import GAIN, INTERVAL, TIMES, Cell, Format, ReportTable, TableColumn
+from hrx.reports.table import GAIN, INTERVAL, TIMES, Cell, Format, ReportTable, TableColumn, Value
 from hrx.reports.tables.scored import (
     FINE,
     FOLDED,
@@ -66,7 +66,7 @@ def estimators(runs: ScoredRuns) -> ReportTable:
             for cell in (middle.cell(one.median, n=one.n), interval.cell(span(one), n=one.n))
         ]
         n = found[-1].n
-        values = (LABELS.get(name, name), *cells, n, *tail(group))
+        values: list[Value | Cell] = [LABELS.get(name, name), *cells, n, *tail(group)]
         rows.append(build_row(columns, values, n, where=(("estimator", name),)))
     title = "A row per forecast step for each estimator"
     return ReportTable("estimators", title, columns, tuple(rows), runs.note(runs.every_estimator), "tab:methods")

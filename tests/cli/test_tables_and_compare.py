@@ -87,7 +87,7 @@ def test_wrong_requests_for_tables_are_answered_in_words(
     assert "Did you mean 'models'" in refused(capsys, "tables", base, "--table", "model")
     assert "does not exist" in refused(capsys, "tables", tmp_path / "none.db")
     assert "is a ledger and would be overwritten" in refused(capsys, "tables", base, "--out", base)
-    assert "--out: /proc/none cannot be made" in refused(capsys, "tables", base, "--out", "/proc/none/x.txt")
+    assert "--out: cannot create /proc/none" in refused(capsys, "tables", base, "--out", "/proc/none/x.txt")
     assert len(read(base)) == 20
 
 

@@ -10,8 +10,8 @@ from helpers import browser, crowd
 
 from hrx.reports import read
 from hrx.reports.page import write_report
-from hrx.reports.statistics import fold_seeds, median_interval
-from hrx.reports.words import percent, signed
+from hrx.reports.runs import fold_seeds, median_interval
+from hrx.reports.text import percent, signed
 
 HOSTILE = "</script><img src=x onerror=document.body.dataset.owned=1>\u202eعربي " + "long" * 60
 
@@ -89,9 +89,9 @@ def test_a_filter_leaves_the_runs_it_names_and_recomputes_their_numbers(page, re
     choose(page, "domain", "Energy")
     frame = chosen(report, status="done", beats_naive=1, lookback=512, horizon=96, domain="Energy")
     values = fold_seeds(frame, ["g_margin"])["g_margin"].to_numpy()
-    told = page.run("hrx.byId('matching').textContent")
-    assert told.startswith(f"{len(frame)} scored runs that beat naive: median g_margin {signed(np.median(values))} [")
-    assert f"positive in {percent((values > 0).mean())} of {len(values)} configurations" in told
+    loaded = page.run("hrx.byId('matching').textContent")
+    assert loaded.startswith(f"{len(frame)} scored runs that beat naive: median g_margin {signed(np.median(values))} [")
+    assert f"positive in {percent((values > 0).mean())} of {len(values)} configurations" in loaded
     page.run("hrx.byId('clear').click()")
     whole = chosen(report, status="done", beats_naive=1)
     assert page.run("hrx.byId('matching').textContent").startswith(f"{len(whole)} scored runs")
@@ -140,9 +140,9 @@ def test_the_record_in_full_has_the_ledgers_digits(page, report):
     names, values = (
         page.run(f"[...document.querySelectorAll('#detail {tag}')].map(e => e.textContent)") for tag in ("dt", "dd")
     )
-    told = dict(zip(names, values, strict=True))
+    loaded = dict(zip(names, values, strict=True))
     for name in ("g_own", "g_margin", "rank", "mse"):
-        assert float(told[name]) == one[name]
+        assert float(loaded[name]) == one[name]
     assert page.run("document.activeElement.id") == "detail"
 
 
@@ -156,10 +156,10 @@ def test_search_finds_reasons_and_excluded_runs_stay_visible(page, report):
 def test_a_view_is_kept_in_the_address(page, chromium, report):
     choose(page, "model", "model-1")
     page.run("document.querySelector('[data-by=domain]').click()")
-    told = page.run("hrx.byId('matching').textContent")
+    loaded = page.run("hrx.byId('matching').textContent")
     address = page.run("location.hash")
     chromium.open(report[1], hash_=address)
-    assert chromium.run("hrx.byId('matching').textContent") == told
+    assert chromium.run("hrx.byId('matching').textContent") == loaded
     assert chromium.run("hrx.byId('filter-model').value") == "model-1"
 
 
@@ -182,8 +182,8 @@ def test_the_value_under_the_pointer_is_the_matrixs(page, report):
         "(b => [b.left, b.top, b.width, b.height])(document.querySelector('.heat canvas').getBoundingClientRect())"
     )
     page.mouse("mouseMoved", box[0] + 0.5 * box[2], box[1] + 0.6 * box[3])
-    told = page.run("document.querySelector('.readout').textContent")
-    step, position, value = re.match(r"Step (\d+) reads position (-\d+): E = ([\d.e+-]+),", told).groups()
+    loaded = page.run("document.querySelector('.readout').textContent")
+    step, position, value = re.match(r"Step (\d+) reads position (-\d+): E = ([\d.e+-]+),", loaded).groups()
     run = int(page.run("document.body.dataset.window"))
     with Ledger.open(report[0], create=False) as ledger:
         (stored,) = ledger.examples([read(report[0])["key"].iloc[run]])

@@ -27,7 +27,7 @@ def test_columns_have_the_same_types_in_an_empty_a_full_and_a_refused_ledger(rec
         assert read(ledger(records)).dtypes.astype(str).to_dict() == expected
 
 
-def test_a_ledger_that_is_missing_or_is_none_is_named(tmp_path):
+def test_a_path_without_a_ledger_is_named(tmp_path):
     with pytest.raises(LedgerError, match=r"absent\.db does not exist"):
         read(tmp_path / "absent.db")
     (tmp_path / "note.txt").write_text("no database, but a text that is long enough to be looked at\n" * 20)

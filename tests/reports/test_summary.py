@@ -142,7 +142,7 @@ def test_checks_of_other_weights_or_versions_are_not_held_against_a_model(record
     assert "equivalence" in summarise(runs, [failed])[0].verdict
 
 
-def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_told(many, record, frame):
+def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_reported(many, record, frame):
     runs = [
         *many(0.1 + AROUND, 0.3 + AROUND),
         record(status="excluded", reason="derivative: 0.3", lookback=512, horizon=192),
@@ -168,7 +168,7 @@ def test_a_missing_gain_is_not_counted(record, frame):
     assert (summary.scored.g_own.n, summary.scored.g_margin.n, summary.beats_naive) == (1, 2, 0.5)
 
 
-def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told(many, record, frame):
+def test_impossible_numbers_count_like_missing_ones_and_are_reported(many, record, frame):
     def stored(gain, margin, rank):
         good = many(0.1 + AROUND, 0.3 + AROUND)
         bad = [record(series="T90", g_own=gain), record(series="T91", g_margin=margin), record(series="T92", rank=rank)]
@@ -183,7 +183,7 @@ def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told(
         assert group == expected
     assert found.rank == missing.rank == 3.0
     assert found.scored.g_own.median == pytest.approx(np.median([*(0.1 + AROUND), 0.12, 0.12, 0.7]))
-    remark = "numbers that no measurement gives (infinite, or beyond 1e+100), in g_own, g_margin and rank: these are"
+    remark = "impossible numbers (infinite, or beyond 1e+100), in g_own, g_margin and rank: these are"
     assert found.verdict == f"{missing.verdict} 5 of 18 scored runs hold {remark} left out."
     json.dumps(found.as_json(), allow_nan=False)
 
