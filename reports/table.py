@@ -8,9 +8,9 @@ output formats are in `hrx.reports.table_formats`, the content of the tables in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from hrx.reports.runs import FEW, is_few
 
@@ -25,10 +25,10 @@ class Span(NamedTuple):
     high: float
 
 
-T = TypeVar("T")
 Value = str | int | float | Span | None
 Kind = Literal["text", "count", "number", "share", "span", "p", "times"]
 Hue = Literal["", "red", "blue"]
+Part = Literal["own", "published", "difference"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,21 @@ class TableColumn:
         return Cell(value, self.format, bold=ideal and not few, faint=few or missing, few=few)
 
 
+class ShownColumn(NamedTuple):
+    """A column of a rendered table: the values of a column, their published ones, or the differences."""
+
+    index: int
+    column: TableColumn
+    part: Part
+
+    @property
+    def is_number(self) -> bool:
+        return self.part != "own" or self.column.format.kind != "text"
+
+    def title(self, published: str = "published", difference: str = "difference") -> str:
+        return {"own": self.column.title, "published": published, "difference": difference}[self.part]
+
+
 @dataclass(frozen=True)
 class TableRow:
     """The cells of one group of runs."""
@@ -142,38 +157,46 @@ class ReportTable:
 
     def to_text(self, width: int = 80) -> str:
         """For a terminal, in at most `width` columns where the numbers fit."""
-        return self._format("text")(self, width)
+        return self._render("text", width)
 
     def to_markdown(self) -> str:
         """A pipe table with its title above and its note below."""
-        return self._format("markdown")(self)
+        return self._render("markdown")
 
     def to_csv(self) -> str:
         """Values in full precision under the columns' names. An interval takes two fields."""
-        return self._format("csv_file")(self)
+        return self._render("csv_file")
 
     def to_json(self) -> str:
         """Everything: values as numbers, and the text of the other formats."""
-        return self._format("json_file")(self)
+        return self._render("json_file")
 
     def to_latex(self) -> str:
         """A `table` with booktabs rules, in the colours of the paper."""
-        return self._format("latex")(self)
+        return self._render("latex")
 
     def to_html(self) -> str:
         """A `<table>` with its caption and note, to be put into a page."""
-        return self._format("html")(self)
+        return self._render("html")
 
-    def _format(self, name: str) -> Callable[..., str]:
+    def _render(self, name: str, *arguments: int) -> str:
         from hrx.reports import table_formats  # which needs this module
 
-        formatter: Callable[..., str] = getattr(table_formats, name)
-        return formatter
+        return str(getattr(table_formats, name)(self, *arguments))
 
     @property
     def compared(self) -> tuple[bool, ...]:
         """For each column, whether published values stand beside it."""
         return tuple(any(row.cells[i].published is not None for row in self.rows) for i in range(len(self.columns)))
+
+    @property
+    def shown(self) -> list[ShownColumn]:
+        """The columns as people see them, published values and differences beside a column that has them."""
+        found = []
+        for index, (column, compared) in enumerate(zip(self.columns, self.compared, strict=True)):
+            parts: tuple[Part, ...] = ("own", "published", "difference")
+            found += [ShownColumn(index, column, part) for part in parts[: 1 + compared * (1 + column.differs)]]
+        return found
 
     def sectioned(self) -> Iterator[TableRow | str]:
         """The rows, with the name of each section before its first row."""
@@ -183,30 +206,6 @@ class ReportTable:
                 yield row.section
             section = row.section
             yield row
-
-    def per_column(self, own: Callable[[TableColumn], T], published: T, difference: T) -> list[T]:
-        """An item for each column, and one for its published values and their differences where it has them."""
-        items: list[T] = []
-        for column, compared in zip(self.columns, self.compared, strict=True):
-            items.append(own(column))
-            items += [published] if compared else []
-            items += [difference] if compared and column.differs else []
-        return items
-
-    def per_cell(
-        self,
-        row: TableRow,
-        own: Callable[[Cell, TableColumn], T],
-        published: Callable[[Cell], T],
-        difference: Callable[[Cell], T],
-    ) -> list[T]:
-        """The same for the cells of a row."""
-        items: list[T] = []
-        for cell, column, compared in zip(row.cells, self.columns, self.compared, strict=True):
-            items.append(own(cell, column))
-            items += [published(cell)] if compared else []
-            items += [difference(cell)] if compared and column.differs else []
-        return items
 
 
 def printed(value: Value, format: Format) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rich.cells import cell_len
 
@@ -15,8 +15,8 @@ from hrx.reports.table import (
     Cell,
     Format,
     ReportTable,
+    ShownColumn,
     Span,
-    TableColumn,
     TableRow,
     Value,
     difference_text,
@@ -35,74 +35,64 @@ from hrx.reports.text import (
     wrap,
 )
 
-PUBLISHED, DIFFERENCE = "published", "difference"
 _NARROWEST_NAME = 28
 """Terminal columns that a name keeps, so that numbers are never cut."""
 _SYMBOLS = {
-    "g_own": r"$g_{\text{own}}$",
-    "g_shuffled": r"$g_{\text{shuffled}}$",
-    "g_margin": r"$g_{\text{margin}}$",
-    "n": "$n$",
-}
+    "g_own": r"$g_{\text{own}}$", "g_shuffled": r"$g_{\text{shuffled}}$", "g_margin": r"$g_{\text{margin}}$", "n": "$n$"
+}  # fmt: skip
 _PREAMBLE = (
     r"% needs \usepackage{booktabs,xcolor,amsmath}",
     r"\providecolor{hred}{RGB}{168,26,38}\providecolor{hblue}{RGB}{26,62,148}",
 )
 
 
-def _is_number(column: TableColumn) -> bool:
-    return column.format.kind != "text"
-
-
 def _name(text: object) -> str:
     return shorten(clean(text), LONGEST)
 
 
-def _published(cell: Cell) -> str:
-    return plain(cell.published, cell.format)
+def _value(cell: Cell, shown: ShownColumn) -> Value:
+    return cell.published if shown.part == "published" else cell.value
 
 
 def text(table: ReportTable, width: int) -> str:
     """For a terminal: title, table, note."""
-    names = table.per_column(lambda c: c.title, "paper", "diff.")
-    rows: list[list[str]] = []
-    for row in table.sectioned():
-        if isinstance(row, str):
-            rows.append([f"{_name(row)}:", *[""] * (len(names) - 1)])
-        else:
-            rows.append(table.per_cell(row, lambda c, _: _text_cell(c), _published, difference_text))
-    body = render_table(names, rows, max(width, _needed(names, rows))).rstrip("\n")
+    names = [shown.title("paper", "diff.") for shown in table.shown]
+    rows = [
+        [f"{_name(row)}:", *[""] * (len(names) - 1)]
+        if isinstance(row, str)
+        else [_text_cell(row.cells[shown.index], shown) for shown in table.shown]
+        for row in table.sectioned()
+    ]
+    widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
+    needed = min(widths[0], _NARROWEST_NAME) + sum(2 + min(width, _NARROWEST_NAME) for width in widths[1:])
+    body = render_table(names, rows, max(width, needed)).rstrip("\n")
     note = ["", *wrap(clean(table.note), width)] if table.note else []
     return "\n".join([*wrap(clean(table.title), width), "", body, *note]) + "\n"
 
 
-def _needed(names: list[str], rows: list[list[str]]) -> int:
-    """Terminal columns below which a number or a short name would be cut."""
-    widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
-    return min(widths[0], _NARROWEST_NAME) + sum(2 + min(width, _NARROWEST_NAME) for width in widths[1:])
-
-
-def _text_cell(cell: Cell) -> str:
-    if not isinstance(cell.value, str):
-        return cell.text
-    return f"{_name(cell.value)} ({FEW_TEXT})" if cell.few else _name(cell.value)
+def _text_cell(cell: Cell, shown: ShownColumn) -> str:
+    if shown.part == "difference":
+        return difference_text(cell)
+    value = _value(cell, shown)
+    if not isinstance(value, str):
+        return plain(value, cell.format)
+    return f"{_name(value)} ({FEW_TEXT})" if cell.few and shown.part == "own" else _name(value)
 
 
 def markdown(table: ReportTable) -> str:
     """A pipe table."""
-    names = table.per_column(lambda c: c.title, PUBLISHED, DIFFERENCE)
-    right = table.per_column(_is_number, True, True)
+    columns = table.shown
     lines = [
         f"**{escape_markdown(_name(table.title))}**",
         "",
-        _piped(escape_markdown(_name(name)) for name in names),
-        _piped("---:" if one else "---" for one in right),
+        _piped(escape_markdown(_name(shown.title())) for shown in columns),
+        _piped("---:" if shown.is_number else "---" for shown in columns),
     ]
     for row in table.sectioned():
         if isinstance(row, str):
-            lines.append(_piped([f"*{escape_markdown(_name(row))}*", *[""] * (len(names) - 1)]))
+            lines.append(_piped([f"*{escape_markdown(_name(row))}*", *[""] * (len(columns) - 1)]))
         else:
-            lines.append(_piped(table.per_cell(row, _markdown_cell, _markdown_published, difference_text)))
+            lines.append(_piped(_markdown_cell(row.cells[shown.index], shown) for shown in columns))
     note = ["", escape_markdown(table.note)] if table.note else []
     return "\n".join([*lines, *note]) + "\n"
 
@@ -111,16 +101,18 @@ def _piped(fields: Iterable[str]) -> str:
     return f"| {' | '.join(fields)} |"
 
 
-def _markdown_cell(cell: Cell, _: TableColumn) -> str:
-    is_name = isinstance(cell.value, str)
-    shown = escape_markdown(_name(cell.value)) if is_name else cell.text.replace("<", "&lt;")
+def _markdown_cell(cell: Cell, shown: ShownColumn) -> str:
+    if shown.part == "difference":
+        return difference_text(cell)
+    value = _value(cell, shown)
+    written = (
+        escape_markdown(_name(value)) if isinstance(value, str) else plain(value, cell.format).replace("<", "&lt;")
+    )
+    if shown.part == "published":
+        return written
     if cell.few and cell.format.kind == "text":
-        shown += f" ({FEW_TEXT.replace('<', '&lt;')})"
-    return f"**{shown}**" if cell.bold else shown
-
-
-def _markdown_published(cell: Cell) -> str:
-    return escape_markdown(_name(cell.published)) if isinstance(cell.published, str) else _published(cell)
+        written += f" ({FEW_TEXT.replace('<', '&lt;')})"
+    return f"**{written}**" if cell.bold else written
 
 
 def csv_file(table: ReportTable) -> str:
@@ -128,28 +120,23 @@ def csv_file(table: ReportTable) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     sections = any(row.section for row in table.rows)
-    writer.writerow([*(["section"] if sections else []), *_csv_names(table), "few"])
+    names = [name for shown in table.shown for name in _csv_names(shown)]
+    writer.writerow([*(["section"] if sections else []), *names, "few"])
     for row in table.rows:
-        fields: list[str] = [escape_csv(row.section)] if sections else []
-        for cell, column, compared in zip(row.cells, table.columns, table.compared, strict=True):
-            fields += _csv_fields(cell.value, column)
-            fields += _csv_fields(cell.published, column) if compared else []
-            fields += [_csv_number(cell.difference)] if compared and column.differs else []
-        writer.writerow([*fields, int(any(cell.few for cell in row.cells))])
+        fields = [field for shown in table.shown for field in _csv_fields(row.cells[shown.index], shown)]
+        few = int(any(cell.few for cell in row.cells))
+        writer.writerow([*([escape_csv(row.section)] if sections else []), *fields, few])
     return out.getvalue()
 
 
-def _csv_names(table: ReportTable) -> Iterator[str]:
-    for column, compared in zip(table.columns, table.compared, strict=True):
-        ends = ("_low", "_high") if column.format.kind == "span" else ("",)
-        for suffix in ("", f"_{PUBLISHED}") if compared else ("",):
-            yield from (column.name + suffix + end for end in ends)
-        if compared and column.differs:
-            yield f"{column.name}_{DIFFERENCE}"
+def _csv_names(shown: ShownColumn) -> list[str]:
+    name = shown.column.name if shown.part == "own" else f"{shown.column.name}_{shown.part}"
+    return [f"{name}_low", f"{name}_high"] if shown.column.format.kind == "span" else [name]
 
 
-def _csv_fields(value: Value, column: TableColumn) -> list[str]:
-    if column.format.kind == "span":
+def _csv_fields(cell: Cell, shown: ShownColumn) -> list[str]:
+    value = cell.difference if shown.part == "difference" else _value(cell, shown)
+    if shown.column.format.kind == "span":
         return [_csv_number(end) for end in value] if isinstance(value, Span) else ["", ""]
     if isinstance(value, str):
         return [escape_csv(value)]
@@ -168,28 +155,24 @@ def json_file(table: ReportTable) -> str:
 def as_json(table: ReportTable) -> dict[str, object]:
     """Values as numbers, with null for a missing one, and their text."""
     heads = [{"name": c.name, "heading": c.heading, "kind": c.format.kind, "unit": c.unit} for c in table.columns]
-    rows = [
-        {
-            "section": row.section,
-            "total": row.total,
-            "where": dict(row.where),
-            "few": any(cell.few for cell in row.cells),
-            "cells": {
-                column.name: _json_cell(cell, compared)
-                for column, cell, compared in zip(table.columns, row.cells, table.compared, strict=True)
-            },
-        }
-        for row in table.rows
-    ]
     about = {name: getattr(table, name) for name in ("name", "title", "note", "label")}
-    return {**about, "columns": heads, "rows": rows}
+    return {**about, "columns": heads, "rows": [_json_row(table, row) for row in table.rows]}
+
+
+def _json_row(table: ReportTable, row: TableRow) -> dict[str, object]:
+    cells = {
+        column.name: _json_cell(cell, compared)
+        for column, cell, compared in zip(table.columns, row.cells, table.compared, strict=True)
+    }
+    few = any(cell.few for cell in row.cells)
+    return {"section": row.section, "total": row.total, "where": dict(row.where), "few": few, "cells": cells}
 
 
 def _json_cell(cell: Cell, compared: bool) -> dict[str, object]:
     shown: dict[str, object] = {"value": _json_value(cell.value), "text": cell.text, "bold": cell.bold}
     if compared:
-        published = _published(cell)
-        shown[PUBLISHED] = {
+        published = plain(cell.published, cell.format)
+        shown["published"] = {
             "value": _json_value(cell.published),
             "text": published,
             "difference": number_or_none(cell.difference),
@@ -206,43 +189,42 @@ def _json_value(value: Value) -> object:
 
 def latex(table: ReportTable) -> str:
     """A `table` with booktabs rules."""
-    names = table.per_column(_latex_heading, PUBLISHED, DIFFERENCE)
-    kinds = table.per_column(lambda c: "c" if _is_number(c) else "l", "c", "c")
+    kinds = "".join("c" if shown.is_number else "l" for shown in table.shown)
     lines = [
         *_PREAMBLE,
         r"\begin{table}[h]",
         rf"\caption{{\textbf{{{escape_latex(table.title)}.}} {escape_latex(table.note)}}}",
         *([rf"\label{{{table.label}}}"] if table.label else []),
-        r"\begin{center}",
-        rf"\begin{{tabular}}{{{''.join(kinds)}}}",
-        r"\toprule",
-        " & ".join(names) + r" \\",
+        *(r"\begin{center}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"),
+        " & ".join(map(_latex_heading, table.shown)) + r" \\",
         r"\midrule",
-        *_latex_body(table, len(names)),
+        *_latex_body(table),
         *(r"\bottomrule", r"\end{tabular}", r"\end{center}", r"\end{table}"),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _latex_body(table: ReportTable, width: int) -> list[str]:
+def _latex_body(table: ReportTable) -> list[str]:
     lines: list[str] = []
     totals = False
     for row in table.sectioned():
         if isinstance(row, str):
             lines += [r"\midrule"] if lines else []
-            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\")
+            lines.append(rf"\multicolumn{{{len(table.shown)}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\")
             continue
         if row.total and lines and not totals:
             lines.append(r"\midrule")
             totals = True
-        shown = table.per_cell(row, _latex_cell, _latex_published, _latex_difference)
-        lines.append((r"\quad " if row.section else "") + " & ".join(shown) + r" \\")
+        written = " & ".join(_latex_cell(row.cells[shown.index], shown) for shown in table.shown)
+        lines.append((r"\quad " if row.section else "") + written + r" \\")
     return lines
 
 
-def _latex_heading(column: TableColumn) -> str:
-    symbol = _SYMBOLS.get(column.heading) or escape_latex(_name(column.heading))
-    unit = f" ({escape_latex(column.unit)})" if column.unit else ""
+def _latex_heading(shown: ShownColumn) -> str:
+    if shown.part != "own":
+        return shown.title()
+    symbol = _SYMBOLS.get(shown.column.heading) or escape_latex(_name(shown.column.heading))
+    unit = f" ({escape_latex(shown.column.unit)})" if shown.column.unit else ""
     return rf"\textbf{{{symbol}}}{unit}"
 
 
@@ -260,74 +242,58 @@ def latex_value(value: Value, format: Format) -> str:
     return "$" + shown.replace("×", r"\times") + "$"
 
 
-def _latex_cell(cell: Cell, column: TableColumn) -> str:
-    if isinstance(cell.value, str):
-        few = f" ({escape_latex(FEW_TEXT)})" if cell.few else ""
-        return (_SYMBOLS.get(cell.value) or escape_latex(_name(cell.value))) + few
-    shown = latex_value(cell.value, cell.format)
-    if not cell.bold:
-        return shown
-    heavy = rf"$\mathbf{{{shown[1:-1]}}}$" if shown.startswith("$") else rf"\textbf{{{shown}}}"
-    return rf"\textcolor{{h{column.hue}}}{{{heavy}}}" if column.hue else heavy
-
-
-def _latex_published(cell: Cell) -> str:
-    if isinstance(cell.published, str):
-        return "$<10^{-12}$" if cell.published == "<10^-12" else escape_latex(_name(cell.published))
-    return latex_value(cell.published, cell.format)
-
-
-def _latex_difference(cell: Cell) -> str:
-    shown = difference_text(cell)
-    return "--" if shown == MISSING else f"${shown.replace(' pt', '')}$" + (" pt" if shown.endswith(" pt") else "")
+def _latex_cell(cell: Cell, shown: ShownColumn) -> str:
+    if shown.part == "difference":
+        number, _, unit = difference_text(cell).partition(" ")
+        return "--" if number == MISSING else f"${number}$" + (f" {unit}" if unit else "")
+    value = _value(cell, shown)
+    if isinstance(value, str):
+        few = f" ({escape_latex(FEW_TEXT)})" if cell.few and shown.part == "own" else ""
+        symbol = "$<10^{-12}$" if value == "<10^-12" else _SYMBOLS.get(value)
+        return (symbol or escape_latex(_name(value))) + few
+    written = latex_value(value, cell.format)
+    if shown.part == "published" or not cell.bold:
+        return written
+    heavy = rf"$\mathbf{{{written[1:-1]}}}$" if written.startswith("$") else rf"\textbf{{{written}}}"
+    return rf"\textcolor{{h{shown.column.hue}}}{{{heavy}}}" if shown.column.hue else heavy
 
 
 def html(table: ReportTable) -> str:
     """A `<table>`; the classes of a cell are text or number, bold with its hue, faint, few."""
-    names = table.per_column(
-        lambda c: _html_head(c.title, "number" if _is_number(c) else "text"),
-        _html_head(PUBLISHED),
-        _html_head(DIFFERENCE),
+    heads = (
+        f'<th scope="col" class="{"number" if shown.is_number else "text"}">{escape_html(shown.title())}</th>'
+        for shown in table.shown
     )
     lines = [
         f'<table class="hrx-table" data-table="{escape_html(table.name)}">',
         f"<caption>{escape_html(table.title)}</caption>",
-        f"<thead><tr>{''.join(names)}</tr></thead>",
+        f"<thead><tr>{''.join(heads)}</tr></thead>",
         "<tbody>",
-        *(_html_row(table, row, len(names)) for row in table.sectioned()),
+        *(_html_row(table, row) for row in table.sectioned()),
         "</tbody>",
         "</table>",
+        *([f'<p class="hrx-note">{escape_html(table.note)}</p>'] if table.note else []),
     ]
-    if table.note:
-        lines.append(f'<p class="hrx-note">{escape_html(table.note)}</p>')
     return "\n".join(lines) + "\n"
 
 
-def _html_row(table: ReportTable, row: TableRow | str, width: int) -> str:
+def _html_row(table: ReportTable, row: TableRow | str) -> str:
     if isinstance(row, str):
-        return f'<tr class="section"><th colspan="{width}" scope="rowgroup">{escape_html(row)}</th></tr>'
-    first = table.columns[0]
-    shown = table.per_cell(
-        row,
-        lambda cell, column: _html_cell(cell, column, column is first),
-        lambda cell: f'<td class="number published">{escape_html(_published(cell))}</td>',
-        lambda cell: f'<td class="number difference">{escape_html(difference_text(cell))}</td>',
-    )
-    return ('<tr class="total">' if row.total else "<tr>") + "".join(shown) + "</tr>"
+        return f'<tr class="section"><th colspan="{len(table.shown)}" scope="rowgroup">{escape_html(row)}</th></tr>'
+    cells = "".join(_html_cell(row.cells[shown.index], shown) for shown in table.shown)
+    return ('<tr class="total">' if row.total else "<tr>") + cells + "</tr>"
 
 
-def _html_head(name: str, kind: str = "number") -> str:
-    return f'<th scope="col" class="{kind}">{escape_html(name)}</th>'
-
-
-def _html_cell(cell: Cell, column: TableColumn, is_head: bool) -> str:
-    is_text = cell.format.kind == "text"
-    classes = ["text" if is_text else "number"]
-    classes += ["bold", column.hue] if cell.bold else []
+def _html_cell(cell: Cell, shown: ShownColumn) -> str:
+    if shown.part != "own":
+        value = difference_text(cell) if shown.part == "difference" else plain(cell.published, cell.format)
+        return f'<td class="number {shown.part}">{escape_html(value)}</td>'
+    classes = ["number" if shown.is_number else "text"]
+    classes += ["bold", shown.column.hue] if cell.bold else []
     classes += ["faint"] if cell.faint else []
     classes += ["few"] if cell.few else []
-    few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and is_text else ""
+    few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and not shown.is_number else ""
     # A name may run from right to left: it must not reorder what stands beside it.
-    shown = f"<bdi>{escape_html(cell.text)}</bdi>" if isinstance(cell.value, str) else escape_html(cell.text)
-    tag, scope = ("th", ' scope="row"') if is_head else ("td", "")
-    return f'<{tag}{scope} class="{" ".join(filter(None, classes))}">{shown}{few}</{tag}>'
+    written = f"<bdi>{escape_html(cell.text)}</bdi>" if isinstance(cell.value, str) else escape_html(cell.text)
+    tag, scope = ("th", ' scope="row"') if shown.index == 0 else ("td", "")
+    return f'<{tag}{scope} class="{" ".join(filter(None, classes))}">{written}{few}</{tag}>'
