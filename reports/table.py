@@ -112,7 +112,8 @@ class TableColumn:
 class ShownColumn(NamedTuple):
     """A column of a rendered table: the values of a column, their published ones, or the differences."""
 
-    index: int
+    place: int
+    """Of the column in its table."""
     column: TableColumn
     part: Part
 

@@ -60,7 +60,7 @@ def text(table: ReportTable, width: int) -> str:
     rows = [
         [f"{_name(row)}:", *[""] * (len(names) - 1)]
         if isinstance(row, str)
-        else [_text_cell(row.cells[shown.index], shown) for shown in table.shown]
+        else [_text_cell(row.cells[shown.place], shown) for shown in table.shown]
         for row in table.sectioned()
     ]
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
@@ -92,7 +92,7 @@ def markdown(table: ReportTable) -> str:
         if isinstance(row, str):
             lines.append(_piped([f"*{escape_markdown(_name(row))}*", *[""] * (len(columns) - 1)]))
         else:
-            lines.append(_piped(_markdown_cell(row.cells[shown.index], shown) for shown in columns))
+            lines.append(_piped(_markdown_cell(row.cells[shown.place], shown) for shown in columns))
     note = ["", escape_markdown(table.note)] if table.note else []
     return "\n".join([*lines, *note]) + "\n"
 
@@ -123,7 +123,7 @@ def csv_file(table: ReportTable) -> str:
     names = [name for shown in table.shown for name in _csv_names(shown)]
     writer.writerow([*(["section"] if sections else []), *names, "few"])
     for row in table.rows:
-        fields = [field for shown in table.shown for field in _csv_fields(row.cells[shown.index], shown)]
+        fields = [field for shown in table.shown for field in _csv_fields(row.cells[shown.place], shown)]
         few = int(any(cell.few for cell in row.cells))
         writer.writerow([*([escape_csv(row.section)] if sections else []), *fields, few])
     return out.getvalue()
@@ -215,7 +215,7 @@ def _latex_body(table: ReportTable) -> list[str]:
         if row.total and lines and not totals:
             lines.append(r"\midrule")
             totals = True
-        written = " & ".join(_latex_cell(row.cells[shown.index], shown) for shown in table.shown)
+        written = " & ".join(_latex_cell(row.cells[shown.place], shown) for shown in table.shown)
         lines.append((r"\quad " if row.section else "") + written + r" \\")
     return lines
 
@@ -280,7 +280,7 @@ def html(table: ReportTable) -> str:
 def _html_row(table: ReportTable, row: TableRow | str) -> str:
     if isinstance(row, str):
         return f'<tr class="section"><th colspan="{len(table.shown)}" scope="rowgroup">{escape_html(row)}</th></tr>'
-    cells = "".join(_html_cell(row.cells[shown.index], shown) for shown in table.shown)
+    cells = "".join(_html_cell(row.cells[shown.place], shown) for shown in table.shown)
     return ('<tr class="total">' if row.total else "<tr>") + cells + "</tr>"
 
 
@@ -295,5 +295,5 @@ def _html_cell(cell: Cell, shown: ShownColumn) -> str:
     few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and not shown.is_number else ""
     # A name may run from right to left: it must not reorder what stands beside it.
     written = f"<bdi>{escape_html(cell.text)}</bdi>" if isinstance(cell.value, str) else escape_html(cell.text)
-    tag, scope = ("th", ' scope="row"') if shown.index == 0 else ("td", "")
+    tag, scope = ("th", ' scope="row"') if shown.place == 0 else ("td", "")
     return f'<{tag}{scope} class="{" ".join(filter(None, classes))}">{written}{few}</{tag}>'

@@ -10,7 +10,7 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 from hrx.reports import published
 from hrx.reports.table import ReportTable
-from hrx.reports.tables import gains, matrix
+from hrx.reports.tables import definitions
 from hrx.reports.tables.scored import DEFAULT_ESTIMATOR, ScoredRuns
 
 
@@ -23,20 +23,20 @@ class TableRecipe(NamedTuple):
 
 _SCORED = "scored runs of that estimator with one row per forecast step"
 RECIPES: dict[str, TableRecipe] = {
-    "models": TableRecipe(gains.models, _SCORED),
-    "models_full": TableRecipe(gains.models_full, _SCORED),
-    "metrics": TableRecipe(gains.metrics, _SCORED),
-    "axes": TableRecipe(gains.axes, _SCORED),
-    "domains": TableRecipe(gains.domains, f"{_SCORED}, on datasets with a known domain"),
-    "datasets": TableRecipe(gains.datasets, _SCORED),
-    "estimators": TableRecipe(matrix.estimators, "scored runs with one row per forecast step"),
-    "estimators_plain": TableRecipe(matrix.estimators_plain, "runs of an estimator without the horizon axis"),
-    "cost": TableRecipe(matrix.cost, "runs with the time of their matrix and of a forward pass"),
-    "seeds": TableRecipe(matrix.seeds, f"{_SCORED}, with two seeds or more"),
-    "rank": TableRecipe(matrix.rank, _SCORED),
-    "truncation": TableRecipe(matrix.truncation, "runs that scored truncations of the matrix"),
-    "distance": TableRecipe(matrix.distance, "runs that scored rows at fixed distances"),
-    "channels": TableRecipe(matrix.channels, "runs of windows with several variates, scored on the channel axis"),
+    "models": TableRecipe(definitions.models, _SCORED),
+    "models_full": TableRecipe(definitions.models_full, _SCORED),
+    "metrics": TableRecipe(definitions.metrics, _SCORED),
+    "axes": TableRecipe(definitions.axes, _SCORED),
+    "domains": TableRecipe(definitions.domains, f"{_SCORED}, on datasets with a known domain"),
+    "datasets": TableRecipe(definitions.datasets, _SCORED),
+    "estimators": TableRecipe(definitions.estimators, "scored runs with one row per forecast step"),
+    "estimators_plain": TableRecipe(definitions.estimators_plain, "runs of an estimator without the horizon axis"),
+    "cost": TableRecipe(definitions.cost, "runs with the time of their matrix and of a forward pass"),
+    "seeds": TableRecipe(definitions.seeds, f"{_SCORED}, with two seeds or more"),
+    "rank": TableRecipe(definitions.rank, _SCORED),
+    "truncation": TableRecipe(definitions.truncation, "runs that scored truncations of the matrix"),
+    "distance": TableRecipe(definitions.distance, "runs that scored rows at fixed distances"),
+    "channels": TableRecipe(definitions.channels, "runs of windows with several variates, scored on the channel axis"),
 }
 NAMES: tuple[str, ...] = tuple(RECIPES)
 

@@ -1,9 +1,12 @@
-"""The runs that the tables summarise, and what all tables share: columns, a row of medians, the note."""
+"""The runs that the tables summarise, and how a table is built from groups of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,20 +23,7 @@ from hrx.reports.runs import (
     mask_impossible,
     pooled,
 )
-from hrx.reports.table import (
-    COUNT,
-    FINE_GAIN,
-    GAIN,
-    INTERVAL,
-    SHARE,
-    Cell,
-    Format,
-    P,
-    Span,
-    TableColumn,
-    TableRow,
-    Value,
-)
+from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, ReportTable, Span, TableColumn, TableRow, Value
 from hrx.reports.text import listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
@@ -47,22 +37,6 @@ FOLDED = (*_MEASURED, "beats_naive", "leaked", "cost")
 _FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds")
 _SHOWN_APART = ("estimator", "estimator_settings", "axis")
 """Settings that a table about them has one row each for."""
-
-N = TableColumn("n", "n", COUNT)
-POSITIVE = TableColumn("positive", "Positive", SHARE, hue="red")
-G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
-G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
-G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
-G_OWN_CI = TableColumn("g_own_ci", "95% CI", INTERVAL)
-SIGN_TEST = TableColumn("p", "Sign test", P)
-TRIMMED_MEAN = TableColumn("trimmed_mean", "Trimmed mean (10 %)", FINE_GAIN)
-BEATS_NAIVE = TableColumn("beats_naive", "Beats naive", SHARE)
-LEAKED = TableColumn("leaked", "Leakage", COUNT)
-"""Runs on a dataset that the model is declared to have seen."""
-TAIL = (BEATS_NAIVE, LEAKED)
-"""The last columns of every table."""
-RANK = Format("number", decimals=2, plus=False)
-FINE = Format("number", decimals=4, plus=False)
 
 
 class ScoredRuns:
@@ -139,44 +113,113 @@ class ScoredRuns:
         return f"The ledger holds {statuses}{of}."
 
 
-def statistics(group: pd.DataFrame, name: str) -> GroupStatistics:
-    """The statistics of one quantity over a group."""
-    return describe(group[name].to_numpy(dtype=np.float64))
+@dataclass(frozen=True)
+class TableGroup:
+    """The runs of one row: its label, the quantity that its row is about, and its place in the table."""
+
+    label: str
+    runs: pd.DataFrame
+    quantity: str = "g_own"
+    key: str = ""
+    """Its name in the published table, where that is not the label."""
+    section: str = ""
+    where: tuple[tuple[str, str | int], ...] = ()
+    total: bool = False
+    _described: dict[str, GroupStatistics] = field(default_factory=dict, compare=False)
+
+    def statistics(self, quantity: str = "") -> GroupStatistics:
+        """The statistics of a quantity, by default that of the row."""
+        name = quantity or self.quantity
+        if name not in self._described:
+            self._described[name] = describe(self.runs[name].to_numpy(dtype=np.float64))
+        return self._described[name]
 
 
-def span(described: GroupStatistics) -> Span:
-    return Span(described.low, described.high)
+class Figure(NamedTuple):
+    """A column of a table, and the cell of a group in it."""
+
+    column: TableColumn
+    cell: Callable[[TableGroup], Cell]
 
 
-def tail(group: pd.DataFrame) -> tuple[Cell, Cell]:
-    """The last two cells of a row: share that beats naive, and number of runs that are declared to be leaked."""
-    beats = group["beats_naive"].mean()
-    return BEATS_NAIVE.cell(float(beats)), LEAKED.cell(int((group["leaked"] > 0).sum()))
+def median_of(column: TableColumn, quantity: str = "") -> Figure:
+    """The median of a quantity, by default that of the row."""
+
+    def cell(group: TableGroup) -> Cell:
+        found = group.statistics(quantity)
+        return column.cell(found.median, n=found.n)
+
+    return Figure(column, cell)
 
 
-def positive(described: GroupStatistics) -> Cell:
+def interval_of(column: TableColumn, quantity: str = "") -> Figure:
+    """The 95 % interval of that median."""
+
+    def cell(group: TableGroup) -> Cell:
+        found = group.statistics(quantity)
+        return column.cell(Span(found.low, found.high), n=found.n)
+
+    return Figure(column, cell)
+
+
+def value_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figure:
+    """Any other value over the runs of the row's quantity."""
+    return Figure(column, lambda group: column.cell(value(group), n=group.statistics().n))
+
+
+def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figure:
+    """A value that is meaningful for any number of runs: a count, a name, a p value."""
+    return Figure(column, lambda group: column.cell(value(group)))
+
+
+def _positive(group: TableGroup) -> Cell:
     """The share above zero; as in the paper it is bold where the median is positive."""
-    cell = POSITIVE.cell(described.positive, n=described.n)
-    return cell if described.median > 0 else Cell(cell.value, cell.format, faint=cell.faint, few=cell.few)
+    found = group.statistics()
+    cell = POSITIVE_COLUMN.cell(found.positive, n=found.n)
+    return cell if found.median > 0 else replace(cell, bold=False)
 
 
-def build_row(
-    columns: Sequence[TableColumn],
-    values: Sequence[Value | Cell],
-    n: int,
+POSITIVE_COLUMN = TableColumn("positive", "Positive", SHARE, hue="red")
+G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
+G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
+G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
+POSITIVE = Figure(POSITIVE_COLUMN, _positive)
+N = count_of(TableColumn("n", "n", COUNT), lambda group: group.statistics().n)
+SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.statistics().p)
+BEATS_NAIVE = count_of(
+    TableColumn("beats_naive", "Beats naive", SHARE), lambda group: float(group.runs["beats_naive"].mean())
+)
+LEAKED = count_of(TableColumn("leaked", "Leakage", COUNT), lambda group: int((group.runs["leaked"] > 0).sum()))
+"""Runs on a dataset that the model is declared to have seen."""
+TAIL = (BEATS_NAIVE, LEAKED)
+"""The last columns of every table."""
+
+
+def build_table(
+    name: str,
+    title: str,
+    latex_label: str,
+    label: TableColumn,
+    figures: Sequence[Figure],
+    groups: Iterable[TableGroup],
+    note: str,
     *,
-    key: str | None = None,
-    section: str = "",
-    total: bool = False,
-    where: tuple[tuple[str, str | int], ...] = (),
-) -> TableRow:
-    """A row of `n` configurations: its label first, then a value or a ready cell for each further column."""
-    cells = []
-    for index, (column, value) in enumerate(zip(columns, values, strict=True)):
-        if isinstance(value, Cell):
-            cells.append(value)
-            continue
-        sized = index == 0 or column.format.kind in ("number", "share", "span", "times")
-        cells.append(column.cell(value, n=n) if sized else column.cell(value))
-    label = str(cells[0].value)
-    return TableRow(tuple(cells), key=label if key is None else key, section=section, total=total, where=where)
+    descending: bool = False,
+    drop_empty: bool = False,
+) -> ReportTable:
+    """A row for each group, in the given order or by falling median with missing ones last."""
+    chosen = [group for group in groups if group.statistics().n or not drop_empty]
+    if descending:
+        chosen.sort(key=lambda group: (math.isnan(group.statistics().median), -group.statistics().median))
+    rows = [
+        TableRow(
+            (label.cell(group.label, n=group.statistics().n), *(figure.cell(group) for figure in figures)),
+            key=group.key or group.label,
+            section=group.section,
+            total=group.total,
+            where=group.where,
+        )
+        for group in chosen
+    ]
+    columns = (label, *(figure.column for figure in figures))
+    return ReportTable(name, title, columns, tuple(rows), note, latex_label)
