@@ -30,7 +30,7 @@
     const left = examples.stored - examples.shown.length;
     hrx.byId("examples-note").textContent = !examples.stored ? "The ledger holds no examples."
       : `${offered.length} of ${examples.stored} stored examples match the filters` +
-        (left ? `; ${left} are left out to keep this page small (hrx.reports.heatmaps draws them all)` : "") + ".";
+        (left ? `; ${left} are left out to keep this page small` : "") + ".";
     const still = offered.find((item) => item === shown) || offered[0] || null;
     hrx.byId("heatmap").hidden = hrx.byId("curves").hidden = select.parentElement.hidden = !still;
     if (still) {
