@@ -59,7 +59,8 @@ def open_browser() -> Iterator[OpenPage]:
     program = os.environ.get("HRX_CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium: install one (apt-get install chromium) or set HRX_CHROMIUM to its path")
-    api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright (no browser download)")
+    reason = "no Playwright: pip install playwright (without a browser download)"
+    api = pytest.importorskip("playwright.sync_api", reason=reason)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield OpenPage(browser)

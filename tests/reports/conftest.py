@@ -38,9 +38,7 @@ def many(record: Callable[..., Record]) -> Callable[..., list[Record]]:
 def ledger(tmp_path: Path) -> Callable[..., Path]:
     """ledger(records, checks, examples): the path of a new ledger that holds them."""
     number = count()
-    return lambda *content, **named: constructed.write_ledger(
-        tmp_path / f"ledger{next(number)}.db", *content, **named
-    )
+    return lambda *content, **named: constructed.write_ledger(tmp_path / f"ledger{next(number)}.db", *content, **named)
 
 
 @pytest.fixture

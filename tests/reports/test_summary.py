@@ -107,7 +107,7 @@ def test_the_verdict_reads_only_runs_that_beat_naive(many, frame):
     assert summary.scored.g_margin.median == -9.0
 
 
-def test_a_model_whose_every_run_was_excluded_is_not_audited_and_the_check_is_named(record, frame, check):
+def test_a_model_without_a_scored_run_is_not_audited_and_the_check_is_named(record, frame, check):
     runs = [record(status="excluded", reason="equivalence: …", seed=s, check_failed="equivalence") for s in range(2)]
     checks = [
         check("equivalence", False, 0.0123, 1e-5),

@@ -65,7 +65,8 @@ def a_table(name: str = "Chronos-2", *, n: int = 1234) -> ReportTable:
     cells = tuple(column.cell(value, n=n) for column, value in zip(COLUMNS, values, strict=True))
     other = tuple(column.cell(value) for column, value in zip(COLUMNS, ("b", -0.5, None, 0.1, 20), strict=True))
     beside = (other[0], other[1].beside(-0.25), *other[2:])
-    return ReportTable("t", "A title", COLUMNS, (TableRow(cells, key=name), TableRow(beside, key="b", section="S")), "A note.", "tab:t")
+    rows = (TableRow(cells, key=name), TableRow(beside, key="b", section="S"))
+    return ReportTable("t", "A title", COLUMNS, rows, "A note.", "tab:t")
 
 
 @pytest.mark.parametrize(

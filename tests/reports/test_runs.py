@@ -267,8 +267,7 @@ def test_runs_of_possible_numbers_come_back_as_the_same_frame_and_without_a_rema
 def test_the_remark_counts_runs_once_and_names_their_columns():
     stored = runs(4, g_own=[0.1, np.inf, 0.2, 1e200], mse=[0.5, 1e101, np.nan, 0.5])
     assert impossible_remark(stored) == (
-        "2 of 4 scored runs hold impossible numbers (infinite, or beyond 1e+100), "
-        "in g_own and mse: these are left out."
+        "2 of 4 scored runs hold impossible numbers (infinite, or beyond 1e+100), in g_own and mse: these are left out."
     )
 
 
