@@ -13,13 +13,5 @@ from hrx.reports.tables import tables
 from hrx.reports.text import render_table
 
 __all__ = [
-    "ReportTable",
-    "compare",
-    "heatmaps",
-    "read",
-    "render",
-    "render_table",
-    "summarise",
-    "tables",
-    "write_report",
-]
+    "ReportTable", "compare", "heatmaps", "read", "render", "render_table", "summarise", "tables", "write_report"
+]  # fmt: skip

@@ -13,22 +13,20 @@ from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hrx.audit.calibration.generators import GENERATORS, PLANTED
 from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, Trial, judge, middle, verdict
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.files import make_directory, write_bytes
-from hrx.reports.heatmap import COLOURS, GAMMA, label_steps
-from hrx.reports.table import Cell, Format, ReportTable, TableColumn, TableRow, Value
+from hrx.reports.heatmap import draw_image, draw_window, label_steps
+from hrx.reports.table import TEXT, Cell, Format, ReportTable, TableColumn, TableRow, Value
 from hrx.reports.tables.scored import DEFAULT_ESTIMATOR
 from hrx.reports.text import number_or_none, wrap
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PLAIN = Format("number", plus=False)
@@ -39,7 +37,6 @@ _MARKS = (("o", TRUTH, "-"), ("s", FORECAST, "--"), ("^", "#009E73", ":"), ("D",
 LEFT_OUT = "Runs that explain less than 98 % of the held-out variance are left out of every median."
 
 Fields = dict[str, float]
-Floats = npt.NDArray[np.float64]
 
 
 class GroundTruthTable(NamedTuple):
@@ -160,31 +157,23 @@ def _generators(calibration: Calibration) -> ReportTable:
     """Each generator: explained variance, gain, and the gap in AUPRC beside the paper's."""
     gaps = published_ground_truth()["gaps"]
     own = calibration.estimator == DEFAULT_ESTIMATOR
+    columns = {"generator": TEXT, "explained": EXPLAINED, "g_own": SIGNED, "auprc_vector": PLAIN}
+    columns |= {"auprc_matrix": PLAIN, "auprc_gap": SIGNED}
 
     def row(backbone: str, generator: str) -> TableRow:
         made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
         least = min((trial.explained for trial in made), default=float("nan"))
         paper = gaps.rows.get(backbone, {}).get(generator) if own else None
-        numbers = (("g_own", SIGNED), ("auprc_vector", PLAIN), ("auprc_matrix", PLAIN))
-        cells = [Cell(number_or_none(_median(evidence, name)), format) for name, format in numbers]
-        gap = Cell(number_or_none(_median(evidence, "auprc_gap")), SIGNED).beside(paper)
-        return TableRow((Cell(generator), Cell(least, EXPLAINED), *cells, gap), section=backbone)
+        medians = list(columns.items())[2:]
+        *cells, gap = [Cell(number_or_none(_median(evidence, name)), format) for name, format in medians]
+        return TableRow((Cell(generator), Cell(least, EXPLAINED), *cells, gap.beside(paper)), section=backbone)
 
     return ReportTable(
         "calibration_generators",
         "By generator: medians, and the least share of the held-out variance that a run explains",
-        (
-            TableColumn("generator", "generator"),
-            TableColumn("explained", "explained", EXPLAINED),
-            TableColumn("g_own", "g_own", SIGNED),
-            TableColumn("auprc_vector", "vector", PLAIN),
-            TableColumn("auprc_matrix", "matrix", PLAIN),
-            TableColumn("auprc_gap", "gap", SIGNED),
-        ),
+        tuple(TableColumn(name, name.removeprefix("auprc_"), format) for name, format in columns.items()),
         tuple(row(backbone, generator) for backbone in calibration.backbones for generator in GENERATORS),
-        note=f"vector, matrix, gap: AUPRC. sparsenull is the negative control. Paper: {gaps.label}."
-        if own
-        else "vector, matrix, gap: AUPRC. sparsenull is the negative control.",
+        note="vector, matrix, gap: AUPRC. sparsenull is the negative control." + (f" Paper: {gaps.label}." * own),
         label=gaps.label,
     )
 
@@ -245,7 +234,10 @@ def draw_example(example: Example, estimator: str) -> Figure:
     trial = example.trial
     figure = Figure(figsize=(11, 6.4), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(2, 4), width_ratios=(1, 1, 1, 0.04))
-    _draw_window(figure.add_subplot(grid[0, :3]), example)
+    window = figure.add_subplot(grid[0, :3])
+    draw_window(window, example.x, example.target, example.forecast, of="target of the generator")
+    window.set_ylabel("value (unit variance)")
+    window.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
     shared = np.broadcast_to(example.matrix.mean(axis=0), example.matrix.shape)
     panels = (
         ("answer: |w(h)| on S(h)", example.answer),
@@ -253,12 +245,16 @@ def draw_example(example: Example, estimator: str) -> Figure:
         (f"matrix E\nAUPRC {trial.auprc_matrix:.3f}", example.matrix),
     )
     axes = [figure.add_subplot(grid[1, column]) for column in range(3)]
-    images = [_draw_matrix(one, values, example.steps) for one, (_, values) in zip(axes, panels, strict=True)]
-    for one, (title, _) in zip(axes, panels, strict=True):
+    rows, lookback = example.matrix.shape
+    for one, (title, values) in zip(axes, panels, strict=True):
+        # A position is at most one pixel column: neighbours must not be averaged.
+        image = draw_image(one, values, (-lookback, 0, rows + 0.5, 0.5), interpolation="nearest")
+        label_steps(one, example.steps + 1)
+        one.spines[:].set_visible(False)  # they would cover half of the last position
         one.set_title(title, fontsize=10)
         one.set_xlabel("steps from the start of the forecast")
     axes[0].set_ylabel("forecast step h")
-    bar = figure.colorbar(images[-1], cax=figure.add_subplot(grid[1, 3]))
+    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 3]))
     bar.set_label("value / largest value of the panel\n(square-root colour scale)")
     read = "" if trial.learned else "; NOT learned: no evidence"
     figure.suptitle(
@@ -267,39 +263,6 @@ def draw_example(example: Example, estimator: str) -> Figure:
         fontsize=10,
     )
     return figure
-
-
-def _draw_window(axes: Axes, example: Example) -> None:
-    before = np.arange(-len(example.x), 0) + 0.5
-    after = np.arange(len(example.target)) + 0.5
-    axes.plot(before, example.x, color=INK, linewidth=0.9, label="lookback")
-    axes.plot(after, example.target, color=TRUTH, linewidth=1.4, label="target of the generator")
-    axes.plot(after, example.forecast, color=FORECAST, linewidth=1.4, linestyle="--", label="forecast of the backbone")
-    axes.axvline(0, color=GUIDE, linewidth=1)
-    axes.set_xlim(-len(example.x), len(example.target))
-    axes.set_ylabel("value (unit variance)")
-    axes.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, borderaxespad=0.1)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_matrix(axes: Axes, values: Floats, steps: npt.NDArray[np.int64]) -> Any:
-    from matplotlib.colors import PowerNorm
-
-    rows, lookback = values.shape
-    largest = float(values.max())
-    image = axes.imshow(
-        values / largest if largest > 0 else values,
-        cmap=COLOURS,
-        norm=PowerNorm(GAMMA, vmin=0, vmax=1),
-        extent=(-lookback, 0, rows + 0.5, 0.5),
-        aspect="auto",
-        # A position is at most one pixel column: neighbours must not be averaged.
-        interpolation="nearest",
-    )
-    label_steps(axes, steps + 1)
-    axes.spines[:].set_visible(False)  # they would cover half of the last position
-    return image
 
 
 def draw_ranks(calibration: Calibration) -> Figure:

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 INK, FORECAST, TRUTH, GUIDE = "#222222", "#D55E00", "#0072B2", "#888888"  # Okabe and Ito: safe for colour-blind readers
-_TIMELESS: dict[str, dict[str, None]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
+_TIMELESS = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """Without the time of writing, the same figure is the same bytes."""
 Floats = npt.NDArray[np.floating]
 UNIT = "share of the forecasts' variance"

@@ -21,24 +21,19 @@ from hrx.reports.runs import Interval, fold_seeds, mean_interval, median_interva
 
 Kind = Literal["signed", "positive", "share", "worst"]
 GATED: dict[str, Kind] = {
-    "g_own": "signed",
-    "g_shuffled": "signed",
-    "g_margin": "signed",
-    "comprehensiveness": "signed",
-    "aopc": "signed",
-    "sufficiency": "signed",
-    "insertion": "signed",
-    "rank": "positive",
-    "rank_entropy": "positive",
-    "effective_lookback": "positive",
-    "mse": "positive",
-    "mae": "positive",
-    "beats_naive": "share",
-    "parity": "worst",
-}
+    "g_own": "signed", "g_shuffled": "signed", "g_margin": "signed", "comprehensiveness": "signed", "aopc": "signed",
+    "sufficiency": "signed", "insertion": "signed", "rank": "positive", "rank_entropy": "positive",
+    "effective_lookback": "positive", "mse": "positive", "mae": "positive", "beats_naive": "share", "parity": "worst",
+}  # fmt: skip
 """The quantities that a gate can bound. A relative change is defined only for positive ones."""
 EXAMPLES = ("g_margin >= -0.02", "beats_naive >= -5%", "mse <= +2%", "parity <= 1e-5")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_GRAMMAR = (
+    (re.compile(r"\s*(\w+)"), "a quantity"),
+    (re.compile(r"\s*(>=|<=)"), "'>=' or '<='"),
+    (re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"), "a number"),
+    (re.compile(r"\s*(%?)"), "a percent sign"),
+    (re.compile(r"\s*()$"), "the end"),
+)
 _SLACK = 1e-12
 """Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
 
@@ -79,36 +74,20 @@ class ModelJudged(NamedTuple):
 
 def parse(text: str, *, absolute: bool = False) -> Gate:
     """Parses `QUANTITY >= NUMBER[%]` or `QUANTITY <= NUMBER[%]`. `absolute`: the gate is of an audit."""
-    at = _skip(text, 0)
-    name = re.compile(r"\w*").match(text, at)
-    quantity = name.group() if name else ""
-    if not quantity:
-        raise _wrong(text, at, "a quantity")
-    if quantity not in GATED:
-        raise GateError(f"The gate {text!r} names an unknown quantity. {unknown('quantity', quantity, GATED)}")
-    at = _skip(text, at + len(quantity))
-    operator = text[at : at + 2]
-    if operator not in (">=", "<="):
-        raise _wrong(text, at, "'>=' or '<='")
-    at = _skip(text, at + 2)
-    number = _NUMBER.match(text, at)
-    if number is None or not math.isfinite(float(number.group())):
-        raise _wrong(text, at, "a number")
-    at = _skip(text, number.end())
-    percent = text[at : at + 1] == "%"
-    at = _skip(text, at + percent)
-    if at < len(text):
-        raise _wrong(text, at, "the end")
-    bound = float(number.group()) / (100 if percent else 1)
-    relative = percent and GATED[quantity] != "share"
+    at, parts = 0, []
+    for pattern, expected in _GRAMMAR:
+        match = pattern.match(text, at)
+        if match is None or (expected == "a number" and not math.isfinite(float(match[1]))):
+            raise _wrong(text, len(text) - len(text[at:].lstrip()), expected)
+        if expected == "a quantity" and match[1] not in GATED:
+            raise GateError(f"The gate {text!r} names an unknown quantity. {unknown('quantity', match[1], GATED)}")
+        parts.append(match[1])
+        at = match.end()
+    quantity, operator, number, percent, _ = parts
+    bound = float(number) / (100 if percent else 1)
+    relative = percent == "%" and GATED[quantity] != "share"
     _refuse_meaningless(text, quantity, relative, absolute)
     return Gate(" ".join(text.split()), quantity, operator == ">=", bound, relative)
-
-
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
 
 
 def _wrong(text: str, at: int, expected: str) -> GateError:

@@ -72,12 +72,13 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     window = figure.add_subplot(grid[0, 0])
     matrix = figure.add_subplot(grid[1, 0], sharex=window)
     shared = figure.add_subplot(grid[2, 0], sharex=window)
-    _draw_window(window, stored)
+    below = "below: the step that each row explains"
+    draw_window(window, stored.x, stored.truth, stored.forecast, guide=below)
+    window.set_ylabel("standardised value")
     image = _draw_matrix(matrix, stored, row_steps(stored, record))
     _draw_shared(shared, stored)
     bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
     bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
-    window.set_xlim(-len(stored.x), len(stored.forecast))
     for axes in (window, matrix):
         axes.tick_params(labelbottom=False)
     shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
@@ -136,24 +137,25 @@ def row_steps(stored: StoredExample, record: Record) -> npt.NDArray[np.int64]:
     return np.arange(1, rows + 1)
 
 
-def _draw_window(axes: Axes, stored: StoredExample) -> None:
-    before = np.arange(-len(stored.x), 0) + 0.5
-    after = np.arange(len(stored.forecast)) + 0.5
+def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: str = "", guide: str = "") -> None:
+    """The lookback `(L,)`, and truth and forecast `(H,)` after it; `of` says of what the truth is."""
+    before, after = np.arange(-len(x), 0) + 0.5, np.arange(len(forecast)) + 0.5
     # A horizon of one step has no line to draw, only a point.
     marker = "." if len(after) == 1 else None
-    axes.plot(before, stored.x, color=INK, linewidth=0.9, label="lookback")
-    axes.plot(after, stored.truth, color=TRUTH, linewidth=1.2, marker=marker, label="truth")
-    axes.plot(after, stored.forecast, color=FORECAST, linewidth=1.6, linestyle="--", marker=marker, label="forecast")
+    axes.plot(before, x, color=INK, linewidth=0.9, label="lookback")
+    axes.plot(after, truth, color=TRUTH, linewidth=1.2, marker=marker, label=of or "truth")
+    axes.plot(after, forecast, color=FORECAST, linewidth=1.6, linestyle="--", marker=marker, label="forecast")
     axes.axvline(0, color=GUIDE, linewidth=1)
-    axes.plot([], [], color=GUIDE, linestyle=":", label="below: the step that each row explains")
-    axes.set_ylabel("standardised value")
+    if guide:
+        axes.plot([], [], color=GUIDE, linestyle=":", label=guide)
+    axes.set_xlim(-len(x), len(forecast))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_matrix(axes: Axes, stored: StoredExample, steps: npt.NDArray[np.int64]) -> Any:
     rows = len(steps)
-    image = _image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
+    image = draw_image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
     label_steps(axes, steps)
     axes.set_ylabel("forecast step h")
     axes.axvline(0, color=GUIDE, linewidth=1)
@@ -170,13 +172,16 @@ def label_steps(axes: Axes, steps: npt.NDArray[np.int64]) -> None:
 
 
 def _draw_shared(axes: Axes, stored: StoredExample) -> None:
-    _image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
+    draw_image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
     axes.set_yticks([1], ["shared\nvector Ē"])
     axes.axvline(0, color=GUIDE, linewidth=1)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _image(axes: Axes, values: Floats, extent: tuple[float, float, float, float]) -> Any:
+def draw_image(
+    axes: Axes, values: Floats, extent: tuple[float, float, float, float], interpolation: str | None = None
+) -> Any:
+    """The values over their maximum on a square-root colour scale; those that are not finite stay empty."""
     from matplotlib.colors import PowerNorm
 
     shown = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
@@ -187,6 +192,7 @@ def _image(axes: Axes, values: Floats, extent: tuple[float, float, float, float]
         norm=PowerNorm(GAMMA, vmin=0, vmax=1),
         extent=extent,
         aspect="auto",
+        interpolation=interpolation,
         interpolation_stage="data",
     )
 

@@ -2,23 +2,7 @@
 
 The gains are the normalised ones. Seeds are folded before anything is aggregated, so `n` counts configurations. A gain
 is meaningful only where the run beats naive, so each group of gains is given twice, over all scored runs and over those
-that beat naive, and the verdict uses the second. The first rule that applies decides:
-
-| rule                                                    | verdict                                              |
-| ------------------------------------------------------- | ---------------------------------------------------- |
-| no run was scored                                       | Not audited: which check failed, or what else        |
-| no scored run beats naive                               | No gain may be read: no run beats both naive …,      |
-|                                                         | with (n<10: few runs) where few were scored          |
-| fewer than ten configurations that beat naive           | Too few runs to tell (n<10: few runs)                |
-| interval of `g_margin` above 0, that of `g_own` too     | Reads different inputs for different steps           |
-| interval of `g_margin` above 0, that of `g_own` below   | Rows belong to their steps, but one shared vector    |
-|                                                         | explains the forecast better                         |
-| interval of `g_margin` above 0, that of `g_own` on it   | … about as well                                      |
-| interval of `g_margin` below 0                          | Contrary: another step's row explains better         |
-| interval of `g_margin` on 0                             | No evidence that what is read depends on the step    |
-
-Further sentences follow where they apply: settings without a scored run, leakage, failed runs, versions or protocol
-settings that are pooled, and impossible numbers.
+that beat naive, and the verdict uses the second. docs/reading-a-report.md lists the verdicts with their rules.
 """
 
 from __future__ import annotations
@@ -109,12 +93,7 @@ class ModelSummary:
     def as_json(self) -> dict[str, object]:
         """The object of `hrx audit --json`, with null for a missing number."""
         return {
-            "model": self.model,
-            "checkpoint": self.checkpoint,
-            "admitted": self.admitted,
-            "runs": self.runs,
-            "excluded": self.excluded,
-            "failed": self.failed,
+            **{name: getattr(self, name) for name in ("model", "checkpoint", "admitted", "runs", "excluded", "failed")},
             "beats_naive": number_or_none(self.beats_naive),
             **self.scored.as_json(),
             "rank": number_or_none(self.rank),

@@ -150,31 +150,12 @@ _LINE_START = re.compile(r"^(\s*\d*)([-+=#:.)])")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www)(?=[:.])")
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "`": r"\textasciigrave{}",
-    "×": r"$\times$",
-    "−": "$-$",
-    "∞": r"$\infty$",
-    "Δ": r"$\Delta$",
-    "π": r"$\pi$",
-    "Ē": r"$\bar{E}$",
-    "ŷ": r"$\hat{y}$",
-    "…": r"\ldots{}",
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "×": r"$\times$", "−": "$-$",
+    "∞": r"$\infty$", "Δ": r"$\Delta$", "π": r"$\pi$", "Ē": r"$\bar{E}$", "ŷ": r"$\hat{y}$", "…": r"\ldots{}",
     REPLACEMENT: "?",
-}
+}  # fmt: skip
 
 
 def escape_markdown(text: object) -> str:
