@@ -13,12 +13,12 @@ from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hrx.audit.calibration.generators import GENERATORS, PLANTED
-from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, Trial, judge, middle, verdict
+from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, middle, verdict
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
@@ -55,7 +55,7 @@ def published_ground_truth() -> dict[str, GroundTruthTable]:
 
 
 def tables(calibration: Calibration) -> tuple[ReportTable, ...]:
-    """The medians of each backbone, each generator by itself, the planted ranks, and the criteria."""
+    """The medians of each backbone, each generator, the planted ranks, and the criteria."""
     return _medians(calibration), _generators(calibration), _ranks(calibration), _criteria(calibration)
 
 
@@ -97,7 +97,7 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
     return [
         write_bytes(out / "calibration.md", report.encode()),
         write_bytes(out / "calibration.json", numbers.encode()),
-        write_bytes(out / "trials.csv", _trials_csv(calibration).encode()),
+        write_bytes(out / "trials.csv", _runs_csv(calibration).encode()),
         *figures(calibration, out),
     ]
 
@@ -111,14 +111,14 @@ def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[
         "generator": generator,
         "runs": len(made),
         "learned": len(evidence),
-        "least_squares": min((trial.least_squares for trial in made), default=None),
-        "explained": min((trial.explained for trial in made), default=None),
+        "least_squares": min((run.least_squares for run in made), default=None),
+        "explained": min((run.explained for run in made), default=None),
         **numbers,
     }
 
 
-def _median(trials: list[Trial], name: str) -> float:
-    return middle(trials, lambda trial: float(getattr(trial, name)))
+def _median(runs: list[Any], name: str) -> float:
+    return middle(runs, lambda run: float(getattr(run, name)))
 
 
 def _medians(calibration: Calibration) -> ReportTable:
@@ -162,7 +162,7 @@ def _generators(calibration: Calibration) -> ReportTable:
 
     def row(backbone: str, generator: str) -> TableRow:
         made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-        least = min((trial.explained for trial in made), default=float("nan"))
+        least = min((run.explained for run in made), default=float("nan"))
         paper = gaps.rows.get(backbone, {}).get(generator) if own else None
         medians = list(columns.items())[2:]
         *cells, gap = [Cell(number_or_none(_median(evidence, name)), format) for name, format in medians]
@@ -206,14 +206,14 @@ def _criteria(calibration: Calibration) -> ReportTable:
     )
 
 
-def _trials_csv(calibration: Calibration) -> str:
+def _runs_csv(calibration: Calibration) -> str:
     """Every trained model and the exact control, one line each, in full precision."""
     out = io.StringIO()
-    names = ["estimator", *(field.name for field in fields(Trial)), "learned"]
+    names = ["estimator", *(field.name for field in fields(calibration.control)), "learned"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
-    for trial in (calibration.control, *calibration.trials):
-        writer.writerow({"estimator": calibration.estimator, **asdict(trial), "learned": trial.learned})
+    for run in (calibration.control, *calibration.trials):
+        writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
     return out.getvalue()
 
 
@@ -231,7 +231,7 @@ def draw_example(example: Example, estimator: str) -> Figure:
     """One window, the answer, the shared vector that a method without a horizon axis returns, and the matrix."""
     from matplotlib.figure import Figure
 
-    trial = example.trial
+    run = example.trial
     figure = Figure(figsize=(11, 6.4), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(2, 4), width_ratios=(1, 1, 1, 0.04))
     window = figure.add_subplot(grid[0, :3])
@@ -241,8 +241,8 @@ def draw_example(example: Example, estimator: str) -> Figure:
     shared = np.broadcast_to(example.matrix.mean(axis=0), example.matrix.shape)
     panels = (
         ("answer: |w(h)| on S(h)", example.answer),
-        (f"shared vector Ē for every step\nAUPRC {trial.auprc_vector:.3f}", shared),
-        (f"matrix E\nAUPRC {trial.auprc_matrix:.3f}", example.matrix),
+        (f"shared vector Ē for every step\nAUPRC {run.auprc_vector:.3f}", shared),
+        (f"matrix E\nAUPRC {run.auprc_matrix:.3f}", example.matrix),
     )
     axes = [figure.add_subplot(grid[1, column]) for column in range(3)]
     rows, lookback = example.matrix.shape
@@ -256,10 +256,10 @@ def draw_example(example: Example, estimator: str) -> Figure:
     axes[0].set_ylabel("forecast step h")
     bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 3]))
     bar.set_label("value / largest value of the panel\n(square-root colour scale)")
-    read = "" if trial.learned else "; NOT learned: no evidence"
+    remark = "" if run.learned else "; NOT learned: no evidence"
     figure.suptitle(
-        f"{trial.generator}, {trial.backbone} backbone, {estimator}: L {trial.lookback}, H {trial.horizon}, "
-        f"seed {trial.seed}, first window; {100 * trial.explained:.2f} % explained{read}",
+        f"{run.generator}, {run.backbone} backbone, {estimator}: L {run.lookback}, H {run.horizon}, "
+        f"seed {run.seed}, first window; {100 * run.explained:.2f} % explained{remark}",
         fontsize=10,
     )
     return figure
@@ -274,9 +274,9 @@ def draw_ranks(calibration: Calibration) -> Figure:
     highest = 1.0
     for index, backbone in enumerate(calibration.backbones):
         marker, colour, dash = _MARKS[index % len(_MARKS)]
-        made = [trial for trial in calibration.trials if trial.backbone == backbone and trial.generator == PLANTED]
-        learned = [trial for trial in made if trial.learned]
-        planted, measured = [trial.planted_rank for trial in learned], [trial.measured_rank for trial in learned]
+        made = [run for run in calibration.trials if run.backbone == backbone and run.generator == PLANTED]
+        learned = [run for run in made if run.learned]
+        planted, measured = [run.planted_rank for run in learned], [run.measured_rank for run in learned]
         axes.plot(planted, measured, ".", color=colour, markersize=4)
         curve = np.asarray(calibration.curve(backbone)).reshape(-1, 2)
         axes.plot(

@@ -165,7 +165,7 @@ def _verdict(runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGrou
         return f"Not audited: {_refusal(runs, checks)}."
     if not group.runs:
         few = f" ({FEW_TEXT})" if scored.few else ""
-        return f"No gain may be read: no run beats both naive forecasts{few}."
+        return f"No gain is meaningful: no run beats both naive forecasts{few}."
     own, margin = group.g_own, group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"

@@ -146,7 +146,7 @@ def _measured(explained: ExplainedForecast) -> str:
 def _extent(quantities: Quantities, explained: ExplainedForecast) -> str:
     """How many directions the matrices have and how far back they reach; one of zeros has neither."""
     if math.isnan(quantities.rank):
-        return "The matrix of every held-out window is zero: there is no rank, and nothing that is read."
+        return "The matrix of every held-out window is zero: it has no rank, and nothing is read."
     dropped = quantities.rank_dropped
     zero = f" The matrix of {dropped} of {explained.windows} windows is zero and left out of both." if dropped else ""
     return (

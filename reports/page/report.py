@@ -286,7 +286,7 @@ def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name
     )
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
     return (
-        "<p>The same command on the same machine gives the same digits. SOURCE, if it occurs below, stands for the data "
+        "<p>The same command on the same machine gives the same digits. SOURCE, if it occurs below, means the data "
         "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). Stored runs are not run again.</p>"
         f"<pre>{_escape_lines(commands)}\n{escape_html(page)}</pre>"
         f'<dl class="record">{versions}<dt>these runs (sha256 of their sorted keys)</dt><dd>{digest}</dd></dl>'

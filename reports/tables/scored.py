@@ -95,7 +95,7 @@ class ScoredRuns:
         if "seeds" in group:
             yield f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
         else:
-            yield "n counts runs, every seed by itself."
+            yield "n counts runs: every seed is one."
         yield "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there."
         leaked = int((group["leaked"] > 0).sum())
         yield f"Leakage: on a dataset that the model is declared to have seen ({leaked:,} of {len(group):,})."

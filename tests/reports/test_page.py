@@ -239,7 +239,7 @@ def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, recor
 @pytest.mark.parametrize(
     ("verdict", "expected"),
     [
-        ("No gain may be read: no run beats naive.", ("No gain may be read", "no run beats naive.")),
+        ("No gain is meaningful: no run beats naive.", ("No gain is meaningful", "no run beats naive.")),
         ("Too few (n<10: few runs): g +0.1.", ("Too few (n<10: few runs)", "g +0.1.")),
         ("Nothing", ("Nothing", "")),
     ],

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hrx.audit.ledger.record import COLUMNS, NAMES
+from hrx.audit.ledger.record import COLUMNS
 from hrx.audit.ledger.store import LedgerError
 from hrx.reports import read
 
@@ -15,7 +15,7 @@ from hrx.reports import read
 def test_the_frame_has_a_row_per_run_and_every_column_of_the_record(record, ledger):
     records = [record(seed=seed) for seed in range(3)]
     frame = read(ledger(records))
-    assert list(frame.columns) == list(NAMES)
+    assert list(frame.columns) == [column.name for column in COLUMNS]
     assert frame["key"].to_list() == [one["key"] for one in records]
     assert json.loads(frame["starts"][0]) == [100, 120, 140, 160]
 

@@ -1,4 +1,4 @@
-"""The statistics against closed forms and loops that do it the slow way."""
+"""The statistics against closed forms, scipy and slow loops."""
 
 import math
 import random

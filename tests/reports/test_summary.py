@@ -95,8 +95,8 @@ def test_few_runs_are_said_to_be_few_and_give_no_direction(verdict):
     assert not verdict(0.12, 0.3, n=10).startswith("Too few")
 
 
-def test_no_gain_is_read_where_no_run_beats_naive(verdict):
-    assert verdict(0.12, 0.3, beats_naive=0) == "No gain may be read: no run beats both naive forecasts."
+def test_no_gain_is_meaningful_where_no_run_beats_naive(verdict):
+    assert verdict(0.12, 0.3, beats_naive=0) == "No gain is meaningful: no run beats both naive forecasts."
     assert "n<10: few runs" in verdict(0.12, 0.3, n=3, beats_naive=0)
 
 
