@@ -1,4 +1,4 @@
-"""Files that a verb writes: whole or not at all, and never over a ledger."""
+"""Files that a verb writes: atomically, and never over a ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SQLITE = b"SQLite format 3\x00"
 
 
 def refuse_ledger(path: Path, option: str) -> None:
-    """An option that takes a file may have swallowed the name of a ledger: that must not cost the ledger."""
+    """Refuses a path that holds a ledger: `--json LEDGER` must not overwrite it."""
     try:
         with path.open("rb") as file:
             is_ledger = file.read(len(_SQLITE)) == _SQLITE
@@ -24,7 +24,7 @@ def refuse_ledger(path: Path, option: str) -> None:
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """Writes the text that an option asked for, with the directory it belongs in."""
+    """Writes the text of an option, and creates its directory."""
     refuse_ledger(path, option)
     try:
         make_directory(path.parent)

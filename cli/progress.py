@@ -1,32 +1,44 @@
-"""Progress on standard error: one line that is rewritten on a terminal, a line now and then elsewhere."""
+"""Progress on standard error: a rich progress bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
+
 LINE_SECONDS = 15.0
 
 
 class Progress:
-    """Counts runs and says how long the rest will take.
+    """Counts runs and estimates the remaining time.
 
-    A run at a large setting takes many times one at a small setting, so runs are weighed by what they were expected to
-    take; how far off the expectation was so far is what the rest is corrected by.
+    A run at a large setting takes many times as long as one at a small setting, so runs are weighted by their expected
+    time, and the remaining time is scaled by how far off the expectation was so far.
     """
 
     def __init__(self, total: int, expected: Mapping[str, float], stream: TextIO | None = None):
-        """`expected`: about how many seconds each run takes that is left, by its key."""
+        """`expected`: the seconds that each remaining run is expected to take, by its key."""
         self._total, self._done = total, total - len(expected)
         self._expected = dict(expected)
         self._left = sum(self._expected.values())
         self._weight = 0.0
+        self._began = self._written = time.monotonic()
+        self._first = True
         self._stream = stream or sys.stderr
-        self._began = self._said = time.monotonic()
-        self._live = self._stream.isatty()
-        self._fresh = True
+        self._bar: RichProgress | None = None
+        console = Console(file=self._stream)
+        if console.is_terminal and expected:
+            columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
+            self._bar = RichProgress(*columns, console=console, auto_refresh=False)
+            self._task = self._bar.add_task(f"{self._done}/{total} runs", total=total, completed=self._done)
+            self._bar.start()
+            atexit.register(self._bar.stop)  # shows the cursor again after an error
 
     def step(self, key: str, what: str) -> None:
         """One more run is stored."""
@@ -34,18 +46,21 @@ class Progress:
         weight = self._expected.pop(key, 0.0)
         self._left -= weight
         now = time.monotonic()
-        if self._fresh:  # what came before was loading and admission, not runs
-            self._fresh, self._began, weight = False, now, 0.0
+        if self._first:  # the time before it was loading and admission, not runs
+            self._first, self._began, weight = False, now, 0.0
         self._weight += weight
         last = self._done == self._total
-        if self._live or last or now - self._said >= LINE_SECONDS:
-            self._said = now
-            line = f"{self._done}/{self._total} runs, {self._to_go(now)}: {what}"
-            end = "\n" if not self._live or last else ""
-            self._stream.write((f"\r\x1b[K{line[:100]}" if self._live else line) + end)
+        line = f"{self._done}/{self._total} runs, {self._remaining(now)}: {what}"
+        if self._bar:
+            self._bar.update(self._task, completed=self._done, description=line, refresh=True)
+            if last:
+                self._bar.stop()
+        elif last or now - self._written >= LINE_SECONDS:
+            self._written = now
+            self._stream.write(line + "\n")
             self._stream.flush()
 
-    def _to_go(self, now: float) -> str:
+    def _remaining(self, now: float) -> str:
         if self._done == self._total:
             return "none to go"
         if not self._weight:

@@ -21,7 +21,7 @@ from hrx.audit.scoring.rank_bins import RankBin, rank_bin
 from hrx.cli.screen import show
 from hrx.errors import Exit
 from hrx.reports import render_table
-from hrx.reports.words import percent, signed
+from hrx.reports.text import percent, signed
 
 RULE = (
     "Worth it: no below rank 1.1, perhaps below 1.5, yes from 1.5. At rank 1 all rows order the lookback alike and the "

@@ -1,32 +1,40 @@
-"""What a person at a terminal sees: text, plain when it is piped, and one line that says what is going on."""
+"""Terminal output through rich: text, plain when piped, and one status line."""
 
 from __future__ import annotations
 
-import os
 import sys
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
 
 def show(text: str) -> None:
-    """Prints text; on a terminal its verdicts stand out."""
-    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        text = "\n".join(_bold(line) if line.lstrip().startswith("Verdict") else line for line in text.split("\n"))
-    print(text.rstrip("\n"))
+    """Prints text as it is; on a terminal verdicts are bold."""
+    console = Console(file=sys.stdout)
+    for line in text.rstrip("\n").split("\n"):
+        style = "bold" if line.lstrip().startswith("Verdict") else ""
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
-def _bold(line: str) -> str:
-    return f"\x1b[1m{line}\x1b[0m"
+def terminal_width(piped: int) -> int:
+    """Columns of the terminal, or `piped` where standard output is not one."""
+    console = Console(file=sys.stdout)
+    return console.width if console.is_terminal else piped
 
 
 class StatusLine:
-    """One line on standard error that is rewritten on a terminal, and left out elsewhere."""
+    """One line on standard error that says what runs now; nothing where standard error is not a terminal."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+        console = Console(stderr=True)
+        self._status = Status("", console=console) if console.is_terminal else None
 
     def say(self, text: str) -> None:
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{text[:100]}")
-            sys.stderr.flush()
+        if self._status:
+            self._status.update(Text(text))
+            self._status.start()
 
     def clear(self) -> None:
-        self.say("")
+        if self._status:
+            self._status.stop()

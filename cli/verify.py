@@ -17,7 +17,7 @@ from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
 from hrx.reports import render_table
-from hrx.reports.words import number_or_none
+from hrx.reports.text import number_or_none
 
 
 class _Checks(NamedTuple):

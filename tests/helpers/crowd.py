@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hrx.audit.ledger.record import NAMES, Record
+from hrx.audit.ledger.record import COLUMNS, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 
+NAMES = [column.name for column in COLUMNS]
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))
 DOMAINS = ("Nature", "Energy", "Sales", "Transport", "Web", "Healthcare", "Econ/Fin")
@@ -56,8 +57,8 @@ def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: 
     return one
 
 
-def matrix(record: Record, seed: int = 0) -> StoredExample:
-    """A window with a season and a matrix whose rows move with the step, with noise as a real gradient has."""
+def example(record: Record, seed: int = 0) -> StoredExample:
+    """A seasonal window and a matrix with rows that move with the step, with the noise of a real gradient."""
     lookback, horizon = int(str(record["lookback"])), int(str(record["horizon"]))
     rng = np.random.default_rng(seed)
     t = np.arange(-lookback, horizon)
@@ -71,14 +72,15 @@ def matrix(record: Record, seed: int = 0) -> StoredExample:
     return StoredExample(str(record["key"]), y[:lookback], y[lookback:], forecast, noisy, curves)
 
 
-def write(path: Path, many: list[Record], pictured: int) -> Path:
-    """A ledger of these records, the first `pictured` scored ones with a matrix. Fast: one transaction for the rows."""
+def write(path: Path, many: list[Record], examples: int) -> Path:
+    """A ledger of these records, the first `examples` scored ones with an example, in one transaction."""
     scored = [one for one in many if one["status"] == "done" and one["horizon"] == 96 and one["lookback"] == 512]
     with Ledger.open(path) as ledger:
-        for number, one in enumerate(scored[:pictured]):
-            ledger.write(one, matrix(one, number))
+        for number, one in enumerate(scored[:examples]):
+            ledger.write(one, example(one, number))
     places = ", ".join("?" * len(NAMES))
     with sqlite3.connect(path) as connection:
         rows = [tuple(one.get(name) for name in NAMES) for one in many]
-        connection.executemany(f"INSERT OR IGNORE INTO runs VALUES ({places})", rows)
+        names = ", ".join(f'"{name}"' for name in NAMES)
+        connection.executemany(f"INSERT OR IGNORE INTO runs ({names}) VALUES ({places})", rows)
     return path

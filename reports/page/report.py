@@ -1,24 +1,126 @@
-"""The parts of the report that need no script: verdicts, exclusions, admission checks, how to reproduce it."""
+"""`hrx report`: a ledger as one page that opens from disk, and figures for print beside it.
+
+Verdicts, exclusions, admission checks and the commands are written here as HTML and need no script. The page's script
+draws the rest from the data of `hrx.reports.page.data`.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
+from hrx import __version__
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
-from hrx.audit.ledger.store import StoredAudit, StoredCheck
-from hrx.reports.layout import clean, shorten
-from hrx.reports.page.html import link, text
-from hrx.reports.summary import Gain, ModelSummary
-from hrx.reports.words import listed, number_or_none, percent, signed
+from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck
+from hrx.reports.figures import figures
+from hrx.reports.files import make_directory, write_bytes
+from hrx.reports.page import embed, fill_page, link
+from hrx.reports.page.data import PageStatistics, arrange, choose_examples, model_labels, palette
+from hrx.reports.runs import GroupStatistics, read
+from hrx.reports.summary import ModelSummary, summarise
+from hrx.reports.text import clean, escape_html, listed, number_or_none, percent, shorten, signed
 
+PAGE = "index.html"
+SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "filters.js", "groups.js", "rankplot.js", "records.js", "report.js")
 _LONGEST_NAME = 60
 _MOST_REASONS = 40
+
+
+class WrittenReport(NamedTuple):
+    """The files of a report."""
+
+    page: Path
+    figures: list[Path]
+    runs: int
+
+
+def write_report(ledger_path: str | Path, out_dir: str | Path) -> WrittenReport:
+    """Writes `index.html` and `figures/` of a ledger. Other files of the directory stay unchanged."""
+    out = Path(out_dir)
+    frame = read(ledger_path)
+    make_directory(out / "figures")
+    drawn = figures(ledger_path, out / "figures", frame)
+    written = write_bytes(out / PAGE, render_report(Path(ledger_path), frame, drawn).encode())
+    return WrittenReport(written, drawn, len(frame))
+
+
+def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> str:
+    """The page of a ledger's runs, with its figures."""
+    runs = arrange(frame)
+    labels = model_labels(frame)
+    with Ledger.open(ledger_path, create=False) as ledger:
+        checks, audits = ledger.checks(), ledger.audits()
+        examples = choose_examples(ledger, frame, labels)
+    statistics = PageStatistics(runs)
+    data = {
+        "runs": runs.as_json(),
+        "statistics": statistics.groups(),
+        "rank-points": statistics.rank_points(),
+        "examples": {"shown": examples.shown, "stored": examples.stored, "palette": palette()},
+    }
+    heading = _heading(frame)
+    made = f"Made by hrx {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC from records alone."
+    return fill_page(
+        "report.html",
+        SCRIPTS,
+        {
+            "title": f"{escape_html(heading)} – hrx report",
+            "heading": escape_html(heading),
+            "facts": escape_html(_facts(frame, ledger_path.name)),
+            "verdicts": verdicts(summarise(frame, checks), list(dict.fromkeys(labels))),
+            "figures": _print_figures(drawn),
+            "excluded": exclusions(frame),
+            "checks": admission(checks),
+            "reproduce": reproduction(frame, audits, ledger_path.name),
+            "footer": escape_html(made),
+            "data": "\n".join(embed(name, value) for name, value in data.items()),
+        },
+    )
+
+
+def _heading(frame: pd.DataFrame) -> str:
+    models = list(dict.fromkeys(frame["model"].astype(str)))
+    if len(models) == 1:
+        return f"What {models[0]} reads for each step of its forecast"
+    return f"What {len(models)} models read for each step of their forecasts"
+
+
+def _facts(frame: pd.DataFrame, name: str) -> str:
+    done = int((frame["status"] == DONE).sum())
+    days = sorted(frame["created"].dropna().astype(str).str[:10].unique())
+    when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"
+    return f"{name}: {len(frame)} runs, {done} of them scored, on {frame['dataset'].nunique()} datasets{when}"
+
+
+def _print_figures(drawn: list[Path]) -> str:
+    """The figures for print: embedded as SVG, and linked in every format."""
+    by_name: dict[str, list[Path]] = {}
+    for path in drawn:
+        by_name.setdefault(path.stem, []).append(path)
+    shown = []
+    for name, files in by_name.items():
+        links = listed(
+            f'<a href="figures/{escape_html(file.name)}">{escape_html(file.suffix[1:])}</a>' for file in files
+        )
+        caption = escape_html(name.replace("-", " "))
+        vector = next((file for file in files if file.suffix == ".svg"), None)
+        image = ""
+        if vector is not None:
+            data = base64.b64encode(vector.read_bytes()).decode()
+            image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        shown.append(f"<figure>{image}<figcaption>{caption}: {links}</figcaption></figure>")
+    if not shown:
+        return ""
+    return f'<details class="print-figures"><summary>Figures for print</summary>{"".join(shown)}</details>'
 
 
 def verdicts(summaries: Sequence[ModelSummary], labels: Sequence[str]) -> str:
@@ -31,29 +133,29 @@ def verdicts(summaries: Sequence[ModelSummary], labels: Sequence[str]) -> str:
 
 def _card(summary: ModelSummary, label: str) -> str:
     says, because = headline(summary.verdict)
-    name = text(shorten(clean(summary.model), _LONGEST_NAME))
+    name = escape_html(shorten(clean(summary.model), _LONGEST_NAME))
     weights = f"weights {clean(summary.fingerprint)[:12]}"
     if summary.checkpoint != summary.model:
         weights = f"{shorten(clean(summary.checkpoint), _LONGEST_NAME)}, {weights}"
     figures = "".join(f"<div><dt>{term}</dt><dd>{shown}</dd></div>" for term, shown in _figures(summary, label))
     return (
-        f'<article class="verdict" data-tone="{tone(summary)}" data-model="{text(label)}">'
-        f'<h3><span class="isolate">{name}</span> <span class="weights">{text(weights)}</span></h3>'
-        f'<p class="says">{text(says)}</p>'
-        f'<p class="because">{text(because)}</p>'
+        f'<article class="verdict" data-tone="{tone(summary)}" data-model="{escape_html(label)}">'
+        f'<h3><span class="isolate">{name}</span> <span class="weights">{escape_html(weights)}</span></h3>'
+        f'<p class="says">{escape_html(says)}</p>'
+        f'<p class="because">{escape_html(because)}</p>'
         f'<dl class="figures">{figures}</dl></article>'
     )
 
 
 def headline(verdict: str) -> tuple[str, str]:
-    """A verdict's sentence before and after its first colon; one within brackets, as in `(n<10: few runs)`, is none."""
+    """A verdict before and after its first colon outside brackets: that of `(n<10: few runs)` does not count."""
     outside = re.sub(r"\([^)]*\)", lambda bracket: "_" * len(bracket.group()), verdict)
     at = outside.find(": ")
     return (verdict, "") if at < 0 else (verdict[:at], verdict[at + 2 :])
 
 
 def tone(summary: ModelSummary) -> str:
-    """How the card is marked: what the rules of `hrx.reports.summary` came to."""
+    """The mark of the card, by the rules of `hrx.reports.summary`."""
     own, margin = summary.beating_naive.g_own, summary.beating_naive.g_margin
     if not summary.admitted:
         return "none"
@@ -66,13 +168,13 @@ def tone(summary: ModelSummary) -> str:
 
 def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
     def to(shown: object, **where: object) -> str:
-        return f'<a href="{link(at="records", model=label, **where)}">{text(shown)}</a>'
+        return f'<a href="{link(at="records", model=label, **where)}">{escape_html(shown)}</a>'
 
     group = summary.beating_naive
     if summary.done:
         for name in ("g_margin", "g_own"):
             yield f"{name}, median", _gain(getattr(group, name), to)
-        share = f'<span class="big">{text(percent(summary.beats_naive))}</span>'
+        share = f'<span class="big">{escape_html(percent(summary.beats_naive))}</span>'
         counted = to(f"{group.runs} of {summary.done} scored runs", beats="all", status=DONE)
         yield "beats naive", f"{share}<small>{counted}</small>"
     if (rank := number_or_none(summary.rank)) is not None:
@@ -88,17 +190,19 @@ def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
         yield "worst parity", f'<span class="big">{summary.parity:.1e}</span><small>with the official call</small>'
 
 
-def _gain(gain: Gain, to: Callable[..., str]) -> str:
+def _gain(gain: GroupStatistics, to: Callable[..., str]) -> str:
     if not gain.n:
         return "–"
     few = " (few)" if gain.few else ""
     counted = to(f"{percent(gain.positive)} positive, n={gain.n}{few}", status=DONE)
-    interval = text(f"[{signed(gain.low)}, {signed(gain.high)}]")
-    return f'<span class="big">{text(signed(gain.median))}</span><small>{interval}</small><small>{counted}</small>'
+    interval = escape_html(f"[{signed(gain.low)}, {signed(gain.high)}]")
+    return (
+        f'<span class="big">{escape_html(signed(gain.median))}</span><small>{interval}</small><small>{counted}</small>'
+    )
 
 
 def exclusions(frame: pd.DataFrame) -> str:
-    """What was not scored, and why: the reasons by kind, most frequent first, each with its runs."""
+    """Excluded and failed runs: the reasons by kind, most frequent first, each with its number of runs."""
     unscored = frame[frame["status"] != DONE]
     if unscored.empty:
         return f"<p>Nothing was excluded, and nothing failed: all {len(frame)} runs were scored.</p>"
@@ -120,7 +224,8 @@ def _reason(status: str, kind: str, reasons: pd.Series) -> str:
     example, alike = str(reasons.iloc[0]), reasons.nunique() - 1
     shown = shorten(clean(example), 240) + (f" (and {alike} more like it)" if alike else "")
     count = f'<a href="{link(at="records", status=status, beats="all", search=kind)}">{len(reasons)}</a>'
-    return f'<tr><td class="number">{count}</td><td>{text(status)}</td><td class="wrap">{text(shown)}</td></tr>'
+    cells = f'<td class="number">{count}</td><td>{escape_html(status)}</td><td class="wrap">{escape_html(shown)}</td>'
+    return f"<tr>{cells}</tr>"
 
 
 def admission(checks: Sequence[StoredCheck]) -> str:
@@ -142,7 +247,7 @@ def admission(checks: Sequence[StoredCheck]) -> str:
 
 def _checked(found: Sequence[StoredCheck]) -> str:
     failed = [check for check in found if not check.passed]
-    # A gradient's spread must be above its limit, every other figure below it: the worst one is on that side.
+    # A gradient's spread must be above its limit, every other figure below it.
     pick = min if found[0].check == "gradient path" else max
     worst = pick(failed or found, key=lambda check: check.figure)
     result = "pass"
@@ -150,44 +255,46 @@ def _checked(found: Sequence[StoredCheck]) -> str:
         result = f"FAIL at {listed(dict.fromkeys(check.setting for check in failed))}: {failed[0].note}"
     settings = listed(dict.fromkeys(check.setting for check in found))
     return (
-        f'<tr><td><span class="name" title="{text(worst.model)}">{text(worst.model)}</span></td>'
-        f'<td>{text(worst.check)}</td><td class="wrap">{text(result)}</td>'
+        f'<tr><td><span class="name" title="{escape_html(worst.model)}">{escape_html(worst.model)}</span></td>'
+        f'<td>{escape_html(worst.check)}</td><td class="wrap">{escape_html(result)}</td>'
         f'<td class="number">{"–" if math.isnan(worst.figure) else f"{worst.figure:.2g}"}</td>'
-        f'<td class="number">{worst.limit:.2g}</td><td class="minor wrap">{text(settings)}</td></tr>'
+        f'<td class="number">{worst.limit:.2g}</td><td class="minor wrap">{escape_html(settings)}</td></tr>'
     )
 
 
 def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str) -> str:
-    """The commands that make these runs and this page again, and the versions that made them."""
+    """The commands that reproduce these runs and this page, and the versions that made them."""
     if frame.empty:
         return "<p>There is nothing to reproduce.</p>"
-    commands = "\n".join(map(_asked, audits)) or "\n".join(
-        _found(str(model), runs) for model, runs in frame.groupby("model", sort=False)
+    commands = "\n".join(map(_stored_command, audits)) or "\n".join(
+        _derived_command(str(model), runs) for model, runs in frame.groupby("model", sort=False)
     )
     page = f"hrx report {ledger_name} --out DIR"
     versions = "".join(
-        f"<dt>{name}</dt><dd>{text(listed(dict.fromkeys(frame[column].dropna().astype(str))) or 'unknown')}</dd>"
+        f"<dt>{name}</dt><dd>{escape_html(listed(dict.fromkeys(frame[column].dropna().astype(str))) or 'unknown')}</dd>"
         for name, column in (
             ("hrx", "hrx_version"),
             ("torch", "torch_version"),
+            ("device", "device"),
             ("model libraries", "library"),
             ("adapters", "adapter_version"),
             ("measurement protocol", "protocol_version"),
             ("draws", "draws_kind"),
             ("weights (sha256)", "fingerprint"),
         )
+        if column in frame
     )
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
     return (
-        "<p>The same command gives the same digits: seeds are fixed. SOURCE, if it stands below, is where the data are "
-        "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). What a ledger holds is not run again.</p>"
-        f"<pre>{text_lines(commands)}\n{text(page)}</pre>"
+        "<p>The same command on the same machine gives the same digits. SOURCE, if it occurs below, means the data "
+        "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). Stored runs are not run again.</p>"
+        f"<pre>{_escape_lines(commands)}\n{escape_html(page)}</pre>"
         f'<dl class="record">{versions}<dt>these runs (sha256 of their sorted keys)</dt><dd>{digest}</dd></dl>'
     )
 
 
-def _asked(audit: StoredAudit) -> str:
-    """The command of an audit, from the settings that the ledger keeps of it."""
+def _stored_command(audit: StoredAudit) -> str:
+    """The command of an audit, from its stored settings."""
     settings = json.loads(audit.settings)
     models = settings.pop("models", [])
     parts = ["hrx audit", *map(str, models)]
@@ -201,8 +308,8 @@ def _asked(audit: StoredAudit) -> str:
     return " ".join(parts)
 
 
-def _found(model: str, runs: pd.DataFrame) -> str:
-    """A command that makes a model's runs, from what they were: for ledgers that keep no settings of their audits."""
+def _derived_command(model: str, runs: pd.DataFrame) -> str:
+    """A command for a model's runs, from their columns: for ledgers without stored settings."""
     settings = ",".join(
         dict.fromkeys(f"{lookback}x{h}" for lookback, h in zip(runs["lookback"], runs["horizon"], strict=True))
     )
@@ -219,6 +326,6 @@ def _found(model: str, runs: pd.DataFrame) -> str:
     return " ".join(part for part in parts if part)
 
 
-def text_lines(block: str) -> str:
+def _escape_lines(block: str) -> str:
     """Escaped text that keeps its lines."""
-    return "\n".join(map(text, block.splitlines()))
+    return "\n".join(map(escape_html, block.splitlines()))

@@ -1,30 +1,39 @@
-"""A comparison for people and machines: text, Markdown for a step summary or a comment, JUnit XML, JSON."""
+"""A comparison as terminal text, Markdown for a step summary or a comment, JUnit XML and JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import asdict
 from xml.etree import ElementTree
 
-from hrx.reports import escape
-from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, TEXT, Cell, Column, Format, Row, Span, Value
-from hrx.reports.compare import Change, Comparison, Side
-from hrx.reports.gates import GATED, Estimate, Judged
-from hrx.reports.layout import clean, shorten, wrap
-from hrx.reports.statistics import FEW_TEXT, is_few
-from hrx.reports.table import Table
-from hrx.reports.words import number_or_none
+from hrx.reports.compare import CheckpointComparison, ComparedModel, QuantityChange
+from hrx.reports.gates import GATED, Judged
+from hrx.reports.runs import FEW_TEXT, Interval, is_few
+from hrx.reports.table import (
+    COUNT,
+    FINE_GAIN,
+    GAIN,
+    TEXT,
+    Cell,
+    Format,
+    ReportTable,
+    Span,
+    TableColumn,
+    TableRow,
+    Value,
+)
+from hrx.reports.text import LONGEST, clean, escape_markdown, number_or_none, shorten, wrap
 
 LARGEST_SUMMARY = 65_536
-"""What GitHub takes as a comment; counted in bytes, which are never fewer than characters."""
-_CUT = "\n\nCut here: the whole report is longer than a comment may be. See the text or the JSON.\n"
+"""GitHub's limit of a comment, taken in bytes, which are never fewer than characters."""
+_CUT = "\n\nCut here: the whole report is longer than a comment can be. See the text or the JSON.\n"
 _LEVEL = Format("number", decimals=4, plus=False)
 _MOST_DATASETS = 10
 
 
-def text(comparison: Comparison, width: int = 80) -> str:
+def text(comparison: CheckpointComparison, width: int = 80) -> str:
     """For a terminal: both sides, every quantity, the worst datasets, the gates, and the verdict last."""
-    sides = [*wrap(_side("base", comparison.base), width), *wrap(_side("new", comparison.new), width)]
+    sides = [*wrap(_model("base", comparison.base), width), *wrap(_model("new", comparison.new), width)]
     parts = ["\n".join([*sides, *wrap(_pairs(comparison), width)]), quantities(comparison).to_text(width).rstrip("\n")]
     if comparison.datasets:
         parts.append(datasets(comparison, _MOST_DATASETS).to_text(width).rstrip("\n"))
@@ -35,19 +44,22 @@ def text(comparison: Comparison, width: int = 80) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def markdown(comparison: Comparison) -> str:
-    """For a step summary or a comment, never longer than a comment may be."""
+def markdown(comparison: CheckpointComparison) -> str:
+    """For a step summary or a comment, never longer than GitHub's limit."""
     parts = [
-        f"### hrx compare: {escape.markdown_prose(comparison.verdict)}",
-        "\n".join(f"- {escape.markdown_prose(_side(name, side))}" for name, side in _sides(comparison)),
-        escape.markdown_prose(_pairs(comparison)),
+        f"### hrx compare: {escape_markdown(comparison.verdict)}",
+        "\n".join(
+            f"- {escape_markdown(_model(name, side))}"
+            for name, side in (("base", comparison.base), ("new", comparison.new))
+        ),
+        escape_markdown(_pairs(comparison)),
     ]
     if comparison.gates:
         lines = ["| gate | outcome | figure |", "| --- | --- | --- |"]
         for one in comparison.gates:
             outcome = _outcome(one) if one.passed else f"**{_outcome(one)}**"
-            lines.append(f"| {escape.markdown(one.gate.text)} | {outcome} | {escape.markdown(_figure(one))} |")
-        parts.append("\n".join([*lines, "", escape.markdown_prose(f"{_rule(comparison)}.")]))
+            lines.append(f"| {escape_markdown(one.gate.text)} | {outcome} | {escape_markdown(_figure(one))} |")
+        parts.append("\n".join([*lines, "", escape_markdown(f"{_rule(comparison)}.")]))
     parts.append(quantities(comparison).to_markdown())
     if comparison.datasets:
         parts.append(datasets(comparison).to_markdown())
@@ -55,7 +67,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def _bounded(text: str) -> str:
-    """The text, or as many of its lines as fit, and a sentence that says so."""
+    """The text, or as many of its lines as fit and a sentence that says so."""
     if len(text.encode()) <= LARGEST_SUMMARY:
         return text
     room = LARGEST_SUMMARY - len(_CUT.encode())
@@ -63,9 +75,10 @@ def _bounded(text: str) -> str:
     return kept[: kept.rfind("\n")] + _CUT
 
 
-def junit(comparison: Comparison) -> str:
-    """A test case for every gate, one for the pairing, and the text report as output."""
-    cases = [("pairs", comparison.comparable, _pairs(comparison)), *_cases(comparison)]
+def junit(comparison: CheckpointComparison) -> str:
+    """A test case for every gate and one for the pairing, with the text report as output."""
+    gates = [(one.gate.text, one.passed, f"{one.gate.text}: {_figure(one)}") for one in comparison.gates]
+    cases = [("pairs", comparison.comparable, _pairs(comparison)), *gates]
     failures = sum(passed is False for _, passed, _ in cases)
     errors = sum(passed is None for _, passed, _ in cases)
     counts = {"tests": str(len(cases)), "failures": str(failures), "errors": str(errors), "skipped": "0"}
@@ -81,16 +94,11 @@ def junit(comparison: Comparison) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _cases(comparison: Comparison) -> Iterator[tuple[str, bool | None, str]]:
-    for one in comparison.gates:
-        yield one.gate.text, one.passed, f"{one.gate.text}: {_figure(one)}"
-
-
-def as_json(comparison: Comparison) -> dict[str, object]:
-    """The object of `hrx compare --json`, with null for what there is no number for."""
+def as_json(comparison: CheckpointComparison) -> dict[str, object]:
+    """The object of `hrx compare --json`, with null for a missing number."""
     return {
-        "base": _side_json(comparison.base),
-        "new": _side_json(comparison.new),
+        "base": asdict(comparison.base),
+        "new": asdict(comparison.new),
         "pairs": comparison.pairs,
         "configurations": comparison.configurations,
         "quantities": {name: _change_json(change) for name, change in comparison.quantities.items()},
@@ -102,20 +110,7 @@ def as_json(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _side_json(side: Side) -> dict[str, object]:
-    return {
-        "model": side.model,
-        "checkpoint": side.checkpoint,
-        "fingerprint": side.fingerprint,
-        "scored": side.scored,
-        "excluded": side.excluded,
-        "failed": side.failed,
-        "unpaired": side.unpaired,
-        "impossible": side.impossible,
-    }
-
-
-def _change_json(change: Change) -> dict[str, object]:
+def _change_json(change: QuantityChange) -> dict[str, object]:
     shown: dict[str, object] = {
         "base": number_or_none(change.base),
         "new": number_or_none(change.new),
@@ -129,7 +124,7 @@ def _change_json(change: Change) -> dict[str, object]:
     return shown
 
 
-def _estimate_json(estimate: Estimate) -> dict[str, object]:
+def _estimate_json(estimate: Interval) -> dict[str, object]:
     return {
         "difference": number_or_none(estimate.point),
         "low": number_or_none(estimate.low),
@@ -137,16 +132,16 @@ def _estimate_json(estimate: Estimate) -> dict[str, object]:
     }
 
 
-def quantities(comparison: Comparison) -> Table:
+def quantities(comparison: CheckpointComparison) -> ReportTable:
     """Every quantity that has a value, before, after and the paired difference."""
     columns = (
-        Column("quantity", "quantity"),
-        Column("base", "base", _LEVEL),
-        Column("new", "new", _LEVEL),
-        Column("difference", "difference", FINE_GAIN),
-        Column("ci", "95% CI", Format("span", decimals=4)),
-        Column("relative", "relative", TEXT),
-        Column("pairs", "pairs", COUNT),
+        TableColumn("quantity", "quantity"),
+        TableColumn("base", "base", _LEVEL),
+        TableColumn("new", "new", _LEVEL),
+        TableColumn("difference", "difference", FINE_GAIN),
+        TableColumn("ci", "95% CI", Format("span", decimals=4)),
+        TableColumn("relative", "relative", TEXT),
+        TableColumn("pairs", "pairs", COUNT),
     )
     rows = []
     for name, change in comparison.quantities.items():
@@ -158,24 +153,24 @@ def quantities(comparison: Comparison) -> Table:
         moved = Span(change.difference.low, change.difference.high)
         values = (*levels, moved, _percent(change.relative.point), change.pairs)
         shown = (column.cell(value) for column, value in zip(columns[1:], values, strict=True))
-        rows.append(Row((Cell(name), *shown), key=name))
+        rows.append(TableRow((Cell(name), *shown), key=name))
     note = (
         "Differences are new less base within a pair, seeds folded to their mean; median and percentile-bootstrap "
         "interval (10,000 resamples) over configurations. beats_naive is a share, parity the worst run of each side. "
-        "A gain may be read only where the forecasts beat naive ones."
+        "A gain is meaningful only where the forecasts beat naive ones."
     )
-    return Table("quantities", "Every quantity, base and new", columns, tuple(rows), note)
+    return ReportTable("quantities", "Every quantity, base and new", columns, tuple(rows), note)
 
 
-def datasets(comparison: Comparison, most: int | None = None) -> Table:
+def datasets(comparison: CheckpointComparison, most: int | None = None) -> ReportTable:
     """The difference on each dataset, largest loss of `g_margin` first."""
     columns = (
-        Column("dataset", "dataset"),
-        Column("g_margin", "g_margin", GAIN),
-        Column("g_own", "g_own", GAIN),
-        Column("mse", "mse", TEXT),
-        Column("beats_naive", "beats naive", TEXT),
-        Column("pairs", "pairs", COUNT),
+        TableColumn("dataset", "dataset"),
+        TableColumn("g_margin", "g_margin", GAIN),
+        TableColumn("g_own", "g_own", GAIN),
+        TableColumn("mse", "mse", TEXT),
+        TableColumn("beats_naive", "beats naive", TEXT),
+        TableColumn("pairs", "pairs", COUNT),
     )
     shown = comparison.datasets[:most]
     rows = []
@@ -184,11 +179,11 @@ def datasets(comparison: Comparison, most: int | None = None) -> Table:
         points = "-" if math.isnan(moved["beats_naive"]) else f"{100 * moved['beats_naive']:+.0f} pt"
         values: tuple[Value, ...] = (moved["g_margin"], moved["g_own"], _percent(moved["mse"]), points, one.pairs)
         label = columns[0].cell(one.dataset, n=one.pairs)
-        rows.append(Row((label, *(column.cell(value) for column, value in zip(columns[1:], values, strict=True)))))
+        rows.append(TableRow((label, *(column.cell(value) for column, value in zip(columns[1:], values, strict=True)))))
     rest = len(comparison.datasets) - len(shown)
     note = f"{rest} more are in the Markdown report." if rest else ""
     title = "Paired differences by dataset, largest loss of g_margin first"
-    return Table("datasets", title, columns, tuple(rows), note)
+    return ReportTable("datasets", title, columns, tuple(rows), note)
 
 
 def _tiny(value: float) -> str:
@@ -199,26 +194,22 @@ def _percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:+.2f}%"
 
 
-def _sides(comparison: Comparison) -> tuple[tuple[str, Side], ...]:
-    return ("base", comparison.base), ("new", comparison.new)
-
-
-def _side(name: str, side: Side) -> str:
-    model = shorten(clean(side.model), escape.LONGEST)
+def _model(name: str, side: ComparedModel) -> str:
+    model = shorten(clean(side.model), LONGEST)
     runs = f"{side.scored} scored, {side.excluded} excluded, {side.failed} failed"
     alone = f"; {side.unpaired} scored without a partner" if side.unpaired else ""
     remark = f". {side.impossible}" if side.impossible else ""
     return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {runs}{alone}{remark}"
 
 
-def _pairs(comparison: Comparison) -> str:
+def _pairs(comparison: CheckpointComparison) -> str:
     same = " Both are the same weights." if comparison.base.fingerprint == comparison.new.fingerprint else ""
     few = f" ({FEW_TEXT})" if is_few(comparison.configurations) else ""
     folded = f"{comparison.configurations} configurations{few}"
     return f"{comparison.pairs} pairs of runs in {folded}; at least {comparison.min_pairs} pairs are needed.{same}"
 
 
-def _rule(comparison: Comparison) -> str:
+def _rule(comparison: CheckpointComparison) -> str:
     if comparison.strict:
         return "Gates (strict: one fails when the estimate lies on the wrong side)"
     return "Gates (one fails only when the whole 95 % interval lies on the wrong side)"

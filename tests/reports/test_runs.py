@@ -1,8 +1,7 @@
-"""The statistics against closed forms and loops that do it the slow way."""
+"""The statistics against closed forms, scipy and slow loops."""
 
 import math
 import random
-import time
 import tracemalloc
 from fractions import Fraction
 
@@ -12,16 +11,16 @@ import pytest
 from helpers.constructed import runs
 from scipy import stats
 
-from hrx.reports.statistics import (
+from hrx.reports.runs import (
     CONFIGURATION,
     describe,
     fold_seeds,
     fraction_positive,
     impossible_remark,
     is_few,
+    mask_impossible,
     mean_interval,
     median_interval,
-    possible,
     resampled_means,
     resampled_medians,
     sign_test,
@@ -66,7 +65,7 @@ def test_the_interval_is_that_of_an_explicit_loop_over_resamples(n):
     rng = random.Random(0)
     medians = [np.median(rng.choices(list(values), k=n)) for _ in range(10_000)]
     interval = median_interval(values)
-    assert interval.median == np.median(values)
+    assert interval.point == np.median(values)
     # A percentile of 10,000 resamples is itself known to about a fifth of a percentage point: 2.5 ± 0.6 is 4 of these.
     assert np.percentile(medians, 1.9) <= interval.low <= np.percentile(medians, 3.1)
     assert np.percentile(medians, 96.9) <= interval.high <= np.percentile(medians, 98.1)
@@ -140,16 +139,10 @@ def test_the_mean_of_a_share_is_resampled_in_bounded_memory():
     assert all(math.isnan(x) for x in mean_interval([]))
 
 
-@pytest.mark.parametrize(("positive", "negative"), [(9, 1), (30, 17), (168, 166), (95, 5), (10_020, 6_709)])
-def test_the_sign_test_is_scipys_binomial_test(positive, negative):
-    theirs = stats.binomtest(positive, positive + negative, 0.5).pvalue
-    assert sign_test(positive, negative) == pytest.approx(theirs, rel=1e-9)
-
-
 def test_a_description_leaves_out_what_is_missing_and_zeros_of_the_sign_test():
     found = describe([0.1, 0.2, 0.3, 0.0, -0.1, np.nan])
     assert (found.median, found.positive, found.n) == (0.1, 0.6, 5)
-    assert found.p == pytest.approx(stats.binomtest(3, 4).pvalue)
+    assert found.p == pytest.approx(10 / 16)  # three or more of four on one side
     assert describe([]).n == 0
 
 
@@ -164,15 +157,13 @@ def test_the_interval_of_no_values_is_nan_and_of_one_is_that_value():
     assert median_interval([0.5, np.nan]) == (0.5, 0.5, 0.5)
 
 
-def test_the_interval_of_twenty_thousand_values_takes_little_time_and_memory():
+def test_the_interval_of_twenty_thousand_values_takes_little_memory():
     values = np.random.default_rng(0).standard_normal(20_000)
-    began = time.perf_counter()
     tracemalloc.start()
     interval = median_interval(values)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20e6
-    assert time.perf_counter() - began < 5
     # The median of n normal values has standard error √(π/2n).
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 2 / 20_000), rel=0.15)
 
@@ -183,7 +174,7 @@ def test_the_sign_test_is_the_direct_binomial_sum(positive, negative):
     half = Fraction(1, 2)
     probability = {k: math.comb(n, k) * half**n for k in range(n + 1)}
     as_extreme = sum(p for k, p in probability.items() if abs(k - Fraction(n, 2)) >= abs(positive - Fraction(n, 2)))
-    assert sign_test(positive, negative) == float(as_extreme)
+    assert sign_test(positive, negative) == pytest.approx(float(as_extreme), rel=1e-13)
 
 
 def test_the_sign_test_takes_thousands_of_runs():
@@ -249,10 +240,10 @@ def test_folding_nothing_gives_nothing(frame):
     assert len(fold_seeds(frame([]), ["g_own"])) == 0
 
 
-def test_numbers_that_no_measurement_gives_are_taken_out_and_all_else_stays():
+def test_impossible_numbers_are_taken_out_and_all_else_stays():
     stored = runs(7, g_own=[0.1, np.inf, -np.inf, 1e200, np.nan, 1e100, -3.0], mse=[1.0] * 6 + [-2e100], rank=2.0)
     before = stored.copy()
-    kept = possible(stored)
+    kept = mask_impossible(stored)
     np.testing.assert_array_equal(kept["g_own"], [0.1, np.nan, np.nan, np.nan, np.nan, 1e100, -3.0])
     np.testing.assert_array_equal(kept["mse"], [1.0] * 6 + [np.nan])
     others = [name for name in stored if name not in ("g_own", "mse")]
@@ -268,16 +259,15 @@ def test_numbers_that_no_measurement_gives_are_taken_out_and_all_else_stays():
         runs(2)[["key", "lookback"]],
     ],
 )
-def test_runs_of_possible_numbers_come_back_as_the_very_same_frame_and_without_a_remark(stored):
-    assert possible(stored) is stored
+def test_runs_of_possible_numbers_come_back_as_the_same_frame_and_without_a_remark(stored):
+    assert mask_impossible(stored) is stored
     assert impossible_remark(stored) == ""
 
 
 def test_the_remark_counts_runs_once_and_names_their_columns():
     stored = runs(4, g_own=[0.1, np.inf, 0.2, 1e200], mse=[0.5, 1e101, np.nan, 0.5])
     assert impossible_remark(stored) == (
-        "2 of 4 scored runs hold numbers that no measurement gives (infinite, or beyond 1e+100), "
-        "in g_own and mse: these are left out."
+        "2 of 4 scored runs hold impossible numbers (infinite, or beyond 1e+100), in g_own and mse: these are left out."
     )
 
 
@@ -291,10 +281,10 @@ def test_a_remark_about_many_columns_names_the_first_and_counts_the_rest():
     assert "g_distance_16, g_distance_32 and 3 more columns: these are left out." in remark
 
 
-def test_an_infinite_parity_stays_and_is_told_by_itself():
+def test_an_infinite_parity_stays_and_is_reported_by_itself():
     stored = runs(3, parity=[1e-7, np.inf, np.nan])
-    assert possible(stored) is stored
+    assert mask_impossible(stored) is stored
     assert impossible_remark(stored) == "1 of 3 scored runs have an infinite parity."
     both = impossible_remark(stored.assign(g_own=np.inf))
-    assert both.startswith("3 of 3 scored runs hold numbers")
+    assert both.startswith("3 of 3 scored runs hold impossible numbers")
     assert both.endswith("in g_own: these are left out. 1 of 3 scored runs have an infinite parity.")

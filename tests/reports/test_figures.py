@@ -8,8 +8,21 @@ from helpers import crowd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hrx.reports import read
-from hrx.reports.drawing import INK, PictureError, check_format, plain_style, save
-from hrx.reports.plots import Bar, bars, beating, bin_medians, deletion_curves, figures, forest, gain_against_rank
+from hrx.reports.figures import (
+    INK,
+    FigureError,
+    ForestBar,
+    bars,
+    beating,
+    bin_medians,
+    check_format,
+    deletion_curves,
+    figures,
+    forest,
+    gain_against_rank,
+    plain_style,
+    save,
+)
 
 
 def _drawn(figure):
@@ -45,7 +58,7 @@ def test_the_bars_of_a_forest_are_medians_of_folded_seeds_of_runs_that_beat_naiv
 
 
 def test_a_group_of_few_is_hollow_and_does_not_stretch_the_axis():
-    shown = [Bar("large", 0.1, 0.05, 0.2, 40), Bar("few", 3.0, -9.0, 9.0, 3)]
+    shown = [ForestBar("large", 0.1, 0.05, 0.2, 40), ForestBar("few", 3.0, -9.0, 9.0, 3)]
     (axes, *_) = _drawn(forest(shown)).axes
     large, few = axes.lines[1], axes.lines[3]
     assert large.get_markerfacecolor() == large.get_color() != INK
@@ -57,7 +70,7 @@ def test_a_group_of_few_is_hollow_and_does_not_stretch_the_axis():
 
 @pytest.mark.parametrize("count", [1, 8, 66])
 def test_a_forest_of_long_names_is_whole_and_nothing_overlaps(count):
-    shown = [Bar(f"{k} " + "W" * 80 + " $x_{$", 0.1, 0.0, 0.2, 12) for k in range(count)]
+    shown = [ForestBar(f"{k} " + "W" * 80 + " $x_{$", 0.1, 0.0, 0.2, 12) for k in range(count)]
     figure = _drawn(forest(shown))
     assert _inside(figure)
     labels = figure.axes[0].get_yticklabels()
@@ -96,7 +109,7 @@ def test_deletion_curves_have_a_line_for_each_row_and_a_panel_for_each_order(rec
             np.testing.assert_array_equal(line.get_ydata(), expected)
             np.testing.assert_allclose(line.get_xdata(), np.linspace(0, 1, 9))
     styles = {(line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines}
-    assert len(styles) == 3  # told apart without colour
+    assert len(styles) == 3  # distinct without colour
     assert _inside(figure)
 
 
@@ -112,7 +125,7 @@ def test_a_ledger_gives_every_figure_in_every_format_and_the_same_bytes_again(tm
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
 
 
-def test_numbers_that_no_measurement_gives_are_drawn_like_missing_ones(tmp_path):
+def test_impossible_numbers_are_drawn_like_missing_ones(tmp_path):
     def stored(name, margin, rank):
         many = crowd.records(120, models=1, datasets=2)
         for one in [one for one in many if one.get("beats_naive")][:3]:
@@ -133,8 +146,8 @@ def test_a_ledger_without_a_scored_run_gives_no_figures(ledger, record, tmp_path
     assert figures(path, tmp_path / "out", read(path)) == []
 
 
-def test_a_suffix_that_is_no_picture_is_refused(tmp_path):
-    with pytest.raises(PictureError, match=r"'\.gif'.*\.png or \.svg or \.pdf"):
+def test_an_unknown_suffix_is_refused(tmp_path):
+    with pytest.raises(FigureError, match=r"'\.gif'.*\.png or \.svg or \.pdf"):
         check_format(tmp_path / "a.gif")
     with plain_style():
-        assert save(forest([Bar("a", 0.1, 0.0, 0.2, 12)]), tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+        assert save(forest([ForestBar("a", 0.1, 0.0, 0.2, 12)]), tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")

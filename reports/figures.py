@@ -1,13 +1,16 @@
 """Figures of a whole ledger: gains by group with their intervals, gain against rank, deletion curves.
 
-Each function takes records and returns a matplotlib figure; `figures` writes those of a ledger. Vector formats hold
-lines and text as such; only a cloud of many points is a bitmap within them. Everything reads in grey too: what differs
-in colour differs in marker or dash as well.
+Each function takes records and returns a matplotlib figure; `figures` writes those of a ledger. Whatever differs in
+colour differs in marker or dash as well. matplotlib is imported when a figure is drawn, and without pyplot: no display
+is needed, and the caller's state stays unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,17 +18,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE
 from hrx.audit.ledger.store import Ledger
-from hrx.reports.drawing import FORECAST, FORMATS, GUIDE, INK, TRUTH, plain_style, save
-from hrx.reports.files import make_directory
-from hrx.reports.layout import clean, shorten
-from hrx.reports.statistics import FEW, finite, fold_seeds, is_few, median_interval, possible
+from hrx.errors import HrxError
+from hrx.reports.files import make_directory, write_bytes
+from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
+from hrx.reports.text import clean, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+FORMATS = (".png", ".svg", ".pdf")
+INK, FORECAST, TRUTH, GUIDE = "#222222", "#D55E00", "#0072B2", "#888888"  # Okabe and Ito: safe for colour-blind readers
+_TIMELESS = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Without the time of writing, the same figure is the same bytes."""
 Floats = npt.NDArray[np.floating]
 UNIT = "share of the forecasts' variance"
 LEAST_BINNED = 2 * FEW
@@ -36,7 +42,36 @@ _ROWS = (("own row", TRUTH, "-", "o"), ("shared vector", FORECAST, "--", "s"), (
 _ORDERS = ("most relevant first", "least relevant first")
 
 
-class Bar(NamedTuple):
+class FigureError(HrxError):
+    """A figure that cannot be written."""
+
+
+@contextmanager
+def plain_style() -> Iterator[None]:
+    """matplotlib's defaults instead of the user's matplotlibrc, and the same bytes every time."""
+    from matplotlib import style
+
+    with warnings.catch_warnings(), style.context(["default", {"svg.hashsalt": "hrx", "pdf.fonttype": 42}]):
+        # A letter that the font lacks is drawn as a box, which needs no warning.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        yield
+
+
+def check_format(path: Path) -> None:
+    """Refuses a suffix other than those of `FORMATS`."""
+    if path.suffix.lower() not in FORMATS:
+        raise FigureError(f"{path} has the suffix {path.suffix!r}. Give a file that ends in {' or '.join(FORMATS)}.")
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure in the format of the path's suffix."""
+    kind = path.suffix.lower()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind[1:], metadata=_TIMELESS[kind])
+    return write_bytes(path, buffer.getvalue())
+
+
+class ForestBar(NamedTuple):
     """One line of a forest plot."""
 
     label: str
@@ -47,23 +82,24 @@ class Bar(NamedTuple):
 
 
 def beating(frame: pd.DataFrame) -> pd.DataFrame:
-    """The scored runs that beat naive, the only ones whose gain may be read, with the numbers that are possible."""
-    return possible(frame[(frame["status"] == DONE) & (frame["beats_naive"] == 1).fillna(False).astype(bool)])
+    """The scored runs that beat naive, the only ones with a meaningful gain, without impossible numbers."""
+    done = scored_runs(frame)
+    return done[beats_naive(done)]
 
 
-def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[Bar]:
-    """The median of a quantity in each group, largest first; seeds folded, and `n` counts what is left."""
+def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[ForestBar]:
+    """The median of a quantity in each group, largest first; seeds folded, and `n` counts configurations."""
     if frame.empty:
         return []
     folded = fold_seeds(frame, [quantity])
     found = []
     for label, values in folded.groupby(by, sort=False)[quantity]:
         if len(kept := finite(values)):
-            found.append(Bar(str(label), *median_interval(kept), n=len(kept)))
+            found.append(ForestBar(str(label), *median_interval(kept), n=len(kept)))
     return sorted(found, key=lambda bar: -bar.median)
 
 
-def forest(shown: Sequence[Bar], quantity: str = "g_margin") -> Figure:
+def forest(shown: Sequence[ForestBar], quantity: str = "g_margin") -> Figure:
     """A line per group: median, 95 % interval, n. Groups of fewer than ten are faint and hollow."""
     from matplotlib.figure import Figure
 
@@ -84,14 +120,14 @@ def forest(shown: Sequence[Bar], quantity: str = "g_margin") -> Figure:
     counts = axes.secondary_yaxis("right")
     counts.set_yticks(range(len(shown)), [f"n={bar.n}" for bar in shown])
     counts.tick_params(length=0, labelsize=8)
-    _scale_to_the_large(axes, shown)
+    _scale_to_large_groups(axes, shown)
     _tidy(axes)
     counts.spines["right"].set_visible(False)
     return figure
 
 
-def _scale_to_the_large(axes: Axes, shown: Sequence[Bar]) -> None:
-    """An axis for the groups that are large enough: one of three runs may have an interval of any width."""
+def _scale_to_large_groups(axes: Axes, shown: Sequence[ForestBar]) -> None:
+    """An axis for the large groups: a group of three runs may have an interval of any width."""
     large = [bar for bar in shown if not is_few(bar.n)] or shown
     if not large:
         return
@@ -121,7 +157,7 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        low, high = _central(gain)
+        low, high = central_limits(gain)
         axes.set_ylim(low, high)
         beyond = int(((gain < low) | (gain > high)).sum())
     axes.axhline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -142,7 +178,7 @@ def bin_medians(rank: Floats, gain: Floats) -> Floats:
     return np.array([(np.median(rank[part]), np.median(gain[part])) for part in parts])
 
 
-def _central(values: Floats) -> tuple[float, float]:
+def central_limits(values: Floats) -> tuple[float, float]:
     """Limits that hold zero and all values; of very many, all but one percent on either side."""
     tail = 1.0 if len(values) > 200 else 0.0
     low, high = np.percentile(values, (tail, 100 - tail))
@@ -188,7 +224,7 @@ def _tidy(axes: Axes) -> None:
 
 
 def figures(ledger_path: str | Path, out_dir: str | Path, frame: pd.DataFrame) -> list[Path]:
-    """Writes the figures of a ledger whose runs are `frame`, in every format. Returns their paths."""
+    """Writes the figures of a ledger with the runs `frame`, in every format. Returns their paths."""
     out = make_directory(Path(out_dir))
     chosen = beating(frame)
     curves = model_curves(ledger_path, frame)
