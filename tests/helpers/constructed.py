@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
 
 _DTYPES = {"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}
 NAMES = [column.name for column in COLUMNS]
-DEFAULTS: Record = {
+DEFAULTS: dict[str, Any] = {
     "status": "done", "model": "made-up", "family": "chronos-bolt", "checkpoint": "nobody/made-up",
     "fingerprint": "f" * 64, "library": "chronos-forecasting 2.3.2", "adapter_version": "1", "torch_version": "2.10.0",
     "dataset": "nowhere/H", "domain": "", "frequency": "H", "season": 24, "series": "T1", "series_fingerprint": "s1",
@@ -24,7 +25,7 @@ DEFAULTS: Record = {
     "precision": None, "max_draws": 64, "scored": 8, "fractions": 9, "area": "gap", "permutations": 3,
     "protocol_seed": 0, "beats_naive": 1, "parity": 2e-7, "scored_steps": "[0, 3, 7, 10, 13, 16, 20, 23]",
 }  # fmt: skip
-MEASURED: Record = {
+MEASURED: dict[str, Any] = {
     "g_own": 0.12, "g_shuffled": -0.08, "g_margin": 0.2, "rank": 3.0, "mse": 0.5, "mse_zero": 1.0, "mse_last": 0.9,
 }  # fmt: skip
 _number = count()
@@ -37,7 +38,7 @@ def record(**changes: object) -> Record:
         for name in ("g_own", "g_shuffled", "g_margin", "rank", "mse", "beats_naive", "parity"):
             values[name] = changes.get(name)
     text = repr(sorted((name, str(value)) for name, value in values.items()))
-    return {"key": hashlib.sha256(text.encode()).hexdigest(), **values}
+    return Record(key=hashlib.sha256(text.encode()).hexdigest(), **values)
 
 
 def runs(n: int, **columns: object) -> pd.DataFrame:
@@ -72,7 +73,7 @@ def write_ledger(
     stored = {example.key: example for example in examples}
     with Ledger.open(path) as opened:
         for one in records:
-            opened.write(one, stored.get(str(one["key"])))
+            opened.write(one, stored.get(one.key))
         if found := list(checks):
             opened.write_checks(found)
     return path
@@ -80,7 +81,7 @@ def write_ledger(
 
 def example(one: Record, rows: int | None = None) -> StoredExample:
     """A seasonal window and a matrix with rows that move with the step."""
-    lookback, horizon = int(str(one["lookback"])), int(str(one["horizon"]))
+    lookback, horizon = one.lookback or 0, one.horizon or 0
     rng = np.random.default_rng(0)
     t = np.arange(-lookback, horizon)
     y = np.sin(2 * np.pi * t / 24) + 0.3 * np.sin(2 * np.pi * t / 168) + 0.15 * rng.standard_normal(len(t))
@@ -88,7 +89,7 @@ def example(one: Record, rows: int | None = None) -> StoredExample:
     near = np.exp(back / 30.0) * (1 + 0 * h)
     seasonal = 0.6 * np.exp(-(((h - back + 12) % 24 - 12) ** 2) / 4.0) * np.exp(back / 150.0)
     forecast = np.sin(2 * np.pi * np.arange(horizon) / 24) * 0.9
-    return StoredExample(str(one["key"]), y[:lookback], y[lookback:], forecast, near + seasonal)
+    return StoredExample(one.key, y[:lookback], y[lookback:], forecast, near + seasonal)
 
 
 def positives(n: int, percent: float, median: float) -> int:
