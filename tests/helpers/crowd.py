@@ -2,7 +2,9 @@
 
 import hashlib
 import sqlite3
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +30,7 @@ def records(count: int = RUNS, models: int = MODELS, datasets: int = DATASETS) -
 
 def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: int, seed: int) -> Record:
     own, margin = rng.normal(0.02 * (model - 3), 0.2), rng.normal(0.03 * (dataset % 7 - 2), 0.3)
-    one: Record = {
+    one: dict[str, Any] = {
         "model": f"model-{model}", "family": "family", "checkpoint": f"vendor/model-{model}",
         "fingerprint": f"{model:064x}", "library": "library 1.0", "adapter_version": "1",
         "torch_version": "2.10.0", "hrx_version": "0.1.0",
@@ -53,13 +55,12 @@ def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: 
             "mse": mse, "mse_zero": 1.0, "mse_last": 0.9, "mse_seasonal": 0.8, "beats_naive": int(mse < 0.9),
             "parity": 2e-7,
         }  # fmt: skip
-    one["key"] = hashlib.sha256(repr(sorted(one.items())).encode()).hexdigest()
-    return one
+    return Record(key=hashlib.sha256(repr(sorted(one.items())).encode()).hexdigest(), **one)
 
 
 def example(record: Record, seed: int = 0) -> StoredExample:
     """A seasonal window and a matrix with rows that move with the step, with the noise of a real gradient."""
-    lookback, horizon = int(str(record["lookback"])), int(str(record["horizon"]))
+    lookback, horizon = record.lookback or 0, record.horizon or 0
     rng = np.random.default_rng(seed)
     t = np.arange(-lookback, horizon)
     y = np.sin(2 * np.pi * t / 24) + 0.15 * rng.standard_normal(len(t))
@@ -69,18 +70,18 @@ def example(record: Record, seed: int = 0) -> StoredExample:
     curves = np.stack([np.stack([size * rho**0.5, size * rho**2]) for size in (1.0, 0.9, 0.7)])
     noisy = rows * rng.lognormal(0, 0.3, rows.shape)
     forecast = np.sin(2 * np.pi * t[lookback:] / 24)
-    return StoredExample(str(record["key"]), y[:lookback], y[lookback:], forecast, noisy, curves)
+    return StoredExample(record.key, y[:lookback], y[lookback:], forecast, noisy, curves)
 
 
 def write(path: Path, many: list[Record], examples: int) -> Path:
     """A ledger of these records, the first `examples` scored ones with an example, in one transaction."""
-    scored = [one for one in many if one["status"] == "done" and one["horizon"] == 96 and one["lookback"] == 512]
+    scored = [one for one in many if one.status == "done" and one.horizon == 96 and one.lookback == 512]
     with Ledger.open(path) as ledger:
         for number, one in enumerate(scored[:examples]):
             ledger.write(one, example(one, number))
     places = ", ".join("?" * len(NAMES))
     with sqlite3.connect(path) as connection:
-        rows = [tuple(one.get(name) for name in NAMES) for one in many]
+        rows = [astuple(one) for one in many]
         names = ", ".join(f'"{name}"' for name in NAMES)
         connection.executemany(f"INSERT OR IGNORE INTO runs ({names}) VALUES ({places})", rows)
     return path

@@ -128,9 +128,9 @@ def test_a_ledger_gives_every_figure_in_every_format_and_the_same_bytes_again(tm
 def test_impossible_numbers_are_drawn_like_missing_ones(tmp_path):
     def stored(name, margin, rank):
         many = crowd.records(120, models=1, datasets=2)
-        for one in [one for one in many if one.get("beats_naive")][:3]:
-            one |= {"g_margin": margin, "rank": rank}
-        return crowd.write(tmp_path / f"{name}.db", many, 0)
+        chosen = [one.key for one in many if one.beats_naive][:3]
+        changed = [one.updated(g_margin=margin, rank=rank) if one.key in chosen else one for one in many]
+        return crowd.write(tmp_path / f"{name}.db", changed, 0)
 
     wrong, missing = stored("wrong", 1.7e308, np.inf), stored("missing", None, None)
     with warnings.catch_warnings():

@@ -75,7 +75,7 @@ def test_below_the_heat_map_stand_the_naive_errors_and_the_effective_lookback(re
 
 def test_nothing_is_cut_and_no_text_overlaps_another(record, example):
     one = record(model="W" * 200, dataset="W" * 200, series="W" * 200, lookback=2048, horizon=720, beats_naive=0)
-    one["effective_lookback"] = 1999.0
+    one = one.updated(effective_lookback=1999.0)
     figure = draw(example(one), one)
     _drawn(figure)
     renderer = figure.canvas.get_renderer()
@@ -95,7 +95,7 @@ def test_nothing_is_cut_and_no_text_overlaps_another(record, example):
 def test_there_is_a_whole_png_per_model_and_dataset_and_nothing_else(record, example, ledger, tmp_path):
     runs = [record(dataset=d, model=m, seed=s) for d in ("a/D", "b/H") for m in ("m1", "m2") for s in range(2)]
     runs.append(record(dataset="without a matrix"))
-    path = ledger(runs, examples=[example(one) for one in runs if one["seed"] == 0 and "/" in one["dataset"]])
+    path = ledger(runs, examples=[example(one) for one in runs if one.seed == 0 and "/" in one.dataset])
     found = heatmaps(path, tmp_path / "out" / "deep")
     assert [one.name for one in found] == ["m1--a-d.png", "m2--a-d.png", "m1--b-h.png", "m2--b-h.png"]
     assert sorted(found) == sorted((tmp_path / "out" / "deep").iterdir())
@@ -104,7 +104,7 @@ def test_there_is_a_whole_png_per_model_and_dataset_and_nothing_else(record, exa
 
 def test_of_several_stored_runs_the_largest_setting_is_drawn(record, example, ledger, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("hrx.reports.heatmap.heatmap", lambda stored, one, path: drawn.append(one["lookback"]) or path)
+    monkeypatch.setattr("hrx.reports.heatmap.heatmap", lambda stored, one, path: drawn.append(one.lookback) or path)
     runs = [record(lookback=lookback) for lookback in (96, 512, 192)]
     heatmaps(ledger(runs, examples=map(example, runs)), tmp_path)
     assert drawn == [512]

@@ -26,12 +26,11 @@ def chromium() -> Iterator[OpenPage]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A ledger of three models, one of them with a hostile name, and its page."""
     folder = tmp_path_factory.mktemp("report")
-    many = crowd.records(900, models=3, datasets=6)
-    for one in many:
-        if one["model"] == "model-2":
-            one |= {"model": HOSTILE, "key": str(one["key"])[::-1]}
-        if one["dataset"] == "dataset_05/H":
-            one["dataset"] = HOSTILE
+    many = []
+    for one in crowd.records(900, models=3, datasets=6):
+        if one.model == "model-2":
+            one = one.updated(model=HOSTILE, key=one.key[::-1])
+        many.append(one.updated(dataset=HOSTILE) if one.dataset == "dataset_05/H" else one)
     ledger = crowd.write(folder / "ledger.db", many, 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hrx.reports.page.report.figures", lambda *_: [])

@@ -16,7 +16,7 @@ def test_the_frame_has_a_row_per_run_and_every_column_of_the_record(record, ledg
     records = [record(seed=seed) for seed in range(3)]
     frame = read(ledger(records))
     assert list(frame.columns) == [column.name for column in COLUMNS]
-    assert frame["key"].to_list() == [one["key"] for one in records]
+    assert frame["key"].to_list() == [one.key for one in records]
     assert json.loads(frame["starts"][0]) == [100, 120, 140, 160]
 
 

@@ -213,8 +213,8 @@ def test_folding_takes_the_mean_over_seeds_as_a_loop_would(record, frame):
     ]
     expected = {}
     for one in records:
-        place = (one["series"], one["lookback"], one["precision"])
-        expected.setdefault(place, []).append(one["g_own"])
+        place = (one.series, one.lookback, one.precision)
+        expected.setdefault(place, []).append(one.g_own)
     folded = fold_seeds(frame(records), ["g_own", "rank"])
     assert len(folded) == len(expected) == 12
     for row in folded.to_dict("records"):
@@ -225,7 +225,7 @@ def test_folding_takes_the_mean_over_seeds_as_a_loop_would(record, frame):
 
 @pytest.mark.parametrize("column", CONFIGURATION)
 def test_runs_that_differ_in_more_than_a_seed_are_not_folded(record, frame, column):
-    other = 3 if column == "channels" else {int: 5, str: "other", type(None): 0.5}[type(record()[column])]
+    other = 3 if column == "channels" else {int: 5, str: "other", type(None): 0.5}[type(getattr(record(), column))]
     assert len(fold_seeds(frame([record(), record(seed=1), record(protocol_seed=1)]), ["g_own"])) == 1
     assert len(fold_seeds(frame([record(), record(**{column: other})]), ["g_own"])) == 2
 

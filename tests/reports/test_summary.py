@@ -47,15 +47,15 @@ def test_medians_and_shares_are_those_of_runs_with_their_seeds_folded(record, fr
     ]
     by_series = {}
     for one in records:
-        by_series.setdefault(one["series"], []).append(one)
-    margins = [(a["g_margin"] + b["g_margin"]) / 2 for a, b in by_series.values()]
+        by_series.setdefault(one.series, []).append(one)
+    margins = [(a.g_margin + b.g_margin) / 2 for a, b in by_series.values()]
     summary = summarise(frame(records), [])[0]
     assert summary.scored.g_margin.median == pytest.approx(standard.median(margins))
     assert summary.scored.g_margin.positive == pytest.approx(sum(m > 0 for m in margins) / 15)
     assert summary.beating_naive.g_margin.median == pytest.approx(standard.median(margins[:11]))
     assert (summary.beating_naive.runs, summary.beating_naive.n) == (22, 11)
     assert summary.beats_naive == pytest.approx(22 / 30)
-    assert summary.rank == pytest.approx(standard.median((a["rank"] + b["rank"]) / 2 for a, b in by_series.values()))
+    assert summary.rank == pytest.approx(standard.median((a.rank + b.rank) / 2 for a, b in by_series.values()))
     assert "of 11 runs that beat naive, seeds folded" in summary.verdict
 
 
