@@ -203,6 +203,11 @@ def _unique(names: list[str], file: str) -> list[str]:
     return names
 
 
+def as_text(column: pd.Series) -> pd.Series:
+    """The cells as text without the space around them; a null is empty."""
+    return column.astype(object).where(column.notna(), "").astype(str).str.strip()
+
+
 def holds_dates(column: pd.Series) -> bool:
     """Whether a column holds dates: by its type, or by four of five of its first cells. Bare numbers do not count."""
     if is_datetime64_any_dtype(column.dtype) or is_numeric_dtype(column.dtype):
@@ -225,7 +230,7 @@ def parse_dates(table: InputTable, name: str, day_first: bool | None) -> Stamps:
         _refuse(table, name, column.astype(str), column.isna(), int(column.isna().sum()))
         return column.to_numpy("datetime64[s]")
     # Dates repeat in a long table: each distinct cell is parsed once, and stands for the first row that has it.
-    codes, distinct = pd.factorize(column.astype(object).fillna("").astype(str).str.strip())
+    codes, distinct = pd.factorize(as_text(column))
     table = replace(table, rows=table.rows[np.unique(codes, return_index=True)[1]])
     cells = pd.Series(distinct)
     parts = _split(cells)
@@ -372,8 +377,7 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
 
 def _texts(column: pd.Series) -> pd.Series:
     """Cells without the space around them and between groups of three digits; a missing one is empty."""
-    codes, distinct = pd.factorize(column.astype(object).fillna(""))
-    cells = [str(cell).strip() for cell in distinct]
+    codes, cells = pd.factorize(as_text(column))
     plain = ["" if cell.lower() in MISSING else _GROUP_GAP.sub("", cell) for cell in cells]
     return pd.Series(np.array(plain, dtype=object)[codes])
 

@@ -25,7 +25,7 @@ from hrx.errors import HrxError, unknown
 from . import frequency
 from .frequency import Stamps
 from .series import Dataset, Floats, StoredSeries, UnusableSeries
-from .table_cells import InputTable, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
+from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
 
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""
@@ -229,7 +229,7 @@ def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...]
     """The names of the series in the order of the file, and each row's position among them."""
     if not ids:
         return ("",), np.zeros(len(table.rows), dtype=np.int64)
-    columns = [table.columns[name].astype(object).fillna("").astype(str).str.strip() for name in ids]
+    columns = [as_text(table.columns[name]) for name in ids]
     for name, column in zip(ids, columns, strict=True):
         if (column == "").any():
             trouble = "the series has no name. Fill it in, or delete the row."
