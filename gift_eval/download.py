@@ -221,7 +221,8 @@ class _Hub:
 
     def _translate(self, error: Exception, below: str) -> Exception:
         """The library's error in our words; an error of the disk, which has a number, stays as it is."""
-        if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.errno:
+        connection = isinstance(error, ConnectionError | TimeoutError)
+        if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.errno and not connection:
             return error
         local = isinstance(error, self._utils.LocalEntryNotFoundError)
         if isinstance(error, self._utils.EntryNotFoundError) and not local:

@@ -40,12 +40,8 @@ def open_prices(text: str) -> list[Dataset]:
             f"{table.file}: no company has a price on every one of its {days} trading days. Give the days that a "
             "company has all of, or fill in the empty prices."
         )
-    reasons = [
-        f"it has no price on {count} of the {days} trading days of the file, and only complete histories enter."
-        if count
-        else ""
-        for count in absent
-    ]
+    reason = "it has no price on {} of the {} trading days of the file, and only complete histories enter."
+    reasons = [reason.format(count, days) if count else "" for count in absent]
     notes = [*table.notes, f"frequency {FREQUENCY}, on the {days} trading days of the file"]
     log_prices = np.log(prices)
     datasets = []

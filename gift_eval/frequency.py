@@ -19,18 +19,9 @@ Stamps = NDArray[np.datetime64]
 
 # Every spelling of a base period, by its old-style letter. The position of the stamp in its period (start or end,
 # which weekday) does not change the season.
-_SPELLINGS = {
-    "S": ("S", "s"),
-    "T": ("T", "min"),
-    "H": ("H", "h"),
-    "D": ("D",),
-    "B": ("B",),
-    "W": ("W",),
-    "M": ("M", "ME", "MS"),
-    "Q": ("Q", "QE", "QS"),
-    "A": ("A", "Y", "YE", "AS", "YS"),
-}
-_BASE = {spelling: base for base, spellings in _SPELLINGS.items() for spelling in spellings}
+_SPELLINGS = {"S": "S s", "T": "T min", "H": "H h", "D": "D", "B": "B", "W": "W", "M": "M ME MS", "Q": "Q QE QS"}
+_SPELLINGS |= {"A": "A Y YE AS YS"}
+_BASE = {spelling: base for base, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 
 # Periods per natural season, as on the leaderboard (gluonts' get_seasonality).
 _SEASON = {"S": 3600, "T": 1440, "H": 24, "D": 1, "B": 5, "W": 1, "M": 12, "Q": 4, "A": 1}

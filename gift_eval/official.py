@@ -79,7 +79,7 @@ def _check(dataset: Dataset, folder: Folder) -> None:
         raise DamagedDataset(dataset.damage)
     if dataset.frequency != folder.frequency:
         raise DamagedDataset(
-            f"{dataset.name} has frequency {dataset.frequency}, the benchmark's {folder.frequency}: it is another dataset."
+            f"{dataset.name} has frequency {dataset.frequency}, the benchmark's {folder.frequency}: it is not the same."
         )
 
 

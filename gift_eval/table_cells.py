@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,8 @@ from .series import Floats
 from .store import readable
 
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "nat")
+_AS_TEXT: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
+_AS_TEXT |= {"header": 0, "index_col": False, "skip_blank_lines": False}
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _DATE_IN_HEADER = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*")
 _MOMENT = (
@@ -93,17 +96,7 @@ def read_csv(path: Path, *, least: int = 2) -> InputTable:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                io.StringIO(body),
-                sep=separator,
-                header=0,
-                names=names,
-                index_col=False,
-                dtype=str,
-                keep_default_na=False,
-                skip_blank_lines=False,
-                skipinitialspace=True,
-            ).fillna("")
+            frame: pd.DataFrame = pd.read_csv(io.StringIO(body), sep=separator, names=names, **_AS_TEXT).fillna("")
     except pd.errors.ParserWarning as error:
         raise HrxError(
             f"{file}: its rows have more cells than its header ({len(names)}). Complete the header."
@@ -124,7 +117,7 @@ def read_csv(path: Path, *, least: int = 2) -> InputTable:
 
 
 def read_parquet(path: Path) -> InputTable:
-    """A Parquet file with flat columns; an index that pandas stored is a column like the others."""
+    """A Parquet file with one value per cell; an index that pandas stored is a column like the others."""
     file = readable(path.name)
     if not _bytes(path, 4).startswith(b"PAR1"):
         raise HrxError(f"{file} is not a Parquet file. If it is text, open it as csv:{file}.")
@@ -134,13 +127,16 @@ def read_parquet(path: Path) -> InputTable:
         raise HrxError(
             "Reading Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or save it as CSV."
         ) from error
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever pyarrow raises for damaged bytes
         raise HrxError(f"{file} cannot be read as Parquet: {error}. Write it again.") from error
     index = "__index_level_0__" if "__index_level_0__" in frame else "index" if frame.index.names == [None] else ""
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index()
     names = _unique([str(name) for name in frame.columns], file)
     columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
+    for name, column in columns.items():
+        if not column.map(pd.api.types.is_hashable).all():
+            raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
     return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
 
 
@@ -181,21 +177,22 @@ def _header(text: str, file: str, least: int) -> tuple[list[str], str]:
     separator = max(_SEPARATORS, key=lambda each: (common[each][0] > 1, common[each][1], common[each][0]))
     width, header = common[separator][0], [cell.strip() for cell in tables[separator][0]]
     dates = sum(bool(_DATE_IN_HEADER.fullmatch(cell)) for cell in header)
-    trouble = ""
     if width < least:
-        trouble = f" has one column, {header[0][:40]!r}; a date and a value are needed, separated by "
-        trouble += f"{', '.join(_SEPARATORS.values())}."
-    elif len(header) != width:
-        trouble = f": row 1 has {len(header)} cells, most rows have {width}. The first row must be the header, one "
-        trouble += "name per column: delete what stands above it, or complete it."
-    elif dates > 1:
-        trouble = " has its dates across the first row. Transpose it: one row per date, one column per series."
-    elif dates:
-        trouble = " has no header: its first row holds a date. Add a first row such as date,value."
-    elif width == 1 and pd.notna(pd.to_numeric(header[0], errors="coerce")):
-        trouble = " has no header: its first row holds a number. Add a first row such as value."
-    if trouble:
-        raise HrxError(file + trouble)
+        raise HrxError(
+            f"{file} has one column, {header[0][:40]!r}; a date and a value are needed, separated by "
+            f"{', '.join(_SEPARATORS.values())}."
+        )
+    if len(header) != width:
+        raise HrxError(
+            f"{file}: row 1 has {len(header)} cells, most rows have {width}. The first row must be the header, one "
+            "name per column: delete what stands above it, or complete it."
+        )
+    if dates > 1:
+        advice = "Transpose it: one row per date, one column per series."
+        raise HrxError(f"{file} has its dates across the first row. {advice}")
+    if dates or (width == 1 and pd.notna(pd.to_numeric(header[0], errors="coerce"))):
+        kind, example = ("date", "date,value") if dates else ("number", "value")
+        raise HrxError(f"{file} has no header: its first row holds a {kind}. Add a first row such as {example}.")
     return header, separator
 
 
@@ -204,6 +201,11 @@ def _unique(names: list[str], file: str) -> list[str]:
     if count > 1:
         raise HrxError(f"{file} has {count} columns called {name!r}. Give each its own name.")
     return names
+
+
+def as_text(column: pd.Series) -> pd.Series:
+    """The cells as text without the space around them; a null is empty."""
+    return column.astype(object).where(column.notna(), "").astype(str).str.strip()
 
 
 def holds_dates(column: pd.Series) -> bool:
@@ -228,7 +230,7 @@ def parse_dates(table: InputTable, name: str, day_first: bool | None) -> Stamps:
         _refuse(table, name, column.astype(str), column.isna(), int(column.isna().sum()))
         return column.to_numpy("datetime64[s]")
     # Dates repeat in a long table: each distinct cell is parsed once, and stands for the first row that has it.
-    codes, distinct = pd.factorize(column.astype(object).fillna("").astype(str).str.strip())
+    codes, distinct = pd.factorize(as_text(column))
     table = replace(table, rows=table.rows[np.unique(codes, return_index=True)[1]])
     cells = pd.Series(distinct)
     parts = _split(cells)
@@ -375,8 +377,7 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
 
 def _texts(column: pd.Series) -> pd.Series:
     """Cells without the space around them and between groups of three digits; a missing one is empty."""
-    codes, distinct = pd.factorize(column.astype(object).fillna(""))
-    cells = [str(cell).strip() for cell in distinct]
+    codes, cells = pd.factorize(as_text(column))
     plain = ["" if cell.lower() in MISSING else _GROUP_GAP.sub("", cell) for cell in cells]
     return pd.Series(np.array(plain, dtype=object)[codes])
 

@@ -25,7 +25,7 @@ from hrx.errors import HrxError, unknown
 from . import frequency
 from .frequency import Stamps
 from .series import Dataset, Floats, StoredSeries, UnusableSeries
-from .table_cells import InputTable, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
+from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
 
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""
@@ -229,7 +229,7 @@ def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...]
     """The names of the series in the order of the file, and each row's position among them."""
     if not ids:
         return ("",), np.zeros(len(table.rows), dtype=np.int64)
-    columns = [table.columns[name].astype(object).fillna("").astype(str).str.strip() for name in ids]
+    columns = [as_text(table.columns[name]) for name in ids]
     for name, column in zip(ids, columns, strict=True):
         if (column == "").any():
             trouble = "the series has no name. Fill it in, or delete the row."
@@ -318,7 +318,6 @@ def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> 
     stamps, rows = observed.stamps[section], observed.rows[section]
     at = frequency.slots(stamps, step)
     wrong = np.flatnonzero((at < 0) | (np.diff(at, prepend=-1) == 0))
-    steps = frequency.common_steps(stamps) if wrong.size or at[-1] + 1 - at.size > MOST_EMPTY * (at[-1] + 1) else ""
     if wrong.size:
         place, before = int(wrong[0]), max(int(wrong[0]) - 1, 0)
         distance = frequency.describe_span(stamps[place] - stamps[before])
@@ -326,13 +325,14 @@ def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> 
         raise HrxError(
             f"{observed.table.file}, row {rows[place]}, column {observed.layout.date!r}: {shown(stamps[place])} is "
             f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, {origin}. The "
-            f"steps are {steps}. Correct the date, bring all rows to one frequency, or say it: frequency=NAME."
+            f"steps are {frequency.common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say "
+            "it: frequency=NAME."
         )
     length = int(at[-1]) + 1
-    if steps:
+    if length - at.size > MOST_EMPTY * length:
         return np.empty((observed.values.shape[1], 0)), (
             f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
-            f"the last; its steps are {steps}. Mixed frequencies cannot be used."
+            f"the last; its steps are {frequency.common_steps(stamps)}. Mixed frequencies cannot be used."
         )
     values = np.full((observed.values.shape[1], length), np.nan)
     values[:, at] = observed.values[section].T

@@ -44,15 +44,8 @@ _FILES = (
 def open_sample() -> list[Dataset]:
     """The five datasets of the sample, by name."""
     return [
-        Dataset(
-            table.name,
-            table.frequency,
-            frequency.season(table.frequency),
-            table.domain,
-            len(table.columns),
-            table.row,
-        )
-        for table in _FILES
+        Dataset(each.name, each.frequency, frequency.season(each.frequency), each.domain, len(each.columns), each.row)
+        for each in _FILES
     ]
 
 

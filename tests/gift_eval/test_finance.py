@@ -80,9 +80,7 @@ def test_a_long_history_is_cut_into_windows(tmp_path: Path) -> None:
         ({"Date": ["Ticker", *DAYS[1:]]}, r"row 2, column 'Date': 'Ticker' is not a date"),
     ],
 )
-def test_a_price_file_that_is_not_valid_is_refused(
-    tmp_path: Path, changes: dict[str, list[object]], expected: str
-) -> None:
+def test_an_invalid_price_file_is_refused(tmp_path: Path, changes: dict[str, list[object]], expected: str) -> None:
     with pytest.raises(HrxError) as error:
         open_source(wide(tmp_path / "p.csv", **changes))
     assert re.search(expected, str(error.value))

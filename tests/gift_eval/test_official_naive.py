@@ -213,15 +213,6 @@ def test_rows_in_one_go_are_those_read_one_by_one(tmp_path: Path, save: Any) -> 
             np.testing.assert_array_equal(row.values, alone.values)
 
 
-def test_a_truncated_file_is_named_and_the_other_datasets_are_scored(tmp_path: Path, save: Any) -> None:
-    save(tmp_path / "us_births" / "W", [[walk(1, 300).tolist()]], freq="W-SUN")
-    (path,) = save(tmp_path / "us_births" / "D", [[walk(2, 300).tolist()]])
-    path.write_bytes(path.read_bytes()[:-100])
-    found = {scored.configuration: scored for scored in score(open_directory(tmp_path))}
-    assert "us_births/D" in found["us_births/D/short"].damage
-    assert found["us_births/W/short"].windows == 4
-
-
 @pytest.fixture(scope="module")
 def real(real_data: Path) -> dict[str, NaiveScores]:
     return {scored.configuration: scored for scored in score(open_directory(real_data / "gift_eval"))}

@@ -401,6 +401,8 @@ def test_parquet_is_read_with_its_types_its_index_and_its_time_zone(tmp_path: Pa
     long = pd.DataFrame({"day": DAYS[:3] * 2, "id": ["x"] * 3 + ["y"] * 3, "v": ["1", "2", "3", "4", "five", "6"]})
     long.to_parquet(tmp_path / "t.parquet")
     assert "t.parquet, row 5, column 'v': 'five' is not a number" in refused(f"parquet:{tmp_path / 't.parquet'}")
+    pd.DataFrame({"day": DAYS[:2], "v": [[1.0, 2.0], [3.0]]}).to_parquet(tmp_path / "t.parquet")
+    assert "t.parquet: column 'v' holds lists" in refused(f"parquet:{tmp_path / 't.parquet'}")
     (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:200])
     assert "cannot be read as Parquet" in refused(f"parquet:{tmp_path / 't.parquet'}")
 
