@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -126,8 +127,8 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         runs=len(runs),
         excluded=int((runs["status"] == EXCLUDED).sum()),
         failed=int((runs["status"] == FAILED).sum()),
-        exclusions=_reasons(runs, EXCLUDED),
-        failures=_reasons(runs, FAILED),
+        exclusions=count_reasons(runs, EXCLUDED),
+        failures=count_reasons(runs, FAILED),
         beats_naive=float(beats.mean()) if len(done) else math.nan,
         scored=scored,
         beating_naive=beating,
@@ -148,7 +149,8 @@ def _group(runs: pd.DataFrame) -> GainGroup:
     return GainGroup(len(runs), len(folded), *(describe(folded[name]) for name in GAINS))
 
 
-def _reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
+def count_reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
+    """How many runs of a status have which reason, most frequent first."""
     reasons = runs.loc[runs["status"] == status, "reason"].fillna("no reason was recorded")
     return {str(reason): int(count) for reason, count in reasons.value_counts().items()}
 
@@ -196,7 +198,7 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
         return "; ".join(_failure(name, found) for name, found in failed.items())
     statuses = runs["status"].fillna("without a status").value_counts()
     counted = listed(f"{count} {status}" for status, count in statuses.items())
-    reason = next(iter(_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
+    reason = next(iter(count_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
     return (
         f"no run could be scored ({counted}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
     )
@@ -290,22 +292,36 @@ def _size(group: GainGroup) -> str:
     return size if group.configurations == group.runs else f"{size}, seeds of {group.runs} runs folded"
 
 
+class ReasonKind(NamedTuple):
+    """Reasons that agree up to their first colon."""
+
+    kind: str
+    runs: int
+    example: str
+    """The most frequent of them, shortened, and how many others there are."""
+
+
+def reason_kinds(reasons: dict[str, int]) -> list[ReasonKind]:
+    """The kinds of the reasons, most frequent first."""
+    kinds: dict[str, list[str]] = {}
+    for reason in reasons:
+        kinds.setdefault(reason.partition(":")[0], []).append(reason)
+    found = []
+    for kind, alike in kinds.items():
+        more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
+        runs = sum(reasons[reason] for reason in alike)
+        found.append(ReasonKind(kind, runs, shorten(clean(alike[0]), _LONGEST_REASON) + more))
+    return sorted(found, key=lambda one: -one.runs)
+
+
 def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
-    """Runs by kind of reason, the text before the first colon; the most frequent kinds with an example."""
     if not reasons:
         return
     total = sum(reasons.values())
     yield from ("", f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})")
-    kinds: dict[str, list[str]] = {}
-    for reason in reasons:
-        kinds.setdefault(reason.partition(":")[0], []).append(reason)
-    counted = {kind: sum(reasons[reason] for reason in alike) for kind, alike in kinds.items()}
-    ordered = sorted(counted, key=lambda kind: -counted[kind])
-    for kind in ordered[:_MOST_REASONS]:
-        alike = f" (and {len(kinds[kind]) - 1} more like it)" if len(kinds[kind]) > 1 else ""
-        example = shorten(clean(kinds[kind][0]) + alike, _LONGEST_REASON)
-        yield from hanging(f"{_INDENT}{counted[kind]:>6}  ", example, width)
-    if rest := ordered[_MOST_REASONS:]:
-        runs = sum(counted[kind] for kind in rest)
+    kinds = reason_kinds(reasons)
+    for one in kinds[:_MOST_REASONS]:
+        yield from hanging(f"{_INDENT}{one.runs:>6}  ", one.example, width)
+    if rest := kinds[_MOST_REASONS:]:
         others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
-        yield from hanging(f"{_INDENT}{runs:>6}  ", others, width)
+        yield from hanging(f"{_INDENT}{sum(one.runs for one in rest):>6}  ", others, width)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from string import Template
 from urllib.parse import quote
@@ -30,6 +30,17 @@ def embed(name: str, value: object) -> str:
     # Escapes with the same meaning in JSON, and none in HTML.
     safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="application/json" id="{name}">{safe}</script>'
+
+
+def html_table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+    """A table with a class for each column; the cells are HTML already."""
+    head = "".join(f'<th scope="col" class="{cls}">{title}</th>' for title, cls in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td class="{cls}">{cell}</td>' for cell, (_, cls) in zip(row, heads, strict=True)) + "</tr>"
+        for row in rows
+    )
+    table = f'<table class="data {kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
 
 
 def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:

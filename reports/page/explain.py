@@ -15,7 +15,7 @@ from hrx import __version__
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities
 from hrx.reports.files import make_directory, write_bytes
-from hrx.reports.page import embed, fill_page
+from hrx.reports.page import embed, fill_page, html_table
 from hrx.reports.page.data import curves_json, matrix_json, palette, rounded
 from hrx.reports.text import clean, escape_html, listed, percent, shorten, signed
 
@@ -128,18 +128,13 @@ def _measured(explained: ExplainedForecast) -> str:
     if explained.quantities is None:
         return f"<p>{escape_html(explained.unscored)}</p>"
     quantities = explained.quantities
-    rows = "".join(
-        f'<tr><th scope="row">{gain}</th><td class="number">{signed(getattr(quantities.normalised, gain))}</td>'
-        f'<td class="number">{getattr(quantities.error, gain):.2g}</td></tr>'
-        for gain in GAINS
-    )
+    heads = (("gain", ""), ("value", "number"), ("± error", "number"))
+    rows = [
+        (gain, signed(getattr(quantities.normalised, gain)), f"{getattr(quantities.error, gain):.2g}") for gain in GAINS
+    ]
     return (
         "<p>Shares of the forecasts’ variance; the error is that of the random replacements "
-        f"({quantities.draws} draws).</p>"
-        '<div class="wide"><table class="data slim"><thead><tr><th scope="col">gain</th>'
-        '<th scope="col" class="number">value</th><th scope="col" class="number">± error</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-        f"<p>{_extent(quantities, explained)}</p>"
+        f"({quantities.draws} draws).</p>{html_table(heads, rows, 'slim')}<p>{_extent(quantities, explained)}</p>"
     )
 
 

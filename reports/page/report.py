@@ -23,16 +23,21 @@ from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck
 from hrx.reports.figures import figures
 from hrx.reports.files import make_directory, write_bytes
-from hrx.reports.page import embed, fill_page, link
+from hrx.reports.page import embed, fill_page, html_table, link
 from hrx.reports.page.data import PageStatistics, arrange, choose_examples, model_labels, palette
 from hrx.reports.runs import GroupStatistics, read
-from hrx.reports.summary import ModelSummary, summarise
+from hrx.reports.summary import ModelSummary, count_reasons, reason_kinds, summarise
 from hrx.reports.text import clean, escape_html, listed, number_or_none, percent, shorten, signed
 
 PAGE = "index.html"
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "filters.js", "groups.js", "rankplot.js", "records.js", "report.js")
 _LONGEST_NAME = 60
 _MOST_REASONS = 40
+_VERSIONS = {
+    "hrx": "hrx_version", "torch": "torch_version", "device": "device", "model libraries": "library",
+    "adapters": "adapter_version", "measurement protocol": "protocol_version", "draws": "draws_kind",
+    "weights (sha256)": "fingerprint",
+}  # fmt: skip
 
 
 class WrittenReport(NamedTuple):
@@ -179,12 +184,12 @@ def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
         yield "beats naive", f"{share}<small>{counted}</small>"
     if (rank := number_or_none(summary.rank)) is not None:
         yield "rank (median)", f'<span class="big">{rank:.2f}</span>'
-    counts = [
-        (summary.done, "scored", DONE),
-        (summary.excluded, "excluded", EXCLUDED),
-        (summary.failed, "failed", FAILED),
-    ]
-    shown = ", ".join(to(f"{count} {word}", status=status, beats="all") for count, word, status in counts if count)
+    counts = {
+        DONE: (summary.done, "scored"),
+        EXCLUDED: (summary.excluded, "excluded"),
+        FAILED: (summary.failed, "failed"),
+    }
+    shown = ", ".join(to(f"{n} {word}", status=status, beats="all") for status, (n, word) in counts.items() if n)
     yield "runs", f'<span class="big">{summary.runs}</span><small>{shown}</small>'
     if not math.isnan(summary.parity):
         yield "worst parity", f'<span class="big">{summary.parity:.1e}</span><small>with the official call</small>'
@@ -195,37 +200,25 @@ def _gain(gain: GroupStatistics, to: Callable[..., str]) -> str:
         return "–"
     few = " (few)" if gain.few else ""
     counted = to(f"{percent(gain.positive)} positive, n={gain.n}{few}", status=DONE)
-    interval = escape_html(f"[{signed(gain.low)}, {signed(gain.high)}]")
-    return (
-        f'<span class="big">{escape_html(signed(gain.median))}</span><small>{interval}</small><small>{counted}</small>'
-    )
+    interval = f"[{signed(gain.low)}, {signed(gain.high)}]"
+    return f'<span class="big">{signed(gain.median)}</span><small>{interval}</small><small>{counted}</small>'
 
 
 def exclusions(frame: pd.DataFrame) -> str:
     """Excluded and failed runs: the reasons by kind, most frequent first, each with its number of runs."""
-    unscored = frame[frame["status"] != DONE]
-    if unscored.empty:
+    statuses = [str(status) for status in frame["status"].unique() if status != DONE]
+    if not statuses:
         return f"<p>Nothing was excluded, and nothing failed: all {len(frame)} runs were scored.</p>"
-    reasons = unscored["reason"].fillna("no reason was recorded").astype(str)
-    kind = reasons.str.partition(":")[0]
-    table = pd.DataFrame({"status": unscored["status"], "kind": kind, "reason": reasons})
-    groups = sorted(table.groupby(["status", "kind"], sort=False), key=lambda group: -len(group[1]))
-    rows = "".join(_reason(str(status), str(kind), runs["reason"]) for (status, kind), runs in groups[:_MOST_REASONS])
-    more = len(groups) - _MOST_REASONS
+    kinds = [(status, one) for status in statuses for one in reason_kinds(count_reasons(frame, status))]
+    kinds.sort(key=lambda pair: -pair[1].runs)
+    rows = []
+    for status, one in kinds[:_MOST_REASONS]:
+        count = f'<a href="{link(at="records", status=status, beats="all", search=one.kind)}">{one.runs}</a>'
+        rows.append((count, escape_html(status), escape_html(one.example)))
+    more = len(kinds) - _MOST_REASONS
     rest = f'<p class="note">{more} rarer reasons are in the records.</p>' if more > 0 else ""
-    return (
-        '<div class="wide"><table class="data"><thead><tr><th scope="col" class="number">runs</th>'
-        '<th scope="col">status</th><th scope="col">reason (an example of its kind)</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{rest}"
-    )
-
-
-def _reason(status: str, kind: str, reasons: pd.Series) -> str:
-    example, alike = str(reasons.iloc[0]), reasons.nunique() - 1
-    shown = shorten(clean(example), 240) + (f" (and {alike} more like it)" if alike else "")
-    count = f'<a href="{link(at="records", status=status, beats="all", search=kind)}">{len(reasons)}</a>'
-    cells = f'<td class="number">{count}</td><td>{escape_html(status)}</td><td class="wrap">{escape_html(shown)}</td>'
-    return f"<tr>{cells}</tr>"
+    heads = (("runs", "number"), ("status", ""), ("reason (an example of its kind)", "wrap"))
+    return html_table(heads, rows) + rest
 
 
 def admission(checks: Sequence[StoredCheck]) -> str:
@@ -235,60 +228,47 @@ def admission(checks: Sequence[StoredCheck]) -> str:
     groups: dict[tuple[str, str, str], list[StoredCheck]] = {}
     for check in checks:
         groups.setdefault((check.model, check.fingerprint, check.check), []).append(check)
-    rows = "".join(_checked(found) for found in groups.values())
+    heads = (("model", ""), ("check", ""), ("result", "wrap"), ("worst figure", "number"), ("limit", "number"))
     return (
         "<h3>Admission</h3><p>A checkpoint is audited only where it passes these checks on real windows.</p>"
-        '<div class="wide"><table class="data"><thead><tr><th scope="col">model</th><th scope="col">check</th>'
-        '<th scope="col">result</th><th scope="col" class="number">worst figure</th>'
-        '<th scope="col" class="number">limit</th><th scope="col" class="minor">settings</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        + html_table((*heads, ("settings", "minor wrap")), map(_check_row, groups.values()))
     )
 
 
-def _checked(found: Sequence[StoredCheck]) -> str:
-    failed = [check for check in found if not check.passed]
+def _check_row(checks: Sequence[StoredCheck]) -> tuple[str, ...]:
+    failed = [check for check in checks if not check.passed]
     # A gradient's spread must be above its limit, every other figure below it.
-    pick = min if found[0].check == "gradient path" else max
-    worst = pick(failed or found, key=lambda check: check.figure)
+    pick = min if checks[0].check == "gradient path" else max
+    worst = pick(failed or checks, key=lambda check: check.figure)
     result = "pass"
     if failed:
         result = f"FAIL at {listed(dict.fromkeys(check.setting for check in failed))}: {failed[0].note}"
-    settings = listed(dict.fromkeys(check.setting for check in found))
-    return (
-        f'<tr><td><span class="name" title="{escape_html(worst.model)}">{escape_html(worst.model)}</span></td>'
-        f'<td>{escape_html(worst.check)}</td><td class="wrap">{escape_html(result)}</td>'
-        f'<td class="number">{"–" if math.isnan(worst.figure) else f"{worst.figure:.2g}"}</td>'
-        f'<td class="number">{worst.limit:.2g}</td><td class="minor wrap">{escape_html(settings)}</td></tr>'
+    model, check, result, settings = map(
+        escape_html, (worst.model, worst.check, result, listed(dict.fromkeys(check.setting for check in checks)))
     )
+    figure = "–" if math.isnan(worst.figure) else f"{worst.figure:.2g}"
+    name = f'<span class="name" title="{model}">{model}</span>'
+    return name, check, result, figure, f"{worst.limit:.2g}", settings
 
 
 def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str) -> str:
     """The commands that reproduce these runs and this page, and the versions that made them."""
     if frame.empty:
         return "<p>There is nothing to reproduce.</p>"
-    commands = "\n".join(map(_stored_command, audits)) or "\n".join(
+    commands = [_stored_command(audit) for audit in audits] or [
         _derived_command(str(model), runs) for model, runs in frame.groupby("model", sort=False)
-    )
-    page = f"hrx report {ledger_name} --out DIR"
+    ]
+    lines = "\n".join(map(escape_html, [*commands, f"hrx report {ledger_name} --out DIR"]))
     versions = "".join(
         f"<dt>{name}</dt><dd>{escape_html(listed(dict.fromkeys(frame[column].dropna().astype(str))) or 'unknown')}</dd>"
-        for name, column in (
-            ("hrx", "hrx_version"),
-            ("torch", "torch_version"),
-            ("device", "device"),
-            ("model libraries", "library"),
-            ("adapters", "adapter_version"),
-            ("measurement protocol", "protocol_version"),
-            ("draws", "draws_kind"),
-            ("weights (sha256)", "fingerprint"),
-        )
+        for name, column in _VERSIONS.items()
         if column in frame
     )
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
     return (
         "<p>The same command on the same machine gives the same digits. SOURCE, if it occurs below, means the data "
         "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). Stored runs are not run again.</p>"
-        f"<pre>{_escape_lines(commands)}\n{escape_html(page)}</pre>"
+        f"<pre>{lines}</pre>"
         f'<dl class="record">{versions}<dt>these runs (sha256 of their sorted keys)</dt><dd>{digest}</dd></dl>'
     )
 
@@ -324,8 +304,3 @@ def _derived_command(model: str, runs: pd.DataFrame) -> str:
         estimators,
     ]
     return " ".join(part for part in parts if part)
-
-
-def _escape_lines(block: str) -> str:
-    """Escaped text that keeps its lines."""
-    return "\n".join(map(escape_html, block.splitlines()))
