@@ -1,4 +1,4 @@
-"""The six generators against what the paper says of them."""
+"""The six generators against their definitions in the paper."""
 
 import numpy as np
 import pytest
@@ -21,13 +21,13 @@ L, H = 96, 48
 
 
 def sets(generator: Generator) -> list[frozenset[int]]:
-    """`S(h)` of every step, read off the weights one by one."""
+    """`S(h)` of every step, from the weights one by one."""
     return [frozenset(t for t in range(L) if row[t] != 0) for row in generator.weights]
 
 
 @pytest.mark.parametrize("name", GENERATORS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_every_step_reads_few_positions_and_always_the_last(name: str, seed: int) -> None:
+def test_every_step_uses_few_positions_and_always_the_last(name: str, seed: int) -> None:
     made = generate(name, L, H, seed)
     assert made.weights.shape == (H, L)
     for one in sets(made):
@@ -45,14 +45,14 @@ def test_weights_have_unit_norm(name: str) -> None:
 @pytest.mark.parametrize("name", ["sparsenull", "sparsesplit", "sparseband"])
 def test_weights_move_smoothly_while_the_set_stays(name: str) -> None:
     made = generate(name, L, 480, 0)
-    read = sets(made)
-    stays = [h for h in range(479) if read[h] == read[h + 1]]
+    positions = sets(made)
+    stays = [h for h in range(479) if positions[h] == positions[h + 1]]
     assert len(stays) > 400
     change = max(np.abs(made.weights[h + 1] - made.weights[h]).max() for h in stays)
     assert 0 < change < 0.02
 
 
-def test_a_seed_draws_once_and_for_all_and_another_seed_draws_something_else() -> None:
+def test_a_seed_always_gives_the_same_weights_and_another_seed_others() -> None:
     one, again, other = (generate("sparseband", L, H, seed).weights for seed in (3, 3, 4))
     assert (one == again).all()
     assert (one != other).any()
@@ -63,31 +63,31 @@ def test_sparsenull_is_one_vector_scaled() -> None:
     assert made.rank == pytest.approx(1, abs=1e-12)
     scale = made.weights[:, -1:]
     assert np.allclose(made.weights / scale, made.weights[0] / scale[0], atol=1e-12)
-    assert scale.max() / scale.min() > 2, "only the magnitude changes, but that it does"
+    assert scale.max() / scale.min() > 2
 
 
 def test_sparsesplit_has_two_sets_by_half_with_nothing_but_the_last_position_in_common() -> None:
-    read = sets(generate("sparsesplit", L, H, 0))
-    assert len({*read[: H // 2]}) == len({*read[H // 2 :]}) == 1
-    assert read[0] & read[-1] == {L - 1}
+    positions = sets(generate("sparsesplit", L, H, 0))
+    assert len({*positions[: H // 2]}) == len({*positions[H // 2 :]}) == 1
+    assert positions[0] & positions[-1] == {L - 1}
 
 
 def test_sparseband_has_one_set_for_each_block() -> None:
-    read = sets(generate("sparseband", L, H, 0))
-    changes = [h for h in range(1, H) if read[h] != read[h - 1]]
+    positions = sets(generate("sparseband", L, H, 0))
+    changes = [h for h in range(1, H) if positions[h] != positions[h - 1]]
     assert changes == [H * block // BANDS for block in range(1, BANDS)]
 
 
 def test_sparseshift_slides_left_and_keeps_its_form() -> None:
-    read = [sorted(one - {L - 1}) for one in sets(generate("sparseshift", L, H, 0))]
-    moved = [read[0][0] - one[0] for one in read]
+    positions = [sorted(one - {L - 1}) for one in sets(generate("sparseshift", L, H, 0))]
+    moved = [positions[0][0] - one[0] for one in positions]
     assert moved[0] == 0
     assert moved[-1] == L // 16
     assert moved == sorted(moved)
-    assert all([t + shift for t in one] == read[0] for one, shift in zip(read, moved, strict=True))
+    assert all([t + shift for t in one] == positions[0] for one, shift in zip(positions, moved, strict=True))
 
 
-def test_lagmix_reads_whole_periods_before_each_step() -> None:
+def test_lagmix_uses_whole_periods_before_each_step() -> None:
     period = L // 4
     for h, one in enumerate(sets(generate("lagmix", L, H, 0))):
         # Step h stands at L + h, so a lag of whole periods has the remainder of L + h.
@@ -114,7 +114,7 @@ def test_inputs_are_stationary_with_the_stated_correlation() -> None:
     assert np.abs(covariance - PERSISTENCE**lag).max() < 0.03
 
 
-def test_a_shape_that_cannot_hold_the_plant_is_refused_with_what_would() -> None:
+def test_a_shape_too_small_for_the_planted_rank_is_refused_with_the_least_size() -> None:
     with pytest.raises(HrxError, match="lookback of at least 52"):
         plant_rank(16, 48, 96, 0)
     with pytest.raises(HrxError, match="horizon of at least 17"):

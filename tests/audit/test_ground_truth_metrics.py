@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hrx.audit.calibration.metrics import recovery
+from hrx.audit.calibration.calibration import recovery
 from hrx.errors import HrxError
 
 
@@ -49,7 +49,7 @@ def test_a_batch_of_rows_agrees_with_the_definitions_row_by_row() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_ties_are_no_exception(data: st.DataObject) -> None:
+def test_ties_agree_with_the_definitions(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 9))
     scores = data.draw(arrays(np.float64, (1, size), elements=st.integers(0, 3).map(float)))
     true = data.draw(arrays(np.bool_, (1, size)))
@@ -79,7 +79,7 @@ def test_only_the_order_of_the_scores_matters() -> None:
         assert torch.equal(one, other)
 
 
-def test_a_row_of_equal_scores_knows_nothing() -> None:
+def test_a_row_of_equal_scores_is_at_chance() -> None:
     true = torch.tensor([True, False, False, False])
     found = recovery(torch.ones(4), true)
     assert found.auprc == 0.25

@@ -7,7 +7,7 @@ from helpers.by_definition import participation_ratio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hrx.audit.scoring.baselines import skill
+from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.rank import rank
 
 
@@ -52,7 +52,7 @@ def test_the_rank_of_a_run_is_the_mean_of_the_windows_whose_matrix_is_not_zero(z
         assert found.entropy == pytest.approx(sum(entropies) / len(entropies), rel=1e-9)
 
 
-def test_skill_is_measured_against_zero_and_the_last_value_and_the_seasonal_one_has_no_say() -> None:
+def test_beating_naive_means_zero_and_the_last_value_but_not_the_seasonal_forecast() -> None:
     truth = np.array([[1.0, 2.0], [0.0, -1.0]])
     forecast = np.array([[1.0, 1.0], [0.0, 0.0]])
     found = skill(forecast, truth, last=np.array([2.0, 1.0]), seasonal=truth)
