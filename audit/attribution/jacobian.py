@@ -44,11 +44,7 @@ class Rows(NamedTuple):
 
 
 def jacobian(
-    model: Forecaster,
-    x: Tensor,
-    horizon: int,
-    steps: npt.NDArray[np.int64] | None = None,
-    budget: Budget | None = None,
+    model: Forecaster, x: Tensor, horizon: int, steps: npt.NDArray[np.int64] | None = None, budget: Budget | None = None
 ) -> Rows:
     """`∂ŷ[h]/∂x` of every window of `x` `(W, L)` or `(W, L, C)`, for the given steps or all of them.
 

@@ -155,13 +155,7 @@ def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -
 
 
 _WEIGHTS = MappingProxyType[str, Callable[[np.random.Generator, int, int], Floats]](
-    {
-        NEGATIVE_CONTROL: _null,
-        "sparsesplit": _split,
-        "sparseband": _band,
-        "sparseshift": _shift,
-        "lagmix": _lagmix,
-    }
+    {NEGATIVE_CONTROL: _null, "sparsesplit": _split, "sparseband": _band, "sparseshift": _shift, "lagmix": _lagmix}
 )
 GENERATORS = (*_WEIGHTS, PLANTED)
 
