@@ -70,23 +70,11 @@ def _stable(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting:
     change = float(torch.linalg.vector_norm(moved - matrix) / torch.linalg.vector_norm(matrix))
     order = rank_correlation(matrix, moved)
     under = f"under noise of {NOISE:g} of the window's standard deviation"
+    size_note = f"relative change of the matrix {under}"
+    order_note = f"rank correlation of the matrix with itself {under}, at least"
     return (
-        Check(
-            "stable size",
-            setting,
-            change <= CHANGE_LIMIT,
-            change,
-            CHANGE_LIMIT,
-            f"relative change of the matrix {under}",
-        ),
-        Check(
-            "stable order",
-            setting,
-            order >= ORDER_LIMIT,
-            order,
-            ORDER_LIMIT,
-            f"rank correlation of the matrix with itself {under}, at least",
-        ),
+        Check("stable size", setting, change <= CHANGE_LIMIT, change, CHANGE_LIMIT, size_note),
+        Check("stable order", setting, order >= ORDER_LIMIT, order, ORDER_LIMIT, order_note),
     )
 
 

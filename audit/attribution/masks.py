@@ -27,6 +27,8 @@ INITIAL_STREAM = 3
 """Separates a problem's own random numbers from the other draws under one seed."""
 GATES = 3
 """Reset, update and candidate of a GRU, in torch's order."""
+Streams = list[np.random.Generator]
+"""The random numbers of each problem."""
 
 
 def excess(mask: Tensor, area: float | Tensor) -> Tensor:
@@ -50,7 +52,7 @@ def project(mask: Tensor, area: float | Tensor) -> None:
     mask.sub_(excess(mask, area)).clamp_(0, 1)
 
 
-def _random_streams(task: AttributionTask, problems: MaskProblems) -> list[np.random.Generator]:
+def _random_streams(task: AttributionTask, problems: MaskProblems) -> Streams:
     """A random stream for each problem, which depends on its window and its row."""
     pairs = zip(problems.window.tolist(), problems.label.tolist(), strict=True)
     return [np.random.default_rng([task.seed, task.stream, w, INITIAL_STREAM, label]) for w, label in pairs]
@@ -116,13 +118,7 @@ def _dynamask_error(task: AttributionTask, problems: MaskProblems, masks: Tensor
 class _ExtremalMask:
     """Masks and the networks that fill in what they remove."""
 
-    def __init__(
-        self,
-        problems: MaskProblems,
-        replacement: Tensor,
-        streams: list[np.random.Generator],
-        settings: ExtremalMaskSettings,
-    ):
+    def __init__(self, problems: MaskProblems, replacement: Tensor, streams: Streams, settings: ExtremalMaskSettings):
         self._problems, self._replacement, self._settings = problems, replacement, settings
         self._window = _WindowScale(problems.x)
         self._network = PerturbationNetwork(problems.x, streams)
@@ -152,24 +148,17 @@ def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> Estim
     Minimises `λ_1 ‖m‖₁ + λ_2 ‖NN(x)‖₁ + L(f(x), f(m x + (1 − m) NN(x)))`, norms as means over the lookback.
     """
     drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
-    return solve(
-        task,
-        mask_problems(task),
-        lambda part: _ExtremalMask(part, drawn, _random_streams(task, part), settings),
-        settings,
-    ).rows(task)
+
+    def begin(problems: MaskProblems) -> _ExtremalMask:
+        return _ExtremalMask(problems, drawn, _random_streams(task, problems), settings)
+
+    return solve(task, mask_problems(task), begin, settings).rows(task)
 
 
 class _ContraLSP:
     """Gates, trends and counterfactuals of some problems."""
 
-    def __init__(
-        self,
-        problems: MaskProblems,
-        replacement: Tensor,
-        streams: list[np.random.Generator],
-        settings: ContraLSPSettings,
-    ):
+    def __init__(self, problems: MaskProblems, replacement: Tensor, streams: Streams, settings: ContraLSPSettings):
         self._problems, self._replacement, self._settings = problems, replacement, settings
         self._window = _WindowScale(problems.x)
         samples = replacement[problems.window, : settings.samples]
@@ -230,15 +219,17 @@ def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> EstimatedRo
     """
     draws = max(settings.iterations, settings.samples)
     drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, draws)
-    return solve(
-        task, mask_problems(task), lambda part: _ContraLSP(part, drawn, _random_streams(task, part), settings), settings
-    ).rows(task)
+
+    def begin(problems: MaskProblems) -> _ContraLSP:
+        return _ContraLSP(problems, drawn, _random_streams(task, problems), settings)
+
+    return solve(task, mask_problems(task), begin, settings).rows(task)
 
 
 class _TrendNetwork:
     """Networks `(P, L) -> (P, L)` of one hidden layer, one per problem."""
 
-    def __init__(self, like: Tensor, streams: list[np.random.Generator], hidden: int):
+    def __init__(self, like: Tensor, streams: Streams, hidden: int):
         length = like.shape[-1]
         self.parameters = [
             _uniform(like, streams, (hidden, length), length),
@@ -254,7 +245,7 @@ class _TrendNetwork:
         return (second @ inner + second_bias)[..., 0]
 
 
-def _uniform(like: Tensor, streams: list[np.random.Generator], shape: tuple[int, int], inputs: int) -> Tensor:
+def _uniform(like: Tensor, streams: Streams, shape: tuple[int, int], inputs: int) -> Tensor:
     """A layer's weights as torch initialises them, each problem's from its own random stream."""
     drawn = np.stack([rng.uniform(-1, 1, shape) for rng in streams]) / inputs**0.5
     return torch.as_tensor(drawn).to(like).requires_grad_()
@@ -268,7 +259,7 @@ class PerturbationNetwork:
     for all positions at once.
     """
 
-    def __init__(self, like: Tensor, streams: list[np.random.Generator]):
+    def __init__(self, like: Tensor, streams: Streams):
         """Weights as torch initialises them, each network's from its own random stream."""
         recurrent = 2 * 4 * GATES
         drawn = np.stack([rng.uniform(-1, 1, recurrent + 3) for rng in streams], axis=-1)

@@ -55,10 +55,9 @@ def forecasts(task: AttributionTask, inputs: Tensor) -> Tensor:
     """`(W, N, L) -> (W, N, H)`, without gradients, the inputs of one window at a time."""
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, FORECASTS_AT_ONCE)
     with torch.no_grad(), one_thread():
-        each = [
-            task.budget.forward(task.model, some, task.horizon) for own in inputs for some in torch.split(own, at_once)
-        ]
-    return torch.unflatten(torch.cat(each), 0, inputs.shape[:2])
+        parts = [part for own in inputs for part in torch.split(own, at_once)]
+        y = torch.cat([task.budget.forward(task.model, part, task.horizon) for part in parts])
+    return torch.unflatten(y, 0, inputs.shape[:2])
 
 
 def occlusion(task: AttributionTask, settings: OcclusionSettings) -> EstimatedRows:
@@ -131,6 +130,10 @@ class MaskMethod(Protocol):
         """`(P, L)`: the current masks, in [0, 1]."""
 
 
+Begin = Callable[[MaskProblems], MaskMethod]
+"""Starts the optimisation of some problems."""
+
+
 def mask_problems(task: AttributionTask) -> MaskProblems:
     """The problems of a task, window by window and row by row."""
     rows = len(task.picks)
@@ -162,9 +165,7 @@ class SolvedMasks(NamedTuple):
         return EstimatedRows(torch.unflatten(self.masks, 0, (len(task.x), -1)), self.path.rewrites)
 
 
-def solve(
-    task: AttributionTask, problems: MaskProblems, begin: Callable[[MaskProblems], MaskMethod], settings: MaskSettings
-) -> SolvedMasks:
+def solve(task: AttributionTask, problems: MaskProblems, begin: Begin, settings: MaskSettings) -> SolvedMasks:
     """Minimises error and penalty of every problem, in batches that are halved where memory does not suffice."""
     path = GradientPath()
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
@@ -184,11 +185,7 @@ def solve(
 
 
 def _solve_batch(
-    task: AttributionTask,
-    problems: MaskProblems,
-    begin: Callable[[MaskProblems], MaskMethod],
-    iterations: int,
-    path: GradientPath,
+    task: AttributionTask, problems: MaskProblems, begin: Begin, iterations: int, path: GradientPath
 ) -> Tensor:
     """The masks `(P, L)` of problems that are solved in one batch."""
     # Hundreds of optimiser steps amplify the last bits of a sum that is split over threads.

@@ -8,6 +8,7 @@ the same replacements: a position of the time axis is deleted in all channels, a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -97,11 +98,8 @@ def score_both(
     Truncations and distances are swept along time only.
     """
     plain = replace(protocol, truncation=False, distance=False)
+    scored = partial(score_explained, model, x, forecast, budget=budget, stream=stream)
     return ChannelScores(
-        time=score_explained(
-            model, x, forecast, explained.time, protocol=protocol, budget=budget, stream=stream, along="time"
-        ),
-        channel=score_explained(
-            model, x, forecast, explained.channel, protocol=plain, budget=budget, stream=stream, along="channel"
-        ),
+        time=scored(explained.time, protocol=protocol, along="time"),
+        channel=scored(explained.channel, protocol=plain, along="channel"),
     )

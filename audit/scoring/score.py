@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -129,22 +130,11 @@ def score_explained(
     variance = _variance(forecast)
     steps = scored_steps(forecast.shape[1], protocol.scored)
     ordered = orderings(explanation.matrix, explanation.steps, steps, protocol)
+    delete = partial(sweep, model, x, forecast, ordered.importance)
     errors, forecasts = np.empty((len(x), 0)), 0
     while (first := errors.shape[1]) < protocol.draws or _continue(errors[:, :, ordered.matrix], variance, protocol):
         count = min(protocol.draws, protocol.most_draws - first)
-        swept = sweep(
-            model,
-            x,
-            forecast,
-            ordered.importance,
-            steps,
-            protocol,
-            stream=stream,
-            first=first,
-            count=count,
-            budget=budget,
-            along=along,
-        )
+        swept = delete(steps, protocol, stream=stream, first=first, count=count, budget=budget, along=along)
         errors = np.concatenate([errors, swept.errors], axis=1) if first else swept.errors
         forecasts += swept.forecasts
     return _quantities(errors, ordered, explanation, steps, variance, forecasts, protocol, stream)
