@@ -36,7 +36,7 @@ LEAST_BLOCK = 16
 dominates."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
-Shape = tuple[str, torch.dtype, torch.Size, int]
+BatchKey = tuple[str, torch.dtype, torch.Size, int]
 """What the memory of a window depends on: fingerprint of the model, type and shape of the window, horizon."""
 
 
@@ -45,22 +45,22 @@ class Budget:
 
     def __init__(self, memory: int = 2 * GIBIBYTE):
         self.memory = memory
-        self._measured: dict[Shape, Floats] = {}
-        self._most: dict[Shape, int] = {}
+        self._measured: dict[BatchKey, Floats] = {}
+        self._largest: dict[BatchKey, int] = {}
 
-    def rows(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
-        """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `wanted`."""
-        return self._within(self.memory, model, window, horizon, wanted)
+    def rows(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
+        """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `most`."""
+        return self._within(self.memory, model, window, horizon, most)
 
-    def fastest(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
+    def fastest(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
         """Like `rows`, but at most the batch of the highest throughput."""
-        return self._within(min(self.memory, FASTEST), model, window, horizon, min(wanted, MOST_ROWS))
+        return self._within(min(self.memory, FASTEST), model, window, horizon, min(most, MOST_ROWS))
 
-    def block(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
+    def block(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
         """How many Jacobian rows of such a window to compute at once; fewer than 16 only where memory is short."""
         # The backward pass of a row holds about half of what the forward pass of a window allocates.
-        fastest = self._within(min(self.memory, FASTEST), model, window, horizon, wanted)
-        return max(fastest, self.rows(model, window, horizon, min(wanted, LEAST_BLOCK)))
+        fastest = self._within(min(self.memory, FASTEST), model, window, horizon, most)
+        return max(fastest, self.rows(model, window, horizon, min(most, LEAST_BLOCK)))
 
     def peak(self, model: Forecaster, window: Tensor, horizon: int) -> int:
         """Upper bound on the bytes of the largest batch of such windows, for a cost estimate."""
@@ -69,29 +69,29 @@ class Budget:
 
     def forward(self, model: Forecaster, x: Tensor, horizon: int) -> Tensor:
         """`model.forward` of a batch, halved for as long as memory does not suffice."""
-        shape = _shape(model, x[0], horizon)
+        key = _key(model, x[0], horizon)
         while True:
-            rows = min(len(x), self._most.get(shape, len(x)))
+            rows = min(len(x), self._largest.get(key, len(x)))
             try:
                 return torch.cat([model.forward(some, horizon) for some in torch.split(x, rows)])
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error) or rows == 1:
                     raise
             # Outside the except block: inside it the traceback keeps the failed batch in memory.
-            self._most[shape] = rows // 2
+            self._largest[key] = rows // 2
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _within(self, memory: int, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
-        most = min(wanted, self._most.get(_shape(model, window, horizon), wanted))
+    def _within(self, memory: int, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
+        most = min(most, self._largest.get(_key(model, window, horizon), most))
         taken = np.polyval(self._fitted(model, window, horizon), np.arange(1, most + 1))
         return max(1, int(np.count_nonzero(taken <= memory)))
 
     def _fitted(self, model: Forecaster, window: Tensor, horizon: int) -> Floats:
-        shape = _shape(model, window, horizon)
-        if shape not in self._measured:
-            self._measured[shape] = _fit(model, window, horizon)
-        return self._measured[shape]
+        key = _key(model, window, horizon)
+        if key not in self._measured:
+            self._measured[key] = _fit(model, window, horizon)
+        return self._measured[key]
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
-def _shape(model: Forecaster, window: Tensor, horizon: int) -> Shape:
+def _key(model: Forecaster, window: Tensor, horizon: int) -> BatchKey:
     return model.identity.fingerprint, window.dtype, window.shape, horizon
 
 

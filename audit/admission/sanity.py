@@ -45,13 +45,13 @@ def _matrix(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
 
 def _randomisation(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> Check:
     name, nan = "randomised parameters", float("nan")
-    found = parameters(model)
-    if not found:
+    randomised = parameters(model)
+    if not randomised:
         note = "no parameters were found in this model, so they cannot be randomised"
         return Check(name, setting, False, nan, RANDOMISED_LIMIT, note)
     figures = []
     for seed in range(SEEDS):
-        with _randomised_parameters(found, seed):
+        with _randomised_parameters(randomised, seed):
             figures.append(rank_correlation(matrix, _matrix(model, x, horizon)))
     # A randomised model may overflow: that seed is then left out.
     figure = max((value for value in figures if isfinite(value)), default=nan)
@@ -92,30 +92,30 @@ def rank_correlation(first: Tensor, second: Tensor) -> float:
 
 
 @contextmanager
-def _randomised_parameters(found: list[torch.nn.Parameter], seed: int) -> Iterator[None]:
+def _randomised_parameters(parameters: list[torch.nn.Parameter], seed: int) -> Iterator[None]:
     """Draws every parameter from a normal distribution of its own mean square, and restores it afterwards."""
     generator = torch.Generator().manual_seed(seed)
-    kept = [parameter.detach().clone() for parameter in found]
+    kept = [parameter.detach().clone() for parameter in parameters]
     try:
         with torch.no_grad():
-            for parameter, value in zip(found, kept, strict=True):
+            for parameter, value in zip(parameters, kept, strict=True):
                 drawn = torch.randn(parameter.shape, generator=generator)
                 parameter.copy_(drawn * value.double().square().mean().sqrt())
         yield
     finally:
         with torch.no_grad():
-            for parameter, value in zip(found, kept, strict=True):
+            for parameter, value in zip(parameters, kept, strict=True):
                 parameter.copy_(value)
 
 
 def parameters(model: Forecaster) -> list[torch.nn.Parameter]:
     """Every floating-point parameter of the modules that a forecaster holds in any attribute."""
-    found: dict[int, torch.nn.Parameter] = {}
+    by_id: dict[int, torch.nn.Parameter] = {}
     for module in _modules(model, set(), SEARCH_DEPTH):
         for parameter in module.parameters():
             if parameter.is_floating_point():
-                found[id(parameter)] = parameter
-    return list(found.values())
+                by_id[id(parameter)] = parameter
+    return list(by_id.values())
 
 
 def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Module]:

@@ -119,12 +119,12 @@ def estimate(
     stream: int = 0,
 ) -> Explanation:
     """`explain`, with what a record stores besides the matrix."""
-    found = find_estimator(estimator)
-    values = read_settings(estimator, found.settings, settings or "{}")
-    _check_windows(found, x)
-    estimated = _estimated_steps(found, horizon, steps, axis)
+    chosen = find_estimator(estimator)
+    values = read_settings(estimator, chosen.settings, settings or "{}")
+    _check_windows(chosen, x)
+    estimated = _estimated_steps(chosen, horizon, steps, axis)
     task = AttributionTask(model, x, horizon, tuple(estimated.tolist()), budget or Budget(), seed, stream)
-    rows = found.load()(task, values)
+    rows = chosen.load()(task, values)
     return Explanation(rows.matrix, rows.rewrites, estimated, values.as_json())
 
 

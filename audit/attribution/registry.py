@@ -182,15 +182,15 @@ def find_estimator(name: str) -> Estimator:
         raise ProtocolError(unknown("estimator", name, estimator_names()))
     entry = registered.entry
     try:
-        found = entry.load()
+        loaded = entry.load()
     except Exception as error:
         raise ProtocolError(
             f"The estimator {name!r} comes from the entry point {entry.value!r}, which cannot be loaded: "
             f"{type(error).__name__}: {error}. Fix or uninstall that package."
         ) from error
-    if not isinstance(found, Estimator) or found.name != name:
+    if not isinstance(loaded, Estimator) or loaded.name != name:
         raise ProtocolError(f"The entry point {entry.value!r} of {GROUP} is not an Estimator named {name!r}. Fix it.")
-    return found
+    return loaded
 
 
 def package_of(name: str) -> str:
@@ -209,12 +209,12 @@ class _Registered(NamedTuple):
 @lru_cache(maxsize=1)
 def _registered() -> dict[str, _Registered]:
     """The entry points of other packages."""
-    found: dict[str, _Registered] = {}
+    registered: dict[str, _Registered] = {}
     for entry in entry_points(group=GROUP):
-        if entry.name in _OWN or entry.name in found:
+        if entry.name in _OWN or entry.name in registered:
             raise ProtocolError(f"The entry point {entry.value!r} registers {entry.name!r}, which is taken. Rename it.")
-        found[entry.name] = _Registered(entry, f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
-    return found
+        registered[entry.name] = _Registered(entry, f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
+    return registered
 
 
 def read_settings(estimator: str, kind: type[Settings], text: str) -> Settings:
@@ -253,15 +253,15 @@ def _checked(what: str, known: Field[Any], value: object) -> Value:
 
 def parse_estimator_settings(pairs: Iterable[str]) -> str:
     """`NAME=VALUE` as on the command line, to JSON. Whether an estimator knows them is checked by `Protocol`."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals and value):
             raise ProtocolError(f"--estimator-setting {pair!r} is not a pair. Give NAME=VALUE, for example points=64.")
-        if name in found:
+        if name in values:
             raise ProtocolError(f"--estimator-setting gives {name} twice. Give it once.")
-        found[name] = _literal(value)
-    return json.dumps(found, sort_keys=True)
+        values[name] = _literal(value)
+    return json.dumps(values, sort_keys=True)
 
 
 def _literal(text: str) -> Value:

@@ -143,8 +143,8 @@ def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -
     """
     blocks = rank + 1 if rank > 1 else 1
     block = _blocks(horizon, blocks)
-    alike = float((np.bincount(block) ** 2).sum())
-    last = ((horizon**2 / rank - alike) / (horizon**2 - alike)) ** 0.25 if rank > 1 else 0.5
+    equal = float((np.bincount(block) ** 2).sum())
+    last = ((horizon**2 / rank - equal) / (horizon**2 - equal)) ** 0.25 if rank > 1 else 0.5
     others = _draw(rng, lookback, blocks)
     each = rng.uniform(1 - SWING, 1 + SWING, others.shape)
     rows = np.zeros((blocks, lookback))

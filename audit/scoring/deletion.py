@@ -55,9 +55,9 @@ def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) 
     truncations = TRUNCATIONS if protocol.truncation else ()
     distances = DISTANCES if protocol.distance else ()
     if protocol.axis == "whole":
-        alike = np.zeros((1 + len(truncations), len(steps) + 1), dtype=np.int64)
+        shared_row = np.zeros((1 + len(truncations), len(steps) + 1), dtype=np.int64)
         nowhere = np.full((len(distances), 2, len(steps)), -1, dtype=np.int64)
-        return Orderings(matrix.double(), alike[0], alike[1:], nowhere)
+        return Orderings(matrix.double(), shared_row[0], shared_row[1:], nowhere)
 
     rows = np.searchsorted(estimated, steps)
     listed = [_with_shared(matrix, rows)]

@@ -236,7 +236,7 @@ def test_weights_changed_after_loading_fail_the_trained_head_check(checkpoints: 
 
 def test_a_gradient_of_constant_magnitude_fails_the_gradient_path_check() -> None:
     class Quantised(torch.nn.Module):
-        """Reads tokens, which have no derivative, and a scale, which has the same one at every position."""
+        """Uses tokens, which have no derivative, and a scale with the same derivative at every position."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             scale = x.abs().mean(dim=1, keepdim=True)

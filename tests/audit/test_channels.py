@@ -47,17 +47,17 @@ def one_channel_per_step(lookback: int = 12, channels: int = 8) -> Forecaster:
 
 def test_a_step_that_depends_on_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:
     model, x = one_channel_per_step(), windows(3, 12, 8)
-    found = score_channels(model, x, 8, protocol=Protocol(draws=2), stream=5)
+    result = score_channels(model, x, 8, protocol=Protocol(draws=2), stream=5)
     # Own row: the one channel that matters is deleted first of eight, or last. The shared vector is tied and goes by
     # position: channel j after j others, or before them. In areas over the grid of nine this is 7/8 against (7 − 2j)/8.
     drawn = replacements(x, Protocol(draws=2), stream=5, first=0, count=2, variants=1)[:, 0]
     before = model.forward(x, 8)[:, None]
     after = model.forward(drawn.flatten(0, 1), 8).unflatten(0, (3, 2))
     everything = (after - before).square().sum(dim=-1).mean(dim=(0, 1)).double()
-    gain = float((everything * 2 * torch.arange(8) / 8).mean()) / found.channel.variance
-    assert found.channel.rank == pytest.approx(8, rel=1e-6)
-    assert found.channel.g_own == pytest.approx(gain, rel=1e-5)
-    assert found.channel.g_own > 0
+    gain = float((everything * 2 * torch.arange(8) / 8).mean()) / result.channel.variance
+    assert result.channel.rank == pytest.approx(8, rel=1e-6)
+    assert result.channel.g_own == pytest.approx(gain, rel=1e-5)
+    assert result.channel.g_own > 0
 
 
 def test_a_step_independent_choice_of_channels_has_no_gain_and_rank_one() -> None:
@@ -66,17 +66,17 @@ def test_a_step_independent_choice_of_channels_has_no_gain_and_rank_one() -> Non
     time = torch.rand(10, 16, generator=generator)
     share = torch.rand(4, generator=generator)
     weight = torch.einsum("ht,k->htk", time, share)[:, None].expand(-1, 4, -1, -1)
-    found = score_channels(mixing(weight), windows(3, 16, 4), 10, protocol=Protocol(draws=2))
-    assert found.channel.rank == pytest.approx(1, abs=1e-9)
-    assert (found.channel.g_own, found.channel.g_shuffled, found.channel.g_margin) == (0.0, 0.0, 0.0)
-    assert found.time.rank > 1
-    assert found.time.g_own != 0
+    result = score_channels(mixing(weight), windows(3, 16, 4), 10, protocol=Protocol(draws=2))
+    assert result.channel.rank == pytest.approx(1, abs=1e-9)
+    assert (result.channel.g_own, result.channel.g_shuffled, result.channel.g_margin) == (0.0, 0.0, 0.0)
+    assert result.time.rank > 1
+    assert result.time.g_own != 0
 
 
 def test_both_axes_agree_with_the_definitions() -> None:
     weight = torch.randn(10, 3, 14, 3, generator=torch.Generator().manual_seed(2))
     model, x, protocol = mixing(weight), windows(2, 14, 3), Protocol(draws=2)
-    found = score_channels(model, x, 10, protocol=protocol, stream=9)
+    result = score_channels(model, x, 10, protocol=protocol, stream=9)
     importance = weight.sum(dim=1).abs().expand(2, -1, -1, -1).numpy()
     drawn = replacements(x, protocol, stream=9, first=0, count=2, variants=1)[:, 0].numpy()
 
@@ -84,7 +84,7 @@ def test_both_axes_agree_with_the_definitions() -> None:
         with torch.no_grad():
             return model.forward(torch.as_tensor(window)[None], 10)[0].numpy()
 
-    for axis, q in ((3, found.time), (2, found.channel)):
+    for axis, q in ((3, result.time), (2, result.channel)):
         slow = by_definition.Run(forecast, x.numpy(), importance.sum(axis=axis), drawn, 9, channels=axis == 2)
         assert q.variance == pytest.approx(slow.variance, rel=1e-6)
         for name, raw in slow.quantities().items():
@@ -149,13 +149,13 @@ def test_the_multivariate_forecast_of_chronos_2_equals_its_official_call(
 
 def test_chronos_2_is_scored_along_both_axes(chronos_2: Forecaster) -> None:
     x = windows(2, 96, 3)
-    found = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
+    result = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
     both = explain_both(chronos_2, x, 24, Protocol(), Budget())
     assert both.time.matrix.shape == (2, 24, 96)
     assert both.channel.matrix.shape == (2, 24, 3)
     torch.testing.assert_close(both.time.matrix.sum(dim=2), both.channel.matrix.sum(dim=2))
-    assert 1 <= found.channel.rank <= 3
-    assert found.time.g_own != 0
+    assert 1 <= result.channel.rank <= 3
+    assert result.time.g_own != 0
 
 
 def test_a_multivariate_model_passes_admission_and_one_with_a_cut_channel_does_not(chronos_2: Forecaster) -> None:

@@ -209,9 +209,9 @@ def test_integrated_gradients_of_every_step_add_up_to_its_change_from_the_baseli
 
 def test_saliency_is_the_input_gradient_at_the_scored_steps(model: Forecaster) -> None:
     x, steps = series(2, LOOKBACK), scored_steps(HORIZON, 8)
-    found = estimate(model, x, HORIZON, estimator="saliency")
-    assert found.steps.tolist() == steps.tolist()
-    assert torch.equal(found.matrix, explain(model, x, HORIZON)[:, steps])
+    result = estimate(model, x, HORIZON, estimator="saliency")
+    assert result.steps.tolist() == steps.tolist()
+    assert torch.equal(result.matrix, explain(model, x, HORIZON)[:, steps])
 
 
 @pytest.mark.parametrize("name", ["saliency", "gradient_x_input", "integrated_gradients", "smoothgrad"])
@@ -234,9 +234,9 @@ def test_an_estimator_for_one_variate_refuses_several(name: str) -> None:
 
 def test_the_whole_forecast_has_one_row_and_no_steps() -> None:
     model, x = from_module(small_module()), series(2, LOOKBACK)
-    found = estimate(model, x, HORIZON, axis="whole")
-    assert found.matrix.shape == (2, 1, LOOKBACK)
-    assert len(found.steps) == 0
+    result = estimate(model, x, HORIZON, axis="whole")
+    assert result.matrix.shape == (2, 1, LOOKBACK)
+    assert len(result.steps) == 0
     with pytest.raises(ProtocolError, match="Drop steps"):
         estimate(model, x, HORIZON, axis="whole", steps=[0])
 

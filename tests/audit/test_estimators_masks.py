@@ -48,22 +48,22 @@ def windows(count: int, lookback: int = LOOKBACK) -> Tensor:
 
 def average_precision(scores: Tensor, truth: Tensor) -> float:
     """By definition: precision at every threshold that occurs, weighted by the recall it adds."""
-    total, found = 0.0, 0
+    total, before = 0.0, 0
     for threshold in sorted(set(scores.tolist()), reverse=True):
         chosen = scores >= threshold
         hits = int((chosen & truth).sum())
-        total += (hits - found) * hits / int(chosen.sum())
-        found = hits
+        total += (hits - before) * hits / int(chosen.sum())
+        before = hits
     return total / int(truth.sum())
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(name: str) -> None:
     weight = sparseband()
-    found = estimate(from_module(linear(weight)), windows(2), HORIZON, estimator=name)
+    result = estimate(from_module(linear(weight)), windows(2), HORIZON, estimator=name)
     matrix, vector = [], []
-    for rows in found.matrix:
-        for row, step in zip(rows, found.steps, strict=True):
+    for rows in result.matrix:
+        for row, step in zip(rows, result.steps, strict=True):
             matrix.append(average_precision(row, weight[step] != 0))
             vector.append(average_precision(rows.mean(dim=0), weight[step] != 0))
     assert np.mean(matrix) >= 0.7
@@ -73,11 +73,11 @@ def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(na
 @pytest.mark.parametrize("name", METHODS)
 def test_without_the_axis_one_mask_keeps_the_positions_of_all_steps(name: str) -> None:
     weight = sparseband()
-    found = estimate(
+    result = estimate(
         from_module(linear(weight)), windows(2), HORIZON, estimator=name, axis="whole", settings='{"area": 0.14}'
     )
-    assert found.matrix.shape == (2, 1, LOOKBACK)
-    precision = [average_precision(row, (weight != 0).any(dim=0)) for row in found.matrix[:, 0]]
+    assert result.matrix.shape == (2, 1, LOOKBACK)
+    precision = [average_precision(row, (weight != 0).any(dim=0)) for row in result.matrix[:, 0]]
     assert np.mean(precision) >= 0.7
 
 
@@ -95,7 +95,7 @@ def test_the_budget_holds_for_a_model_that_uses_every_position(name: str, area: 
 class OneAtATime(Budget):
     """Memory for a single problem."""
 
-    def rows(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
+    def rows(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
         return 1
 
 
@@ -154,9 +154,9 @@ def test_a_window_without_a_finite_gradient_does_not_affect_the_others(name: str
         return window @ weight.T * torch.where(window.mean(dim=1, keepdim=True) > 50, torch.nan, 1.0)
 
     steps = [0, 12, 23]
-    found = explain(from_module(broken), far, HORIZON, estimator=name, settings=settings, steps=steps)
+    result = explain(from_module(broken), far, HORIZON, estimator=name, settings=settings, steps=steps)
     sound = explain(from_module(linear(weight)), x, HORIZON, estimator=name, settings=settings, steps=steps)
-    torch.testing.assert_close(found[0], sound[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(result[0], sound[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -50,8 +50,8 @@ def entries(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules["__main__"])
 
     def install(**values: str) -> None:
-        found = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
-        monkeypatch.setattr(registry, "entry_points", lambda group: found if group == registry.GROUP else [])
+        result = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
+        monkeypatch.setattr(registry, "entry_points", lambda group: result if group == registry.GROUP else [])
         registry._registered.cache_clear()
 
     yield install
@@ -62,16 +62,16 @@ def test_an_installed_entry_point_is_an_estimator_like_the_others(entries) -> No
     entries(recency=f"{__name__}:RECENCY")
     assert "recency" in estimator_names()
     protocol = Protocol(estimator="recency", estimator_settings='{"power": 2}')
-    found = estimate(
+    result = estimate(
         from_module(torch.nn.Linear(40, 12)),
         series(2, 40),
         12,
         estimator=protocol.estimator,
         settings=protocol.estimator_settings,
     )
-    assert found.matrix.shape == (2, 8, 40)
-    assert torch.equal(found.matrix[1, 3], torch.linspace(0, 1, 40) ** 2)
-    assert json.loads(found.settings) == {"power": 2.0}
+    assert result.matrix.shape == (2, 8, 40)
+    assert torch.equal(result.matrix[1, 3], torch.linspace(0, 1, 40) ** 2)
+    assert json.loads(result.settings) == {"power": 2.0}
 
 
 def test_a_broken_entry_point_fails_only_when_it_is_used(entries) -> None:
@@ -122,8 +122,8 @@ def test_a_protocol_refuses_an_unknown_estimator_or_setting(estimator: str, sett
 
 def test_equal_settings_have_one_canonical_form() -> None:
     written = ['{"area":0.1,"time":2}', '{ "time": 2.0, "area": 0.1, "momentum": 0.9 }']
-    found = {Protocol(estimator="dynamask", estimator_settings=text).estimator_settings for text in written}
-    assert len(found) == 1
+    result = {Protocol(estimator="dynamask", estimator_settings=text).estimator_settings for text in written}
+    assert len(result) == 1
     assert Protocol(estimator="dynamask", estimator_settings='{"area": 0.2}') == Protocol(estimator="dynamask")
 
 
@@ -133,10 +133,10 @@ def test_a_protocol_stores_every_setting_with_its_value() -> None:
 
 
 def test_an_explanation_carries_every_setting_with_its_value() -> None:
-    found = estimate(
+    result = estimate(
         from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, estimator="occlusion", settings='{"spans": 4}'
     )
-    assert json.loads(found.settings) == {"spans": 4, "replacement": "rearranged", "draws": 2}
+    assert json.loads(result.settings) == {"spans": 4, "replacement": "rearranged", "draws": 2}
 
 
 def test_command_line_pairs_become_json() -> None:

@@ -38,51 +38,51 @@ SMALL = Effort("small", (Shape(L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_the_matrix_of_an_exactly_planted_model_recovers_every_position(name: str) -> None:
-    made = generate(name, L, H, 0)
-    x = windows(made, 0, SCORED, 3).x
-    matrix = explain(from_module(planted(made)), x, H)
-    assert torch.equal(matrix, torch.from_numpy(made.weights).float().expand(3, H, L))
-    positions = torch.from_numpy(made.positions)
-    found = recovery(matrix, positions)
-    assert (found.auprc == 1).all()
+    generator = generate(name, L, H, 0)
+    x = windows(generator, 0, SCORED, 3).x
+    matrix = explain(from_module(planted(generator)), x, H)
+    assert torch.equal(matrix, torch.from_numpy(generator.weights).float().expand(3, H, L))
+    positions = torch.from_numpy(generator.positions)
+    result = recovery(matrix, positions)
+    assert (result.auprc == 1).all()
     # Positions that are tied at zero share a threshold, so precision falls to that of all positions only at the end.
-    assert torch.allclose(found.auroc, torch.ones_like(found.auroc), atol=1e-12)
+    assert torch.allclose(result.auroc, torch.ones_like(result.auroc), atol=1e-12)
     vector = recovery(matrix.mean(dim=1, keepdim=True).expand_as(matrix), positions)
     assert (vector.auprc.mean() == 1) == (name == "sparsenull")
 
 
 @pytest.mark.parametrize("planted_rank", [1, 2, 5, 12])
 def test_the_rank_of_an_exactly_planted_model_is_the_planted_one(planted_rank: int) -> None:
-    made = plant_rank(planted_rank, L, H, 1)
-    x = windows(made, 1, SCORED, 2).x
-    measured = rank(explain(from_module(planted(made)), x, H)).participation
-    sigma = np.linalg.svd(np.abs(made.weights), compute_uv=False)
+    generator = plant_rank(planted_rank, L, H, 1)
+    x = windows(generator, 1, SCORED, 2).x
+    measured = rank(explain(from_module(planted(generator)), x, H)).participation
+    sigma = np.linalg.svd(np.abs(generator.weights), compute_uv=False)
     by_svd = (sigma**2).sum() ** 2 / (sigma**4).sum()
     assert measured.numpy() == pytest.approx(np.full(2, by_svd), rel=1e-5)
     assert by_svd == pytest.approx(planted_rank, rel=1e-10)
 
 
 def test_an_exactly_planted_sparsenull_has_rank_one_and_no_gain_at_all() -> None:
-    made = generate("sparsenull", L, H, 0)
-    found = score(from_module(planted(made)), windows(made, 0, SCORED, 3).x, H)
-    assert found.rank == pytest.approx(1, abs=1e-6)
-    assert found.g_own == found.g_shuffled == found.g_margin == 0
+    generator = generate("sparsenull", L, H, 0)
+    result = score(from_module(planted(generator)), windows(generator, 0, SCORED, 3).x, H)
+    assert result.rank == pytest.approx(1, abs=1e-6)
+    assert result.g_own == result.g_shuffled == result.g_margin == 0
 
 
 def test_a_planted_model_is_the_generator() -> None:
-    made = generate("lagmix", L, H, 0)
-    x, y = windows(made, 0, HELD_OUT, 5)
-    slow = [[sum(float(x[b, t]) * made.weights[h, t] for t in range(L)) for h in range(H)] for b in range(5)]
+    generator = generate("lagmix", L, H, 0)
+    x, y = windows(generator, 0, HELD_OUT, 5)
+    slow = [[sum(float(x[b, t]) * generator.weights[h, t] for t in range(L)) for h in range(H)] for b in range(5)]
     assert y.numpy() == pytest.approx(np.array(slow), abs=1e-5)
-    assert torch.allclose(planted(made)(x), y, atol=1e-5)
+    assert torch.allclose(planted(generator)(x), y, atol=1e-5)
 
 
 def test_streams_and_seeds_share_no_window_and_repeat_exactly() -> None:
-    made = generate("sparsesplit", L, H, 0)
-    drawn = [windows(made, seed, stream, 4).x for seed in (0, 1) for stream in (TRAINING, HELD_OUT, SCORED)]
+    generator = generate("sparsesplit", L, H, 0)
+    drawn = [windows(generator, seed, stream, 4).x for seed in (0, 1) for stream in (TRAINING, HELD_OUT, SCORED)]
     rows = torch.cat(drawn)
     assert len(torch.unique(rows, dim=0)) == len(rows)
-    assert torch.equal(windows(made, 1, SCORED, 4).x, drawn[-1])
+    assert torch.equal(windows(generator, 1, SCORED, 4).x, drawn[-1])
 
 
 def test_the_share_explained_is_one_minus_residual_over_spread() -> None:
@@ -112,11 +112,11 @@ def test_every_generator_passes_the_least_squares_check(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["linear", "cnn", "transformer"])
 def test_a_backbone_learns_the_generator_and_repeats_to_the_digit(backbone: str) -> None:
-    made = generate("sparsesplit", 32, 8, 0)
-    first, again = (train(backbone, made, seed=0) for _ in range(2))
+    generator = generate("sparsesplit", 32, 8, 0)
+    first, again = (train(backbone, generator, seed=0) for _ in range(2))
     assert first.explained >= 0.98
     assert first.explained == again.explained
-    x, y = windows(made, 0, HELD_OUT, 512)
+    x, y = windows(generator, 0, HELD_OUT, 512)
     with torch.no_grad():
         residual = (first.module(x) - y).square().sum()
     assert first.explained == pytest.approx(1 - float(residual / (y - y.mean(0)).square().sum()), abs=1e-5)
@@ -207,8 +207,8 @@ def break_instrument(monkeypatch: pytest.MonkeyPatch, corrupt: Callable[[Tensor]
     estimate = scoring.estimate
 
     def broken(*args: object, **options: object) -> object:
-        found = estimate(*args, **options)
-        return found._replace(matrix=corrupt(found.matrix))
+        result = estimate(*args, **options)
+        return result._replace(matrix=corrupt(result.matrix))
 
     monkeypatch.setattr(scoring, "estimate", broken)
     return calibrate(["linear"], effort=SMALL)
@@ -216,17 +216,17 @@ def break_instrument(monkeypatch: pytest.MonkeyPatch, corrupt: Callable[[Tensor]
 
 @pytest.mark.slow
 def test_an_instrument_that_returns_the_wrong_rows_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = failing(break_instrument(monkeypatch, lambda matrix: matrix.roll(matrix.shape[1] // 2, dims=1)))
-    assert "gains in the ideal directions" in found
-    assert "matrix above vector" in found
+    result = failing(break_instrument(monkeypatch, lambda matrix: matrix.roll(matrix.shape[1] // 2, dims=1)))
+    assert "gains in the ideal directions" in result
+    assert "matrix above vector" in result
 
 
 @pytest.mark.slow
 def test_an_instrument_that_returns_one_explanation_for_everything_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = failing(break_instrument(monkeypatch, torch.ones_like))
-    assert {"gains in the ideal directions", "matrix above vector", "rank rises with the plant"} <= found
+    result = failing(break_instrument(monkeypatch, torch.ones_like))
+    assert {"gains in the ideal directions", "matrix above vector", "rank rises with the plant"} <= result
 
 
 @pytest.mark.slow
@@ -238,8 +238,8 @@ def test_an_instrument_that_invents_structure_fails_both_controls(monkeypatch: p
         matrix[:, rows, 2 * rows % (L - 1)] = 100.0
         return matrix
 
-    found = failing(break_instrument(monkeypatch, invent))
-    assert {"no gain on the exact control", "negative control not positive"} <= found
+    result = failing(break_instrument(monkeypatch, invent))
+    assert {"no gain on the exact control", "negative control not positive"} <= result
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_a_measured_rank_that_does_not_rise_fails(linear: Calibration) -> None:
 
 @pytest.mark.slow
 def test_an_estimator_of_the_scored_steps_is_compared_at_these_steps() -> None:
-    found = calibrate(["linear"], estimator="saliency", effort=SMALL)
-    example = next(one for one in found.examples if one.trial.generator == "sparseband")
+    result = calibrate(["linear"], estimator="saliency", effort=SMALL)
+    example = next(one for one in result.examples if one.trial.generator == "sparseband")
     assert len(example.steps) == len(example.matrix) == len(example.answer) == 8
     assert example.trial.auprc_matrix > 0.95

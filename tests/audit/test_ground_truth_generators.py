@@ -28,27 +28,27 @@ def sets(generator: Generator) -> list[frozenset[int]]:
 @pytest.mark.parametrize("name", GENERATORS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_step_uses_few_positions_and_always_the_last(name: str, seed: int) -> None:
-    made = generate(name, L, H, seed)
-    assert made.weights.shape == (H, L)
-    for one in sets(made):
+    generator = generate(name, L, H, seed)
+    assert generator.weights.shape == (H, L)
+    for one in sets(generator):
         assert L - 1 in one
         assert len(one) == POSITIONS
 
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if name != "sparsenull"])
 def test_weights_have_unit_norm(name: str) -> None:
-    made = generate(name, L, H, 0)
-    for row in made.weights:
+    generator = generate(name, L, H, 0)
+    for row in generator.weights:
         assert sum(value * value for value in row) == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sparsenull", "sparsesplit", "sparseband"])
 def test_weights_move_smoothly_while_the_set_stays(name: str) -> None:
-    made = generate(name, L, 480, 0)
-    positions = sets(made)
+    generator = generate(name, L, 480, 0)
+    positions = sets(generator)
     stays = [h for h in range(479) if positions[h] == positions[h + 1]]
     assert len(stays) > 400
-    change = max(np.abs(made.weights[h + 1] - made.weights[h]).max() for h in stays)
+    change = max(np.abs(generator.weights[h + 1] - generator.weights[h]).max() for h in stays)
     assert 0 < change < 0.02
 
 
@@ -59,10 +59,10 @@ def test_a_seed_always_gives_the_same_weights_and_another_seed_others() -> None:
 
 
 def test_sparsenull_is_one_vector_scaled() -> None:
-    made = generate("sparsenull", L, H, 0)
-    assert made.rank == pytest.approx(1, abs=1e-12)
-    scale = made.weights[:, -1:]
-    assert np.allclose(made.weights / scale, made.weights[0] / scale[0], atol=1e-12)
+    generator = generate("sparsenull", L, H, 0)
+    assert generator.rank == pytest.approx(1, abs=1e-12)
+    scale = generator.weights[:, -1:]
+    assert np.allclose(generator.weights / scale, generator.weights[0] / scale[0], atol=1e-12)
     assert scale.max() / scale.min() > 2
 
 
@@ -90,16 +90,16 @@ def test_sparseshift_slides_left_and_keeps_its_form() -> None:
 def test_lagmix_uses_whole_periods_before_each_step() -> None:
     period = L // 4
     for h, one in enumerate(sets(generate("lagmix", L, H, 0))):
-        # Step h stands at L + h, so a lag of whole periods has the remainder of L + h.
+        # Step h is at L + h, so a lag of whole periods has the remainder of L + h.
         assert all((L + h - t) % period == 0 for t in one - {L - 1})
         assert all(t < L for t in one)
 
 
 @pytest.mark.parametrize("planted", range(1, 17))
 def test_a_planted_rank_is_exact(planted: int) -> None:
-    made = plant_rank(planted, L, H, 0)
-    measured = rank(torch.from_numpy(np.abs(made.weights))[None]).participation
-    assert made.rank == pytest.approx(planted, rel=1e-10)
+    generator = plant_rank(planted, L, H, 0)
+    measured = rank(torch.from_numpy(np.abs(generator.weights))[None]).participation
+    assert generator.rank == pytest.approx(planted, rel=1e-10)
     assert float(measured) == pytest.approx(planted, rel=1e-10)
 
 

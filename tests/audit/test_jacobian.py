@@ -116,11 +116,11 @@ def test_a_forecast_that_does_not_use_the_window_has_rows_of_zeros() -> None:
 
 def test_a_root_at_zero_has_a_zero_gradient_and_is_listed_as_a_rewrite() -> None:
     x = series(2, 16)
-    found = jacobian(from_module(lambda x: (x * (x > 0)).sqrt()[:, :12]), x, 12)
+    result = jacobian(from_module(lambda x: (x * (x > 0)).sqrt()[:, :12]), x, 12)
     slopes = torch.where(x > 0, 0.5 / x.clamp_min(1e-30).sqrt(), 0.0)
     assert (x[:, :12] <= 0).any()
-    assert torch.allclose(found.jacobian, torch.diag_embed(slopes)[:, :12])
-    assert [(met.operation, met.count) for met in found.rewrites] == [("sqrt (zero gradient where undefined)", 1)]
+    assert torch.allclose(result.jacobian, torch.diag_embed(slopes)[:, :12])
+    assert [(met.operation, met.count) for met in result.rewrites] == [("sqrt (zero gradient where undefined)", 1)]
 
 
 def test_rewrites_are_counted_over_all_groups_of_windows() -> None:
@@ -145,10 +145,10 @@ class Clamped(torch.nn.Module):
 def test_a_branch_under_no_grad_is_differentiated() -> None:
     model, x = from_module(Clamped()), series(3, 16)
     x[1] *= 0.01
-    found = jacobian(model, x, 12)
+    result = jacobian(model, x, 12)
     expected = one_backward_pass_per_step(model, x, 12)
-    assert torch.allclose(found.jacobian, expected, atol=1e-6)
-    assert [met.operation for met in found.rewrites] == ["no_grad"]
+    assert torch.allclose(result.jacobian, expected, atol=1e-6)
+    assert [met.operation for met in result.rewrites] == ["no_grad"]
     assert not jacobian(model, x[[0, 2]], 12).rewrites
 
 

@@ -33,10 +33,10 @@ def test_the_parameters_of_a_family_are_found_randomised_and_restored(
     model, x = load(str(checkpoints[family])), series(2, 96)
     before = [parameter.clone() for parameter in parameters(model)]
     forecast = model.forward(x, 24)
-    found = by_name(model, x, 24)
-    assert list(found) == ["randomised parameters", "stable size", "stable order"]
-    assert found["randomised parameters"].figure < 0.5
-    assert all(check.passed and check.setting == "96x24" for check in found.values())
+    result = by_name(model, x, 24)
+    assert list(result) == ["randomised parameters", "stable size", "stable order"]
+    assert result["randomised parameters"].figure < 0.5
+    assert all(check.passed and check.setting == "96x24" for check in result.values())
     assert all(torch.equal(a, b) for a, b in zip(before, parameters(model), strict=True))
     assert torch.equal(model.forward(x, 24), forecast)
 

@@ -280,8 +280,8 @@ class Small(Budget):
         super().__init__()
         self._rows = rows
 
-    def fastest(self, model: Forecaster, window: torch.Tensor, horizon: int, wanted: int) -> int:
-        return min(self._rows, wanted)
+    def fastest(self, model: Forecaster, window: torch.Tensor, horizon: int, most: int) -> int:
+        return min(self._rows, most)
 
 
 @pytest.mark.slow

@@ -42,11 +42,11 @@ def slow_run(model: Forecaster, x: torch.Tensor, horizon: int, matrix: np.ndarra
 def test_a_truncation_is_the_sum_of_the_leading_outer_products(rows: int, columns: int, kept: int, seed: int) -> None:
     matrix = torch.rand(1, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     expected = by_definition.truncation(matrix[0].numpy(), kept)
-    found = truncate(matrix, kept)[0].numpy()
+    result = truncate(matrix, kept)[0].numpy()
     if kept == 1 < min(rows, columns):
-        weights = np.linalg.norm(expected, axis=1, keepdims=True) / np.linalg.norm(found, axis=1, keepdims=True)
-        found = weights * found
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+        weights = np.linalg.norm(expected, axis=1, keepdims=True) / np.linalg.norm(result, axis=1, keepdims=True)
+        result = weights * result
+    np.testing.assert_allclose(result, expected, atol=1e-12)
 
 
 def test_positions_that_no_row_reads_stay_tied_at_zero_in_every_truncation() -> None:
@@ -81,8 +81,8 @@ def test_truncations_and_distances_agree_with_the_definitions() -> None:
         slow = slow_run(model, x, 64, np.stack([by_definition.truncation(one, kept) for one in matrix]))
         assert q.truncated[place] == pytest.approx(slow.quantities()["g_own"] / slow.variance, rel=1e-6, abs=1e-6)
     slow = slow_run(model, x, 64, matrix)
-    for found, distance in zip(q.distant, DISTANCES, strict=True):
-        assert found == pytest.approx(slow.distance_gain(distance) / slow.variance, rel=1e-6, abs=1e-6)
+    for result, distance in zip(q.distant, DISTANCES, strict=True):
+        assert result == pytest.approx(slow.distance_gain(distance) / slow.variance, rel=1e-6, abs=1e-6)
 
 
 def test_a_truncation_that_the_matrix_cannot_exceed_has_the_gain_of_the_matrix() -> None:
@@ -129,21 +129,21 @@ def test_rows_at_a_distance_come_from_the_estimated_steps_only() -> None:
 
 def test_a_matrix_of_scored_rows_has_truncations_and_no_distances() -> None:
     protocol = Protocol(estimator="saliency", draws=2, truncation=True, distance=True)
-    found = score_in_full(from_module(linear()), series(2, 40), 64, protocol=protocol, stream=3)
-    assert found.explanation.matrix.shape == (2, 8, 40)
-    assert found.quantities.truncated[0] == 0 != found.quantities.truncated[1]
-    assert np.isnan(found.quantities.distant).all()
+    result = score_in_full(from_module(linear()), series(2, 40), 64, protocol=protocol, stream=3)
+    assert result.explanation.matrix.shape == (2, 8, 40)
+    assert result.quantities.truncated[0] == 0 != result.quantities.truncated[1]
+    assert np.isnan(result.quantities.distant).all()
 
 
 def test_the_shared_vector_of_scored_rows_is_their_mean() -> None:
     model, x = from_module(linear()), series(2, 40)
-    found = score(model, x, 64, protocol=Protocol(estimator="saliency", draws=2), stream=3)
+    result = score(model, x, 64, protocol=Protocol(estimator="saliency", draws=2), stream=3)
     matrix = explain(model, x, 64).numpy()
     slow = slow_run(model, x, 64, matrix)
     shared = matrix[:, slow.steps].astype(np.float64).mean(axis=1)
     for w in range(2):
         slow._orderings[w, None] = sorted(range(40), key=lambda t, w=w: (-shared[w][t], t))
-    assert found.g_own == pytest.approx(slow.quantities()["g_own"] / slow.variance, rel=1e-6)
+    assert result.g_own == pytest.approx(slow.quantities()["g_own"] / slow.variance, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["antithetic", "paired", "independent"])
@@ -181,8 +181,8 @@ def test_curves_and_gaps_agree_with_the_definitions_and_with_the_gains() -> None
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any), st.sampled_from([0.5, 0.9, 1.0]))
 def test_the_effective_lookback_counts_positions_from_the_end_that_hold_the_mass(row: list[int], mass: float) -> None:
-    found = effective_lookback(torch.tensor([[row]], dtype=torch.float32), mass)
-    assert found.item() == by_definition.positions_from_the_end([float(value) for value in row], mass)
+    result = effective_lookback(torch.tensor([[row]], dtype=torch.float32), mass)
+    assert result.item() == by_definition.positions_from_the_end([float(value) for value in row], mass)
 
 
 def test_a_zero_row_has_no_effective_lookback_and_is_left_out_of_the_mean() -> None:
