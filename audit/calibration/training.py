@@ -29,19 +29,6 @@ HELD_OUT_WINDOWS = 512
 FIT_WINDOWS_PER_POSITION = 10
 
 
-class LinearBackbone(nn.Module):
-    """A single map from the lookback to the forecast."""
-
-    def __init__(self, lookback: int, horizon: int):
-        super().__init__()
-        self.map = nn.Linear(lookback, horizon)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, L) -> (B, H)`."""
-        y: Tensor = self.map(x)
-        return y
-
-
 class CNNBackbone(nn.Module):
     """A stack of dilated temporal convolutions with residual connections, followed by one linear head."""
 
@@ -83,7 +70,7 @@ class TransformerBackbone(nn.Module):
 
 
 BACKBONES = MappingProxyType[str, Callable[[int, int], nn.Module]](
-    {"linear": LinearBackbone, "cnn": CNNBackbone, "transformer": TransformerBackbone}
+    {"linear": nn.Linear, "cnn": CNNBackbone, "transformer": TransformerBackbone}
 )
 
 
