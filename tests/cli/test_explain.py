@@ -14,7 +14,7 @@ from hrx.audit import explain as explain_windows
 from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.runner.explain_series import read_series
 from hrx.audit.runner.explained import ExplainedForecast, Trust
-from hrx.audit.scoring.baselines import Skill
+from hrx.audit.scoring.quantities import Skill
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError
