@@ -33,8 +33,8 @@ types: $(VENV)/.test
 # and TimeMoE, an old transformers. -rs lists what was skipped and what it needs, such as a browser for the page.
 tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs
-	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py
-	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer.py tests/adapters/test_timemoe.py
+	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py
+	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py
 
 # The documentation, from docs/ and from the code itself, into build/site.
 docs: $(VENV)/.docs
@@ -66,7 +66,7 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 
 # Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
 $(VENV)/.test: $(VENV)/.audit
-	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,docs,dev]' datasets scikit-learn hydra-core
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,docs,dev]' scikit-learn hydra-core
 	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
 	touch $@
 
