@@ -60,7 +60,9 @@ def test_an_export_that_cannot_be_written_names_the_file(tmp_path: Path) -> None
         export(path, tmp_path / "absent" / "l.csv", "csv")
 
 
-def test_an_export_that_fails_leaves_the_earlier_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_fails_leaves_the_earlier_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, out = ledger(tmp_path / "l.db", record("a")), tmp_path / "l.csv"
     out.write_text("earlier")
 

@@ -89,9 +89,7 @@ def test_checks_of_other_windows_and_examples_of_other_runs_are_added_and_known_
         ({"g_own_steps": "[0.1, 0.3]"}, "g_own_steps is [0.1, 0.2] and [0.1, 0.3]"),
     ],
 )
-def test_contradictions_are_named_and_nothing_is_written(
-    tmp_path: Path, other: dict[str, Any], sentence: str
-) -> None:
+def test_contradictions_are_named_and_nothing_is_written(tmp_path: Path, other: dict[str, Any], sentence: str) -> None:
     base = {"g_own": 0.5, "g_own_steps": "[0.1, 0.2]"}
     one = ledger(tmp_path / "one.db", record("a", **base))
     two = ledger(tmp_path / "two.db", record("a", **(base | other)), record("new"))

@@ -1,4 +1,4 @@
-"""Ledgers of earlier schemas: `data/ledger_schema_2.db` was written by the last hrx of schema 2, an audit of one run."""
+"""Ledgers of earlier schemas. `data/ledger_schema_2.db` is an audit of one run by the last hrx of schema 2."""
 
 import shutil
 import sqlite3

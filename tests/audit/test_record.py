@@ -62,7 +62,9 @@ def test_two_measurements_are_compared_in_every_number_except_times() -> None:
 
 
 def test_numbers_agree_within_a_relative_1e4_or_an_absolute_1e6() -> None:
-    one = Record(key="a", status=DONE, g_own=0.5, g_shuffled=1e-9, g_own_steps="[0.1, null]", seconds=1.0, beats_naive=1)
+    one = Record(
+        key="a", status=DONE, g_own=0.5, g_shuffled=1e-9, g_own_steps="[0.1, null]", seconds=1.0, beats_naive=1
+    )
     two = one.updated(g_own=0.5 * (1 + 9e-5), g_shuffled=-5e-7, g_own_steps="[0.100001, null]", seconds=9.0)
     assert differences(one, two.updated(beats_naive=0)) == []
     assert [d.column for d in differences(one, two.updated(g_own=0.5 * (1 + 3e-4)))] == ["g_own"]

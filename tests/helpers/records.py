@@ -20,9 +20,7 @@ def record(key: str, status: str = DONE, **values: Any) -> Record:
 
 def without_times(records: list[Record]) -> dict[str, dict[str, Any]]:
     """The fields of each record that do not differ between two measurements, by key."""
-    return {
-        one.key: {name: value for name, value in asdict(one).items() if name not in VOLATILE} for one in records
-    }
+    return {one.key: {name: value for name, value in asdict(one).items() if name not in VOLATILE} for one in records}
 
 
 def overwrite_a_page_of_runs(path: Path) -> None:
