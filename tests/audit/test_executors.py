@@ -1,65 +1,90 @@
-"""The same plan by one process, by workers and by Ray: the same digits, and a death on the way changes none of them."""
+"""The same plan in one process, in worker processes and on Ray: the same numbers, even where a worker dies."""
 
 import os
 import signal
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
+from helpers.fork_server import running, wait_until
+from helpers.records import VOLATILE
 
-from hrx.adapters import Limits, ModelError, from_module, locate
-from hrx.audit import Budget, Protocol, score
-from hrx.audit.ledger.diff import VOLATILE
+from hrx.adapters import ModelError, locate
+from hrx.audit import Protocol
+from hrx.audit.ledger.diff import differences
+from hrx.audit.ledger.record import COLUMNS, Record
 from hrx.audit.ledger.store import Ledger
-from hrx.audit.memory import GIBIBYTE, out_of_memory
-from hrx.audit.runner.executors.in_process import Crew, Here
-from hrx.audit.runner.executors.processes import Workers
-from hrx.audit.runner.plan import Setting, plan
-from hrx.audit.runner.recheck import recheck
-from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import WorkerContext
+from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.executors.in_process import InProcessExecutor
+from hrx.audit.runner.executors.processes import ProcessExecutor
+from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
+from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
+from hrx.audit.runner.worker import LoadModel, MeasureRun, RankRun, RunRank, Task, TaskResult, WorkerSettings
+from hrx.audit.scoring.rank import MeanRank
 from hrx.gift_eval import open_source
 
 MODEL = """
-import os, torch
+import os, signal, torch
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
 
 class Line(torch.nn.Module):
-    def __init__(self, seed, deadly=False):
+    def __init__(self, seed, fault=""):
         super().__init__()
         torch.manual_seed(seed)
-        self.layer, self.deadly = torch.nn.Linear(24, 8), deadly
+        self.layer, self.fault = torch.nn.Linear(24, 8), fault
 
     def forward(self, x):
-        if self.deadly and len(x) == 2 and x[0, 0] > 0:
-            os.kill(os.getpid(), 9)
+        if self.fault and len(x) == 2 and x[0, 0] > 0:  # two windows: a run, not an admission
+            self.fail()
         return self.layer(x[:, -24:])
+
+    def fail(self):
+        if self.fault == "dies once":
+            try:
+                (FOLDER / "died").touch(exist_ok=False)
+            except FileExistsError:
+                return
+        if self.fault == "blocks":
+            (FOLDER / "blocked").touch()
+            signal.pause()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 def one(): return Line(1)
 def two(): return Line(2)
-def deadly(): return Line(3, deadly=True)
-def restless(): return Line(int.from_bytes(os.urandom(4), "big"))
+def dies_once(): return Line(1, "dies once")
+def deadly(): return Line(3, "dies")
+def blocking(): return Line(4, "blocks")
+def unseeded(): return Line(int.from_bytes(os.urandom(4), "big"))
+def counted():
+    with (FOLDER / f"loaded by {os.getpid()}").open("a") as file:
+        file.write("x")
+    return Line(1)
 """
 SETTINGS = (Setting(24, 8), Setting(32, 8))
+NUMBERS = {column.name for column in COLUMNS if column.kind == "REAL" or column.name.endswith("_steps")}
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "lines.py"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.py"
     path.write_text(MODEL)
     return path
 
 
 class Audit:
-    """A plan with one or two models, and a ledger for it."""
+    """A plan of one or more models, and a ledger for it."""
 
-    def __init__(self, file: Path, ledger: Path, *factories: str):
+    def __init__(self, file: Path, *factories: str):
         self.models = [locate(f"module:{file}:{factory}") for factory in factories]
-        self.ledger = ledger
+        self.ledger = file.parent / f"{'-'.join(factories)}.db"
+        self.settings = WorkerSettings(tuple(self.models), GIBIBYTE)
         self.stored: list[str] = []
         self.runs = plan(
             [model.identity for model in self.models],
@@ -71,179 +96,253 @@ class Audit:
             protocol=Protocol(draws=2),
         )
 
-    def by(self, crew: Crew, kill_after: int = 0) -> dict[str, dict]:
-        """Everything but what differs each time, by key; one process is killed after so many runs."""
+    def run_on(self, executor: Executor, kill_after: int = 0) -> dict[str, Record]:
+        """The records by key; the process of worker 0 is killed once so many runs are stored."""
 
-        def progress(run: object, record: dict) -> None:
-            self.stored.append(record["key"])
+        def progress(run: Run, record: Record) -> None:
+            self.stored.append(record.key)
             if len(self.stored) == kill_after:
-                os.kill(crew.processes()[0], signal.SIGKILL)  # type: ignore[attr-defined]
+                assert isinstance(executor, ProcessExecutor)
+                os.kill(executor.process_ids()[0], signal.SIGKILL)
 
-        with closing(crew), Ledger.open(self.ledger) as ledger:
-            execute(self.runs, self.models, ledger, crew, progress=progress)
-            records = ledger.records()
-        return {r["key"]: {k: v for k, v in r.items() if k not in VOLATILE} for r in records}  # type: ignore[misc]
-
-
-@pytest.fixture(scope="module")
-def here(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
-    audit = Audit(file, tmp_path_factory.mktemp("here") / "l.db", "one", "two")
-    return audit.by(Here(WorkerContext(audit.models, GIBIBYTE)))
+        with closing(executor), Ledger.open(self.ledger) as ledger:
+            execute(self.runs, self.models, ledger, executor, progress=progress)
+            return {record.key: record for record in ledger.records()}
 
 
-def test_two_workers_one_of_which_is_killed_give_the_digits_of_one_process(
-    file: Path, here: dict[str, dict], tmp_path: Path
-) -> None:
-    audit = Audit(file, tmp_path / "l.db", "one", "two")
-    crew = Workers(audit.models, GIBIBYTE, 2)
-    one, other = crew.processes()
-    os.kill(other, signal.SIGINT)  # as from the keyboard, while it is still starting: it is for the parent
-    found = audit.by(crew, kill_after=5)
-    assert crew.processes()[0] != one
-    assert crew.processes()[1] == other
-    assert {record["status"] for record in found.values()} == {"done"}
-    assert found == here
+def reference(file: Path, *factories: str) -> dict[str, Record]:
+    """The records of one process."""
+    (file.parent / "died").touch()  # a model that dies once has done so
+    audit = Audit(file, *factories)
+    audit.ledger = file.parent / "reference.db"
+    return audit.run_on(InProcessExecutor(audit.settings))
+
+
+def assert_same(found: dict[str, Record], expected: dict[str, Record]) -> None:
+    """Numbers agree within a relative 1e-4 (absolute 1e-6), everything else exactly."""
+    assert set(found) == set(expected)
+    for key, record in found.items():
+        assert [str(difference) for difference in differences(record, expected[key])] == []
+        for column in COLUMNS:
+            if column.name not in NUMBERS and column.name not in VOLATILE:
+                assert getattr(record, column.name) == getattr(expected[key], column.name), column.name
+
+
+def starts_high(run: Run) -> bool:
+    """Whether a faulty model fails on this run."""
+    x = run.cut_windows().x
+    return len(x) == 2 and bool(np.float32(x[0, 0]) > 0)
+
+
+def assert_deadly_runs_failed(audit: Audit, found: dict[str, Record]) -> None:
+    deadly = {run.key for run in audit.runs if starts_high(run)}
+    assert 0 < len(deadly) < len(found) == len(audit.runs)
+    for key, record in found.items():
+        assert record.status == ("failed" if key in deadly else "done")
+        if key in deadly:
+            assert "its worker process died twice" in str(record.reason)
+
+
+@pytest.mark.slow
+def test_two_workers_one_of_which_is_killed_give_the_numbers_of_one_process(file: Path) -> None:
+    audit = Audit(file, "one", "two")
+    executor = ProcessExecutor(audit.settings.divided(2), 2)
+    first, second = executor.process_ids()
+    found = audit.run_on(executor, kill_after=5)
+    assert executor.process_ids()[0] != first
+    assert executor.process_ids()[1] == second
+    assert {record.status for record in found.values()} == {"done"}
+    assert_same(found, reference(file, "one", "two"))
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
 
 
-def test_a_run_that_kills_its_process_twice_is_failed_and_the_others_are_done(file: Path, tmp_path: Path) -> None:
-    audit = Audit(file, tmp_path / "l.db", "deadly")
+@pytest.mark.slow
+def test_a_run_whose_worker_dies_once_is_measured_by_another(file: Path) -> None:
+    audit = Audit(file, "dies_once")
+    found = audit.run_on(ProcessExecutor(audit.settings, 1))
+    assert (file.parent / "died").exists()
+    assert {record.status for record in found.values()} == {"done"}
+    assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
+
+
+@pytest.mark.slow
+def test_a_run_that_kills_its_worker_twice_is_failed_and_the_others_are_done(file: Path) -> None:
+    audit = Audit(file, "deadly")
     audit.runs = audit.runs[:3]
-    found = audit.by(Workers(audit.models, GIBIBYTE, 1))
-    deadly = {run.key for run in audit.runs if starts_high(run)}
-    assert 0 < len(deadly) < len(found) == 3
-    for key, record in found.items():
-        assert record["status"] == ("failed" if key in deadly else "done")
-        if key in deadly:
-            assert "died 2 times (killed by signal 9)" in record["reason"]
+    assert_deadly_runs_failed(audit, audit.run_on(ProcessExecutor(audit.settings, 1)))
 
 
-def starts_high(run: object) -> bool:
-    from hrx.audit.runner.run import windows_of
+def test_a_signal_to_a_worker_that_is_still_starting_is_ignored(file: Path) -> None:
+    audit = Audit(file, "one")
+    with closing(ProcessExecutor(audit.settings, 1)) as executor:
+        (process,) = executor._workers[0]._pool._processes
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process, number)
+        assert executor.process_ids() == [process]
+        result = executor.submit(0, LoadModel(ModelKey.of(audit.models[0].identity), frozenset())).result()
+        assert executor.process_ids() == [process]
+    assert type(result).__name__ == "LoadedModel"
 
-    x = windows_of(run).x  # type: ignore[arg-type]
-    return len(x) == 2 and bool(x[0, 0] > 0)
+
+def test_closing_stops_a_worker_in_the_middle_of_a_task(file: Path) -> None:
+    audit = Audit(file, "blocking")
+    executor = ProcessExecutor(audit.settings, 1)
+    (process,) = executor.process_ids()
+    executor.submit(0, MeasureRun(next(run for run in audit.runs if starts_high(run))))
+    wait_until((file.parent / "blocked").exists)
+    assert running(process)
+    executor.close()
+    wait_until(lambda: not running(process))
 
 
-def test_a_model_that_is_another_in_each_process_is_refused(file: Path, tmp_path: Path) -> None:
-    audit = Audit(file, tmp_path / "l.db", "restless")
-    with pytest.raises(ModelError, match="other weights each time"):
-        audit.by(Workers(audit.models, GIBIBYTE, 1))
+def test_a_model_that_has_other_weights_in_each_process_is_refused(file: Path) -> None:
+    audit = Audit(file, "unseeded")
+    with pytest.raises(ModelError, match="has other weights each time it is built"):
+        audit.run_on(ProcessExecutor(audit.settings, 1))
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def ranks(audit: Audit, executor: Executor) -> dict[str, MeanRank]:
+    """The rank of every run of the plan, by key."""
+    found: dict[str, MeanRank] = {}
+
+    def collect(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, RankRun)
+        assert isinstance(result, RunRank)
+        assert result.rank is not None
+        found[task.run.key] = result.rank
+
+    with closing(executor):
+        run_tasks(ListQueue([RankRun(run) for run in audit.runs], collect), executor)
+    return found
+
+
+def loads(file: Path) -> dict[int, int]:
+    """How often other processes than this one have loaded the model `counted`, by process id."""
+    counts = {int(path.name.split()[-1]): len(path.read_text()) for path in file.parent.glob("loaded by *")}
+    del counts[os.getpid()]
+    return counts
+
+
+def test_ranks_are_the_same_in_a_worker_process_which_loads_the_model_once(file: Path) -> None:
+    audit = Audit(file, "counted")
+    expected = ranks(audit, InProcessExecutor(audit.settings))
+    executor = ProcessExecutor(audit.settings, 1)
+    (process,) = executor.process_ids()
+    found = ranks(audit, executor)
+    assert set(found) == set(expected) == {run.key for run in audit.runs}
+    for key, rank in found.items():
+        assert rank == pytest.approx(expected[key], rel=1e-4)
+    assert loads(file) == {process: 1}
+
+
+def test_workers_share_the_memory(file: Path) -> None:
+    settings = Audit(file, "one").settings
+    assert settings.divided(4).memory == settings.memory // 4
+    assert settings.divided(4).models == settings.models
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_on_this_machine_is_started_and_ended_for_one_audit(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray import LOCAL, RayExecutor
+
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        audit = Audit(file, "one")
+        found = audit.run_on(RayExecutor(audit.settings, 1, address=LOCAL))
+    assert not ray.is_initialized()
+    assert_same(found, reference(file, "one"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a Ray cluster of two CPUs."""
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
     from ray.cluster_utils import Cluster
 
-    # A short path of its own: sockets lie in it, and Ray would leave its logs behind.
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("RAY_TMPDIR", folder)
+    # A short path: Ray puts sockets into it. A temporary one: Ray leaves its logs behind.
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder,
+    ):
+        environment.setenv("RAY_TMPDIR", folder)
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         yield nodes.address
         ray.shutdown()
         nodes.shutdown()
 
 
-def test_a_ray_cluster_one_of_whose_actors_is_killed_gives_the_digits_of_one_process(
-    file: Path, here: dict[str, dict], tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+def test_a_ray_cluster_whose_worker_dies_in_the_middle_gives_the_numbers_of_one_process(
+    file: Path, cluster: str
 ) -> None:
-    from hrx.audit.runner.executors.ray import RayCrew, RayError
+    from hrx.audit.runner.executors.ray import RayExecutor
 
-    # On a busy machine Ray may take minutes to start another process: the crew then goes on with the rest.
-    monkeypatch.setattr("hrx.audit.runner.executors.ray.START_SECONDS", 30.0)
-    audit = Audit(file, tmp_path / "l.db", "one", "two")
-    crew = RayCrew(audit.models, GIBIBYTE, 2, address=cluster)
-    assert crew.size == 2
-    found = audit.by(crew, kill_after=5)
-    assert found == here
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    audit = Audit(file, "dies_once", "two")
+    executor = RayExecutor(audit.settings, 2, address=cluster)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert executor.size == 2
+    found = audit.run_on(executor)
+    assert (file.parent / "died").exists()
+    assert {record.status for record in found.values()} == {"done"}
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
-    with pytest.raises(RayError, match="no free GPU"):
-        RayCrew(audit.models, GIBIBYTE, 2, gpus=1, address=cluster)
+    assert_same(found, reference(file, "dies_once", "two"))
 
 
-def test_no_cluster_is_told_in_words() -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.executors.ray import RayCrew, RayError
+@pytest.mark.slow
+def test_a_run_that_kills_its_ray_worker_twice_is_failed_and_the_others_are_done(file: Path, cluster: str) -> None:
+    from hrx.audit.runner.executors.ray import RayExecutor
 
-    with pytest.raises(RayError, match="ray start --head"):
-        RayCrew([], GIBIBYTE, 1, address="auto")
+    audit = Audit(file, "deadly")
+    audit.runs = audit.runs[:3]
+    assert_deadly_runs_failed(audit, audit.run_on(RayExecutor(audit.settings, 1, address=cluster)))
+
+
+@pytest.mark.slow
+def test_a_ray_worker_process_loads_a_model_once_for_all_its_tasks(file: Path, cluster: str) -> None:
+    from hrx.audit.runner.executors.ray import RayExecutor
+
+    audit = Audit(file, "counted")
+    assert len(ranks(audit, RayExecutor(audit.settings, 1, address=cluster))) == len(audit.runs)
+    assert set(loads(file).values()) == {1}
+    assert len(loads(file)) < len(audit.runs)
+
+
+@pytest.mark.slow
+def test_a_cluster_without_a_free_gpu_is_reported(file: Path, cluster: str) -> None:
+    from hrx.audit.runner.executors.ray import RayError, RayExecutor
+
+    with pytest.raises(RayError, match="has no free GPU"):
+        RayExecutor(Audit(file, "one").settings, 2, gpus=1, address=cluster)
+
+
+def test_without_a_cluster_the_error_names_the_command_that_starts_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray import RayError, RayExecutor
+
+    def init(**options: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
+        RayExecutor(Audit(file, "one").settings, 1)
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_where_nothing_listens_is_told_at_once(scheme: str) -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.executors.ray import RayCrew, RayError
+def test_an_address_where_nothing_listens_is_reported_without_waiting_for_ray(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray import CONNECT_SECONDS, RayError, RayExecutor
 
+    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray retries for minutes"))
+    assert CONNECT_SECONDS <= 10
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
-        began = time.monotonic()
         with pytest.raises(RayError, match="ray start --head"):
-            RayCrew([], GIBIBYTE, 1, address=f"{scheme}127.0.0.1:{taken.getsockname()[1]}")
-    assert time.monotonic() - began < 10
-
-
-def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_differs(
-    file: Path, tmp_path: Path
-) -> None:
-    audit = Audit(file, tmp_path / "l.db", "one")
-    bench = WorkerContext(audit.models, GIBIBYTE)
-    audit.by(Here(bench))
-    with Ledger.open(audit.ledger) as ledger:
-        found = recheck(audit.runs, ledger, Here(bench), 3, told=lambda one: None)
-        first, middle, last = (audit.runs.index(one.run) for one in found)
-        assert (first, last) == (0, len(audit.runs) - 1)
-        assert abs(middle - last / 2) <= 0.5
-        assert all(one.same for one in found)
-        with ledger.transaction():
-            ledger._connection.execute("UPDATE runs SET rank = rank * 1.001 WHERE key = ?", (audit.runs[-1].key,))
-        found = recheck(audit.runs, ledger, Here(bench), 3, told=lambda one: None)
-    assert [one.same for one in found] == [True, True, False]
-    assert [difference.column for difference in found[-1].differences] == ["rank"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried"),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-        MemoryError(),
-    ],
-)
-def test_a_batch_for_which_there_is_no_memory_is_halved_and_the_numbers_stay(error: Exception) -> None:
-    torch.manual_seed(0)
-    layer, sizes = torch.nn.Linear(32, 8), list[int]()
-    most = [10**9]
-
-    def predict(x: torch.Tensor) -> torch.Tensor:
-        sizes.append(len(x))
-        if len(x) > most[0]:
-            raise error
-        return layer(x)
-
-    model, x = from_module(predict, name="m", limits=Limits()), torch.randn(4, 32)
-    wanted = score(model, x, 8, protocol=Protocol(draws=2))
-    assert max(sizes) > 100
-    most[0] = 60
-    sizes.clear()
-    found = score(model, x, 8, protocol=Protocol(draws=2))
-    assert found.g_own == pytest.approx(wanted.g_own, rel=1e-4)
-    assert found.g_margin == pytest.approx(wanted.g_margin, rel=1e-4)
-    too_large = [size for size in sizes if size > 60]
-    assert too_large == sorted(too_large, reverse=True)
-    assert len(set(too_large)) == len(too_large), "a size that did not fit was tried again"
-
-
-def test_another_error_of_a_model_is_not_taken_for_want_of_memory() -> None:
-    def predict(x: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    assert not out_of_memory(RuntimeError("shapes"))
-    with pytest.raises(RuntimeError, match="multiplied"):
-        Budget().forward(from_module(predict, name="m"), torch.ones(4, 8), 2)
-    with pytest.raises(MemoryError):
-        Budget().forward(from_module(_no_memory, name="m"), torch.ones(4, 8), 2)
-
-
-def _no_memory(x: torch.Tensor) -> torch.Tensor:
-    raise MemoryError
+            RayExecutor(WorkerSettings((), GIBIBYTE), 1, address=f"{scheme}127.0.0.1:{taken.getsockname()[1]}")

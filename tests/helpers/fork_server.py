@@ -1,6 +1,6 @@
-"""A process that has imported torch and hrx, and forks one audit after another: a start takes milliseconds.
+"""A process that has imported torch and hrx and forks one audit after another: a start takes milliseconds.
 
-The tests hold a `Nursery`; run as a script, this file is the process behind it. It never differentiates anything
+The tests hold a `ForkServer`; run as a script, this file is the process behind it. It never differentiates anything
 itself, since autograd does not survive a fork.
 """
 
@@ -12,29 +12,41 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
-class Child:
-    """A forked audit."""
+class ForkedAudit:
+    """A forked `hrx`, the leader of its own process group."""
 
-    def __init__(self, nursery: "Nursery", pid: int, log: Path):
-        self._nursery, self.pid, self._log = nursery, pid, log
+    def __init__(self, server: "ForkServer", pid: int, log: Path):
+        self._server, self.pid, self._log = server, pid, log
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid, number)
 
+    def kill_group(self, number: int) -> None:
+        """Sends a signal to the process and its workers, as a terminal does."""
+        os.killpg(self.pid, number)
+
     def wait(self) -> int:
         """Its exit code; negative for the signal that ended it."""
-        return int(self._nursery.ask({"wait": self.pid}))
+        return int(self._server.request({"wait": self.pid}))
 
     @property
-    def said(self) -> str:
-        return self._log.read_text() if self._log.exists() else ""
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self._log.read_text()
+
+    @property
+    def workers(self) -> list[int]:
+        """Ids of its worker processes."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(pid) for pid in children if "spawn_main" in _command(int(pid))]
 
 
-class Nursery:
+class ForkServer:
     """Starts audits."""
 
     def __init__(self) -> None:
@@ -42,24 +54,24 @@ class Nursery:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._count = 0
 
-    def ask(self, question: dict[str, Any]) -> Any:
+    def request(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        print(json.dumps(question), file=self._process.stdin, flush=True)
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, arguments: list[str], cwd: Path, *, largest_file: int = 0) -> Child:
-        """`hrx` with these arguments, and with a limit on the size of a file."""
+    def start(self, arguments: list[str], cwd: Path, *, largest_file: int = 0) -> ForkedAudit:
+        """Starts `hrx` with these arguments, and with a limit on the size of a file in bytes."""
         self._count += 1
-        log = cwd / f"said-{self._count}.txt"
+        log = cwd / f"output-{self._count}.txt"
         log.touch()
-        question = {"arguments": arguments, "cwd": str(cwd), "log": str(log), "largest_file": largest_file}
-        return Child(self, self.ask(question), log)
+        request = {"arguments": arguments, "cwd": str(cwd), "log": str(log), "largest_file": largest_file}
+        return ForkedAudit(self, self.request(request), log)
 
     def run(self, arguments: list[str], cwd: Path, **limits: Any) -> tuple[int, str]:
-        """The exit code and what was said."""
-        child = self.start(arguments, cwd, **limits)
-        return child.wait(), child.said
+        """Runs `hrx` to its end; returns its exit code and its output."""
+        audit = self.start(arguments, cwd, **limits)
+        return audit.wait(), audit.output
 
     def close(self) -> None:
         assert self._process.stdin
@@ -67,50 +79,67 @@ class Nursery:
         self._process.wait()
 
 
+def running(pid: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    """Waits until a condition holds; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true in time"
+        time.sleep(0.005)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 def _serve() -> None:
-    # All that an audit would import on its way, before the first fork; pictures take longer than all the rest.
+    # Everything that an audit would import, before the first fork; heat maps take longer than all the rest.
     import torch._dynamo  # noqa: F401
 
     from hrx.cli import audit, main
 
     audit.heatmaps = lambda *_: []  # type: ignore[attr-defined]
-    answers = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
-        question = json.loads(line)
-        if "wait" in question:
-            _, status = os.waitpid(question["wait"], 0)
-            print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        request = json.loads(line)
+        if "wait" in request:
+            _, status = os.waitpid(request["wait"], 0)
+            print(os.waitstatus_to_exitcode(status), file=replies, flush=True)
             continue
         pid = os.fork()
         if pid == 0:
-            _be_a_child(question, main)
-        print(pid, file=answers, flush=True)
+            _run_child(request, main)
+        print(pid, file=replies, flush=True)
 
 
-def _be_a_child(question: dict[str, Any], main: Any) -> None:
-    os.chdir(question["cwd"])
-    log = os.open(question["log"], os.O_WRONLY | os.O_CREAT)
+def _run_child(request: dict[str, Any], main: Callable[[list[str]], int]) -> None:
+    os.setpgrp()
+    os.chdir(request["cwd"])
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    if question["largest_file"]:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (question["largest_file"], resource.RLIM_INFINITY))
+    if request["largest_file"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"], resource.RLIM_INFINITY))
     code = 70
     try:
-        code = main(question["arguments"])
+        code = main(request["arguments"])
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def until(condition: Any, seconds: float = 60.0) -> None:
-    """Waits for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 if __name__ == "__main__":
