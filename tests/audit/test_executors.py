@@ -41,7 +41,8 @@ class Line(torch.nn.Module):
         self.layer, self.fault = torch.nn.Linear(24, 8), fault
 
     def forward(self, x):
-        if self.fault and len(x) == 2 and x[0, 0] > 0:  # two windows: a run, not an admission
+        # A run has two different windows, and memory is measured with copies of one.
+        if self.fault and len(x) == 2 and not torch.equal(x[0], x[1]) and x[0, 0] > 0:
             self.fail()
         return self.layer(x[:, -24:])
 
