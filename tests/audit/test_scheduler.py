@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.records import without_times
-from helpers.small import SETTINGS, PreparedModel, Row, dataset, linear
+from helpers.small import SETTINGS, Row, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
@@ -33,6 +33,19 @@ from hrx.audit.runner.worker import (
     WorkerSettings,
 )
 from hrx.gift_eval import Dataset, cut
+
+
+class PreparedModel:
+    """A located model that is in memory already, or that raises when it is loaded."""
+
+    def __init__(self, model: Forecaster | Exception, identity: Identity | None = None):
+        self._model = model
+        self.identity = identity or model.identity  # type: ignore[union-attr]
+
+    def load(self) -> Forecaster:
+        if isinstance(self._model, Exception):
+            raise self._model
+        return self._model
 
 
 class CountingExecutor(InProcessExecutor):
@@ -480,6 +493,22 @@ def test_a_task_whose_worker_dies_is_submitted_once_more_and_fails_if_it_dies_ag
     assert {name: results[name] for name in "abd"} == {name: f"result of {name}" for name in "abd"}
     assert "died twice (WorkerDied)" in results["c"]
     assert sorted(name for _, name in executor.submitted) == list("abbccd")
+
+
+def test_a_task_that_cannot_be_sent_to_its_worker_fails_and_the_others_are_done() -> None:
+    class UnpicklableTask(DyingExecutor):
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            future = super().submit(worker, task)
+            if task.model.fingerprint == "b":
+                future = Future()
+                future.set_exception(TypeError("cannot pickle 'module' object"))
+            return future
+
+    executor = UnpicklableTask({})
+    assert run_named("abc", executor) == {
+        "a": "result of a", "b": "TypeError: cannot pickle 'module' object", "c": "result of c",
+    }  # fmt: skip
+    assert len(executor.submitted) == 3
 
 
 def test_once_stopping_no_task_is_started_and_none_of_a_dead_worker_is_retried() -> None:

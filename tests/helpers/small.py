@@ -14,8 +14,8 @@ from hrx.gift_eval.series import Row
 SETTINGS = (Setting(32, 8),)
 
 
-class PreparedModel:
-    """A located model that is in memory already, or that raises when it is loaded."""
+class Given:
+    """A located model that is there already."""
 
     def __init__(self, model: Forecaster | Exception, identity: Identity | None = None):
         self._model = model
