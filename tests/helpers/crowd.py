@@ -1,33 +1,37 @@
-"""A ledger as large as the published one, with random numbers: for time, size and arithmetic, not for meaning."""
+"""A ledger as large as the published one, with random numbers: for tests of size, time and arithmetic."""
 
 import hashlib
-import sqlite3
 from pathlib import Path
 
 import numpy as np
 
-from hrx.audit.ledger.record import NAMES, Record
+from hrx.audit.ledger.record import Record, Value
 from hrx.audit.ledger.store import Ledger, StoredExample
+
+Fields = dict[str, Value]
+"""The fields of a record, which a test may change before they are written."""
 
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))
 DOMAINS = ("Nature", "Energy", "Sales", "Transport", "Web", "Healthcare", "Econ/Fin")
 
 
-def records(count: int = RUNS, models: int = MODELS, datasets: int = DATASETS) -> list[Record]:
+def records(count: int = RUNS, models: int = MODELS, datasets: int = DATASETS) -> list[Fields]:
     """Random runs over models × datasets × settings × series × seeds; a few are excluded, fewer failed."""
     rng = np.random.default_rng(0)
-    found = []
+    runs = []
     for number in range(count):
         cell, rest = number % (models * datasets), number // (models * datasets)
         (lookback, horizon), (series, seed) = SETTINGS[rest % 7], divmod(rest // 7, 2)
-        found.append(_record(rng, cell % models, cell // models, lookback, horizon, series, seed))
-    return found
+        runs.append(_fields(rng, cell % models, cell // models, lookback, horizon, series, seed))
+    return runs
 
 
-def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: int, seed: int) -> Record:
+def _fields(
+    rng: np.random.Generator, model: int, dataset: int, lookback: int, horizon: int, series: int, seed: int
+) -> Fields:
     own, margin = rng.normal(0.02 * (model - 3), 0.2), rng.normal(0.03 * (dataset % 7 - 2), 0.3)
-    one: Record = {
+    one: Fields = {
         "model": f"model-{model}", "family": "family", "checkpoint": f"vendor/model-{model}",
         "fingerprint": f"{model:064x}", "library": "library 1.0", "adapter_version": "1",
         "torch_version": "2.10.0", "hrx_version": "0.1.0",
@@ -38,10 +42,10 @@ def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: 
         "permutations": 3, "protocol_seed": 0, "leakage": ("declared", "none declared", "unknown")[dataset % 3],
         "created": "2026-01-01T00:00:00+00:00", "status": "done", "scored_steps": "[0, 14, 27, 41, 54, 68, 81, 95]",
     }  # fmt: skip
-    fate = rng.random()
-    if fate < 0.03:
+    chance = rng.random()
+    if chance < 0.03:
         one |= {"status": "excluded", "reason": f"too short: {rng.integers(100, 600)} values"}
-    elif fate < 0.035:
+    elif chance < 0.035:
         one |= {"status": "failed", "reason": "RuntimeError: out of memory"}
     else:
         mse = float(rng.lognormal(-0.5, 0.6))
@@ -56,8 +60,8 @@ def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: 
     return one
 
 
-def matrix(record: Record, seed: int = 0) -> StoredExample:
-    """A window with a season and a matrix whose rows move with the step, with noise as a real gradient has."""
+def example(record: Fields, seed: int = 0) -> StoredExample:
+    """A seasonal window and a noisy matrix whose rows shift with the forecast step, like those of a real model."""
     lookback, horizon = int(str(record["lookback"])), int(str(record["horizon"]))
     rng = np.random.default_rng(seed)
     t = np.arange(-lookback, horizon)
@@ -71,14 +75,13 @@ def matrix(record: Record, seed: int = 0) -> StoredExample:
     return StoredExample(str(record["key"]), y[:lookback], y[lookback:], forecast, noisy, curves)
 
 
-def write(path: Path, many: list[Record], pictured: int) -> Path:
-    """A ledger of these records, the first `pictured` scored ones with a matrix. Fast: one transaction for the rows."""
-    scored = [one for one in many if one["status"] == "done" and one["horizon"] == 96 and one["lookback"] == 512]
-    with Ledger.open(path) as ledger:
-        for number, one in enumerate(scored[:pictured]):
-            ledger.write(one, matrix(one, number))
-    places = ", ".join("?" * len(NAMES))
-    with sqlite3.connect(path) as connection:
-        rows = [tuple(one.get(name) for name in NAMES) for one in many]
-        connection.executemany(f"INSERT OR IGNORE INTO runs VALUES ({places})", rows)
+def write(path: Path, runs: list[Fields], examples: int) -> Path:
+    """Writes a ledger of these runs in one transaction; the first scored ones at 512x96 have an example."""
+    scored = [one for one in runs if (one["status"], one["lookback"], one["horizon"]) == ("done", 512, 96)]
+    with Ledger.open(path) as ledger, ledger.transaction():
+        for number, one in enumerate(scored[:examples]):
+            ledger.put(Record(**one))  # type: ignore[arg-type]
+            ledger.put_example(example(one, number))
+        for one in runs:
+            ledger.put(Record(**one))  # type: ignore[arg-type]
     return path
