@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -29,7 +31,7 @@ from hrx.audit.scoring.rank import MeanRank
 from hrx.gift_eval import open_source
 
 MODEL = """
-import os, signal, torch
+import multiprocessing, os, signal, torch
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -63,6 +65,10 @@ def dies_once(): return Line(1, "dies once")
 def deadly(): return Line(3, "dies")
 def blocking(): return Line(4, "blocks")
 def unseeded(): return Line(int.from_bytes(os.urandom(4), "big"))
+def locking():
+    model = Line(5)
+    model.lock = multiprocessing.RLock()  # as progress bars have one
+    return model
 def counted():
     with (FOLDER / f"loaded by {os.getpid()}").open("a") as file:
         file.write("x")
@@ -194,6 +200,27 @@ def test_closing_stops_a_worker_in_the_middle_of_a_task(file: Path) -> None:
     assert running(process)
     executor.close()
     wait_until(lambda: not running(process))
+
+
+def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Path) -> None:
+    script = file.parent / "script.py"
+    script.write_text(
+        "from hrx.adapters import locate\n"
+        "from hrx.audit.runner.executors.processes import ProcessExecutor\n"
+        "from hrx.audit.runner.plan import ModelKey\n"
+        "from hrx.audit.runner.worker import LoadModel, WorkerSettings\n"
+        "if __name__ == '__main__':\n"
+        f"    model = locate('module:{file}:locking')\n"
+        "    executor = ProcessExecutor(WorkerSettings((model,), 2**30), 1)\n"
+        "    task = LoadModel(ModelKey.of(model.identity), frozenset())\n"
+        "    print(type(executor.submit(0, task).result()).__name__, *executor.process_ids())\n"
+        "    executor.close()\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    result, process = ended.stdout.split()
+    assert result == "LoadedModel"
+    assert not running(int(process))
+    assert ended.stderr == ""
 
 
 def test_a_model_that_has_other_weights_in_each_process_is_refused(file: Path) -> None:
