@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hrx.audit.ledger.diff import Difference, differences
-from hrx.audit.ledger.record import DONE
+from hrx.audit.ledger.record import DONE, FAILED
 from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.plan import Run
@@ -45,13 +45,20 @@ def recheck(
 
     def compare(task: Task, result: TaskResult) -> None:
         assert isinstance(task, MeasureRun)
-        if isinstance(result, RunResult):
+        if isinstance(result, RunResult) and result.record.status != FAILED:
             checked = Recheck(task.run, differences(stored[task.run.key], result.record))
         else:
-            checked = Recheck(task.run, (), result.reason if isinstance(result, TaskFailed) else str(result))
+            checked = Recheck(task.run, (), _error(result))
         results.append(checked)
         on_result(checked)
 
     tasks = [MeasureRun(scored[index]) for index in spaced(len(scored), count)]
     run_tasks(ListQueue(tasks, compare), executor, stopping)
     return results
+
+
+def _error(result: TaskResult) -> str:
+    """Why a task has no measurement."""
+    if isinstance(result, RunResult):
+        return str(result.record.reason)
+    return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"

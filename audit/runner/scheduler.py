@@ -31,7 +31,7 @@ from hrx.audit.runner.worker import (
     TaskFailed,
     TaskResult,
 )
-from hrx.errors import without_paths
+from hrx.errors import describe_error, without_paths
 
 Progress = Callable[[Run, Record], None]
 
@@ -74,6 +74,8 @@ def run_tasks(queue: TaskQueue, executor: Executor, stopping: Callable[[], bool]
                     running[executor.submit(worker, task)] = _Running(worker, task, attempts + 1)
                     continue
                 result = TaskFailed(f"its worker process died twice ({type(error).__name__}): out of memory?")
+            except Exception as error:  # the task, or its result, could not be sent
+                result = TaskFailed(describe_error(error))
             idle[worker] = task.model
             queue.finish(task, result)
 

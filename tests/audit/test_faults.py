@@ -1,5 +1,7 @@
-"""What can go wrong with an audit does: afterwards the ledger opens, nothing finished is lost or there twice, and what
-is resumed ends with the digits of an audit that was never disturbed.
+"""Audits that are killed, stopped, short of disk space or given a damaged ledger.
+
+Afterwards the ledger opens, nothing finished is lost or stored twice, and a resumed audit ends with the digits of one
+that was never disturbed.
 """
 
 import random
@@ -14,34 +16,36 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from helpers.forking import Nursery, until
+from helpers.fork_server import ForkedAudit, ForkServer, running, wait_until
+from helpers.records import VOLATILE, overwrite_a_page_of_runs
 
-from hrx.audit.ledger.diff import VOLATILE
 from hrx.audit.ledger.store import Ledger, LedgerError
 from hrx.cli import main
 from hrx.reports import read
 
 MODEL = """
 import os, time, torch
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
 
 class Line(torch.nn.Module):
-    def __init__(self, trait):
+    def __init__(self, fault):
         super().__init__()
         torch.manual_seed(0)
-        self.layer, self.trait = torch.nn.Linear(24, 8), trait
+        self.layer, self.fault = torch.nn.Linear(24, 8), fault
 
     def forward(self, x):
-        if self.trait == "slow":
-            time.sleep(0.02)
-        if self.trait == "deadly" and len(x) == 2 and x[0, 0] > 0:
-            os.kill(os.getpid(), 9)
-        if self.trait == "nan" and len(x) == 2 and x[0, 0] > 0:
-            return self.layer(x[:, -24:]) * float("nan")
-        return self.layer(x[:, -24:])
+        y = self.layer(x[:, -24:])
+        if len(x) != 2 or torch.equal(x[0], x[1]):  # a run has two different windows
+            return y
+        if self.fault == "gated" and (FOLDER / "closed").exists():
+            (FOLDER / f"waiting-{os.getpid()}").touch()
+            while (FOLDER / "closed").exists():
+                time.sleep(0.005)
+        return y * float("nan") if self.fault == "nan" and x[0, 0] > 0 else y
 
-def line(): return Line("")
-def slow(): return Line("slow")
-def deadly(): return Line("deadly")
+def gated(): return Line("gated")
 def nan(): return Line("nan")
 """
 PLAN = ["--data", "sample", "--settings", "32x8,24x8", "--windows", "2", "--draws", "2", "--seeds", "3"]
@@ -49,10 +53,10 @@ RUNS = 42
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +66,43 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+class Gate:
+    """Holds every run of the model `gated` until it is opened."""
+
+    def __init__(self, model: Path):
+        self._folder = model.parent
+
+    def close(self) -> None:
+        for marker in self._folder.glob("waiting-*"):
+            marker.unlink()
+        (self._folder / "closed").touch()
+
+    def open(self) -> None:
+        (self._folder / "closed").unlink(missing_ok=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many processes wait in the middle of a run."""
+        return len(list(self._folder.glob("waiting-*")))
+
+
+@pytest.fixture
+def gate(model: Path, undisturbed: Path) -> Iterator[Gate]:
+    gate = Gate(model)
+    gate.close()
+    yield gate
+    gate.open()
+
+
 @pytest.fixture(scope="module")
-def undisturbed(model: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(model: Path, server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    code, said = nursery.run(audit(model), folder)
-    assert code == 0, said
+    code, output = server.run(audit(model), folder)
+    assert code == 0, output
     return folder / "out" / "ledger.db"
 
 
-def audit(model: Path, factory: str = "line", *more: str) -> list[str]:
+def audit(model: Path, factory: str = "gated", *more: str) -> list[str]:
     return ["audit", f"module:{model}:{factory}", *PLAN, "--out", "out", "--json", *more]
 
 
@@ -78,7 +110,7 @@ def stored(ledger: Path) -> int:
     try:
         with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as connection:
             return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
-    except sqlite3.OperationalError:  # it is being made
+    except sqlite3.OperationalError:  # it is being created
         return 0
 
 
@@ -88,7 +120,7 @@ def content(ledger: Path) -> pd.DataFrame:
 
 
 def assert_same(one: Path, other: Path) -> None:
-    """Digit for digit, in runs, checks and pictures."""
+    """The same digits in runs, checks and examples."""
     pd.testing.assert_frame_equal(content(one), content(other), check_exact=True)
     with Ledger.open(one, create=False) as a, Ledger.open(other, create=False) as b:
         assert sorted(map(str, a.checks())) == sorted(map(str, b.checks()))
@@ -98,41 +130,44 @@ def assert_same(one: Path, other: Path) -> None:
         assert a.damage() == b.damage() == ""
 
 
-def test_twenty_kills_at_random_moments_lose_nothing(
-    model: Path, nursery: Nursery, undisturbed: Path, tmp_path: Path
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(
+    model: Path, server: ForkServer, undisturbed: Path, gate: Gate, tmp_path: Path
 ) -> None:
     assert len(read(undisturbed)) == RUNS
     ledger, rng = tmp_path / "out" / "ledger.db", random.Random(7)
-    counts, kills = [0], 0
-    while kills < 20:
-        child = nursery.start(audit(model), tmp_path)
-        # Some die while they start, some between two runs, some in the middle of one or of its transaction.
-        before, wanted = counts[-1], rng.choice([0, 0, 0, 1, 1])
-        if wanted and before + wanted < RUNS:
-            until(lambda: stored(ledger) >= before + wanted)  # noqa: B023
-        time.sleep(rng.uniform(0, 0.02) if wanted else rng.uniform(0, 0.15))
+    before = 0
+    for moment in rng.sample(["while it starts", "in a task", "after a run"], counts=[6, 7, 7], k=20):
+        gate.open() if moment == "after a run" else gate.close()
+        child = server.start(audit(model), tmp_path)
+        if moment == "while it starts":
+            time.sleep(rng.uniform(0, 0.15))
+        elif moment == "in a task":
+            wait_until(lambda: gate.waiting or not running(child.pid))  # noqa: B023
+        else:  # perhaps in the next run, or in its transaction
+            wait_until(lambda: stored(ledger) > before or not running(child.pid))  # noqa: B023
         child.kill()
-        assert child.wait() == -signal.SIGKILL
-        kills += 1
-        counts.append(stored(ledger))
-        assert counts[-1] >= counts[-2]
-    assert 0 < counts[-1] < RUNS
-    code, said = nursery.run(audit(model), tmp_path)
-    assert code == 0, said
+        assert child.wait() in (-signal.SIGKILL, 0), child.output
+        assert stored(ledger) >= before
+        before = stored(ledger)
+    assert before > 0
+    gate.open()
+    code, output = server.run(audit(model), tmp_path)
+    assert code == 0, output
     assert_same(ledger, undisturbed)
 
 
-def test_a_full_disk_stops_the_audit_in_words_and_more_room_lets_it_go_on(
-    model: Path, nursery: Nursery, undisturbed: Path, tmp_path: Path
+def test_a_full_disk_stops_the_audit_with_a_sentence_and_a_larger_one_lets_it_resume(
+    model: Path, server: ForkServer, undisturbed: Path, tmp_path: Path
 ) -> None:
-    code, said = nursery.run(audit(model), tmp_path, largest_file=200_000)
+    code, output = server.run(audit(model), tmp_path, largest_file=200_000)
     assert code == 2
-    assert "ledger.db cannot be used" in said
-    assert "free disk space" in said
-    assert "Traceback" not in said
+    assert "ledger.db cannot be used" in output
+    assert "free disk space" in output
+    assert "Traceback" not in output
     ledger = tmp_path / "out" / "ledger.db"
     assert 0 < stored(ledger) < RUNS
-    assert nursery.run(audit(model), tmp_path)[0] == 0
+    assert server.run(audit(model), tmp_path)[0] == 0
     assert_same(ledger, undisturbed)
 
 
@@ -147,37 +182,35 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_tmpfs_does_the_same(
-    model: Path, nursery: Nursery, undisturbed: Path, disk: Path, tmp_path: Path
+def test_a_full_file_system_stops_the_audit_with_a_sentence_too(
+    model: Path, server: ForkServer, undisturbed: Path, disk: Path, tmp_path: Path
 ) -> None:
-    code, said = nursery.run(audit(model, "line", "--ledger", str(disk / "ledger.db")), tmp_path)
-    assert code == 2, said
-    assert "free disk space" in said
+    code, output = server.run(audit(model, "gated", "--ledger", str(disk / "ledger.db")), tmp_path)
+    assert code == 2, output
+    assert "free disk space" in output
     kept = stored(disk / "ledger.db")
     shutil.copytree(disk, tmp_path / "larger")
     ledger = tmp_path / "larger" / "ledger.db"
     assert 0 < kept == stored(ledger) < RUNS
-    assert nursery.run(audit(model, "line", "--ledger", str(ledger)), tmp_path)[0] == 0
+    assert server.run(audit(model, "gated", "--ledger", str(ledger)), tmp_path)[0] == 0
     assert_same(ledger, undisturbed)
 
 
-def test_a_ledger_that_may_not_be_written_is_named_and_left_alone(
-    model: Path, nursery: Nursery, undisturbed: Path, disk: Path, tmp_path: Path
+def test_a_ledger_on_a_read_only_disk_is_named_and_left_unchanged(
+    model: Path, server: ForkServer, undisturbed: Path, disk: Path, tmp_path: Path
 ) -> None:
     ledger = Path(shutil.copy(undisturbed, disk / "ledger.db"))
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)  # root may write whatever the permissions say
     before = ledger.read_bytes()
-    code, said = nursery.run(audit(model, "slow", "--ledger", str(ledger)), tmp_path)
-    assert code == 2, said
-    assert "ledger.db cannot be" in said
-    assert "ermissions" in said
+    code, output = server.run(audit(model, "nan", "--ledger", str(ledger)), tmp_path)
+    assert code == 2, output
+    assert "ledger.db cannot be" in output
+    assert "ermissions" in output
     assert ledger.read_bytes() == before
     assert len(read(ledger)) == RUNS
 
 
-def test_runs_that_are_only_in_the_log_of_a_ledger_on_a_read_only_disk_are_not_passed_over(
-    undisturbed: Path, disk: Path
-) -> None:
+def test_a_ledger_on_a_read_only_disk_with_runs_in_its_log_is_refused(undisturbed: Path, disk: Path) -> None:
     ledger = Path(shutil.copy(undisturbed, disk / "ledger.db"))
     log = disk / "ledger.db-wal"
     with closing(sqlite3.connect(ledger)) as connection:
@@ -192,109 +225,111 @@ def test_runs_that_are_only_in_the_log_of_a_ledger_on_a_read_only_disk_are_not_p
         read(ledger)
 
 
-def test_a_damaged_page_is_told_and_what_can_be_read_is_saved(
-    model: Path, nursery: Nursery, undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_damaged_ledger_is_refused_and_its_readable_runs_can_be_saved(
+    model: Path, server: ForkServer, undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged, saved = tmp_path / "damaged.db", tmp_path / "saved.db"
     shutil.copy(undisturbed, damaged)
     overwrite_a_page_of_runs(damaged)
     before = damaged.read_bytes()
-    code, said = nursery.run(audit(model, "line", "--ledger", str(damaged)), tmp_path)
+    code, output = server.run(audit(model, "gated", "--ledger", str(damaged)), tmp_path)
     assert code == 2
-    assert "is damaged" in said
-    assert "hrx merge" in said
+    assert "is damaged" in output
+    assert "hrx merge" in output
     assert damaged.read_bytes() == before
     assert main(["merge", str(damaged), "--into", str(saved)]) == 3
     assert "cannot be read any more" in capsys.readouterr().out
     assert 0 < stored(saved) < RUNS
-    assert nursery.run(audit(model, "line", "--ledger", str(saved)), tmp_path)[0] == 0
+    assert server.run(audit(model, "gated", "--ledger", str(saved)), tmp_path)[0] == 0
     pd.testing.assert_frame_equal(content(saved), content(undisturbed), check_exact=True)
 
 
-def overwrite_a_page_of_runs(ledger: Path) -> None:
-    """Zeroes one leaf page of the table of runs."""
-    with sqlite3.connect(ledger) as connection:
-        (size,) = connection.execute("PRAGMA page_size").fetchone()
-        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchone()
-    data = bytearray(ledger.read_bytes())
-    interior = data[(root - 1) * size : root * size]
-    assert interior[0] == 5, "the table has only one page"
-    cell = int.from_bytes(interior[14:16], "big")  # the second child: neither the first nor the last page
-    child = int.from_bytes(interior[cell : cell + 4], "big")
-    data[(child - 1) * size : child * size] = bytes(size)
-    ledger.write_bytes(data)
-
-
 def test_two_processes_on_one_ledger_do_every_run_once(
-    model: Path, nursery: Nursery, undisturbed: Path, tmp_path: Path
+    model: Path, server: ForkServer, undisturbed: Path, tmp_path: Path
 ) -> None:
-    children = [nursery.start(audit(model), tmp_path) for _ in range(2)]
-    assert [child.wait() for child in children] == [0, 0], "\n".join(child.said for child in children)
+    children = [server.start(audit(model), tmp_path) for _ in range(2)]
+    assert [child.wait() for child in children] == [0, 0], "\n".join(child.output for child in children)
     pd.testing.assert_frame_equal(content(tmp_path / "out" / "ledger.db"), content(undisturbed), check_exact=True)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_lets_the_run_finish_and_says_how_to_go_on(
-    number: int, code: int, model: Path, nursery: Nursery, tmp_path: Path
+def start_gated(model: Path, server: ForkServer, gate: Gate, folder: Path, workers: int) -> ForkedAudit:
+    """An audit of which the first seed is stored and every worker is in the middle of a run of the next."""
+    gate.open()
+    code, output = server.run([*audit(model), "--seeds", "1"], folder)
+    assert code == 0, output
+    assert stored(folder / "out" / "ledger.db") == RUNS // 3
+    gate.close()
+    child = server.start(audit(model, "gated", "--workers", str(workers)), folder)
+    wait_until(lambda: gate.waiting == workers or not running(child.pid))
+    assert running(child.pid), child.output
+    return child
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "number", "code"),
+    [(1, signal.SIGINT, 130), (1, signal.SIGTERM, 143), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143)],
+)
+def test_a_signal_to_the_group_lets_running_tasks_finish_and_starts_no_others(
+    workers: int, number: int, code: int, model: Path, server: ForkServer, gate: Gate, tmp_path: Path
+) -> None:
+    child = start_gated(model, server, gate, tmp_path, workers)
+    processes = child.workers
+    assert len(processes) == (workers if workers > 1 else 0)
+    child.kill_group(number)
+    wait_until(lambda: "topping" in child.output)
+    gate.open()
+    assert child.wait() == code, child.output
+    ledger = tmp_path / "out" / "ledger.db"
+    assert stored(ledger) == RUNS // 3 + workers
+    assert set(read(ledger)["status"]) == {"done"}
+    assert f"{RUNS // 3 + workers} of {RUNS} runs are in out/ledger.db" in child.output
+    assert "Traceback" not in child.output
+    wait_until(lambda: not any(map(running, processes)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_signal_stops_at_once_and_loses_nothing_written(
+    workers: int, model: Path, server: ForkServer, gate: Gate, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "out" / "ledger.db"
-    child = nursery.start(audit(model, "slow"), tmp_path)
-    until(lambda: stored(ledger) >= 2)
-    child.kill(number)
-    assert child.wait() == code, child.said
-    kept = stored(ledger)
-    assert 2 <= kept < RUNS
-    assert f"{kept} of {RUNS} runs are in out/ledger.db. Repeat the command" in child.said
-    assert "Traceback" not in child.said
+    child = start_gated(model, server, gate, tmp_path, workers)
+    before, processes = content(ledger), child.workers
+    child.kill_group(signal.SIGINT)
+    wait_until(lambda: "topping" in child.output)
+    child.kill_group(signal.SIGINT)
+    assert child.wait() == 130, child.output  # although the gate is closed
+    assert "Traceback" not in child.output
+    pd.testing.assert_frame_equal(content(ledger), before, check_exact=True)
+    wait_until(lambda: not any(map(running, processes)))
 
 
-def test_a_second_signal_stops_at_once_and_loses_nothing_written(model: Path, nursery: Nursery, tmp_path: Path) -> None:
-    ledger = tmp_path / "out" / "ledger.db"
-    child = nursery.start(audit(model, "slow"), tmp_path)
-    until(lambda: stored(ledger) >= 2)
-    child.kill(signal.SIGINT)
-    until(lambda: "Once more stops at once" in child.said)
-    child.kill(signal.SIGINT)
-    assert child.wait() == 130, child.said
-    assert "Traceback" not in child.said
-    with Ledger.open(ledger, create=False) as opened:
-        assert opened.damage() == ""
-        assert len(opened.records()) >= 2
+@pytest.mark.slow
+def test_workers_end_with_a_parent_that_is_killed(model: Path, server: ForkServer, gate: Gate, tmp_path: Path) -> None:
+    child = start_gated(model, server, gate, tmp_path, 2)
+    processes = child.workers
+    assert len(processes) == 2
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    wait_until(lambda: not any(map(running, processes)))  # although the gate is closed
+    gate.open()
+    assert server.run(audit(model), tmp_path)[0] == 0
+    assert stored(tmp_path / "out" / "ledger.db") == RUNS
 
 
-def test_a_signal_lets_the_runs_of_all_workers_finish_and_leaves_none_of_them_behind(
-    model: Path, nursery: Nursery, tmp_path: Path
-) -> None:
-    ledger = tmp_path / "out" / "ledger.db"
-    child = nursery.start(audit(model, "slow", "--workers", "2"), tmp_path)
-    until(lambda: stored(ledger) >= 1)
-    workers = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-    child.kill(signal.SIGTERM)
-    assert child.wait() == 143, child.said
-    assert f"{stored(ledger)} of {RUNS} runs are in out/ledger.db" in child.said
-    assert len(workers) >= 2
-    assert not [pid for pid in workers if "spawn_main" in command_of(pid)]
-
-
-def command_of(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
-
-
-def test_a_model_that_returns_nan_on_some_windows_is_resumed_like_any_other(
-    model: Path, nursery: Nursery, tmp_path: Path
+def test_an_audit_with_excluded_runs_resumes_with_the_same_digits(
+    model: Path, server: ForkServer, tmp_path: Path
 ) -> None:
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     for folder in (whole, halves):
         folder.mkdir()
-    assert nursery.run(audit(model, "nan"), whole)[0] == 0
-    child = nursery.start(audit(model, "nan"), halves)
-    until(lambda: stored(halves / "out" / "ledger.db") >= 3)
+    assert server.run(audit(model, "nan"), whole)[0] == 0
+    child = server.start(audit(model, "nan"), halves)
+    wait_until(lambda: stored(halves / "out" / "ledger.db") >= 3)
     child.kill()
     child.wait()
-    assert nursery.run(audit(model, "nan"), halves)[0] == 0
+    assert server.run(audit(model, "nan"), halves)[0] == 0
     status = read(whole / "out" / "ledger.db")["status"].value_counts()
     assert status["done"] > 0
     assert status["excluded"] > 0

@@ -1,34 +1,47 @@
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.records import overwrite_a_page_of_runs, record
 
-from hrx.audit.ledger.database import prepare
-from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, NAMES
-from hrx.audit.ledger.schema import SCHEMA_VERSION, bring_forward, version
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, StoredExample
+from hrx.audit.ledger.database import SCHEMA_VERSION, migrate, prepare, schema_version
+from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, NAMES, Record
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredCheck, StoredExample
+
+WRITER = """
+import sys
+from hrx.audit.ledger.record import Record
+from hrx.audit.ledger.store import Ledger
+print("ready", flush=True)
+for line in iter(sys.stdin.readline, ""):
+    path, count = line.split()
+    with Ledger.open(path) as ledger:
+        for number in range(int(count)):
+            ledger.write(Record(key=f"{sys.argv[1]}{number}", status="done"))
+    print("written", flush=True)
+"""
 
 
-def record(key: str, status: str = DONE, **values: object) -> dict:
-    return {"key": key, "status": status, "model": "m", **values}
+def example(key: str, size: int = 2) -> StoredExample:
+    ones = np.ones(size, np.float32)
+    return StoredExample(key, ones, ones, ones, np.eye(size, dtype=np.float32))
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    written = record("a", g_own=0.1 + 0.2, starts="[1, 2]", beats_naive=1, device="cpu", reason="ŷ ≠ y")
     with Ledger.open(tmp_path / "deep" / "ledger.db") as ledger:
-        ledger.write(record("a", g_own=0.1 + 0.2, starts="[1, 2]", beats_naive=1, precision=None))
-        (found,) = ledger.records()
-    assert found["g_own"] == 0.1 + 0.2
-    assert found["beats_naive"] == 1
-    assert found["precision"] is None
-    assert set(found) == set(NAMES)
+        ledger.write(written)
+        assert ledger.records() == [written]
+        assert ledger.rows() == [tuple(asdict(written).values())]
+        assert ledger.columns == set(NAMES)
 
 
-def test_only_failed_runs_are_tried_again_and_their_record_is_replaced(tmp_path: Path) -> None:
+def test_only_failed_runs_are_unfinished_and_their_record_is_replaced(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         for key, status in (("a", DONE), ("b", EXCLUDED), ("c", FAILED)):
             ledger.write(record(key, status))
@@ -36,7 +49,7 @@ def test_only_failed_runs_are_tried_again_and_their_record_is_replaced(tmp_path:
         ledger.write(record("c", DONE))
         assert ledger.finished() == {"a", "b", "c"}
         assert len(ledger.records()) == 3
-        assert [r["key"] for r in ledger.records(["b", "c"])] == ["b", "c"]
+        assert [r.key for r in ledger.records(["b", "c"])] == ["b", "c"]
 
 
 def test_a_finished_run_is_never_replaced_and_the_order_of_first_writing_is_kept(tmp_path: Path) -> None:
@@ -45,14 +58,16 @@ def test_a_finished_run_is_never_replaced_and_the_order_of_first_writing_is_kept
         ledger.write(record("b", DONE, g_own=1.0))
         ledger.write(record("a", DONE))
         ledger.write(record("b", FAILED))
-        assert [(r["key"], r["status"]) for r in ledger.records()] == [("a", DONE), ("b", DONE)]
-        assert ledger.records()[1]["g_own"] == 1.0
+        assert [(r.key, r.status) for r in ledger.records()] == [("a", DONE), ("b", DONE)]
+        assert ledger.records()[1].g_own == 1.0
 
 
-def test_checks_and_pictures_come_back_as_they_were_written(tmp_path: Path) -> None:
-    check = StoredCheck("f", "lib 1", "1", "2.0", "m", "96x24", "derivative", False, float("nan"), 1e-2, "note")
+def test_checks_and_examples_come_back_as_they_were_written(tmp_path: Path) -> None:
+    check = StoredCheck("f", "lib 1", "1", "2.0", "m", "96x24", "derivative", False, float("nan"), 1e-2, "note", "w")
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
-    stored = StoredExample("a", np.ones(3, np.float32), np.zeros(2, np.float32), np.full(2, 0.5, np.float32), matrix)
+    curves = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    ones = np.ones(3, np.float32)
+    stored = StoredExample("a", ones, np.zeros(2, np.float32), np.full(2, 0.5, np.float32), matrix, curves)
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(record("a"), stored)
         ledger.write_checks([check])
@@ -65,86 +80,149 @@ def test_checks_and_pictures_come_back_as_they_were_written(tmp_path: Path) -> N
         np.testing.assert_array_equal(back, given)
 
 
-def test_a_figure_that_is_not_a_number_comes_back_as_one(tmp_path: Path) -> None:
+def test_an_example_replaces_those_that_the_writer_names_and_no_others(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for key in "abc":
+            ledger.write(record(key), example(key))
+        ledger.write(record("d"), example("d"), replacing=["a", "c"])
+        assert ledger.example_keys() == ["b", "d"]
+        assert [r.key for r in ledger.records()] == ["a", "b", "c", "d"]
+        ledger.write(record("e"), replacing=["b"])  # without an example there is nothing to replace it with
+        assert ledger.example_keys() == ["b", "d"]
+
+
+def test_a_figure_that_is_nan_comes_back_as_nan(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write_checks([StoredCheck("f", "l", "1", "2", "m", "96x24", "c", False, float("nan"), 0.0, "")])
         assert np.isnan(ledger.checks()[0].figure)
 
 
-def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_the_settings_of_an_audit_are_stored_once_per_version_of_hrx(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for created, version in (("2026-01-02", "0.1"), ("2026-01-03", "0.1"), ("2026-01-01", "0.2")):
+            ledger.write_audit(StoredAudit(created, version, "{}"))
+        assert [(audit.created, audit.hrx_version) for audit in ledger.audits()] == [
+            ("2026-01-01", "0.2"), ("2026-01-02", "0.1"),
+        ]  # fmt: skip
+
+
+def test_many_keys_are_read_at_once_and_come_in_the_order_of_writing(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        with ledger.transaction():
+            for number in range(2500):
+                ledger.put(record(f"k{number}"))
+        wanted = [f"k{number}" for number in range(2400, 100, -1)]
+        assert [r.key for r in ledger.records([*wanted, "absent", *wanted])] == wanted[::-1]
+        assert set(ledger.keys()) == {f"k{number}" for number in range(2500)}
+
+
+def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to look like one " * 40)
     other = tmp_path / "other.db"
-    with sqlite3.connect(other) as connection:
+    with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE theirs (x)")
     newer = tmp_path / "newer.db"
     with Ledger.open(newer):
         pass
-    with sqlite3.connect(newer) as connection:
+    with closing(sqlite3.connect(newer)) as connection:
         connection.execute("PRAGMA user_version = 99")
     empty = tmp_path / "empty.db"
     empty.touch()
+    before = {path: path.read_bytes() for path in (text, other, newer, empty)}
     for path, create, sentence in (
         (text, True, "is not a ledger"),
         (other, True, "is not a ledger of hrx"),
-        (newer, True, "schema 99"),
+        (newer, True, f"schema 99; this hrx reads up to {SCHEMA_VERSION}"),
         (empty, False, "is not a ledger of hrx"),
         (tmp_path, True, "is a directory"),
         (tmp_path / "absent.db", False, "does not exist"),
     ):
         with pytest.raises(LedgerError, match=sentence), Ledger.open(path, create=create):
             pass
-    assert text.read_text().startswith("not a database")
+    assert {path: path.read_bytes() for path in before} == before
     assert not (tmp_path / "absent.db").exists()
-    assert empty.stat().st_size == 0
 
 
 def test_a_write_that_fails_leaves_nothing_half_written(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        broken = StoredExample("a", *[np.zeros(1, np.float32)] * 3, "no array")  # type: ignore[arg-type]
+        ledger.write(record("old"), example("old"))
+        broken = StoredExample("a", *[np.zeros(1, np.float32)] * 3, "not an array")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="could not convert"):
-            ledger.write(record("a"), broken)
-        assert ledger.records() == []
+            ledger.write(record("a"), broken, replacing=["old"])
+        assert [r.key for r in ledger.records()] == ["old"]
+        assert ledger.example_keys() == ["old"]
         ledger.write(record("a"))
-        assert len(ledger.records()) == 1
+        assert len(ledger.records()) == 2
 
 
-def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
+def test_a_ledger_opened_for_reading_refuses_to_write(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"))
+    with (
+        pytest.raises(LedgerError, match=r"ledger\.db cannot be used: attempt to write a readonly database"),
+        Ledger.open(tmp_path / "ledger.db", create=False) as ledger,
+    ):
+        ledger.write(record("b"))
+    with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        assert [r.key for r in ledger.records()] == ["a"]
+
+
+@pytest.fixture
+def writers() -> "list[subprocess.Popen[str]]":
+    """Four processes; each writes runs of its own to every ledger whose path and number of runs it is sent."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        for name in "abcd"
+    ]
+    assert [process.stdout.readline() for process in processes if process.stdout] == ["ready\n"] * 4
+    yield processes
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+
+
+def write_together(writers: "list[subprocess.Popen[str]]", path: Path, count: int) -> None:
+    for writer in writers:
+        assert writer.stdin
+        writer.stdin.write(f"{path} {count}\n")
+    assert [writer.stdout.readline() for writer in writers if writer.stdout] == ["written\n"] * len(writers)
+
+
+def test_several_processes_write_one_ledger(writers: "list[subprocess.Popen[str]]", tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    code = (
-        "import sys; from hrx.audit.ledger.store import Ledger\n"
-        "with Ledger.open(sys.argv[1]) as ledger:\n"
-        "    for i in range(40): ledger.write({'key': sys.argv[2] + str(i), 'status': 'done'})\n"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
-    assert [writer.wait() for writer in writers] == [0, 0]
+    write_together(writers, path, 40)
     with Ledger.open(path, create=False) as ledger:
-        assert ledger.finished() == {f"{name}{i}" for name in "ab" for i in range(40)}
+        assert ledger.finished() == {f"{name}{number}" for name in "abcd" for number in range(40)}
+        assert ledger.damage() == ""
 
 
-def test_a_new_ledger_waits_for_another_process_that_is_making_it(tmp_path: Path) -> None:
+def test_processes_that_create_one_ledger_at_the_same_moment_all_write_it(
+    writers: "list[subprocess.Popen[str]]", tmp_path: Path
+) -> None:
+    for path in (tmp_path / f"{number}.db" for number in range(30)):
+        write_together(writers, path, 1)
+        with Ledger.open(path, create=False) as ledger:
+            assert ledger.finished() == {"a0", "b0", "c0", "d0"}
+
+
+def test_a_new_ledger_waits_for_another_process_that_is_creating_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "ledger.db"
-    code = (
-        "import sqlite3, sys\n"
-        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "connection.execute('BEGIN IMMEDIATE'); print('held', flush=True)\n"
-        "sys.stdin.readline(); connection.execute('COMMIT')\n"
-    )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    release = threading.Timer(0.5, holder.communicate, ["\n"])
-    release.start()
-    with Ledger.open(path) as ledger:
-        ledger.write(record("a"))
-        assert len(ledger.records()) == 1
-    release.join()
-    assert holder.returncode == 0
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        # The lock is released only once this process has found the file locked.
+        monkeypatch.setattr("hrx.audit.ledger.database.time.sleep", lambda seconds: holder.execute("ROLLBACK"))
+        with Ledger.open(path) as ledger:
+            assert not holder.in_transaction
+            ledger.write(record("a"))
+            assert len(ledger.records()) == 1
 
 
-def test_a_ledger_that_another_process_never_lets_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_another_process_keeps_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hrx.audit.ledger.database.BUSY_SECONDS", 0.2)
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
@@ -153,79 +231,61 @@ def test_a_ledger_that_another_process_never_lets_go_is_named(tmp_path: Path, mo
             pass
 
 
-def test_processes_that_make_one_ledger_at_the_same_moment_all_write_it(tmp_path: Path) -> None:
-    code = (
-        "import sys; from hrx.audit.ledger.store import Ledger\n"
-        "print('ready', flush=True)\n"
-        "for path in iter(sys.stdin.readline, ''):\n"
-        "    with Ledger.open(path.strip()) as ledger: ledger.write({'key': sys.argv[1], 'status': 'done'})\n"
-        "    print('written', flush=True)\n"
-    )
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        for name in "abcd"
-    ]
-    answers = [writer.stdout.readline() for writer in writers if writer.stdout]
-    for path in (tmp_path / f"{k}.db" for k in range(30)):
-        for writer in writers:
-            assert writer.stdin is not None
-            writer.stdin.write(f"{path}\n")
-        answers += [writer.stdout.readline() for writer in writers if writer.stdout]
-        with Ledger.open(path, create=False) as ledger:
-            assert ledger.finished() == set("abcd")
-    for writer in writers:
-        writer.communicate()
-    assert answers == 4 * ["ready\n"] + 30 * 4 * ["written\n"]
-    assert [writer.returncode for writer in writers] == [0, 0, 0, 0]
-
-
-def test_a_ledger_that_appears_while_it_is_opened_is_not_taken_for_another_database(tmp_path: Path) -> None:
+def test_a_ledger_that_appears_while_it_is_opened_is_not_mistaken_for_another_database(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
 
     class Interrupted(sqlite3.Connection):
-        """Another process makes the ledger as soon as it can once this one has read something of the file."""
+        """Another process creates the ledger as soon as it can once this one has read something of the file."""
 
-        read = made = False
+        has_read = created = False
 
         def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
-            if self.read and not self.made:
+            if self.has_read and not self.created:
                 with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other, suppress(sqlite3.Error):
-                    bring_forward(other)
-                    self.made = True
-            self.read = self.read or statement != "BEGIN"
+                    migrate(other)
+                    self.created = True
+            self.has_read = self.has_read or statement != "BEGIN"
             return super().execute(statement, *arguments)
 
     with closing(sqlite3.connect(path, isolation_level=None, factory=Interrupted)) as connection:
         prepare(connection, path, create=True)
-        assert connection.made
-        assert version(connection) == SCHEMA_VERSION
-
-
-def test_reading_a_ledger_does_not_import_torch(tmp_path: Path) -> None:
-    code = "import sys, hrx.audit.ledger.store; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+        assert connection.created
+        assert schema_version(connection) == SCHEMA_VERSION
 
 
 @pytest.mark.parametrize("blob", [None, b"not compressed", b"x\x9c\x03\x00\x00\x00\x00\x01"])
-def test_a_damaged_picture_is_named_and_the_runs_are_still_there(tmp_path: Path, blob: bytes | None) -> None:
-    matrix = np.ones((2, 3), dtype=np.float32)
+def test_a_damaged_example_is_named_and_the_runs_can_still_be_read(tmp_path: Path, blob: bytes | None) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        ledger.write(record("a"), StoredExample("a", matrix[0], matrix[0, :2], matrix[0, :2], matrix))
-    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        ledger.write(record("a"), example("a"))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
         connection.execute("UPDATE matrices SET x = ?", (blob,))
     with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
-        with pytest.raises(LedgerError, match=r"ledger\.db: the picture of run a is damaged"):
+        with pytest.raises(LedgerError, match=r"ledger\.db: the example of run a is damaged"):
             ledger.examples(["a"])
         assert len(ledger.records()) == 1
 
 
-def test_a_ledger_without_its_tables_is_called_damaged(tmp_path: Path) -> None:
+def test_a_ledger_without_its_tables_is_reported_as_damaged(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(record("a"))
-    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
         connection.execute("DROP TABLE runs")
     with pytest.raises(LedgerError, match="is damaged"), Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
         ledger.records()
+
+
+def test_of_a_torn_ledger_every_run_outside_the_lost_page_is_salvaged(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    written = {f"k{number:03}": record(f"k{number:03}", reason="r" * 500, g_own=number) for number in range(60)}
+    with Ledger.open(path) as ledger:
+        for one in written.values():
+            ledger.write(one)
+    overwrite_a_page_of_runs(path)
+    with Ledger.open(path, create=False) as ledger:
+        assert ledger.damage()
+        assert sorted(ledger.keys()) == sorted(written)
+        salvaged: dict[str, Record | None] = {key: ledger.salvage(key) for key in written}
+        assert ledger.salvage("absent") is None
+    readable = {key: one for key, one in salvaged.items() if one}
+    assert 0 < len(readable) < len(written)
+    assert readable == {key: written[key] for key in readable}

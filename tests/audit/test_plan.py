@@ -1,22 +1,25 @@
 import hashlib
 import json
 import pickle
-from collections.abc import Iterator
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers.small import StoredSeries
 
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit import Protocol
 from hrx.audit.attribution import registry
-from hrx.audit.runner.plan import QUICK, STAR, Run, Setting, parse_settings, plan
+from hrx.audit.ledger.record import DONE
+from hrx.audit.runner.plan import QUICK, STAR, ModelKey, Run, Setting, admission_windows, parse_settings, plan
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset
-from hrx.gift_eval.series import StoredSeries as Row
 
 IDENTITY = Identity("model", "family", "checkpoint", "f" * 64, "library 1.0")
 
@@ -24,12 +27,17 @@ IDENTITY = Identity("model", "family", "checkpoint", "f" * 64, "library 1.0")
 def dataset(name: str, lengths: list[int]) -> Dataset:
     rng = np.random.default_rng(0)
     values = [rng.normal(size=length) if length else np.array([np.nan]) for length in lengths]
-    return Dataset(name, "H", 24, "Test", len(lengths), lambda index: Row(f"T{index}", values[index]))
+    return Dataset(name, "H", 24, "Test", len(lengths), lambda index: StoredSeries(f"T{index}", values[index]))
 
 
 def planned(datasets: list[Dataset], settings: tuple[Setting, ...] = QUICK, **changes: object) -> list[Run]:
     options = {"series": 3, "seeds": 2, "windows": 4, "protocol": Protocol()} | changes
     return plan([IDENTITY], datasets, settings, **options)  # type: ignore[arg-type]
+
+
+def fields(run: Run) -> dict[str, Any]:
+    """The record of a run before it is measured, without the time of writing."""
+    return asdict(run.record(DONE).updated(created=None))
 
 
 def test_the_star_has_the_seven_settings_of_the_paper() -> None:
@@ -44,7 +52,7 @@ def test_a_full_dataset_has_42_runs_and_one_of_a_single_series_14() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "96", "96x", "x24", "96x24,", "star,quick", "96 x 24", "-96x24"])
-def test_settings_that_make_no_sense_are_refused_in_words(text: str) -> None:
+def test_settings_that_cannot_be_parsed_are_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(HrxError, match="Unknown settings"):
         parse_settings(text)
     with pytest.raises(HrxError, match="has a zero"):
@@ -74,37 +82,37 @@ def test_keys_differ_in_everything_that_decides_a_number_and_in_nothing_else() -
     assert planned([dataset("one/H", [700])], seeds=1)[0].key == reference.key
 
 
-def test_the_key_of_a_default_run_is_the_hash_of_its_ingredients_written_out() -> None:
+def test_the_key_of_a_default_run_is_the_hash_of_everything_that_decides_its_numbers() -> None:
     run = planned([dataset("one/H", [700])], seeds=1)[0]
     protocol = {
         "estimator": "input_gradient", "estimator_settings": "{}", "axis": "step", "truncation": False,
         "distance": False, "draws": 4, "draws_kind": "antithetic", "precision": None, "max_draws": 64, "scored": 8,
         "fractions": 9, "area": "gap", "permutations": 3, "seed": 0,
     }  # fmt: skip
-    ingredients = {
+    decisive = {
         "family": "family", "fingerprint": "f" * 64, "library": "library 1.0",
         "torch": torch.__version__.split("+")[0], "adapter_version": ADAPTER_VERSION, "dataset": "one/H",
         "series": run.series.fingerprint, "season": 24, "setting": "96x24", "seed": 0, "windows": 4,
         "protocol": protocol, "protocol_version": "2",
     }  # fmt: skip
-    assert run.key == hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()
+    assert run.key == hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def test_the_most_draws_decide_a_key_only_where_a_precision_is_wanted() -> None:
+def test_the_limit_on_draws_decides_a_key_only_where_a_precision_is_requested() -> None:
     one = dataset("one/H", [700])
 
     def run(**settings: float) -> Run:
         return planned([one], seeds=1, protocol=Protocol(**settings))[0]  # type: ignore[arg-type]
 
     assert run(max_draws=32).key == run().key
-    assert run(max_draws=32).facts() == run().facts()
+    assert fields(run(max_draws=32)) == fields(run())
     assert run(precision=0.1, max_draws=32).key != run(precision=0.1).key
-    assert run(precision=0.1, max_draws=32).facts()["max_draws"] == 32
+    assert run(precision=0.1, max_draws=32).record(DONE).max_draws == 32
 
 
 @pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """release(version): installs that version of a package that brings the estimator `by_plugin`."""
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """release(version): installs that version of a package that registers the estimator `by_plugin`."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "plugin_of_this_test.py").write_text(
         "from hrx.audit.attribution import Estimator\n"
@@ -122,7 +130,9 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]
     registry._registered.cache_clear()
 
 
-def test_a_new_release_of_the_package_that_brings_an_estimator_gives_new_keys_to_its_runs_alone(release) -> None:
+def test_a_new_release_of_the_package_of_an_estimator_changes_the_keys_of_its_runs_only(
+    release: Callable[[str], None],
+) -> None:
     one = dataset("one/H", [700])
     own = planned([one], seeds=1)[0].key
     keys = {}
@@ -145,52 +155,76 @@ def test_draws_are_shared_by_checkpoints_and_separate_for_runs() -> None:
     assert len({run.stream for run in ours}) == len(ours)
 
 
-def test_unreadable_series_and_damaged_datasets_stay_in_the_plan_with_their_trouble() -> None:
+def test_unreadable_series_and_damaged_datasets_stay_in_the_plan_with_their_error() -> None:
     runs = planned([dataset("gaps/H", [700, 0, 700]), Dataset.damaged("broken/H", "broken.arrow is cut short")])
-    troubled = [run for run in runs if run.trouble]
-    assert {str(run.trouble).split(":")[0] for run in troubled} == {"gaps/H series T1", "broken.arrow is cut short"}
-    assert len(troubled) == 2 * 2 * 2
+    unreadable = [run for run in runs if run.series_error]
+    errors = {str(run.series_error).split(":")[0] for run in unreadable}
+    assert errors == {"gaps/H series T1", "broken.arrow is cut short"}
+    assert len(unreadable) == 2 * 2 * 2
     assert len({run.key for run in runs}) == len(runs)
+    for run in unreadable:
+        with pytest.raises(HrxError, match=re.escape(str(run.series_error))):
+            run.cut_windows()
 
 
-def test_a_picture_shows_most_at_the_largest_setting_of_the_first_series() -> None:
-    runs = [run for run in planned([dataset("long/H", [700, 700])]) if run.pictured]
-    assert {run.seed for run in runs} == {0}
-    assert [(str(run.setting), run.index) for run in sorted(runs, key=lambda run: run.size, reverse=True)] == [
+def test_the_best_example_of_a_dataset_is_the_first_series_at_the_largest_setting() -> None:
+    runs = planned([dataset("long/H", [700, 700])], seeds=1)
+    ordered = sorted(runs, key=lambda run: run.example_rank, reverse=True)
+    assert [(str(run.setting), run.index) for run in ordered] == [
         ("512x96", 0), ("512x96", 1), ("96x24", 0), ("96x24", 1),
     ]  # fmt: skip
 
 
-def test_a_run_says_why_its_series_cannot_be_run() -> None:
+def test_the_same_weights_under_another_family_are_another_model() -> None:
+    assert ModelKey.of(IDENTITY) == ModelKey.of(replace(IDENTITY, model="alias", library="library 2.0"))
+    assert ModelKey.of(IDENTITY) != ModelKey.of(replace(IDENTITY, family="other"))
+    assert planned([dataset("d/H", [700])])[0].model_key == ModelKey("family", "f" * 64)
+
+
+def test_a_model_is_admitted_on_up_to_four_windows_of_different_series_none_of_them_flat() -> None:
+    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: StoredSeries("T0", np.r_[np.sin(np.arange(400)), np.zeros(300)]))
+    runs = planned([flat, dataset("many/H", [700, 0, 700, 20, 700, 700, 700])], (Setting(96, 24),), series=7)
+    windows = admission_windows(runs)
+    assert windows is not None
+    assert windows.shape == (4, 96)
+    assert windows.dtype == torch.float32
+    own = [run.cut_windows().x for run in runs if run.dataset.name == "many/H" and not run.refusal and run.seed == 0]
+    np.testing.assert_array_equal(windows, np.stack([x[0] for x in own[:4]]).astype(np.float32))
+    assert admission_windows(planned([flat], (Setting(96, 24),))) is None
+
+
+def test_a_run_has_a_reason_why_its_series_does_not_admit_its_setting() -> None:
     runs = planned([dataset("short/H", [150, 0])], seeds=1)
-    told = {(str(run.setting), run.index): run.refusal for run in runs}
-    assert told["96x24", 0] == ""
-    assert told["512x96", 0] == "short/H series T0 has 150 values, too few for 512x96"
-    assert "all 1 values are missing" in told["96x24", 1]
+    refusals = {(str(run.setting), run.index): run.refusal for run in runs}
+    assert refusals["96x24", 0] == ""
+    assert refusals["512x96", 0] == "short/H series T0 has 150 values, too few for 512x96"
+    assert "all 1 values are missing" in refusals["96x24", 1]
 
 
 def test_a_run_for_another_process_keeps_its_key_and_its_series_and_can_be_pickled() -> None:
     run = planned([dataset("d/H", [700])])[0]
     sent = pickle.loads(pickle.dumps(run.portable()))
     assert sent.key == run.key
-    assert sent.facts() == run.facts()
+    assert fields(sent) == fields(run)
     np.testing.assert_array_equal(sent.series.values, run.series.values)  # type: ignore[union-attr]
     with pytest.raises(IndexError):
         sent.dataset.row(0)
 
 
-def test_a_plan_of_the_published_size_is_made_in_seconds() -> None:
+def test_every_run_of_a_plan_of_the_published_size_has_its_own_key() -> None:
     datasets = [dataset(f"d{i}/H", [900] * 4) for i in range(66)]
     identities = [Identity(f"m{i}", "family", "c", f"{i}" * 64, "library 1.0") for i in range(6)]
     runs = plan(identities, datasets, STAR, series=3, seeds=2, windows=4, protocol=Protocol())
     assert len(runs) == 6 * 66 * 42 == len({run.key for run in runs})
 
 
-def test_a_record_says_whether_its_model_is_declared_to_have_seen_the_dataset() -> None:
+def test_a_record_holds_whether_its_model_was_trained_on_the_dataset() -> None:
     def leakage(checkpoint: str, catalogued: bool) -> object:
         seen = replace(dataset("us_births/D", [700]), catalogued=catalogued)
-        who = replace(IDENTITY, checkpoint=checkpoint)
-        return plan([who], [seen], QUICK, series=1, seeds=1, windows=1, protocol=Protocol())[0].facts()["leakage"]
+        identity = replace(IDENTITY, checkpoint=checkpoint)
+        return (
+            plan([identity], [seen], QUICK, series=1, seeds=1, windows=1, protocol=Protocol())[0].record(DONE).leakage
+        )
 
     assert leakage("ibm-granite/granite-timeseries-ttm-r2", True) == "declared"
     assert leakage("google/timesfm-2.5-200m-pytorch", True) == "none declared"

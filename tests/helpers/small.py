@@ -6,7 +6,7 @@ import torch
 from hrx.adapters import Forecaster, Identity, Limits, from_module
 from hrx.audit.runner.plan import Setting
 from hrx.gift_eval import Dataset
-from hrx.gift_eval.series import StoredSeries as Row
+from hrx.gift_eval.series import StoredSeries
 
 SETTINGS = (Setting(32, 8),)
 
@@ -30,8 +30,8 @@ def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:
 
 
 def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset:
-    def row(index: int) -> Row:
+    def row(index: int) -> StoredSeries:
         t = np.arange(length)
-        return Row(f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length))
+        return StoredSeries(f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length))
 
     return Dataset(name, "H", 24, "Test", count, row)

@@ -64,15 +64,19 @@ class _Worker:
         self._pool = ProcessPoolExecutor(1, _SPAWN, initializer=_initialise, initargs=(settings, threads))
         with _signals_blocked():  # the first task starts the process
             self.process_id = self._pool.submit(os.getpid)
+        self._last: Future[TaskResult] | None = None
 
     def submit(self, task: Task) -> Future[TaskResult]:
-        return self._pool.submit(_run, task)
+        self._last = self._pool.submit(_run, task)
+        return self._last
 
     def close(self) -> None:
-        """Kills the process, whatever it is doing."""
+        """Ends the process. An idle one exits by itself and frees what its libraries share; a busy one is killed."""
+        busy = self._last is not None and not self._last.done()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        with suppress(BrokenProcessPool, ProcessLookupError):
-            os.kill(self.process_id.result(), signal.SIGKILL)
+        if busy:
+            with suppress(BrokenProcessPool, ProcessLookupError):
+                os.kill(self.process_id.result(), signal.SIGKILL)
 
 
 @contextmanager

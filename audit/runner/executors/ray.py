@@ -38,7 +38,13 @@ class RayExecutor:
 
     def __init__(self, settings: WorkerSettings, size: int | None, gpus: float = 0.0, address: str = "auto"):
         self._ray = _connect(address)
-        self.worker_errors: tuple[type[BaseException], ...] = (self._ray.exceptions.RayError,)
+        errors = self._ray.exceptions
+        self.worker_errors: tuple[type[BaseException], ...] = (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            errors.ObjectLostError,
+        )
         free = self._ray.available_resources()
         limits = [int(free.get("CPU", 0))] + ([int(free.get("GPU", 0) / gpus)] if gpus else [])
         self.size = min([*limits, *([size] if size else [])])

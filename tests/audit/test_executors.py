@@ -1,0 +1,376 @@
+"""The same plan in one process, in worker processes and on Ray: the same numbers, even where a worker dies."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.fork_server import running, wait_until
+from helpers.records import VOLATILE
+
+from hrx.adapters import ModelError, locate
+from hrx.audit import Protocol
+from hrx.audit.ledger.diff import differences
+from hrx.audit.ledger.record import COLUMNS, Record
+from hrx.audit.ledger.store import Ledger
+from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.executors.in_process import InProcessExecutor
+from hrx.audit.runner.executors.processes import ProcessExecutor
+from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
+from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
+from hrx.audit.runner.worker import LoadModel, MeasureRun, RankRun, RunRank, Task, TaskResult, WorkerSettings
+from hrx.audit.scoring.rank import MeanRank
+from hrx.gift_eval import open_source
+
+MODEL = """
+import multiprocessing, os, signal, torch
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+class Line(torch.nn.Module):
+    def __init__(self, seed, fault=""):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer, self.fault = torch.nn.Linear(24, 8), fault
+
+    def forward(self, x):
+        # A run has two different windows, and memory is measured with copies of one.
+        if self.fault and len(x) == 2 and not torch.equal(x[0], x[1]) and x[0, 0] > 0:
+            self.fail()
+        return self.layer(x[:, -24:])
+
+    def fail(self):
+        if self.fault == "dies once":
+            try:
+                (FOLDER / "died").touch(exist_ok=False)
+            except FileExistsError:
+                return
+        if self.fault == "blocks":
+            (FOLDER / "blocked").touch()
+            signal.pause()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def one(): return Line(1)
+def two(): return Line(2)
+def dies_once(): return Line(1, "dies once")
+def deadly(): return Line(3, "dies")
+def blocking(): return Line(4, "blocks")
+def unseeded(): return Line(int.from_bytes(os.urandom(4), "big"))
+def locking():
+    model = Line(5)
+    model.lock = multiprocessing.RLock()  # as progress bars have one
+    return model
+def counted():
+    with (FOLDER / f"loaded by {os.getpid()}").open("a") as file:
+        file.write("x")
+    return Line(1)
+"""
+SETTINGS = (Setting(24, 8), Setting(32, 8))
+NUMBERS = {column.name for column in COLUMNS if column.kind == "REAL" or column.name.endswith("_steps")}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.py"
+    path.write_text(MODEL)
+    return path
+
+
+class Audit:
+    """A plan of one or more models, and a ledger for it."""
+
+    def __init__(self, file: Path, *factories: str):
+        self.models = [locate(f"module:{file}:{factory}") for factory in factories]
+        self.ledger = file.parent / f"{'-'.join(factories)}.db"
+        self.settings = WorkerSettings(tuple(self.models), GIBIBYTE)
+        self.stored: list[str] = []
+        self.runs = plan(
+            [model.identity for model in self.models],
+            open_source("sample:elnino/M,co2/W,seattle_weather/D"),
+            SETTINGS,
+            series=2,
+            seeds=2,
+            windows=2,
+            protocol=Protocol(draws=2),
+        )
+
+    def run_on(self, executor: Executor, kill_after: int = 0) -> dict[str, Record]:
+        """The records by key; the process of worker 0 is killed once so many runs are stored."""
+
+        def progress(run: Run, record: Record) -> None:
+            self.stored.append(record.key)
+            if len(self.stored) == kill_after:
+                assert isinstance(executor, ProcessExecutor)
+                os.kill(executor.process_ids()[0], signal.SIGKILL)
+
+        with closing(executor), Ledger.open(self.ledger) as ledger:
+            execute(self.runs, self.models, ledger, executor, progress=progress)
+            return {record.key: record for record in ledger.records()}
+
+
+def reference(file: Path, *factories: str) -> dict[str, Record]:
+    """The records of one process."""
+    (file.parent / "died").touch()  # a model that dies once has done so
+    audit = Audit(file, *factories)
+    audit.ledger = file.parent / "reference.db"
+    return audit.run_on(InProcessExecutor(audit.settings))
+
+
+def assert_same(found: dict[str, Record], expected: dict[str, Record]) -> None:
+    """Numbers agree within a relative 1e-4 (absolute 1e-6), everything else exactly."""
+    assert set(found) == set(expected)
+    for key, record in found.items():
+        assert [str(difference) for difference in differences(record, expected[key])] == []
+        for column in COLUMNS:
+            if column.name not in NUMBERS and column.name not in VOLATILE:
+                assert getattr(record, column.name) == getattr(expected[key], column.name), column.name
+
+
+def starts_high(run: Run) -> bool:
+    """Whether a faulty model fails on this run."""
+    x = run.cut_windows().x
+    return len(x) == 2 and bool(np.float32(x[0, 0]) > 0)
+
+
+def assert_deadly_runs_failed(audit: Audit, found: dict[str, Record]) -> None:
+    deadly = {run.key for run in audit.runs if starts_high(run)}
+    assert 0 < len(deadly) < len(found) == len(audit.runs)
+    for key, record in found.items():
+        assert record.status == ("failed" if key in deadly else "done")
+        if key in deadly:
+            assert "its worker process died twice" in str(record.reason)
+
+
+@pytest.mark.slow
+def test_two_workers_one_of_which_is_killed_give_the_numbers_of_one_process(file: Path) -> None:
+    audit = Audit(file, "one", "two")
+    executor = ProcessExecutor(audit.settings.divided(2), 2)
+    first, second = executor.process_ids()
+    found = audit.run_on(executor, kill_after=5)
+    assert executor.process_ids()[0] != first
+    assert executor.process_ids()[1] == second
+    assert {record.status for record in found.values()} == {"done"}
+    assert_same(found, reference(file, "one", "two"))
+    assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
+
+
+@pytest.mark.slow
+def test_a_run_whose_worker_dies_once_is_measured_by_another(file: Path) -> None:
+    audit = Audit(file, "dies_once")
+    found = audit.run_on(ProcessExecutor(audit.settings, 1))
+    assert (file.parent / "died").exists()
+    assert {record.status for record in found.values()} == {"done"}
+    assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
+
+
+@pytest.mark.slow
+def test_a_run_that_kills_its_worker_twice_is_failed_and_the_others_are_done(file: Path) -> None:
+    audit = Audit(file, "deadly")
+    audit.runs = audit.runs[:3]
+    assert_deadly_runs_failed(audit, audit.run_on(ProcessExecutor(audit.settings, 1)))
+
+
+def test_a_signal_to_a_worker_that_is_still_starting_is_ignored(file: Path) -> None:
+    audit = Audit(file, "one")
+    with closing(ProcessExecutor(audit.settings, 1)) as executor:
+        (process,) = executor._workers[0]._pool._processes
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process, number)
+        assert executor.process_ids() == [process]
+        result = executor.submit(0, LoadModel(ModelKey.of(audit.models[0].identity), frozenset())).result()
+        assert executor.process_ids() == [process]
+    assert type(result).__name__ == "LoadedModel"
+
+
+def test_closing_stops_a_worker_in_the_middle_of_a_task(file: Path) -> None:
+    audit = Audit(file, "blocking")
+    executor = ProcessExecutor(audit.settings, 1)
+    (process,) = executor.process_ids()
+    executor.submit(0, MeasureRun(next(run for run in audit.runs if starts_high(run))))
+    wait_until((file.parent / "blocked").exists)
+    assert running(process)
+    executor.close()
+    wait_until(lambda: not running(process))
+
+
+def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Path) -> None:
+    script = file.parent / "script.py"
+    script.write_text(
+        "from hrx.adapters import locate\n"
+        "from hrx.audit.runner.executors.processes import ProcessExecutor\n"
+        "from hrx.audit.runner.plan import ModelKey\n"
+        "from hrx.audit.runner.worker import LoadModel, WorkerSettings\n"
+        "if __name__ == '__main__':\n"
+        f"    model = locate('module:{file}:locking')\n"
+        "    executor = ProcessExecutor(WorkerSettings((model,), 2**30), 1)\n"
+        "    task = LoadModel(ModelKey.of(model.identity), frozenset())\n"
+        "    print(type(executor.submit(0, task).result()).__name__, *executor.process_ids())\n"
+        "    executor.close()\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    result, process = ended.stdout.split()
+    assert result == "LoadedModel"
+    assert not running(int(process))
+    assert ended.stderr == ""
+
+
+def test_a_model_that_has_other_weights_in_each_process_is_refused(file: Path) -> None:
+    audit = Audit(file, "unseeded")
+    with pytest.raises(ModelError, match="has other weights each time it is built"):
+        audit.run_on(ProcessExecutor(audit.settings, 1))
+
+
+def ranks(audit: Audit, executor: Executor) -> dict[str, MeanRank]:
+    """The rank of every run of the plan, by key."""
+    found: dict[str, MeanRank] = {}
+
+    def collect(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, RankRun)
+        assert isinstance(result, RunRank)
+        assert result.rank is not None
+        found[task.run.key] = result.rank
+
+    with closing(executor):
+        run_tasks(ListQueue([RankRun(run) for run in audit.runs], collect), executor)
+    return found
+
+
+def loads(file: Path) -> dict[int, int]:
+    """How often other processes than this one have loaded the model `counted`, by process id."""
+    counts = {int(path.name.split()[-1]): len(path.read_text()) for path in file.parent.glob("loaded by *")}
+    del counts[os.getpid()]
+    return counts
+
+
+def test_ranks_are_the_same_in_a_worker_process_which_loads_the_model_once(file: Path) -> None:
+    audit = Audit(file, "counted")
+    expected = ranks(audit, InProcessExecutor(audit.settings))
+    executor = ProcessExecutor(audit.settings, 1)
+    (process,) = executor.process_ids()
+    found = ranks(audit, executor)
+    assert set(found) == set(expected) == {run.key for run in audit.runs}
+    for key, rank in found.items():
+        assert rank == pytest.approx(expected[key], rel=1e-4)
+    assert loads(file) == {process: 1}
+
+
+def test_workers_share_the_memory(file: Path) -> None:
+    settings = Audit(file, "one").settings
+    assert settings.divided(4).memory == settings.memory // 4
+    assert settings.divided(4).models == settings.models
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_on_this_machine_is_started_and_ended_for_one_audit(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray import LOCAL, RayExecutor
+
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        audit = Audit(file, "one")
+        found = audit.run_on(RayExecutor(audit.settings, 1, address=LOCAL))
+    assert not ray.is_initialized()
+    assert_same(found, reference(file, "one"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a Ray cluster of two CPUs."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from ray.cluster_utils import Cluster
+
+    # A short path: Ray puts sockets into it. A temporary one: Ray leaves its logs behind.
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder,
+    ):
+        environment.setenv("RAY_TMPDIR", folder)
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        yield nodes.address
+        ray.shutdown()
+        nodes.shutdown()
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_whose_worker_dies_in_the_middle_gives_the_numbers_of_one_process(
+    file: Path, cluster: str
+) -> None:
+    from hrx.audit.runner.executors.ray import RayExecutor
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    audit = Audit(file, "dies_once", "two")
+    executor = RayExecutor(audit.settings, 2, address=cluster)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert executor.size == 2
+    found = audit.run_on(executor)
+    assert (file.parent / "died").exists()
+    assert {record.status for record in found.values()} == {"done"}
+    assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
+    assert_same(found, reference(file, "dies_once", "two"))
+
+
+@pytest.mark.slow
+def test_a_run_that_kills_its_ray_worker_twice_is_failed_and_the_others_are_done(file: Path, cluster: str) -> None:
+    from hrx.audit.runner.executors.ray import RayExecutor
+
+    audit = Audit(file, "deadly")
+    audit.runs = audit.runs[:3]
+    assert_deadly_runs_failed(audit, audit.run_on(RayExecutor(audit.settings, 1, address=cluster)))
+
+
+@pytest.mark.slow
+def test_a_ray_worker_process_loads_a_model_once_for_all_its_tasks(file: Path, cluster: str) -> None:
+    from hrx.audit.runner.executors.ray import RayExecutor
+
+    audit = Audit(file, "counted")
+    assert len(ranks(audit, RayExecutor(audit.settings, 1, address=cluster))) == len(audit.runs)
+    assert set(loads(file).values()) == {1}
+    assert len(loads(file)) < len(audit.runs)
+
+
+@pytest.mark.slow
+def test_a_cluster_without_a_free_gpu_is_reported(file: Path, cluster: str) -> None:
+    from hrx.audit.runner.executors.ray import RayError, RayExecutor
+
+    with pytest.raises(RayError, match="has no free GPU"):
+        RayExecutor(Audit(file, "one").settings, 2, gpus=1, address=cluster)
+
+
+def test_without_a_cluster_the_error_names_the_command_that_starts_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray import RayError, RayExecutor
+
+    def init(**options: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
+        RayExecutor(Audit(file, "one").settings, 1)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_listens_is_reported_without_waiting_for_ray(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray import CONNECT_SECONDS, RayError, RayExecutor
+
+    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray retries for minutes"))
+    assert CONNECT_SECONDS <= 10
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        with pytest.raises(RayError, match="ray start --head"):
+            RayExecutor(WorkerSettings((), GIBIBYTE), 1, address=f"{scheme}127.0.0.1:{taken.getsockname()[1]}")

@@ -1,0 +1,87 @@
+import csv
+import sqlite3
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from helpers.records import record
+
+from hrx.audit.ledger.export import ExportError, export
+from hrx.audit.ledger.record import COLUMNS, EXCLUDED, NAMES, Record
+from hrx.audit.ledger.store import Ledger
+from hrx.cli import main
+
+
+def ledger(path: Path, *records: Record) -> Path:
+    with Ledger.open(path) as opened:
+        for one in records:
+            opened.write(one)
+    return path
+
+
+def test_csv_holds_every_digit(tmp_path: Path) -> None:
+    path = ledger(tmp_path / "l.db", record("a", g_own=-0.1 - 0.2, starts="[1, 2]"), record("b"))
+    assert main(["export", str(path), "--format", "csv"]) == 0
+    with (tmp_path / "l.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(NAMES)
+    assert float(rows[0]["g_own"]) == -0.1 - 0.2
+    assert rows[0]["starts"] == "[1, 2]"
+    assert rows[1]["g_own"] == ""
+    assert list(tmp_path.glob("*tmp*")) == []
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1", "-1 x", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
+def test_a_text_that_a_spreadsheet_would_evaluate_gets_an_apostrophe_in_csv(tmp_path: Path, text: str) -> None:
+    path = ledger(tmp_path / "l.db", record("a", reason=text, model=text, g_own=-0.5))
+    export(path, tmp_path / "l.csv", "csv")
+    with (tmp_path / "l.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["reason"], row["model"]) == (f"'{text}", f"'{text}")
+    assert row["g_own"] == "-0.5"
+
+
+def test_parquet_holds_the_records_with_types_and_meanings(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
+    path = ledger(tmp_path / "l.db", record("a", g_own=0.1 + 0.2, reason="=1"), record("b", EXCLUDED, reason="short"))
+    assert main(["export", str(path), "--format", "parquet", "--out", str(tmp_path / "out.parquet")]) == 0
+    table = parquet.read_table(tmp_path / "out.parquet")
+    with Ledger.open(path, create=False) as opened:
+        assert table.to_pylist() == [asdict(one) for one in opened.records()]
+    assert [table.schema.field(c.name).metadata[b"meaning"].decode() for c in COLUMNS] == [c.meaning for c in COLUMNS]
+    kinds = {"TEXT": "string", "INTEGER": "int64", "REAL": "double"}
+    assert [str(table.schema.field(c.name).type) for c in COLUMNS] == [kinds[c.kind] for c in COLUMNS]
+
+
+def test_an_export_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
+    path = ledger(tmp_path / "l.db", record("a"))
+    with pytest.raises(ExportError, match=r"absent/l\.csv cannot be written"):
+        export(path, tmp_path / "absent" / "l.csv", "csv")
+
+
+def test_an_export_that_fails_leaves_the_earlier_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = ledger(tmp_path / "l.db", record("a")), tmp_path / "l.csv"
+    out.write_text("earlier")
+
+    def full(descriptor: int) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("hrx.audit.ledger.export.os.fsync", full)
+    with pytest.raises(ExportError, match="No space left on device"):
+        export(path, out, "csv")
+    assert out.read_text() == "earlier"
+    assert list(tmp_path.glob("*tmp*")) == []
+
+
+def test_a_number_that_another_program_replaced_by_text_is_reported_by_the_parquet_export(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
+    path = ledger(tmp_path / "l.db", record("a"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET g_own = 'high'")
+    with pytest.raises(ExportError, match="--format csv exports it as it is"):
+        export(path, tmp_path / "out.parquet", "parquet")
+    assert not (tmp_path / "out.parquet").exists()
+    assert export(path, tmp_path / "out.csv", "csv") == 1

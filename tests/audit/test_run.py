@@ -1,0 +1,125 @@
+"""One run from its windows to its record: every column that the measurement fills."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny import series
+
+from hrx.adapters import Identity, from_module
+from hrx.audit import Budget, Protocol, score
+from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS, Record
+from hrx.audit.ledger.store import Ledger
+from hrx.audit.runner.plan import Run, Setting
+from hrx.audit.runner.run import measure_run, rank_run
+from hrx.audit.scoring.quantities import QUANTITIES
+from hrx.gift_eval import Dataset, Series
+
+HORIZON = 64
+
+
+def linear() -> torch.nn.Linear:
+    torch.manual_seed(0)
+    return torch.nn.Linear(40, HORIZON)
+
+
+def planned(protocol: Protocol, seed: int = 0) -> Run:
+    one = Series("synthetic/H", "one", "H", 24, "", series(1, 600)[0].double().numpy(), 0)
+    dataset = Dataset("synthetic/H", "H", 24, "", 1, row=lambda index: None)  # type: ignore[arg-type, return-value]
+    identity = Identity("linear", "module", "linear", "0", "torch")
+    return Run(identity, dataset, one, 0, Setting(40, HORIZON), seed, 2, protocol)
+
+
+def measured(protocol: Protocol) -> tuple[Record, Run]:
+    run = planned(protocol)
+    record = measure_run(from_module(linear()), run, Budget()).record
+    assert record.status == DONE, record.reason
+    return record, run
+
+
+def windows(run: Run) -> torch.Tensor:
+    return torch.as_tensor(run.cut_windows().x, dtype=torch.float32)
+
+
+def number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def test_every_quantity_of_the_score_is_stored_with_its_raw_value_and_its_error() -> None:
+    record, run = measured(Protocol(draws=4))
+    q = score(from_module(linear()), windows(run), HORIZON, protocol=Protocol(draws=4), stream=run.stream)
+    for name in QUANTITIES:
+        found = [getattr(record, column) for column in (name, f"{name}_raw", f"{name}_se")]
+        assert found == [number(getattr(kind, name)) for kind in (q.normalised, q.raw, q.error)], name
+    assert (record.rank, record.rank_entropy, record.rank_dropped) == (q.rank, q.rank_entropy, q.rank_dropped)
+    assert (record.variance, record.draws_used, record.forecasts) == (q.variance, q.draws, q.forecasts)
+    assert record.device == "cpu"
+
+
+def test_sweeps_fill_their_columns_with_the_numbers_of_the_score() -> None:
+    protocol = Protocol(draws=2, truncation=True, distance=True)
+    record, run = measured(protocol)
+    q = score(from_module(linear()), windows(run), HORIZON, protocol=protocol, stream=run.stream)
+    assert [getattr(record, f"g_own_rank_{r}") for r in TRUNCATIONS] == q.truncated.tolist()
+    assert [getattr(record, f"g_distance_{d}") for d in DISTANCES] == q.distant.tolist()
+    assert record.g_own_rank_1 == 0
+    assert (record.gap_own, record.gap_shared) == (q.gap_own, q.gap_shared)
+    assert record.effective_lookback == q.effective_lookback
+    assert json.loads(str(record.effective_lookback_steps)) == q.effective_lookback_steps.tolist()
+    assert q.gap_own - q.gap_shared == pytest.approx(record.g_own)
+
+
+def test_without_sweeps_and_channels_their_columns_stay_empty() -> None:
+    record, _ = measured(Protocol(draws=2))
+    for name in NAMES:
+        if name.startswith(("g_own_rank", "g_distance")) or "channel" in name:
+            assert getattr(record, name) is None, name
+    assert record.gap_shared is not None
+
+
+def test_the_record_holds_every_setting_of_the_estimator_and_the_time_of_its_stages() -> None:
+    record, _ = measured(Protocol(draws=2, estimator="integrated_gradients", estimator_settings='{"points": 8}'))
+    assert json.loads(str(record.estimator_settings)) == {"points": 8}
+    refused = planned(Protocol(draws=2, estimator="occlusion")).record(EXCLUDED, "why")
+    assert set(json.loads(str(refused.estimator_settings))) == {"spans", "replacement", "draws"}
+    times: list[Any] = [record.forward_seconds, record.matrix_seconds, record.seconds]
+    assert min(times) > 0
+    assert max(times) == record.seconds
+
+
+def test_with_one_row_for_the_whole_forecast_the_record_has_the_plain_gap_and_no_gain() -> None:
+    record, _ = measured(Protocol(draws=2, estimator="saliency", axis="whole", truncation=True, distance=True))
+    assert (record.g_own, record.g_shuffled, record.g_margin, record.g_own_rank_2) == (0, 0, 0, 0)
+    assert record.gap_shared == pytest.approx(record.gap_own)
+    assert record.g_distance_1 is None
+    assert len(json.loads(str(record.effective_lookback_steps))) == 8
+
+
+def test_the_example_of_a_run_holds_its_first_window_its_matrix_and_its_curves(tmp_path: Path) -> None:
+    model, run = from_module(linear()), planned(Protocol(draws=2))
+    result = measure_run(model, run, Budget())
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(result.record, result.example)
+        (stored,) = ledger.examples([run.key])
+        (record,) = ledger.records()
+    np.testing.assert_allclose(stored.x, run.cut_windows().x[0], rtol=1e-6)
+    np.testing.assert_allclose(stored.matrix, model.predictor.weight.abs().numpy(), rtol=1e-6)  # type: ignore[union-attr]
+    assert stored.curves is not None
+    assert stored.curves.shape == (3, 2, 9)
+    gaps = [np.trapezoid(morf - lerf, dx=1 / 8) for morf, lerf in stored.curves.astype(np.float64)]
+    assert gaps[0] - gaps[1] == pytest.approx(record.g_own, abs=1e-6)
+    assert gaps[2] - gaps[1] == pytest.approx(record.g_shuffled, abs=1e-6)
+
+
+def test_runs_of_later_seeds_have_no_example() -> None:
+    assert measure_run(from_module(linear()), planned(Protocol(draws=2), seed=1), Budget()).example is None
+
+
+def test_the_rank_of_a_run_is_that_of_its_record() -> None:
+    record, run = measured(Protocol(draws=2))
+    mean = rank_run(from_module(linear()), run, Budget()).mean()
+    assert mean.participation == pytest.approx(record.rank, rel=1e-12)
+    assert mean.entropy == pytest.approx(record.rank_entropy, rel=1e-12)

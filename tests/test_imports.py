@@ -1,0 +1,158 @@
+"""Which package may import which: read from the sources, and checked by importing in a fresh interpreter."""
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = {
+    "hrx": "common", **{f"hrx.{name}": name for name in ("adapters", "audit", "cli", "gift_eval", "reports")}
+}  # fmt: skip
+PACKAGES = ("hrx.adapters", "hrx.audit", "hrx.cli", "hrx.gift_eval", "hrx.reports")
+PARTS_OF_AUDIT = tuple(
+    f"hrx.audit.{path.name}" for path in sorted((ROOT / "audit").iterdir()) if (path / "__init__.py").exists()
+)
+MODEL_LIBRARIES = (
+    "chronos", "gluonts", "safetensors", "sktime", "timesfm", "timesfm3", "torch", "torchvision", "transformers",
+    "tsfm_public", "uni2ts", "visionts",
+)  # fmt: skip
+
+
+def sources() -> dict[str, Path]:
+    """Every module of hrx and its file."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return found
+
+
+SOURCES = sources()
+
+
+@cache
+def imports(module: str, *, at_start: bool = False) -> frozenset[str]:
+    """Modules that a module imports, in functions too; `at_start`, only those imported whenever it is."""
+    found = set()
+    waiting: list[ast.AST] = [ast.parse(SOURCES[module].read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = absolute(module, node)
+            names = {f"{origin}.{alias.name}" for alias in node.names}
+            found |= (names & set(SOURCES)) or {origin}
+        elif at_start and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+        elif not (at_start and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def absolute(module: str, node: ast.ImportFrom) -> str:
+    """The absolute name of what a `from` statement imports from."""
+    package = module if SOURCES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for _ in range(node.level - 1):
+        package = package.rpartition(".")[0]
+    return ".".join(filter(None, (package if node.level else "", node.module)))
+
+
+def inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def violations(package: str, *forbidden: str) -> list[str]:
+    """Imports of `forbidden` packages by the modules of a package."""
+    return [
+        f"{module} imports {imported}"
+        for module in SOURCES
+        if inside(module, package)
+        for imported in sorted(imports(module))
+        if any(inside(imported, other) for other in forbidden)
+    ]
+
+
+def graph(groups: tuple[str, ...]) -> dict[str, set[str]]:
+    """Which groups of modules import which others."""
+    edges: dict[str, set[str]] = {group: set() for group in groups}
+    for module in SOURCES:
+        for group in groups:
+            if inside(module, group):
+                edges[group] |= {g for g in groups for i in imports(module) if g != group and inside(i, g)}
+    return edges
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """Groups that import each other in a circle; empty where there is none."""
+    remaining = {group: set(others) for group, others in edges.items()}
+    while leaves := [group for group, others in remaining.items() if not others & set(remaining)]:
+        for group in leaves:
+            del remaining[group]
+    return sorted(remaining)
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names of the modules that a fresh interpreter has loaded after a statement."""
+    code = f"import sys; {statement}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("hrx.adapters", ("hrx.audit", "hrx.reports", "hrx.cli")),
+        ("hrx.gift_eval", ("hrx.adapters", "hrx.audit", "hrx.reports", "hrx.cli")),
+        ("hrx.audit", ("hrx.reports", "hrx.cli")),
+        ("hrx.reports", ("hrx.adapters", "hrx.cli", *MODEL_LIBRARIES)),
+        ("hrx.audit.attribution", ("hrx.audit.ledger", "hrx.audit.runner")),
+        ("hrx.audit.scoring", ("hrx.audit.ledger", "hrx.audit.runner")),
+        ("hrx.audit.ledger", ("hrx.audit.runner", "hrx.adapters", *MODEL_LIBRARIES)),
+        ("hrx.errors", PACKAGES),
+    ],
+)
+def test_a_package_imports_none_of_the_packages_that_build_on_it(package: str, forbidden: tuple[str, ...]) -> None:
+    assert violations(package, *forbidden) == []
+
+
+@pytest.mark.parametrize("module", ["hrx.reports", "hrx.audit.ledger.store", "hrx.audit.ledger.merge"])
+def test_reports_and_ledgers_are_read_without_torch(module: str) -> None:
+    assert loaded_by(f"import {module}") & set(MODEL_LIBRARIES) == set()
+
+
+@pytest.mark.parametrize("package", ["hrx.reports", "hrx.audit.ledger"])
+def test_no_module_of_reports_or_ledger_needs_torch(package: str) -> None:
+    for module in (name for name in SOURCES if inside(name, package)):
+        for reached in reachable(module):
+            torch = [name for name in imports(reached, at_start=True) if inside(name, "torch")]
+            assert torch == [], f"{module} imports {reached}, which imports torch"
+
+
+def reachable(module: str) -> set[str]:
+    """Modules of hrx that are imported with a module: its imports, their imports, and the packages they are in."""
+    found, waiting = set(), {module}
+    while waiting:
+        current = waiting.pop()
+        found.add(current)
+        waiting |= ({current.rpartition(".")[0]} | imports(current, at_start=True)) & set(SOURCES) - found
+    return found
+
+
+def test_top_level_packages_do_not_import_each_other_in_a_circle() -> None:
+    edges = graph(PACKAGES)
+    assert cycle(edges) == [], edges
+
+
+def test_subpackages_of_audit_do_not_import_each_other_in_a_circle() -> None:
+    edges = graph(PARTS_OF_AUDIT)
+    assert cycle(edges) == [], edges
+
+
+def test_a_circle_is_found() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+    assert cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
