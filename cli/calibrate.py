@@ -15,8 +15,7 @@ from hrx.audit.calibration.calibration import calibrate as run
 from hrx.audit.calibration.results import Trial, judge
 from hrx.audit.calibration.training import RECIPES
 from hrx.cli.main import INTERRUPTED
-from hrx.cli.progress import Progress
-from hrx.cli.screen import show
+from hrx.cli.terminal import Progress, show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.files import make_directory

@@ -7,8 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hrx.cli.output import refuse_ledger, write
-from hrx.cli.screen import show, terminal_width
+from hrx.cli.terminal import refuse_ledger, show, terminal_width, write
 from hrx.errors import HrxError
 from hrx.reports import compare as make_comparison
 from hrx.reports import compare_report, read

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hrx.cli.screen import StatusLine, show
+from hrx.cli.terminal import StatusLine, show
 from hrx.errors import Exit
 from hrx.gift_eval import data_root
 from hrx.gift_eval.catalogue import Folder, choose

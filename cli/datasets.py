@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hrx.cli.screen import StatusLine, show
+from hrx.cli.terminal import StatusLine, show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, configurations, folders, paper_datasets

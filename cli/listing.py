@@ -7,7 +7,7 @@ import json
 
 from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.model_card import published_card
-from hrx.cli.screen import show, terminal_width
+from hrx.cli.terminal import show, terminal_width
 from hrx.errors import Exit
 from hrx.reports import render_table
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 
-from hrx.cli.allocator import keep_freed_memory
 from hrx.cli.config import with_settings_file
+from hrx.cli.process import keep_freed_memory
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError
 

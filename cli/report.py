@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hrx.cli.screen import show
+from hrx.cli.terminal import show
 from hrx.errors import Exit
 from hrx.reports import write_report
 

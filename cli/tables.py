@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hrx.cli.output import write
-from hrx.cli.screen import terminal_width
+from hrx.cli.terminal import terminal_width, write
 from hrx.errors import Exit, HrxError
 from hrx.reports import ReportTable, read
 from hrx.reports import tables as make_tables

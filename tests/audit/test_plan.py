@@ -182,7 +182,8 @@ def test_the_same_weights_under_another_family_are_another_model() -> None:
 
 
 def test_a_model_is_admitted_on_up_to_four_windows_of_different_series_none_of_them_flat() -> None:
-    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: StoredSeries("T0", np.r_[np.sin(np.arange(400)), np.zeros(300)]))
+    values = np.r_[np.sin(np.arange(400)), np.zeros(300)]
+    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: StoredSeries("T0", values))
     runs = planned([flat, dataset("many/H", [700, 0, 700, 20, 700, 700, 700])], (Setting(96, 24),), series=7)
     windows = admission_windows(runs)
     assert windows is not None

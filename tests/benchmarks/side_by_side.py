@@ -32,7 +32,7 @@ from helpers import by_definition, tiny, tiny_timesfm
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, load
-from hrx.cli.allocator import keep_freed_memory
+from hrx.cli.process import keep_freed_memory
 from hrx.reports import render_table
 
 __all__ = ["Line", "arguments", "begin", "by_definition", "fastest", "models", "quiet", "report", "series", "timed"]

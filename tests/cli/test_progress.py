@@ -3,7 +3,7 @@ import io
 import pytest
 
 from hrx.cli import progress as module
-from hrx.cli.progress import Progress, duration
+from hrx.cli.terminal import Progress, duration
 
 
 class Terminal(io.StringIO):

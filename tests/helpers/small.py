@@ -32,6 +32,8 @@ def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:
 def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset:
     def row(index: int) -> StoredSeries:
         t = np.arange(length)
-        return StoredSeries(f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length))
+        return StoredSeries(
+            f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length)
+        )
 
     return Dataset(name, "H", 24, "Test", count, row)

@@ -1,4 +1,7 @@
-"""Progress on standard error: a rich progress bar on a terminal, a line now and then elsewhere."""
+"""Terminal output through rich, progress, and files that a verb writes.
+
+Plain text when piped. Files are written atomically, and never over a ledger.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,51 @@ import atexit
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.status import Status
+from rich.text import Text
+
+from hrx.errors import HrxError
+from hrx.reports.files import make_directory, write_bytes
 
 LINE_SECONDS = 15.0
+_SQLITE = b"SQLite format 3\x00"
+
+
+def show(text: str) -> None:
+    """Prints text as it is; on a terminal verdicts are bold."""
+    console = Console(file=sys.stdout)
+    for line in text.rstrip("\n").split("\n"):
+        style = "bold" if line.lstrip().startswith("Verdict") else ""
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def terminal_width(piped: int) -> int:
+    """Columns of the terminal, or `piped` where standard output is not one."""
+    console = Console(file=sys.stdout)
+    return console.width if console.is_terminal else piped
+
+
+class StatusLine:
+    """One line on standard error that says what runs now; nothing where standard error is not a terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._status = Status("", console=console) if console.is_terminal else None
+
+    def say(self, text: str) -> None:
+        if self._status:
+            self._status.update(Text(text))
+            self._status.start()
+
+    def clear(self) -> None:
+        if self._status:
+            self._status.stop()
 
 
 class Progress:
@@ -74,3 +115,26 @@ def duration(seconds: float) -> str:
         if seconds < most * size:
             return f"{seconds / size:.{int(unit == 'h')}f} {unit}"
     return f"{seconds / 86400:.0f} days"
+
+
+def refuse_ledger(path: Path, option: str) -> None:
+    """Refuses a path that holds a ledger: `--json LEDGER` must not overwrite it."""
+    try:
+        with path.open("rb") as file:
+            is_ledger = file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return
+    if is_ledger:
+        raise HrxError(
+            f"{option} {path} is a ledger and would be overwritten. Give another file; ledgers come before {option}."
+        )
+
+
+def write(path: Path, text: str, option: str) -> None:
+    """Writes the text of an option, and creates its directory."""
+    refuse_ledger(path, option)
+    try:
+        make_directory(path.parent)
+        write_bytes(path, text.encode("utf-8", "replace"))
+    except HrxError as error:
+        raise HrxError(f"{option}: {error}") from error
