@@ -79,4 +79,4 @@ def test_gates_of_an_audit_are_judged_after_its_report(tmp_path: Path, capsys: p
     gates = json.loads(capsys.readouterr().out)["gates"]
     assert gates == [{"model": "bolt-mini", "gate": "g_margin >= 10", "passed": False}]
     assert audit(tmp_path, *data, "--gate", "g_margin > 10") == 2
-    assert "cannot be read" in capsys.readouterr().err
+    assert "is not valid" in capsys.readouterr().err
