@@ -1,4 +1,4 @@
-"""The command line: the front door to every room. Holds no measurement of its own."""
+"""The command line of hrx."""
 
 from hrx.cli.main import main
 

@@ -6,18 +6,18 @@ Computes the matrices of the planned runs and nothing else: no deletion, no admi
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Sequence
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from hrx.adapters import ModelError
 from hrx.audit.runner.executors import Executor
-from hrx.audit.runner.plan import Run, Setting
+from hrx.audit.runner.plan import Run
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
-from hrx.audit.scoring.rank_bins import RankBin, rank_bin
+from hrx.audit.scoring.rank_bins import rank_bin
 from hrx.cli.terminal import show
 from hrx.errors import Exit
 from hrx.reports import render_table
@@ -26,31 +26,28 @@ from hrx.reports.text import percent, signed
 RULE = (
     "Worth it: no below rank 1.1, perhaps below 1.5, yes from 1.5. At rank 1 all rows order the lookback alike and the "
     "shared vector says everything. Gain and share of positive gains are the paper's at runs of that rank (its table "
-    '"Rank predicts the gain"); an audit measures them here.'
+    '"Rank predicts the gain"); an audit measures them.'
 )
-
-
-class _Ranked(NamedTuple):
-    """A run and its rank, or the reason why it has none."""
-
-    run: Run
-    result: RunRank
-
-
-class _RankRow(NamedTuple):
-    """The runs of one model, dataset and setting: medians over those that have a rank."""
-
-    dataset: str
-    setting: Setting
-    runs: int
-    rank: float
-    entropy: float
-    published: RankBin
+Row = dict[str, Any]
 
 
 def rank_only(runs: Sequence[Run], executor: Executor, *, as_json: bool) -> int:
     """Shows the ranks of every planned run, by model, dataset and setting; exit code 3 where a library failed."""
-    models: dict[str, list[_Ranked]] = {run.identity.model: [] for run in runs}
+    frame = _measure(runs, executor)
+    models = list(dict.fromkeys(run.identity.model for run in runs))
+    listed = [_summarise(model, frame[frame["model"] == model]) for model in models]
+    if as_json:
+        print(json.dumps({"models": listed, "rule": RULE}, indent=1))
+    else:
+        for model in listed:
+            _show(model)
+        show(f"{fill(RULE, 80)}\nNothing was deleted, no model was admitted, and no ledger was written.")
+    return Exit.INCOMPLETE if frame["failed"].any() else Exit.DONE
+
+
+def _measure(runs: Sequence[Run], executor: Executor) -> pd.DataFrame:
+    """One row per run: its mean ranks, or the reason why it has none."""
+    rows: list[Row] = []
 
     def collect(task: Task, result: TaskResult) -> None:
         assert isinstance(task, RankRun)
@@ -59,80 +56,55 @@ def rank_only(runs: Sequence[Run], executor: Executor, *, as_json: bool) -> int:
                 raise ModelError(result.reason)
             result = RunRank(None, result.reason, failed=True)
         assert isinstance(result, RunRank)
-        models[task.run.identity.model].append(_Ranked(task.run, result))
+        run, rank = task.run, result.rank
+        row = {"model": run.identity.model, "dataset": run.dataset.name, "setting": str(run.setting)}
+        ranks = {"rank": rank and rank.participation, "rank_entropy": rank and rank.entropy}
+        rows.append(row | ranks | {"reason": result.reason, "failed": result.failed})
 
     run_tasks(ListQueue([RankRun(run) for run in runs], collect), executor)
-    if as_json:
-        document = {"models": [_as_json(name, ranked) for name, ranked in models.items()], "rule": RULE}
-        print(json.dumps(document, indent=1))
-    else:
-        for name, ranked in models.items():
-            _show(name, ranked)
-        show(f"{fill(RULE, 80)}\nNothing was deleted, no model was admitted, and no ledger was written.")
-    failed = any(one.result.failed for ranked in models.values() for one in ranked)
-    return Exit.INCOMPLETE if failed else Exit.DONE
+    return pd.DataFrame(rows).astype({"rank": float, "rank_entropy": float})
 
 
-def _rows(ranked: Iterable[_Ranked]) -> list[_RankRow]:
-    groups: dict[tuple[str, Setting], list[RunRank]] = {}
-    for run, result in ranked:
-        if result.rank is not None:
-            groups.setdefault((run.dataset.name, run.setting), []).append(result)
-    rows = []
-    for (dataset, setting), results in groups.items():
-        ranks = [result.rank for result in results if result.rank is not None]
-        rank = median(one.participation for one in ranks)
-        entropy = median(one.entropy for one in ranks)
-        rows.append(_RankRow(dataset, setting, len(ranks), rank, entropy, rank_bin(rank)))
-    return rows
-
-
-def _reasons(ranked: Iterable[_Ranked]) -> Counter[str]:
-    """Why runs have no rank, and how many of them."""
-    return Counter(one.result.reason for one in ranked if one.result.rank is None)
-
-
-def _as_json(name: str, ranked: Sequence[_Ranked]) -> dict[str, Any]:
-    return {
-        "model": name,
-        "ranks": [
+def _summarise(model: str, frame: pd.DataFrame) -> Row:
+    """The medians by dataset and setting beside the published gains at such a rank, and why runs have no rank."""
+    ranks: list[Row] = []
+    measured = frame.dropna(subset="rank").groupby(["dataset", "setting"], sort=False)
+    for (dataset, setting), group in measured:
+        rank = float(group["rank"].median())
+        published = rank_bin(rank)
+        ranks.append(
             {
-                "dataset": row.dataset,
-                "setting": str(row.setting),
-                "runs": row.runs,
-                "rank": row.rank,
-                "rank_entropy": row.entropy,
-                "worth": row.published.worth,
-                "published_g_own": row.published.g_own,
-                "published_positive": row.published.positive,
+                "dataset": dataset,
+                "setting": setting,
+                "runs": len(group),
+                "rank": rank,
+                "rank_entropy": float(group["rank_entropy"].median()),
+                "worth": published.worth,
+                "published_g_own": published.g_own,
+                "published_positive": published.positive,
             }
-            for row in _rows(ranked)
-        ],
-        "not_measured": [{"reason": reason, "runs": runs} for reason, runs in _reasons(ranked).items()],
-    }
+        )
+    reasons = frame.loc[frame["rank"].isna(), "reason"].value_counts(sort=False)
+    not_measured = [{"reason": reason, "runs": int(runs)} for reason, runs in reasons.items()]
+    return {"model": model, "ranks": ranks, "not_measured": not_measured}
 
 
-def _show(name: str, ranked: Sequence[_Ranked]) -> None:
-    rows = _rows(ranked)
-    show(f"{name}: rank of the explanation matrix, median of the runs")
-    if rows:
+def _show(model: Row) -> None:
+    ranks = model["ranks"]
+    show(f"{model['model']}: rank of the explanation matrix, median of the runs")
+    if ranks:
         cells = [
             (
-                row.dataset,
-                str(row.setting),
-                row.runs,
-                f"{row.rank:.2f}",
-                f"{row.entropy:.2f}",
-                signed(row.published.g_own),
-                percent(row.published.positive),
-                row.published.worth,
+                *(row["dataset"], row["setting"], row["runs"], f"{row['rank']:.2f}", f"{row['rank_entropy']:.2f}"),
+                *(signed(row["published_g_own"]), percent(row["published_positive"]), row["worth"]),
             )
-            for row in rows
+            for row in ranks
         ]
         headings = ("dataset", "setting", "runs", "rank", "entropy", "paper's g_own", "> 0", "worth it")
         show(render_table(headings, cells))
-        worth = sum(row.published.worth == "yes" for row in rows)
-        show(f"Verdict: the axis is worth resolving in {worth} of {len(rows)} combinations of dataset and setting.")
-    for reason, runs in _reasons(ranked).items():
-        show(f"{runs} of {len(ranked)} runs were not measured: {reason}")
+        worth = sum(row["worth"] == "yes" for row in ranks)
+        show(f"Verdict: the axis is worth resolving in {worth} of {len(ranks)} combinations of dataset and setting.")
+    total = sum(row["runs"] for row in (*ranks, *model["not_measured"]))
+    for row in model["not_measured"]:
+        show(f"{row['runs']} of {total} runs were not measured: {row['reason']}")
     show("")
