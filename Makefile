@@ -6,49 +6,45 @@ BIN = $(VENV)/bin
 JOBS = 3
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test lint types tests format clean parity docs bench chromium
+.PHONY: audit test quick lint types tests format clean parity docs bench
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
 
 test: lint types tests
 
+# The same without the slow tests, for work in progress.
+quick: lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Type checkers cannot follow the mapping of folders to hrx.*, so they are shown a tree of links that spells it out.
+# mypy cannot follow the mapping of folders to hrx.*, so it reads a tree of links that has the installed layout.
 types: $(VENV)/.test
 	rm -rf build/types
 	mkdir -p build/types/hrx
 	for file in common/*; do ln -s ../../../$$file build/types/hrx/; done
-	for room in cli adapters audit gift_eval reports; do ln -s ../../../$$room build/types/hrx/; done
+	for package in cli adapters audit gift_eval reports; do ln -s ../../../$$package build/types/hrx/; done
 	MYPYPATH=build/types $(BIN)/mypy
 
-# Two families need another environment than the rest: VisionTS its torchvision, and `generate`, the official call
-# of Timer and TimeMoE, an old transformers. Their tests run there too.
-tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
-	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py
-	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer.py tests/adapters/test_timemoe.py
-
-# The page is tested in a real browser where there is one, or where root can install it.
-chromium:
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
-		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-			&& { apt-get install -y -qq chromium >/dev/null 2>&1 \
-				|| { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; }; }; } \
-		|| echo "No Chromium: the tests of the page in a browser are skipped."
+# Two families need environments of their own: VisionTS its torchvision, and `generate`, the official call of Timer
+# and TimeMoE, an old transformers. -rs lists what was skipped and what it needs, such as a browser for the page.
+tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs
+	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py
+	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py
 
 # The documentation, from docs/ and from the code itself, into build/site.
 docs: $(VENV)/.docs
 	$(BIN)/python -m mkdocs build --strict
 
-# Ratios that speed is judged by, measured side by side: about seven minutes on an idle machine.
+# Speed as ratios, measured side by side; wants an idle machine.
 bench: $(VENV)/.test
 	$(BIN)/python tests/benchmarks/run.py
 
-# Measures every family's parity with its official call again and writes docs/parity.md.
+# Measures the parity of every family with its official call and writes docs/parity.md.
 parity: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	for venv in $(VENV) $(VENV)-visionts $(VENV)-generate; do $$venv/bin/python tests/parity.py || exit 1; done
 
@@ -63,14 +59,14 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("hrx needs Python 3.11 or newer; name one with: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-# What the embedded checkpoint and the embedded series need, and nothing else.
+# The dependencies of the embedded checkpoint and series only.
 $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt]'
 	touch $@
 
 # Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
 $(VENV)/.test: $(VENV)/.audit
-	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,docs,dev]' datasets scikit-learn hydra-core
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,docs,dev]' scikit-learn hydra-core
 	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
 	touch $@
 
@@ -78,7 +74,7 @@ $(VENV)/.docs: $(VENV)/.audit
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,docs]'
 	touch $@
 
-# An overlay is an environment of its own that sees everything of .venv behind its own packages.
+# An overlay environment has its own packages first and those of .venv behind them.
 OVERLAY = import sys, sysconfig; open(sysconfig.get_path("purelib") + "/main.pth", "w").write(f"import site; site.addsitedir({sys.argv[1]!r})")
 SITE = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 INTO = $(BIN)/pip --disable-pip-version-check --python

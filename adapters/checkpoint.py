@@ -1,22 +1,25 @@
-"""A checkpoint on disk: what it says it is, its fingerprint, and whether a model really holds its weights.
+"""A checkpoint on disk (configuration, weights, fingerprint), and `CheckpointForecaster`, the base of all families.
 
-Reads files only. Which class can run it is the registry's business.
+Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from hrx.adapters.contract import ModelError
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
 
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.pth", "*.ckpt")
 
@@ -27,9 +30,9 @@ class Checkpoint:
 
     path: Path
     name: str
-    """What the user called it: a short name, a hub id, or the directory's own name."""
+    """The name that the user gave: a short name, a hub id, or the name of the directory."""
     source: str
-    """A hub id, or the directory's own name."""
+    """A hub id, or the name of the directory."""
     revision: str = ""
 
     @property
@@ -38,13 +41,13 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The checkpoint's own `config.json`."""
+        """The content of `config.json`."""
         file = self.path / "config.json"
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ModelError(
-                f"{self.path} has no config.json and no weight file that a family is known by. "
+                f"{self.path} has no config.json and no weight file that identifies a family. "
                 "Give a directory in the library's official format, or name the family: FAMILY:PATH."
             ) from None
         except (OSError, ValueError) as error:
@@ -55,7 +58,7 @@ class Checkpoint:
 
     @cached_property
     def weights(self) -> tuple[Path, ...]:
-        """The weight files, of one format only: libraries prefer safetensors where both are present."""
+        """The weight files of one format; safetensors first, as in the libraries."""
         for pattern in WEIGHT_PATTERNS:
             if files := tuple(sorted(self.path.glob(pattern))):
                 return files
@@ -63,7 +66,7 @@ class Checkpoint:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over `config.json` and the weight files, by content and not by name."""
+        """sha256 over the contents of `config.json` and the weight files; file names do not matter."""
         digest = hashlib.sha256()
         for file in (self.path / "config.json", *self.weights):
             if file.exists():
@@ -73,7 +76,7 @@ class Checkpoint:
 
     @cached_property
     def tensor_names(self) -> frozenset[str]:
-        """What the safetensors files say they hold; nothing of other formats, which do not tell without being read."""
+        """Names of the tensors in the safetensors files; other formats are not opened."""
         names: set[str] = set()
         for file in sorted(self.path.glob("*.safetensors")):
             try:
@@ -86,29 +89,84 @@ class Checkpoint:
         return frozenset(names)
 
     def verify(self) -> None:
-        """Opens every safetensors file, so that damage is named here and not deep inside a library."""
+        """Opens every safetensors file, so that a damaged file is reported by path before a library reads it."""
         _ = self.tensor_names
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every named tensor of the weight files."""
         for file in self.weights:
             if file.suffix == ".safetensors":
                 with safe_open(file, framework="pt") as tensors:
-                    for name in tensors.keys():  # noqa: SIM118 (a safetensors handle cannot be iterated itself)
+                    for name in tensors.keys():  # noqa: SIM118 (a safetensors handle is not iterable)
                         yield name, tensors.get_tensor(name)
             else:
                 yield from torch.load(file, map_location="cpu", weights_only=True).items()
 
-    def differences(self, module: torch.nn.Module) -> tuple[str, ...]:
-        """Names in the module's state that the file does not hold, or holds with other values.
 
-        A tensor that shares its memory with one that was loaded (tied embeddings) counts as loaded.
-        """
-        state = module.state_dict()
-        equal, memory = set(), set()
-        for name, stored in self.tensors():
-            held = state.get(name)
-            if held is not None and held.shape == stored.shape and torch.equal(held.cpu(), stored.to(held.dtype)):
-                equal.add(name)
-                memory.add(held.data_ptr())
-        return tuple(name for name, held in state.items() if name not in equal and held.data_ptr() not in memory)
+def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tensor]]) -> tuple[str, ...]:
+    """Names in the module's state that are missing from `stored` or have other values there.
+
+    A tensor that shares its memory with a matching one (tied embeddings) counts as loaded.
+    """
+    state = module.state_dict()
+    equal, memory = set(), set()
+    for name, tensor in stored:
+        held = state.get(name)
+        if held is not None and held.shape == tensor.shape and torch.equal(held.cpu(), tensor.to(held.dtype)):
+            equal.add(name)
+            memory.add(held.data_ptr())
+    return tuple(name for name, held in state.items() if name not in equal and held.data_ptr() not in memory)
+
+
+class CheckpointForecaster(Forecaster):
+    """A checkpoint that its family's library opens.
+
+    A family implements `open_library`, `read_limits`, `predict` and `official`. Freezing, conversion, reloading and the
+    comparison with the file are the same for all families and are implemented here.
+    """
+
+    module_attribute: ClassVar[str] = ""
+    """The attribute of the library's object that holds the torch module; empty if the object is the module itself."""
+
+    def __init__(self, checkpoint: Checkpoint, identity: Identity):
+        self.identity = identity
+        self.checkpoint = checkpoint
+        self.is_converted = False
+        self.library: Any = self.open_library()
+        freeze(self.module)
+        self.limits = self.read_limits()
+        self.prepare()
+
+    @abstractmethod
+    def open_library(self) -> Any:
+        """The library's own object with the weights of `self.checkpoint`."""
+
+    @abstractmethod
+    def read_limits(self) -> Limits:
+        """The limits of the opened checkpoint."""
+
+    def prepare(self) -> None:
+        """Derives whatever `predict` needs from `self.library`; called after loading and after each conversion."""
+
+    @property
+    def module(self) -> Any:
+        """The torch module that holds the weights."""
+        return getattr(self.library, self.module_attribute) if self.module_attribute else self.library
+
+    def converted(self, convert: Convert) -> Self:
+        module = convert(copy.deepcopy(self.module))
+        other = copy.copy(self)
+        if self.module_attribute:
+            other.library = copy.copy(self.library)
+            setattr(other.library, self.module_attribute, module)
+        else:
+            other.library = module
+        other.is_converted = True
+        other.prepare()
+        return other
+
+    def reload(self) -> Self:
+        return type(self)(self.checkpoint, self.identity)
+
+    def unloaded(self) -> tuple[str, ...]:
+        return differing_tensors(self.module, self.checkpoint.tensors())

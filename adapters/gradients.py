@@ -1,25 +1,25 @@
-"""Gradients through inference code: the one place that knows how.
+"""Gradients through inference code.
 
-Libraries forecast under `no_grad`, detach, write in place and divide by a spread that may be zero. A
-`GradientPath` around forward and backward makes such code differentiable without touching it, and `rewrites`
-says what it met. Which call to make is left to the adapters, whether it is right to the load checks.
+Libraries forecast under `no_grad`, detach, write in place and divide by a standard deviation that may be zero. A
+`GradientPath` around forward and backward makes such code differentiable without changing it, and `rewrites` lists what
+it handled. Adapters decide which call to make; the admission checks measure whether its gradient is right.
 
-- Disabling gradients is swallowed; `detach`, `detach_` and reading `data` keep the graph.
-- In-place operations stay in place: autograd's view bookkeeping gets every alias right (`y = x; y /= s;
-  return x + y`), and `x /= s` reaches the mode as the same `div_` as the statement `x.div_(s)`, so a rewrite
-  could not tell which of them rebinds a name. What backward needs is copied just before it is overwritten.
-  Torch's `allow_mutation_on_saved_tensors` does not do: it knows a saved tensor by data pointer, Python id
-  and version, so a write through a view that starts elsewhere (`y[2:] = 0`) or a recycled id silently gives
-  wrong gradients. Here the storage is the key, and the version is checked before every use.
-- An elementwise function gets a zero gradient where it has none: at NaN operands, and at the zero of a root.
-  Otherwise 0 · NaN poisons whole windows although a mask (`nanmean`, `where`) removes the element. Forward
-  values are the function's own, and a NaN that no mask removes still shows in the forecast. Only a window of
-  nothing but NaN keeps NaN gradients: its mean is 0 / 0.
+- Disabling gradients has no effect; `detach`, `detach_` and reading `data` keep the graph.
+- In-place operations stay in place: autograd handles every alias (`y = x; y /= s; return x + y`), and `x /= s` arrives
+  as the same `div_` as the statement `x.div_(s)`, so a rewrite cannot know which of them rebinds a name. Tensors that
+  backward needs are copied just before they are overwritten. Torch's `allow_mutation_on_saved_tensors` is not enough:
+  it identifies a saved tensor by data pointer, Python id and version, so a write through a view that starts elsewhere
+  (`y[2:] = 0`) or a recycled id gives wrong gradients without an error. Here the storage is the key, and the version is
+  checked before every use.
+- An elementwise function gets a zero gradient where it has none: at NaN operands, and at the zero of a root. Otherwise
+  0 · NaN spreads over whole windows although a mask (`nanmean`, `where`) removes the element. Forward values do not
+  change, and a NaN that no mask removes stays in the forecast. Only a window of NaN alone keeps NaN gradients: its mean
+  is 0 / 0.
 
-What stays impossible raises: writing in place to a leaf (`differentiable_input` avoids it) or to one of the
-views of `unbind`, `split` or `chunk`; assigning `data`; `numpy()` or `out=` on the path. `inference_mode`
-leaves no gradient to ask for: call the function's `__wrapped__`. Values taken out by `item`, `tolist` or
-`torch.tensor` become constants in silence; only finite differences show those.
+What remains impossible raises: writing in place to a leaf (`differentiable_input` avoids it) or to a view from
+`unbind`, `split` or `chunk`; assigning `data`; `numpy()` or `out=` on the path. Under `inference_mode` there is no
+gradient: call the function's `__wrapped__`. Values extracted by `item`, `tolist` or `torch.tensor` become constants
+without an error; only finite differences detect those.
 """
 
 import os
@@ -39,12 +39,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ROOTS = frozenset({"sqrt", "rsqrt"})
-# Functions whose derivative multiplies the incoming gradient by something that is NaN at a NaN operand.
+# The derivative of these multiplies the incoming gradient by a factor that is NaN at a NaN operand.
 _ELEMENTWISE = _ROOTS | {"div", "divide", "mul", "multiply", "pow", "reciprocal", "square", "true_divide"}
 _ELEMENTWISE |= {"abs", "arcsinh", "asinh", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin"}
 _ELEMENTWISE |= {"sinh", "tanh", "__rdiv__", "__rpow__"}
 _NOT_WRITES = frozenset({"requires_grad_", "share_memory_"})
-# Frequent functions that overwrite nothing without `out=`: no need to watch their operations one by one.
+# Frequent functions that overwrite nothing without `out=`, so the write guard skips them.
 PURE = frozenset({"abs", "add", "bmm", "cat", "clamp", "contiguous", "cos", "div", "eq", "exp", "expand", "flatten"})
 PURE |= {"ge", "gelu", "gt", "isnan", "layer_norm", "le", "linear", "log", "logical_not", "lt", "matmul", "mean"}
 PURE |= {"mul", "neg", "permute", "pow", "reshape", "rsqrt", "scaled_dot_product_attention", "sigmoid", "sin"}
@@ -60,11 +60,11 @@ _SKIPPED_FRAMES = (os.path.dirname(torch.__file__) + os.sep, __file__)
 
 
 class Rewrite(NamedTuple):
-    """One kind of obstacle met at one place of the library, and how often."""
+    """One kind of operation handled at one place of the library, and how often."""
 
     operation: str
     place: str
-    count: int  # type: ignore[assignment]  # the word fits better than tuple.count serves
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
 
 class DifferentiableInput(NamedTuple):
@@ -77,12 +77,12 @@ class DifferentiableInput(NamedTuple):
 class GradientPath:
     """Context in which library inference code is differentiable; backward belongs inside it too.
 
-    Opened while another one is active in this thread, it joins that one. Where gradients are disabled on
-    entry it changes nothing.
+    Inside another active path of the same thread it joins that one. If gradients are disabled on entry it changes
+    nothing.
     """
 
     def __init__(self) -> None:
-        self._found: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def __enter__(self) -> "GradientPath":
         if _active.path is None:
@@ -104,15 +104,15 @@ class GradientPath:
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """Everything met so far, sorted by operation and place."""
-        return tuple(Rewrite(*key, count) for key, count in sorted(self._found.items()))
+        """Everything handled so far, sorted by operation and place."""
+        return tuple(Rewrite(*key, count) for key, count in sorted(self._counts.items()))
 
     def _record(self, operation: str) -> None:
-        self._found[operation, _caller()] += 1
+        self._counts[operation, _caller()] += 1
 
 
 class _Active(threading.local):
-    """The path open in this thread: torch's modes and hooks are per thread as well."""
+    """The active path of this thread: torch's modes and hooks are per thread as well."""
 
     def __init__(self) -> None:
         self.path: GradientPath | None = None
@@ -124,7 +124,7 @@ _active = _Active()
 
 
 class _LibraryCalls(TorchFunctionMode):
-    """Sees every torch call made from Python; all but the few in `_HANDLERS` cost one lookup."""
+    """Intercepts every torch call from Python; all but the few in `_HANDLERS` cost one lookup."""
 
     def __init__(self, record: Callable[[str], None]) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _LibraryCalls(TorchFunctionMode):
         if not _on_path(x):
             return func(*args, **kwargs)
         self.record(func.__name__)
-        # A new alias and not the tensor itself: the library may reshape what it detached.
+        # A new alias, not the tensor itself: the library may reshape the detached tensor.
         return x if func.__name__ == "detach_" else x.view_as(x)
 
     def read_attribute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -159,7 +159,7 @@ class _LibraryCalls(TorchFunctionMode):
 
     def write_attribute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func.__self__ is torch.Tensor.data and (_on_path(args[0]) or _on_path(args[1])):
-            raise RuntimeError(f"{_caller()} assigns `data` of a tensor on the gradient path; that cuts the gradient.")
+            raise RuntimeError(f"{_caller()} assigns `data` of a tensor on the gradient path, which cuts the gradient.")
         return func(*args, **kwargs)
 
     def in_place(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -191,7 +191,7 @@ class _LibraryCalls(TorchFunctionMode):
 
 
 def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The call, watched by the write guard only where it may write."""
+    """Runs the call; the write guard sees it only if it may write."""
     if func in _PURE and "out" not in kwargs:
         with torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
@@ -199,7 +199,7 @@ def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _on_path(x: object) -> bool:
-    # The path leads from the input; what a library does to its own parameters is left alone.
+    # The path starts at the input; operations of a library on its own parameters are not handled.
     return isinstance(x, Tensor) and x.requires_grad and not isinstance(x, torch.nn.Parameter)
 
 
@@ -211,14 +211,14 @@ def _undefined(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     exponent = operands.get("exponent", operands.get(1)) if name == "pow" else None
     root = name in _ROOTS or (isinstance(exponent, int | float) and exponent < 1 and exponent != 0)
     masks: dict[int | str, Tensor] = {}
-    # Nothing is written here, so the guard need not look.
+    # Nothing is written here, so the write guard is skipped.
     with torch.no_grad(), torch._C._DisableTorchDispatch():
         for key, x in operands.items():
             if not isinstance(x, Tensor) or not x.is_floating_point():
                 continue
             if root:
                 masks[key] = (x == 0) | x.isnan()
-            elif x.sum().isnan():  # one pass and no memory for the usual case, which has no NaN
+            elif x.sum().isnan():  # one pass without extra memory for the usual case without NaN
                 masks[key] = x.isnan()
         return {key: mask for key, mask in masks.items() if mask.any()}
 
@@ -240,35 +240,8 @@ _HANDLERS |= {
 }
 
 
-class Obstacles(TorchFunctionMode):
-    """Notices what a `GradientPath` would have undone, and undoes nothing: true where there was any.
-
-    Values at which a function has no derivative are no matter of it: without a path they show as gradients that are not
-    finite. Nor are writes that no Python code asks for: autograd itself refuses those that backward would miss.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._met = False
-
-    def __bool__(self) -> bool:
-        return self._met
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _OBSTACLES and (name == "_set_grad_enabled" or any(_on_path(x) for x in args)):
-            of_data = name not in ("__get__", "__set__") or func.__self__ is torch.Tensor.data
-            self._met |= of_data and (name != "_set_grad_enabled" or not args[0])
-        return func(*args, **(kwargs or {}))
-
-
-_OBSTACLES = frozenset(_HANDLERS) - _ELEMENTWISE
-
-
 class _Saved:
-    """A tensor that backward needs, as it was when it was saved."""
+    """A tensor that backward needs, in the state in which it was saved."""
 
     __slots__ = ("__weakref__", "tensor", "version")
 
@@ -278,16 +251,16 @@ class _Saved:
 
 
 class _WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Copies what backward needs just before it is overwritten, through whichever view."""
+    """Copies tensors that backward needs just before they are overwritten, through any view."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # An entry keeps its tensor alive, and with it the storage: no key is ever recycled.
+        # An entry keeps its tensor and storage alive, so no key is recycled.
         self._by_storage: dict[int, WeakSet[_Saved]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # True would put a wrapper of torch's compiler around every operation, at twice the cost
+        return False  # True wraps every operation for torch's compiler, at twice the cost
 
     def pack(self, tensor: Tensor) -> _Saved:
         saved = _Saved(tensor)
@@ -315,13 +288,13 @@ class _WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def backward_alone() -> AbstractContextManager[None]:
-    """Around a backward pass inside a path: the write guard rests, which makes the pass up to three times faster.
+    """Around a backward pass inside a path: disables the write guard, which makes the pass up to three times faster.
 
-    Backward by itself overwrites nothing that it needs. Where a library's own backward function does, the next use
-    of what it overwrote raises.
+    Backward by itself overwrites nothing that it needs. If a library's own backward function does, the next use of the
+    overwritten tensor raises.
     """
-    rest: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
-    return rest
+    disabled: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
+    return disabled
 
 
 def _unpack(saved: _Saved) -> Tensor:
@@ -335,7 +308,7 @@ def _unpack(saved: _Saved) -> Tensor:
 
 @cache
 def _written(func: Any) -> tuple[tuple[int, str], ...]:
-    """Position and name of the arguments an operator overwrites."""
+    """Position and name of the arguments that an operator overwrites."""
     return tuple(
         (i, argument.name)
         for i, argument in enumerate(func._schema.arguments)
@@ -354,14 +327,14 @@ def _caller() -> str:
 
 
 def differentiable_input(x: Tensor) -> DifferentiableInput:
-    """A copy of the caller's series at which a gradient can be taken, and the copy a model may write into."""
+    """A copy of the windows at which a gradient is taken, and a second one that a model may write into."""
     with torch._C.DisableTorchFunction(), torch.enable_grad():
         leaf = x.detach().clone().requires_grad_()
         return DifferentiableInput(leaf, leaf.clone())
 
 
 def relative_difference(a: Tensor, b: Tensor) -> float:
-    """`max|a − b| / max|b|`, the parity figure; infinite where NaNs do not match or `b` alone is zero."""
+    """`max|a − b| / max|b|`, the parity value; infinite if NaNs do not match or only `b` is zero."""
     if a.shape != b.shape:
         raise ValueError(f"Cannot compare shapes {tuple(a.shape)} and {tuple(b.shape)}.")
     with torch._C.DisableTorchFunction(), torch.no_grad():

@@ -1,7 +1,7 @@
-"""A researcher's own model: `from_module` for anything differentiable, `module:file.py:factory` on the command line.
+"""Models of a user: `from_module` for anything differentiable, `module:file.py:factory` on the command line.
 
-Here the official call is the module itself, called under no-grad and untouched, so that parity still proves that
-undoing in-place writes and detached statistics left the forecast alone.
+The official call is the module itself under no-grad, so parity shows that the gradient path, which handles in-place
+writes and detached statistics, does not change the forecast.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def from_module(
     limits: Limits | None = None,
     family: str = "module",
 ) -> ModuleForecaster:
-    """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are read.
+    """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are used.
 
-    The module is switched to evaluation mode, fp32 and frozen parameters. With `limits.multivariate` it takes
-    `(B, L, C)` and returns `(B, H, C)`.
+    The module is set to evaluation mode and fp32, and its parameters are frozen. With `limits.multivariate` it maps
+    `(B, L, C)` to `(B, H, C)`. Example: `from_module(torch.nn.Linear(96, 24)).forward(x, 24)`.
     """
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     identity = Identity(
@@ -82,10 +82,9 @@ def from_module(
 
 
 def _fingerprint(predictor: Predictor) -> str:
-    """sha256 over the code's own text where it can be had, and over every parameter and buffer.
+    """sha256 over the source code, if available, and over every parameter and buffer.
 
-    What a model keeps elsewhere (a closure, a plain attribute, a file it reads) is not seen: audit such a change into
-    a new ledger.
+    It does not cover other state (a closure, a plain attribute, a file): audit such a change into a new ledger.
     """
     kind = type(predictor) if isinstance(predictor, torch.nn.Module) else predictor
     digest = hashlib.sha256(getattr(kind, "__qualname__", repr(type(kind))).encode())
@@ -102,7 +101,7 @@ def _fingerprint(predictor: Predictor) -> str:
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """`module:file.py:factory`: a Python file of the user's and the function in it that makes the model."""
+    """`module:file.py:factory`: a user's Python file and the function in it that returns the model."""
 
     file: Path
     factory: str
@@ -126,27 +125,27 @@ class ModuleFile:
 
     @cached_property
     def _model(self) -> Forecaster:
-        return self._make()
+        return self._create()
 
-    def _make(self) -> Forecaster:
-        """Runs the factory: it returns a `Forecaster`, a module, or a callable. What it prints is not a result."""
+    def _create(self) -> Forecaster:
+        """Calls the factory, which returns a `Forecaster`, a module or a callable; it prints to standard error."""
         label = f"{self.file.stem}:{self.factory}"
         try:
             with redirect_stdout(sys.stderr):
-                made = self._function()()
-            model = made if isinstance(made, Forecaster) else from_module(made, name=label)
+                result = self._function()()
+            model = result if isinstance(result, Forecaster) else from_module(result, name=label)
         except ModelError:
             raise
         except (Exception, SystemExit) as error:
             raise ModelError(
-                f"{self.file} failed to make a model: {type(error).__name__}: {error}. Its function {self.factory} "
+                f"{self.file} failed to create a model: {type(error).__name__}: {error}. Its function {self.factory} "
                 "takes no argument and returns a Forecaster, a torch.nn.Module or a callable."
             ) from error
         text = hashlib.sha256(self.file.read_bytes()).hexdigest()
         fingerprint = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
         model.identity = replace(model.identity, fingerprint=fingerprint)
         if model.reload() is None:
-            model.reload = self._make  # type: ignore[method-assign]  # made again, it is loaded again
+            model.reload = self._create  # type: ignore[method-assign]  # a second call loads it again
         return model
 
     def _function(self) -> Callable[[], Forecaster | Predictor]:
@@ -157,7 +156,7 @@ class ModuleFile:
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise ModelError(f"{self.file} failed while it was imported: {type(error).__name__}: {error}.") from error
+            raise ModelError(f"{self.file} cannot be imported: {type(error).__name__}: {error}.") from error
         function = getattr(module, self.factory, None)
         if not callable(function):
             names = ", ".join(name for name in vars(module) if not name.startswith("_"))

@@ -1,13 +1,12 @@
 """Moirai-2.0 (`uni2ts`): a causal transformer over patches of 16 steps that forecasts nine quantiles.
 
-The public call takes numpy arrays and may write into them. What lies below it, the library's `forward`, computes the
-same and can be differentiated, so `predict` repeats only the few lines in between. Beyond the native length the library
-recurses over nine quantile paths by itself.
+The public call takes numpy arrays and may write into them. The library's `forward` below it computes the same forecast
+and is differentiable, so `predict` repeats only the few lines in between. Beyond the native horizon the library
+recurses over nine quantile paths.
 """
 
 from __future__ import annotations
 
-import copy
 from contextlib import redirect_stdout
 from typing import Any, cast
 
@@ -15,27 +14,26 @@ import torch
 from torch import Tensor
 from uni2ts.model.moirai2 import Moirai2Forecast, Moirai2Module
 
-from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.contract import Limits, ModelError
 
 
-def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
-    """Opens a checkpoint directory with the library's own class."""
-    return Moirai2(checkpoint, identity)
-
-
-class Moirai2(Forecaster):
+class Moirai2(CheckpointForecaster):
     """The median of a Moirai-2.0 checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, identity: Identity):
-        self.identity = identity
-        self._checkpoint = checkpoint
+    def open_library(self) -> Any:
         with redirect_stdout(None):  # the loader prints, and standard output is for results
-            self._module: Any = Moirai2Module.from_pretrained(checkpoint.path)
-        freeze(self._module)
-        # The length that the positions were built for. The library would extend them in silence.
-        self.limits = Limits(longest_lookback=self._module.max_seq_len * self._module.patch_size)
-        self._median = _median(self._module.quantile_levels, checkpoint)
+            module = Moirai2Module.from_pretrained(self.checkpoint.path)
+        if 0.5 not in module.quantile_levels:
+            raise ModelError(
+                f"{self.checkpoint.name} forecasts the quantiles {module.quantile_levels}, "
+                "and the median is not among them."
+            )
+        return module
+
+    def read_limits(self) -> Limits:
+        # The length of the position table. The library extends it without a message.
+        return Limits(longest_lookback=self.module.max_seq_len * self.module.patch_size)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         observed = ~x.isnan()
@@ -45,38 +43,25 @@ class Moirai2(Forecaster):
             past_observed_target=observed[..., None],
             past_is_pad=torch.zeros_like(observed),
         )
-        return cast(Tensor, quantiles[:, self._median])
+        return cast(Tensor, quantiles[:, self._median_index])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         copies = list(x.detach().cpu().numpy().copy())  # the library fills gaps in the arrays it is given
         quantiles = self._forecast(x.shape[1], horizon).predict(copies)
-        return torch.from_numpy(quantiles[:, self._median])
+        return torch.from_numpy(quantiles[:, self._median_index])
 
-    def converted(self, convert: Convert) -> Forecaster:
-        other = copy.copy(self)
-        other._module = convert(copy.deepcopy(self._module))
-        return other
-
-    def reload(self) -> Forecaster:
-        return Moirai2(self._checkpoint, self.identity)
-
-    def unloaded(self) -> tuple[str, ...]:
-        return self._checkpoint.differences(self._module)
+    @property
+    def _median_index(self) -> int:
+        return list(self.module.quantile_levels).index(0.5)
 
     def _forecast(self, lookback: int, horizon: int) -> Any:
-        """The library's forecaster of one setting, around the same module: under a millisecond to make."""
+        """The library's forecaster for one setting, around the same module: built in under a millisecond."""
         return Moirai2Forecast(
-            module=self._module,
+            module=self.module,
             prediction_length=horizon,
             context_length=lookback,
             target_dim=1,
             feat_dynamic_real_dim=0,
             past_feat_dynamic_real_dim=0,
         )
-
-
-def _median(levels: tuple[float, ...], checkpoint: Checkpoint) -> int:
-    if 0.5 not in levels:
-        raise ModelError(f"{checkpoint.name} forecasts the quantiles {levels}, and the median is not among them.")
-    return list(levels).index(0.5)

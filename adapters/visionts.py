@@ -1,9 +1,9 @@
 """VisionTS (`visionts`): a masked image autoencoder that paints the series' future beside its past.
 
 A checkpoint is a directory with one of the autoencoder's released files, `mae_visualize_vit_base.pth` (or large, huge),
-without a `config.json`. The library runs on with random weights where it cannot read that file, and downloads it where
-it is missing; so the file is read here, and the library only builds the network. The forecast's mean is detached and
-its spread divided in place in the library: `hrx.adapters.gradients` undoes the first and allows the second.
+without a `config.json`. If the library cannot read that file it runs with random weights, and if the file is missing it
+downloads one; so the file is read here, and the library only builds the network. The library detaches the forecast's
+mean and divides by its standard deviation in place: `hrx.adapters.gradients` handles both.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
 from visionts.model import MAE_ARCH, VisionTS
 
-from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.checkpoint import CheckpointForecaster, differing_tensors
+from hrx.adapters.contract import Limits, ModelError
 
 NO_PERIOD = 1
-"""The library's own periodicity where none is known: the series is one row, stretched to the image's full height.
+"""The library's periodicity if none is known: the series is one row, stretched to the image's full height.
 
-The row is narrowed without smoothing: of 512 steps at 96 ahead, `mae_base` reads 128 and knows the others by the
-window's mean and spread only. With a season as periodicity, each period is a column, few enough to be read; so an
-audit hands over the season of each dataset, as the library's own examples do, by `for_season`.
+The row is narrowed without smoothing: of 512 steps at horizon 96, `mae_base` reads 128; the others count only through
+the window's mean and standard deviation. With the season as periodicity each period is a column, and all of them are
+read. An audit therefore passes the season of each dataset, as the library's examples do, through `for_season`.
 """
-
-
-def load(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
-    """Opens a checkpoint directory with the library's own class."""
-    return VisionTSModel(checkpoint, identity)
 
 
 @dataclass(frozen=True)
@@ -49,77 +44,69 @@ class ImageLimits(Limits):
         return super().refusal(lookback, horizon)
 
 
-class VisionTSModel(Forecaster):
-    """The point forecast of a masked autoencoder, its image `periodicity` steps high."""
+class VisionTSModel(CheckpointForecaster):
+    """The point forecast of a masked autoencoder whose image is `limits.periodicity` steps high."""
 
-    def __init__(self, checkpoint: Checkpoint, identity: Identity, periodicity: int = NO_PERIOD):
-        if periodicity < 1:
-            raise ModelError(f"{identity.model} was given a periodicity of {periodicity}. It is at least 1.")
-        self.identity = identity
-        self.periodicity = periodicity
-        self._checkpoint = checkpoint
-        self._file, architecture = _released_file(checkpoint)
-        state = _read(self._file)
-        self._model: Any = VisionTS(architecture, load_ckpt=False)
+    limits: ImageLimits
+
+    def open_library(self) -> Any:
+        self._file, architecture = _find_released_file(self.checkpoint.path, self.checkpoint.weights)
+        state = _read_state(self._file)
+        model = VisionTS(architecture, load_ckpt=False)
         try:
-            self._model.vision_model.load_state_dict(state, strict=True)
+            model.vision_model.load_state_dict(state, strict=True)
         except RuntimeError as error:
             raise ModelError(
                 f"{self._file} does not hold the weights of {architecture}: {_in_one_line(error)}. "
                 "Download it again, or restore its original name."
             ) from error
-        freeze(self._model)
-        columns = self._model.vision_model.patch_embed.grid_size[1]
-        self.limits: ImageLimits = ImageLimits(periodicity=periodicity, patch_columns=columns)
+        return model
+
+    def read_limits(self) -> ImageLimits:
+        return ImageLimits(patch_columns=self.module.vision_model.patch_embed.grid_size[1])
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        self._model.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=self.periodicity)
-        return cast(Tensor, self._model(x[..., None])[..., 0])
+        self.module.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=self.limits.periodicity)
+        return cast(Tensor, self.module(x[..., None])[..., 0])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         with torch.no_grad():
             return self.predict(x, horizon)
 
-    def for_season(self, season: int) -> Forecaster:
-        """The same network with an image as high as the season; the official call takes it as an argument."""
-        if season == self.periodicity:
+    def for_season(self, season: int) -> Self:
+        """The same network with an image `season` steps high, as the official call takes it as an argument."""
+        if season < 1:
+            raise ModelError(f"{self.identity.model} was given a periodicity of {season}. It is at least 1.")
+        if season == self.limits.periodicity:
             return self
         other = copy.copy(self)
-        other.periodicity = season
         other.limits = replace(self.limits, periodicity=season)
         return other
 
-    def converted(self, convert: Convert) -> Forecaster:
-        other = copy.copy(self)
-        other._model = convert(copy.deepcopy(self._model))
-        return other
-
-    def reload(self) -> Forecaster:
-        return VisionTSModel(self._checkpoint, self.identity, self.periodicity)
+    def reload(self) -> Self:
+        return super().reload().for_season(self.limits.periodicity)
 
     def unloaded(self) -> tuple[str, ...]:
-        stored = _read(self._file)
-        held: dict[str, Tensor] = self._model.vision_model.state_dict()
-        return tuple(name for name, value in held.items() if not _equal(value.cpu(), stored.get(name)))
+        return differing_tensors(self.module.vision_model, _read_state(self._file).items())
 
 
-def _released_file(checkpoint: Checkpoint) -> tuple[Path, str]:
-    """The one weight file with a name that the library knows, and the architecture this name stands for."""
+def _find_released_file(directory: Path, weights: tuple[Path, ...]) -> tuple[Path, str]:
+    """The weight file with a name that the library knows, and the architecture of that name."""
     architectures = {file: name for name, (_, file) in MAE_ARCH.items()}
-    found = [file for file in checkpoint.weights if file.name in architectures]
-    if not found:
+    known = [file for file in weights if file.name in architectures]
+    if not known:
         raise ModelError(
-            f"{checkpoint.path} has none of the files that VisionTS reads ({', '.join(architectures)}). "
+            f"{directory} has none of the files that VisionTS reads ({', '.join(architectures)}). "
             "Download one from https://dl.fbaipublicfiles.com/mae/visualize/ and keep its name."
         )
-    if len(checkpoint.weights) > 1:
-        names = ", ".join(file.name for file in checkpoint.weights)
-        raise ModelError(f"{checkpoint.path} has several weight files ({names}). Give each a directory of its own.")
-    return found[0], architectures[found[0].name]
+    if len(weights) > 1:
+        names = ", ".join(file.name for file in weights)
+        raise ModelError(f"{directory} has several weight files ({names}). Give each a directory of its own.")
+    return known[0], architectures[known[0].name]
 
 
-def _read(file: Path) -> dict[str, Tensor]:
+def _read_state(file: Path) -> dict[str, Tensor]:
     """The autoencoder's tensors by name."""
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
@@ -129,10 +116,6 @@ def _read(file: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(f"{file} has no tensors under the key 'model', where the release has them. Download it again.")
     return cast("dict[str, Tensor]", state)
-
-
-def _equal(held: Tensor, stored: Tensor | None) -> bool:
-    return stored is not None and held.shape == stored.shape and torch.equal(held, stored.to(held.dtype))
 
 
 def _in_one_line(error: Exception) -> str:

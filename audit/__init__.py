@@ -1,6 +1,6 @@
-"""What is measured, and how the work is run: forecaster × window → record.
+"""The measurement and the runner: forecaster × window → record.
 
-The public names are imported when they are first used, so that reading a ledger does not import torch.
+The public names are imported on first use, so that reading a ledger does not import torch.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hrx.audit.scoring.quantities import Quantities
     from hrx.audit.scoring.score import Unscorable, score
 
-_HOME = {
+_MODULES = {
     "Budget": "memory",
     "ChannelScores": "scoring.channels",
     "Protocol": "protocol",
@@ -29,6 +29,6 @@ __all__ = ["Budget", "ChannelScores", "Protocol", "Quantities", "Unscorable", "e
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

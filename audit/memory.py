@@ -1,14 +1,15 @@
-"""How many windows may be in flight at once: measured, not guessed.
+"""Batch sizes from a memory budget, and the number of threads of a kernel.
 
-A probe counts the bytes that a forward pass allocates at three small batch sizes. Counting all of them as if none were
+The bytes that a forward pass allocates are counted at three small batch sizes. Counting all of them as if none were
 freed bounds the peak from above, with and without gradients. Attention over the batch axis makes the count grow
-quadratically, so it is a parabola through the three. Where the machine has less than the budget says, a batch that did
-not fit is halved, and no later one is larger.
+quadratically, so a parabola through the three gives the bytes of any batch. Where the machine has less memory than the
+budget, a batch that does not fit is halved, and no later one is larger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,118 +24,118 @@ from hrx.adapters import Forecaster
 
 Floats = npt.NDArray[np.float64]
 GIBIBYTE = 2**30
-PROBE_BATCHES = (2, 3, 4)
-"""A batch of one may be computed by other operations, which would bend the curve for all."""
+COUNTED_BATCHES = (2, 3, 4)
+"""Not one: a batch of one may be computed by other operations."""
 MOST_ROWS = 512
-"""Larger batches were hardly faster on the CPUs at hand, and delay the first sign of progress."""
+"""Larger batches were hardly faster on the measured CPUs, and delay the first sign of progress."""
 FASTEST = 256 * 2**20
-"""Bytes that a forward pass allocates at about the batch size of the highest throughput: less leaves the cost of calls,
-more gained little. Bytes, unlike seconds, are the same every time, so that batches, and with them digits, are."""
+"""Bytes that a forward pass allocates at about the batch size of the highest throughput: with less, the overhead of
+calls dominates; more gained little. Bytes, unlike seconds, are the same every time, so batches and digits are too."""
 LEAST_BLOCK = 16
-"""Rows that are had at once wherever memory holds them: smaller blocks leave the cost of calls."""
+"""Jacobian rows that are computed at once wherever memory holds them: in smaller blocks the overhead of calls
+dominates."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
-Shape = tuple[str, torch.dtype, torch.Size, int]
-"""What the memory of a window depends on: model, type and shape of the window, horizon."""
+BatchKey = tuple[str, torch.dtype, torch.Size, int]
+"""What the memory of a window depends on: fingerprint of the model, type and shape of the window, horizon."""
 
 
 class Budget:
-    """A bound on the memory of a batch, with what was measured so far."""
+    """A bound on the memory of a batch, and the byte counts measured so far."""
 
     def __init__(self, memory: int = 2 * GIBIBYTE):
         self.memory = memory
-        self._measured: dict[Shape, Floats] = {}
-        self._most: dict[Shape, int] = {}
+        self._measured: dict[BatchKey, Floats] = {}
+        self._largest: dict[BatchKey, int] = {}
 
-    def rows(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
-        """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `wanted`."""
-        return self._within(self.memory, model, window, horizon, wanted)
+    def rows(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
+        """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `most`."""
+        return self._within(self.memory, model, window, horizon, most)
 
-    def fastest(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
-        """Like `rows`, but no more than what makes most forecasts a second."""
-        return self._within(min(self.memory, FASTEST), model, window, horizon, min(wanted, MOST_ROWS))
+    def fastest(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
+        """Like `rows`, but at most the batch of the highest throughput."""
+        return self._within(min(self.memory, FASTEST), model, window, horizon, min(most, MOST_ROWS))
 
-    def block(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
-        """How many rows of such a window's Jacobian to have at once; fewer than sixteen only where memory says so."""
-        # Backward of a row holds about half of what the forward pass of a window allocates.
-        quick = self._within(min(self.memory, FASTEST), model, window, horizon, wanted)
-        return max(quick, self.rows(model, window, horizon, min(wanted, LEAST_BLOCK)))
+    def block(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
+        """How many Jacobian rows of such a window to compute at once; fewer than 16 only where memory is short."""
+        # The backward pass of a row holds about half of what the forward pass of a window allocates.
+        fastest = self._within(min(self.memory, FASTEST), model, window, horizon, most)
+        return max(fastest, self.rows(model, window, horizon, min(most, LEAST_BLOCK)))
 
     def peak(self, model: Forecaster, window: Tensor, horizon: int) -> int:
-        """Bytes that the largest batch of such windows may take."""
+        """Upper bound on the bytes of the largest batch of such windows, for a cost estimate."""
         rows = self.rows(model, window, horizon, MOST_ROWS)
         return max(0, int(np.polyval(self._fitted(model, window, horizon), rows)))
 
     def forward(self, model: Forecaster, x: Tensor, horizon: int) -> Tensor:
-        """`model.forward` of a batch, in halves for as long as the machine has no memory for the whole."""
-        shape = _shape(model, x[0], horizon)
+        """`model.forward` of a batch, halved for as long as memory does not suffice."""
+        key = _key(model, x[0], horizon)
         while True:
-            rows = min(len(x), self._most.get(shape, len(x)))
+            rows = min(len(x), self._largest.get(key, len(x)))
             try:
                 return torch.cat([model.forward(some, horizon) for some in torch.split(x, rows)])
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error) or rows == 1:
                     raise
-            # Outside the except block: there the traceback would keep the failed batch alive.
-            self._most[shape] = rows // 2
+            # Outside the except block: inside it the traceback keeps the failed batch in memory.
+            self._largest[key] = rows // 2
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _within(self, memory: int, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
-        most = min(wanted, self._most.get(_shape(model, window, horizon), wanted))
+    def _within(self, memory: int, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
+        most = min(most, self._largest.get(_key(model, window, horizon), most))
         taken = np.polyval(self._fitted(model, window, horizon), np.arange(1, most + 1))
         return max(1, int(np.count_nonzero(taken <= memory)))
 
     def _fitted(self, model: Forecaster, window: Tensor, horizon: int) -> Floats:
-        shape = _shape(model, window, horizon)
-        if shape not in self._measured:
-            self._measured[shape] = _fit(model, window, horizon)
-        return self._measured[shape]
+        key = _key(model, window, horizon)
+        if key not in self._measured:
+            self._measured[key] = _fit(model, window, horizon)
+        return self._measured[key]
 
 
-def by_window(function: Callable[[Tensor], Tensor], matrix: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`function` of each window's matrix, `(W, …) -> (W, *shape)` in float64, with the temporaries of one at a time.
-
-    Results are written where they stay. Kept in a list, each would lie behind the temporaries of its window, and the
-    allocator could not use their place for those of the next.
-    """
-    found = torch.empty(len(matrix), *shape, dtype=torch.float64)
-    for window, place in zip(matrix, found, strict=True):
-        place.copy_(function(window))
-    return found
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread per kernel: a sum that is split over threads has other last bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that the machine, or its GPU, has no memory left."""
+    """Whether an exception means that the machine, or its GPU, has run out of memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
-def _shape(model: Forecaster, window: Tensor, horizon: int) -> Shape:
+def _key(model: Forecaster, window: Tensor, horizon: int) -> BatchKey:
     return model.identity.fingerprint, window.dtype, window.shape, horizon
 
 
 def _fit(model: Forecaster, window: Tensor, horizon: int) -> Floats:
-    """Coefficients of the parabola through the bytes of the probes; one that would fall is a line through the last."""
+    """Coefficients of a parabola through the counted bytes; a line through the last two where it would fall."""
     with torch.no_grad():
-        batches = [window[None].repeat(size, *[1] * window.ndim) for size in PROBE_BATCHES]
-        taken = [float(allocated(partial(model.forward, batch, horizon))) for batch in batches]
-    parabola = np.polyfit(PROBE_BATCHES, taken, deg=2)
+        batches = [window[None].repeat(size, *[1] * window.ndim) for size in COUNTED_BATCHES]
+        taken = [float(allocated_bytes(partial(model.forward, batch, horizon))) for batch in batches]
+    parabola = np.polyfit(COUNTED_BATCHES, taken, deg=2)
     if parabola[0] >= 0:
         return parabola
-    return np.array([0.0, *np.polyfit(PROBE_BATCHES[-2:], taken[-2:], deg=1)])
+    return np.array([0.0, *np.polyfit(COUNTED_BATCHES[-2:], taken[-2:], deg=1)])
 
 
-def allocated(call: Callable[[], object]) -> int:
+def allocated_bytes(call: Callable[[], object]) -> int:
     """Bytes of all tensors that a call creates, each storage counted once."""
-    count = _Count()
+    count = _ByteCount()
     with count:
         call()
     return count.total
 
 
-class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _ByteCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
@@ -147,7 +148,7 @@ class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, Tensor):
                 storage = _storage(tensor)
                 if storage.data_ptr() not in known and storage.data_ptr() not in self._held:
-                    # Held until the end, so that no later tensor can reuse its address.
+                    # Kept until the end, so that no later tensor reuses its address.
                     self._held[storage.data_ptr()] = storage
                     self.total += storage.nbytes()
         return out

@@ -21,9 +21,12 @@ Area = Literal["gap", "morf"]
 Axis = Literal["step", "whole"]
 Ints = npt.NDArray[np.int64]
 
+TRUNCATIONS = (1, 2, 4, 8)
+DISTANCES = (1, 2, 4, 8, 16, 32)
+
 
 class ProtocolError(HrxError):
-    """A setting that cannot be measured with."""
+    """A setting that is not valid."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,9 @@ class Protocol:
 
     estimator: str = "input_gradient"
     estimator_settings: str = "{}"
-    """JSON of any of the estimator's settings; kept with all of them, so that a key and a record hold each value."""
+    """JSON of the estimator's settings; completed with the defaults, so that a key and a record hold every value."""
     axis: Axis = "step"
-    """A row for each forecast step, or one row for the whole forecast, as the estimator was published."""
+    """`step`: a row per forecast step. `whole`: one row for the whole forecast, as the estimators were published."""
     truncation: bool = False
     """Whether truncations of the matrix are scored too."""
     distance: bool = False
@@ -42,17 +45,17 @@ class Protocol:
     draws: int = 4
     """Random replacements of the window that each quantity is averaged over."""
     draws_kind: DrawsKind = "antithetic"
-    """Pairs that cancel each other's error; draws shared by all orderings; or a new draw for every forecast."""
+    """Antithetic pairs, draws shared by all orderings (paired), or a new draw for every forecast (independent)."""
     precision: float | None = None
-    """Draw on until the Monte Carlo error of the three gains is below this."""
+    """Continue drawing until the Monte Carlo error of the three gains is below this."""
     max_draws: int = 64
-    """What a wanted precision may take at most; without one it has no effect."""
+    """Bound on the draws for a given `precision`; without one it has no effect."""
     scored: int = 8
     """Forecast steps that are scored, evenly spaced, first and last included."""
     fractions: int = 9
     """Deleted fractions, evenly spaced on [0, 1]."""
     area: Area = "gap"
-    """What a gain compares: the area between most and least relevant first, or the first one's alone."""
+    """What a gain compares: `gap`, the MoRF area minus the LeRF area, or `morf`, the MoRF area alone."""
     permutations: int = 3
     """Random permutations behind `g_shuffled_permuted`, as in the paper."""
     seed: int = 0
@@ -75,16 +78,15 @@ class Protocol:
             raise ProtocolError(f"max_draws={self.max_draws} is below draws={self.draws}. Raise it.")
 
     def _check_estimator(self) -> None:
-        """Refuses an estimator or a setting that is not known, and writes the settings in one way only."""
-        from hrx.audit.attribution.registry import find_estimator
-        from hrx.audit.attribution.settings import read_settings
+        """Refuses an unknown estimator or setting, and stores the settings in canonical form."""
+        from hrx.audit.attribution.registry import find_estimator, read_settings
 
         kind = find_estimator(self.estimator).settings
         settings = read_settings(self.estimator, kind, self.estimator_settings)
         object.__setattr__(self, "estimator_settings", settings.as_json())
 
     def decisive(self) -> dict[str, Any]:
-        """Every setting as a key and a record hold it: one without effect has its default, whatever was given."""
+        """Every setting as a key and a record hold it; a setting without effect has its default."""
         idle = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
         return asdict(self) | idle
 
@@ -95,7 +97,7 @@ class Protocol:
 
     @property
     def most_draws(self) -> int:
-        """What a run may draw at most, in whole units."""
+        """Upper bound on the draws of a run, in whole units."""
         return max(self.draws, self.max_draws // self.draws_per_unit * self.draws_per_unit)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,22 +16,23 @@ from hrx import __version__
 from hrx.adapters import ModelError
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
-from hrx.audit.runner.cost import PlanSummary, estimate_costs, summarise_plan
+from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.cost import PlannedRun, PlanSummary, estimate_costs, summarise_plan
 from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
-from hrx.cli.config import as_toml, without_places
-from hrx.cli.plan_text import headline, plan_text, reasons_text
-from hrx.cli.progress import Progress
+from hrx.cli.config import as_toml, settings_without_paths
+from hrx.cli.process import Stop, Stopped, finishing
+from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.rank_only import rank_only
 from hrx.cli.request import Request, understand
-from hrx.cli.screen import show
-from hrx.cli.signals import Stop, Stopped, finishing
-from hrx.cli.signals import exit_code as signal_exit_code
+from hrx.cli.terminal import Progress, duration, show
 from hrx.errors import Exit, HrxError
-from hrx.reports import heatmaps, read, render, summarise
+from hrx.reports import heatmaps, read, render, render_table, summarise
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
+
+MOST_REASONS = 8
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -78,8 +81,8 @@ def _dry_run(request: Request, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"settings": request.settings, "plan": planned.as_json()}))
         return Exit.DONE
-    show(headline(planned, request.ledger))
-    show("\n" + plan_text(planned, options.workers or 1))
+    show(_headline(planned, request.ledger))
+    show("\n" + _plan_text(planned, options.workers or 1))
     show("\nEffective settings:\n" + as_toml(request.settings))
     return Exit.DONE
 
@@ -96,11 +99,11 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
     """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
     planned = plan_summary(request, estimate=False)
     if not options.json:
-        print(headline(planned, request.ledger), file=sys.stderr)
-        if planned.missing and (reasons := reasons_text(planned.runs)):
+        print(_headline(planned, request.ledger), file=sys.stderr)
+        if planned.missing and (reasons := _reasons(planned.runs)):
             print(reasons, file=sys.stderr)
     if planned.missing:
-        settings = json.dumps(without_places(request.settings), sort_keys=True)
+        settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
     finished = ledger.finished()
     missing = [run for run in request.runs if run.key not in finished]
@@ -210,3 +213,69 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
 def _gate_line(one: ModelJudged) -> str:
     outcome = {True: "passed", False: "FAILED", None: "cannot be judged: no scored run has a value"}[one.judged.passed]
     return f"Gate {one.judged.gate.text} of {one.model}: {outcome}"
+
+
+def _headline(plan: PlanSummary, path: Path) -> str:
+    """How many runs there are, and how many the ledger holds."""
+    models = len({run.model for run in plan.runs})
+    datasets = len({run.dataset for run in plan.runs})
+    known = sum(run.state == "stored" for run in plan.runs)
+    stored = f", {known} of them stored" if known else ""
+    counted = f"{models} model{'s' * (models > 1)}, {datasets} dataset{'s' * (datasets > 1)}"
+    return f"{len(plan.runs)} runs ({counted}){stored}: {path}"
+
+
+def _plan_text(plan: PlanSummary, workers: int) -> str:
+    """What is stored, what is to run and what cannot run, by model and by dataset, with the estimated cost."""
+    parts = [_by_model(plan, workers), _by_dataset(plan.runs), _reasons(plan.runs), "\n".join(plan.notes)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _by_model(plan: PlanSummary, workers: int) -> str:
+    rows = []
+    for model in dict.fromkeys(run.model for run in plan.runs):
+        mine = [run for run in plan.runs if run.model == model]
+        states = Counter(run.state for run in mine)
+        memory = plan.memory.get(model)
+        rows.append(
+            (
+                model,
+                str(len(mine)),
+                str(states["stored"]),
+                str(states["to run"]),
+                str(states["cannot run"]),
+                _about([run for run in mine if run.state == "to run"], workers),
+                f"about {memory * workers / GIBIBYTE:.1f} GiB" if memory else "-",
+            )
+        )
+    return render_table(("model", "runs", "stored", "to run", "cannot run", "time", "memory"), rows).rstrip()
+
+
+def _about(runs: Sequence[PlannedRun], workers: int) -> str:
+    """The time of the missing runs; a setting without an estimate counts as the mean of the others."""
+    known = [run.seconds for run in runs if run.seconds is not None]
+    return f"about {duration(sum(known) / len(known) * len(runs) / workers)}" if known else "-"
+
+
+def _by_dataset(runs: Sequence[PlannedRun]) -> str:
+    models = list(dict.fromkeys(run.model for run in runs))
+    counts = Counter((run.dataset, run.model, run.state) for run in runs)
+
+    def cell(dataset: str, model: str) -> str:
+        stored, left, cannot = (counts[dataset, model, state] for state in ("stored", "to run", "cannot run"))
+        parts = [f"{left} to run"] * bool(left) + [f"{stored} stored"] * bool(stored) + [f"{cannot} not"] * bool(cannot)
+        return ", ".join(parts) or "-"
+
+    rows = [
+        (dataset, *(cell(dataset, model) for model in models)) for dataset in dict.fromkeys(run.dataset for run in runs)
+    ]
+    return render_table(("dataset", *models), rows).rstrip()
+
+
+def _reasons(runs: Sequence[PlannedRun]) -> str:
+    """Why runs cannot run, the most common reason first."""
+    counted = Counter(run.reason for run in runs if run.state == "cannot run")
+    lines = [f"{count} cannot run: {reason}" for reason, count in counted.most_common(MOST_REASONS)]
+    if len(counted) > MOST_REASONS:
+        lines.append(f"… and {len(counted) - MOST_REASONS} more reasons; --dry-run --json lists every run")
+    return "\n".join(lines)

@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from hrx.audit.attribution import find_estimator
-from hrx.audit.calibration.calibration import FULL, QUICK, Task, check_backbones, tasks
+from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, check_backbones, tasks
 from hrx.audit.calibration.calibration import calibrate as run
 from hrx.audit.calibration.results import Trial, judge
 from hrx.audit.calibration.training import RECIPES
 from hrx.cli.main import INTERRUPTED
-from hrx.cli.progress import Progress
-from hrx.cli.screen import show
+from hrx.cli.terminal import Progress, show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.files import make_directory
@@ -58,5 +57,5 @@ def _check_writable(out: Path) -> None:
         raise HrxError(f"--out {out} may not be written. Give a directory that may be written.")
 
 
-def _said(task: Task, trial: Trial) -> str:
+def _said(task: CalibrationTask, trial: Trial) -> str:
     return task.label if trial.learned else f"{task.label}, not learned"

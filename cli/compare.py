@@ -1,19 +1,16 @@
-"""`hrx compare`: two checkpoints on the same runs. Every report is written before the exit code says anything."""
+"""`hrx compare`: two checkpoints on the same runs. Every report is written before the exit code is decided."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 
-from hrx.cli.output import refuse_ledger, write
-from hrx.cli.screen import show
+from hrx.cli.terminal import refuse_ledger, show, terminal_width, write
 from hrx.errors import HrxError
-from hrx.reports import compare_text
-from hrx.reports.compare import compare as make_comparison
-from hrx.reports.read import read
+from hrx.reports import compare as make_comparison
+from hrx.reports import compare_report, read
 
 STDOUT = Path("-")
 _PIPED_WIDTH = 100
@@ -42,15 +39,14 @@ def compare(options: argparse.Namespace) -> int:
         min_pairs=options.min_pairs,
     )
     if options.summary:
-        write(options.summary, compare_text.markdown(comparison), "--summary")
+        write(options.summary, compare_report.markdown(comparison), "--summary")
     if options.junit:
-        write(options.junit, compare_text.junit(comparison), "--junit")
-    told = json.dumps(compare_text.as_json(comparison), indent=1, allow_nan=False) + "\n"
+        write(options.junit, compare_report.junit(comparison), "--junit")
+    report = json.dumps(compare_report.as_json(comparison), indent=1, allow_nan=False) + "\n"
     if options.json == STDOUT:
-        sys.stdout.write(told)
+        sys.stdout.write(report)
     else:
         if options.json:
-            write(options.json, told, "--json")
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH
-        show(compare_text.text(comparison, width))
+            write(options.json, report, "--json")
+        show(compare_report.text(comparison, terminal_width(_PIPED_WIDTH)))
     return comparison.exit

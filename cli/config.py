@@ -1,4 +1,4 @@
-"""The settings file: the options of `hrx audit` in TOML, under the same names; the command line wins over it.
+"""`--config FILE`: the options of `hrx audit` in TOML, under the same names. The command line takes precedence.
 
     models = ["chronos-2", "ttm-r2"]
     data = "gift-eval"
@@ -8,7 +8,7 @@
     [python]
     visionts = ".venv-visionts/bin/python"
 
-Every key is checked by the command line's own parser, so that nothing can be written here that could not be typed.
+Every key is checked by the parser of the command line, so the file accepts exactly what the command line accepts.
 """
 
 from __future__ import annotations
@@ -24,43 +24,45 @@ from typing import Any, NoReturn
 
 from hrx.errors import HrxError, unknown, without_paths
 
-# What the file cannot say of itself, and what asks for another kind of answer than an audit.
-_ELSEWHERE = ("config", "help", "dry_run", "rank_only", "recheck")
+# Options that are not settings of an audit.
+_NOT_SETTINGS = ("config", "help", "dry_run", "rank_only", "recheck")
 
 
 class SettingsError(HrxError):
-    """A settings file that cannot be read, or says what cannot be."""
+    """A settings file that cannot be read, or holds an invalid value."""
 
 
 def with_settings_file(
     options: argparse.Namespace, arguments: Sequence[str] | None, parser: argparse.ArgumentParser
 ) -> argparse.Namespace:
-    """The options with those of the settings file behind them, where one is named."""
+    """The options, completed by those of the settings file if one is given."""
     path: Path | None = getattr(options, "config", None)
     if path is None:
         return options
     verb = _verb(parser, options.verb)
     given = list(sys.argv[1:] if arguments is None else arguments)[1:]
-    told = _read(path)
+    settings = _read(path)
     tokens: list[str] = []
-    for key, value in told.items():
-        action = _action(verb, key, path, told)
-        words = _words(action, value, _Place(path, key))
-        _check(verb, words, value, _Place(path, key))
-        if not (_repeats(action) and getattr(options, action.dest)):  # a list on the command line stands alone
+    for key, value in settings.items():
+        action = _action(verb, key, path)
+        place = _Place(path, key)
+        words = _words(action, value, place)
+        _check(verb, words, value, place)
+        # A list on the command line replaces the one in the file.
+        if not (_repeats(action) and getattr(options, action.dest)):
             tokens += words
     return parser.parse_args([options.verb, *tokens, *given])
 
 
 def effective(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """What an audit is asked, by the names of the settings file."""
-    actions = [action for action in _verb(parser, options.verb)._actions if action.dest not in _ELSEWHERE]
-    found = {_name(action): getattr(options, action.dest) for action in actions}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
+    """The effective settings of an audit, by their names in the settings file."""
+    actions = [action for action in _verb(parser, options.verb)._actions if action.dest not in _NOT_SETTINGS]
+    values = {_name(action): getattr(options, action.dest) for action in actions}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def as_toml(settings: Mapping[str, Any]) -> str:
-    """Effective settings as a file that `--config` takes."""
+    """Effective settings as a file for `--config`."""
     tables = {name: _table(value) for name, value in settings.items() if name == "python" and value}
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
@@ -72,26 +74,26 @@ def as_toml(settings: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Effective settings as a ledger keeps them: with the names of files and directories, not where they are."""
+def settings_without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Effective settings as a ledger stores them: with the names of files and directories, without their paths."""
     kept = {name: value for name, value in settings.items() if name not in ("ledger", "out", "json", "address")}
     return {
-        name: [_without_place(one) for one in value] if isinstance(value, list) else _without_place(value)
+        name: [_without_path(one) for one in value] if isinstance(value, list) else _without_path(value)
         for name, value in kept.items()
     }
 
 
-def _without_place(value: Any) -> Any:
+def _without_path(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     before, mark, path = value.partition("=") if "=" in value else value.partition(":")
     if mark and ("/" in path or "\\" in path) and before not in ("sample", "gift-eval"):
-        return before + mark + _without_place(path)
+        return before + mark + _without_path(path)
     return Path(value).name if Path(value).expanduser().exists() else without_paths(value)
 
 
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:
-    """Effective settings as they would be typed."""
+    """Effective settings as command-line arguments."""
     words = [str(model) for model in settings.get("models") or []]
     for name, value in settings.items():
         if name == "models" or value is None or value is False:
@@ -105,7 +107,7 @@ def _several(value: Any) -> list[Any]:
 
 
 class _Place:
-    """A key of a settings file, for sentences."""
+    """A key of a settings file, for messages."""
 
     def __init__(self, path: Path, key: str):
         self.path, self.key = path, key
@@ -114,7 +116,7 @@ class _Place:
         return f"{self.path}, line {self._line()}"
 
     def _line(self) -> int:
-        """tomllib tells no lines: the first that sets the key, or opens its table."""
+        """The first line that sets the key or opens its table: tomllib reports no line numbers."""
         name = rf"""["']?{re.escape(self.key)}["']?"""
         pattern = re.compile(rf"\s*(?:{name}\s*[.=]|\[+\s*{name}\s*[\].])")
         lines = self.path.read_text(encoding="utf-8").splitlines()
@@ -140,8 +142,8 @@ def _name(action: argparse.Action) -> str:
     return action.option_strings[-1].removeprefix("--") if action.option_strings else action.dest
 
 
-def _action(verb: argparse.ArgumentParser, key: str, path: Path, told: Mapping[str, Any]) -> argparse.Action:
-    known = {_name(action): action for action in verb._actions if action.dest not in _ELSEWHERE}
+def _action(verb: argparse.ArgumentParser, key: str, path: Path) -> argparse.Action:
+    known = {_name(action): action for action in verb._actions if action.dest not in _NOT_SETTINGS}
     if key not in known:
         raise SettingsError(f"{_Place(path, key)}: {unknown('option', key, known)}")
     return known[key]
@@ -152,7 +154,7 @@ def _repeats(action: argparse.Action) -> bool:
 
 
 def _words(action: argparse.Action, value: Any, place: _Place) -> list[str]:
-    """What would be typed."""
+    """The command-line arguments of one key."""
     if isinstance(value, dict):
         value = [f"{key}={text}" for key, text in _table(value).items()] if _repeats(action) else str(value)
     if action.nargs == 0:
@@ -163,7 +165,7 @@ def _words(action: argparse.Action, value: Any, place: _Place) -> list[str]:
         value = ",".join(map(str, value))
     values = _several(value)
     if any(isinstance(one, bool | dict | list) for one in values):
-        raise SettingsError(f"{place}: {place.key} = {value!r} is not a value that this option takes.")
+        raise SettingsError(f"{place}: {place.key} = {value!r} is not a valid value of this option.")
     if not action.option_strings:
         return [str(one) for one in values]
     return [f"{action.option_strings[-1]}={one}" for one in values]
@@ -176,7 +178,7 @@ def _table(value: Mapping[str, Any] | Sequence[str]) -> dict[str, str]:
 
 
 def _check(verb: argparse.ArgumentParser, words: list[str], value: Any, place: _Place) -> None:
-    """Lets the parser read one option by itself, and names its line where it objects."""
+    """Parses one option on its own, to name its line in an error."""
 
     def error(message: str) -> NoReturn:
         raise SettingsError(f"{place}: {place.key} = {value!r}: {message.partition(': ')[2] or message}.")

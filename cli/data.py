@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hrx.cli.screen import StatusLine, show
+from hrx.cli.terminal import StatusLine, show
 from hrx.errors import Exit
 from hrx.gift_eval import data_root
 from hrx.gift_eval.catalogue import Folder, choose
-from hrx.gift_eval.verification import Checked, State, check, extra_files
+from hrx.gift_eval.download import Checked, State, check, extra_files, fetch
 
 
 def data(options: argparse.Namespace) -> int:
@@ -23,11 +23,7 @@ def data(options: argparse.Namespace) -> int:
 
 
 def _fetch(root: Path, chosen: tuple[Folder, ...], as_json: bool) -> int:
-    from hrx.gift_eval.download import fetch
-
-    line = StatusLine()
-    results = fetch(root, chosen, tell=lambda file, here, size: line.say(f"{file}: {_size(here)} of {_size(size)}"))
-    line.clear()
+    results = fetch(root, chosen)
     if as_json:
         print(json.dumps({"root": str(root), "folders": [_named(each._asdict()) for each in results]}, indent=1))
     else:
@@ -43,7 +39,7 @@ def _fetch(root: Path, chosen: tuple[Folder, ...], as_json: bool) -> int:
 
 def _check(root: Path, chosen: tuple[Folder, ...], as_json: bool) -> int:
     line = StatusLine()
-    results = check(root, chosen, tell=lambda folder: line.say(f"{folder.name}: {_size(folder.bytes)}"))
+    results = check(root, chosen, report=lambda folder: line.say(f"{folder.name}: {_size(folder.bytes)}"))
     line.clear()
     extra = extra_files(root, chosen)
     if as_json:

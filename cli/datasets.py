@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hrx.cli.screen import StatusLine, show
+from hrx.cli.terminal import StatusLine, show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, configurations, folders, paper_datasets
-from hrx.gift_eval.official import Scored, score
-from hrx.gift_eval.verification import State, glance
+from hrx.gift_eval.download import State, check_sizes
+from hrx.gift_eval.official import NaiveScores, score
 from hrx.reports import render_table
 
 ON_DISK = {State.RIGHT: "yes", State.MISSING: "no", State.DAMAGED: "damaged"}
@@ -131,7 +131,7 @@ def _benchmark(root: Path) -> list[Known]:
             bytes=folder.bytes,
             sha256=folder.sha256,
             copy_of=folder.copy_of,
-            on_disk=ON_DISK[glance(root, folder)],
+            on_disk=ON_DISK[check_sizes(root, folder)],
         )
         for folder in folders()
     ]
@@ -191,7 +191,7 @@ def _scores(spec: str, as_json: bool) -> int:
     if not found:
         raise HrxError(
             f"{spec!r} holds no dataset of GIFT-Eval, and only these have official test windows. Give the benchmark's "
-            "data directory, or leave --data out."
+            "data directory, or drop --data."
         )
     if as_json:
         print(json.dumps([_scored(each) for each in found], indent=1))
@@ -204,7 +204,7 @@ def _scores(spec: str, as_json: bool) -> int:
     return Exit.INCOMPLETE if any(each.damage for each in found) else Exit.DONE
 
 
-def _scored(scored: Scored) -> dict[str, object]:
+def _scored(scored: NaiveScores) -> dict[str, object]:
     shown: dict[str, object] = {"config": scored.configuration}
     for name, scores in (("naive", scored.naive), ("seasonal", scored.seasonal)):
         for metric, value in scores._asdict().items():

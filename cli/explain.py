@@ -1,4 +1,4 @@
-"""`hrx explain`: one series of a person's own, one forecast, one page."""
+"""`hrx explain`: explains one forecast of one series on a page."""
 
 from __future__ import annotations
 
@@ -11,38 +11,34 @@ from urllib.parse import quote
 from hrx.adapters import locate
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
-from hrx.cli.output import refuse_ledger
-from hrx.cli.screen import show
+from hrx.cli.terminal import refuse_ledger, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
-from hrx.gift_eval.table_dates import holds_dates
-from hrx.gift_eval.table_files import Table, read_csv
-from hrx.gift_eval.table_grid import slots
-from hrx.gift_eval.table_numbers import is_numeric, parse_numbers
-from hrx.gift_eval.table_options import Options, parse_source
-from hrx.gift_eval.tables import observe, open_table
+from hrx.gift_eval.frequency import slots
+from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_csv
+from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
 from hrx.reports.page.explain import trust_sentence, write_explanation
 
 
-class Found(NamedTuple):
-    """A series with the date of each of its values, where it has dates."""
+class DatedSeries(NamedTuple):
+    """A series, with the date of each value where there are dates."""
 
     series: Series
     dates: tuple[str, ...] | None
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Writes the page of one forecast, and says whether its reading may be trusted."""
+    """Writes the page of one forecast, and prints whether its explanation can be trusted."""
     if options.out.is_dir():
         example = options.out / "page.html"
         raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
     refuse_ledger(options.out, "--out")
     protocol = Protocol(estimator=options.estimator)
-    found = find_series(options.series)
+    chosen = find_series(options.series)
     model = locate(options.model).load()
     explained = explain_series(
-        model, found.series, options.lookback, options.horizon, protocol=protocol, labels=found.dates
+        model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
     )
     written = write_explanation(explained, options.out)
     show(f"Verdict: {trust_sentence(explained)}")
@@ -50,8 +46,8 @@ def explain(options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def find_series(text: str) -> Found:
-    """The series that `FILE`, `FILE:COLUMN`, of a long table `FILE:NAME`, or `sample:DATASET[:NAME]` names."""
+def find_series(text: str) -> DatedSeries:
+    """The series named by `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
     if text.startswith("sample:"):
         return _embedded(text)
     source, column = _split(text)
@@ -64,20 +60,21 @@ def find_series(text: str) -> Found:
     return _undated(table, column, options, text)
 
 
-def _embedded(text: str) -> Found:
-    """A series of the embedded sample, to try the command without a file."""
+def _embedded(text: str) -> DatedSeries:
+    """A series of the embedded sample."""
     name, _, item = text.removeprefix("sample:").partition(":")
     dataset, *others = open_source(f"sample:{name}")
     if others:
         raise HrxError(f"{text} names several datasets. Give one, as in --series sample:{dataset.name}.")
     series = [dataset.read(index) for index in range(dataset.count)]
-    return Found(series[_choose([one.item for one in series], item, text)], None)
+    return DatedSeries(series[_choose([one.item for one in series], item, text)], None)
 
 
-def _dated(source: str, column: str, text: str) -> Found:
+def _dated(source: str, column: str, text: str) -> DatedSeries:
     """A series of a table with dates, on the grid of its frequency."""
     (dataset,) = open_table("csv", source)
-    observed = observe("csv", source)
+    path, options = parse_source(source)
+    observed = observe(read_csv(path), options)
     values = observed.layout.values
     # A wide table names its series by their columns, a long one in a column of its own.
     names = [name or value for name in observed.names for value in values]
@@ -88,32 +85,32 @@ def _dated(source: str, column: str, text: str) -> Found:
     dates = dict(zip(at.tolist(), map(shown_date, stamps), strict=True))
     # Leading missing values are not part of the series.
     first = int(at[-1]) + 1 - len(series.values)
-    return Found(series, tuple(dates.get(place, "no row") for place in range(first, int(at[-1]) + 1)))
+    return DatedSeries(series, tuple(dates.get(place, "no row") for place in range(first, int(at[-1]) + 1)))
 
 
-def _undated(table: Table, column: str, options: Options, text: str) -> Found:
-    """A column of a table without dates, whose rows are taken to be in the order of time."""
+def _undated(table: InputTable, column: str, options: Options, text: str) -> DatedSeries:
+    """A column of a table without dates; its rows are in the order of time."""
     names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
     name = names[_choose(names, column, text)]
-    filled = fill(parse_numbers(table, [name], options.decimal).values[:, 0])
+    filled = fill(parse_numbers(table, [name], options.decimal)[:, 0])
     series = Series(Path(table.file).stem, name, "", 1, "", filled.values, filled.missing, filled.dropped)
-    return Found(series, None)
+    return DatedSeries(series, None)
 
 
 def _choose(names: Sequence[str], asked: str, text: str) -> int:
-    """Which of the series is meant."""
+    """The position of the requested series."""
     if asked and asked not in names:
         raise HrxError(f"{text}: " + unknown("column", asked, names))
     if asked:
         return list(names).index(asked)
     if len(names) != 1:
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise HrxError(f"{text} holds {len(names)} series: {listed}. Say which, as in --series {text}:{names[0]}.")
+        raise HrxError(f"{text} holds {len(names)} series: {listed}. Name one, as in --series {text}:{names[0]}.")
     return 0
 
 
 def _split(text: str) -> tuple[str, str]:
-    """File and column; a colon may also belong to the file's own name."""
+    """File and column; the name of the file may contain a colon too."""
     if Path(text).expanduser().is_file() or ":" not in text:
         return text, ""
     source, _, column = text.rpartition(":")

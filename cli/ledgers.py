@@ -6,8 +6,7 @@ import argparse
 
 from hrx.audit.ledger.export import export as write_out
 from hrx.audit.ledger.merge import merge as join
-from hrx.cli.output import refuse_ledger
-from hrx.cli.screen import show
+from hrx.cli.terminal import refuse_ledger, show
 from hrx.errors import Exit
 
 

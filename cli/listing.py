@@ -1,4 +1,4 @@
-"""`hrx models`: what is known, and what is installed."""
+"""`hrx models`: the known models, and which are installed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 import json
 
 from hrx.adapters import EMBEDDED, families, short_names
-from hrx.adapters.facts import declared
-from hrx.cli.screen import show
+from hrx.adapters.model_card import published_card
+from hrx.cli.terminal import show, terminal_width
 from hrx.errors import Exit
 from hrx.reports import render_table
 
+_PIPED_WIDTH = 80
+
 
 def models(options: argparse.Namespace) -> int:
-    """The embedded checkpoint and the short names, with what is declared about them and whether they can be run."""
+    """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
     known = families()
     listed = [
         {
@@ -37,16 +39,17 @@ def models(options: argparse.Namespace) -> int:
         (str(m["name"]), _size(m["parameters"]), str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no"))
         for m in listed
     ]
-    show(render_table(("name", "size", "licence", "GIFT-Eval", "installed"), rows))
-    show("\nGIFT-Eval: what of the benchmark the model is declared to have been trained on. More with --json.")
+    headings = ("name", "size", "licence", "GIFT-Eval", "installed")
+    show(render_table(headings, rows, terminal_width(_PIPED_WIDTH)))
+    show("\nGIFT-Eval: the part of the benchmark that the model is declared to have been trained on. More with --json.")
     commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
-    show("".join(f"\nTo install what is missing: {command}" for command in commands).lstrip("\n"))
+    show("".join(f"\nTo install a missing library: {command}" for command in commands).lstrip("\n"))
     show("Also: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
     return Exit.DONE
 
 
 def _declared(hub_id: str) -> dict[str, object]:
-    known = declared(hub_id)
+    known = published_card(hub_id)
     if known.synthetic:
         seen = "nothing real"
     elif known.saw_all:

@@ -17,7 +17,7 @@ from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.audit.runner.cost import PlanSummary
 from hrx.cli.config import as_arguments
-from hrx.cli.signals import Stop
+from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError, unknown
 

@@ -18,10 +18,10 @@ from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
 from hrx.audit.scoring.rank_bins import RankBin, rank_bin
-from hrx.cli.screen import show
+from hrx.cli.terminal import show
 from hrx.errors import Exit
 from hrx.reports import render_table
-from hrx.reports.words import percent, signed
+from hrx.reports.text import percent, signed
 
 RULE = (
     "Worth it: no below rank 1.1, perhaps below 1.5, yes from 1.5. At rank 1 all rows order the lookback alike and the "

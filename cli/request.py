@@ -10,7 +10,7 @@ from typing import Any
 
 from hrx.adapters import Located, locate_each
 from hrx.adapters.device import resolve_device
-from hrx.audit.attribution.settings import parse_estimator_settings
+from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan

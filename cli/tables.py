@@ -1,19 +1,18 @@
-"""`hrx tables`: the paper's tables from a ledger, in the form that was asked for."""
+"""`hrx tables`: the paper's tables from a ledger, in one of six formats."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hrx.cli.output import write
+from hrx.cli.terminal import terminal_width, write
 from hrx.errors import Exit, HrxError
-from hrx.reports.read import read
-from hrx.reports.table import Table
-from hrx.reports.tables import tables as make_tables
+from hrx.reports import ReportTable, read
+from hrx.reports import tables as make_tables
+from hrx.reports.table_formats import as_json
 
 SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
 _PIPED_WIDTH = 120
@@ -41,7 +40,7 @@ tbody th {{ font-weight: 400 }}
 
 
 def tables(options: argparse.Namespace) -> int:
-    """Makes the tables and shows or writes them."""
+    """Makes the tables and prints or writes them."""
     made = make_tables(
         read(options.ledger),
         options.table or None,
@@ -71,17 +70,17 @@ def _is_folder(out: Path | None) -> bool:
     return out is not None and (out.is_dir() or not out.suffix)
 
 
-def _rendered(made: Sequence[Table], options: argparse.Namespace) -> str:
-    """All tables in one form, one below the other."""
+def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
+    """All tables in one format, one below the other."""
     if options.format == "json":
-        return json.dumps({"tables": [table.as_json() for table in made]}, indent=1, allow_nan=False) + "\n"
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH
-    forms: dict[str, Callable[[Table], str]] = {
+        return json.dumps({"tables": [as_json(table) for table in made]}, indent=1, allow_nan=False) + "\n"
+    width = terminal_width(_PIPED_WIDTH)
+    formats: dict[str, Callable[[ReportTable], str]] = {
         "text": lambda table: table.to_text(width),
-        "md": Table.to_markdown,
-        "tex": Table.to_latex,
-        "csv": Table.to_csv,
-        "html": Table.to_html,
+        "md": ReportTable.to_markdown,
+        "tex": ReportTable.to_latex,
+        "csv": ReportTable.to_csv,
+        "html": ReportTable.to_html,
     }
-    body = "\n".join(forms[options.format](table) for table in made)
+    body = "\n".join(formats[options.format](table) for table in made)
     return _PAGE.format(body=body) if options.format == "html" else body

@@ -1,4 +1,4 @@
-"""The command line: every verb with its options. Imports no model library: `--help` must not wait for torch."""
+"""The command line: every verb with its options. Imports no model library, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -36,13 +36,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "audit",
-        "audit checkpoints and give a verdict",
-        example="hrx audit bolt-mini --settings 96x24",
-        command=("hrx.cli.audit", "audit"),
-    )
+    summary = "audit checkpoints and give a verdict"
+    verb = _verb(verbs, "audit", summary, "hrx.cli.audit:audit", "hrx audit bolt-mini --settings 96x24")
     verb.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP} (default: bolt-mini)")
     _data(verb)
     _settings(verb, "quick")
@@ -54,28 +49,28 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _estimator(verb)
     verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
-    verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory of all batches (default: 2)")
+    verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
     verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
-    text = "items of several variates, each read as a whole, on the time and on the channel axis"
+    text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
     text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
     verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
     _device(verb)
     _engine(verb)
     verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
-    verb.add_argument("--rank-only", action="store_true", help="the rank of the matrices, before any sweep, and stop")
-    verb.add_argument("--dry-run", action="store_true", help="say what would be done and how long it takes, and stop")
-    verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again and compare; no more")
+    verb.add_argument("--rank-only", action="store_true", help="compute only the rank of the matrices")
+    verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
+    verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
 
 
 def _estimator(verb: argparse.ArgumentParser) -> None:
-    """What fills the matrix."""
-    text = "what fills the matrix, such as integrated_gradients (default: input_gradient)"
+    """Options of the estimator."""
+    text = "estimator of the matrix, such as integrated_gradients (default: input_gradient)"
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help=text)
     text = "a setting of the estimator, such as points=64; may be repeated"
     verb.add_argument("--estimator-setting", action="append", default=[], metavar="NAME=VALUE", help=text)
-    text = "a row for each step, or one for the whole forecast, as published (default: step)"
+    text = "one row per step, or one for the whole forecast, as published (default: step)"
     verb.add_argument("--axis", choices=("step", "whole"), default="step", help=text)
 
 
@@ -85,24 +80,21 @@ def _device(verb: argparse.ArgumentParser) -> None:
 
 
 def _engine(verb: argparse.ArgumentParser) -> None:
-    """Who does the work."""
-    verb.add_argument("--workers", type=_positive, metavar="N", help="processes (default: 1; ray: one a CPU)")
+    """Options of the executors."""
+    verb.add_argument(
+        "--workers", type=_positive, metavar="N", help="worker processes (default: 1; with ray: one per CPU)"
+    )
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
-    text = "of the Ray cluster (default: the one of this machine); local starts one"
+    text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
     verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
     verb.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
-    text = "run a family's share with another python; may be repeated"
+    text = "audit the models of a family with another python; may be repeated"
     verb.add_argument("--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
 
 
 def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "verify",
-        "show the admission checks",
-        example="hrx verify bolt-mini --settings 96x24",
-        command=("hrx.cli.verify", "verify"),
-    )
+    summary = "run the admission checks only"
+    verb = _verb(verbs, "verify", summary, "hrx.cli.verify:verify", "hrx verify bolt-mini --settings 96x24")
     verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _data(verb)
     _settings(verb, "star")
@@ -113,37 +105,22 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _models(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "models",
-        "list the models that are known and installed",
-        example="hrx models",
-        command=("hrx.cli.listing", "models"),
-    )
+    summary = "list known models and what is installed"
+    verb = _verb(verbs, "models", summary, "hrx.cli.listing:models", "hrx models")
     _json(verb)
 
 
 def _datasets(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "datasets",
-        "list the datasets that are known and on disk, or those of a source",
-        example="hrx datasets --data sample",
-        command=("hrx.cli.datasets", "datasets"),
-    )
-    verb.add_argument("--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: everything that is known)")
+    summary = "list known datasets and what is on disk, or the datasets of a source"
+    verb = _verb(verbs, "datasets", summary, "hrx.cli.datasets:datasets", "hrx datasets --data sample")
+    verb.add_argument("--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: all known datasets)")
     verb.add_argument("--scores", action="store_true", help="score naive forecasts on GIFT-Eval's official windows")
     _json(verb)
 
 
 def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "data",
-        "download GIFT-Eval, or check what is on disk against its manifest",
-        example="hrx data check us_births/D",
-        command=("hrx.cli.data", "data"),
-    )
+    summary = "download GIFT-Eval, or check the files on disk against its manifest"
+    verb = _verb(verbs, "data", summary, "hrx.cli.data:data", "hrx data check us_births/D")
     verb.add_argument("action", choices=("fetch", "check"), help="fetch: download and verify; check: only verify")
     verb.add_argument("names", nargs="*", metavar="NAME", help="us_births, us_births/D, … (default: every dataset)")
     verb.add_argument("--data", type=Path, metavar="ROOT", help="default: $GIFT_EVAL, else ~/.cache/hrx/gift-eval")
@@ -151,24 +128,20 @@ def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _report(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "report",
-        "write the page of a ledger, which opens in a browser without a network",
-        example="hrx report hrx-audit/ledger.db --out hrx-report",
-        command=("hrx.cli.report", "report"),
-    )
+    summary = "write the page of a ledger, which opens in a browser without a network"
+    verb = _verb(verbs, "report", summary, "hrx.cli.report:report", "hrx report hrx-audit/ledger.db --out hrx-report")
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--out", type=Path, default=Path("hrx-report"), metavar="DIR", help="default: hrx-report")
 
 
 def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "explain one forecast of one series, and say whether the explanation can be trusted"
     verb = _verb(
         verbs,
         "explain",
-        "show what each step of one forecast reads, and whether that reading may be trusted",
-        example="hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
-        command=("hrx.cli.explain", "explain"),
+        summary,
+        "hrx.cli.explain:explain",
+        "hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
     )
     verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     verb.add_argument(
@@ -177,8 +150,8 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
         metavar="FILE[:COLUMN]",
         help="a CSV file with a header, and its column; or sample:DATASET",
     )
-    verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="past values that the model reads")
-    verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="steps that it forecasts")
+    verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="lookback, in steps")
+    verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="horizon, in steps")
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
     verb.add_argument(
         "--out", type=Path, default=Path("hrx-explain.html"), metavar="PAGE", help="default: hrx-explain.html"
@@ -186,12 +159,9 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "make the paper's tables from a ledger"
     verb = _verb(
-        verbs,
-        "tables",
-        "make the paper's tables from a ledger",
-        example="hrx tables hrx-audit/ledger.db --against published",
-        command=("hrx.cli.tables", "tables"),
+        verbs, "tables", summary, "hrx.cli.tables:tables", "hrx tables hrx-audit/ledger.db --against published"
     )
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
@@ -201,76 +171,62 @@ def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument(
         "--format", choices=forms, default="text", metavar="FORM", help=f"{', '.join(forms)} (default: text)"
     )
-    verb.add_argument("--against", choices=["published"], help="set each cell beside the paper's")
+    verb.add_argument("--against", choices=["published"], help="show the published cells beside the measured ones")
     verb.add_argument(
-        "--estimator", default="input_gradient", metavar="NAME", help="whose runs (default: input_gradient)"
+        "--estimator", default="input_gradient", metavar="NAME", help="estimator of the runs (default: input_gradient)"
     )
     verb.add_argument("--pool-seeds", action="store_true", help="count every seed as a run, as the published n does")
     verb.add_argument("--out", type=Path, metavar="FILE", help="a file, or a directory for one file per table")
 
 
 def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "compare two checkpoints on the same runs, with gates"
     verb = _verb(
         verbs,
         "compare",
-        "compare two checkpoints on the same runs, with gates",
-        example='hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
-        command=("hrx.cli.compare", "compare"),
+        summary,
+        "hrx.cli.compare:compare",
+        'hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
     )
-    verb.add_argument("base", type=Path, metavar="BASE", help="ledger of the checkpoint that is known")
-    verb.add_argument("new", type=Path, nargs="?", metavar="NEW", help="ledger of the new one (default: BASE)")
+    verb.add_argument("base", type=Path, metavar="BASE", help="ledger of the base checkpoint")
+    verb.add_argument("new", type=Path, nargs="?", metavar="NEW", help="ledger of the new checkpoint (default: BASE)")
     verb.add_argument("--base-model", metavar="NAME", help="which model of BASE, where it holds several")
     verb.add_argument("--new-model", metavar="NAME", help="which model of NEW")
     verb.add_argument(
         "--gate", action="append", default=[], metavar="EXPR", help='such as "g_margin >= -0.02"; repeatable'
     )
-    verb.add_argument(
-        "--strict", action="store_true", help="a gate fails when the estimate, not the interval, is beyond"
-    )
-    verb.add_argument("--informational", action="store_true", help="exit 0 whatever the gates say")
+    verb.add_argument("--strict", action="store_true", help="judge gates by the estimate, not by the interval")
+    verb.add_argument("--informational", action="store_true", help="exit 0 even if a gate fails")
     verb.add_argument("--min-pairs", type=_positive, default=10, metavar="N", help="fewer pairs: exit 4 (default: 10)")
     verb.add_argument("--summary", type=Path, metavar="FILE", help="Markdown for a step summary or a comment")
-    verb.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case for each gate")
+    verb.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, one test case per gate")
     text = "JSON to FILE, or to standard output instead of the text; give it after the ledgers"
     verb.add_argument("--json", type=Path, nargs="?", const=Path("-"), metavar="FILE", help=text)
 
 
 def _merge(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "merge",
-        "join ledgers, refusing contradictions",
-        example="hrx merge laptop.db cluster.db --into all.db",
-        command=("hrx.cli.ledgers", "merge"),
-    )
+    summary = "merge ledgers, refusing contradictions"
+    verb = _verb(verbs, "merge", summary, "hrx.cli.ledgers:merge", "hrx merge laptop.db cluster.db --into all.db")
     verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to read")
-    verb.add_argument("--into", required=True, type=Path, metavar="LEDGER", help="the ledger to add to; may be new")
+    verb.add_argument(
+        "--into", required=True, type=Path, metavar="LEDGER", help="the ledger to add to; created if it does not exist"
+    )
 
 
 def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "export",
-        "write the records of a ledger as Parquet or CSV",
-        example="hrx export hrx-audit/ledger.db --format csv",
-        command=("hrx.cli.ledgers", "export"),
-    )
+    summary = "write the records of a ledger as Parquet or CSV"
+    verb = _verb(verbs, "export", summary, "hrx.cli.ledgers:export", "hrx export hrx-audit/ledger.db --format csv")
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    verb = _verb(
-        verbs,
-        "calibrate",
-        "check the instrument against constructed ground truth",
-        example="hrx calibrate --backbones linear",
-        command=("hrx.cli.calibrate", "calibrate"),
-    )
+    summary = "check the measurement against constructed ground truth"
+    verb = _verb(verbs, "calibrate", summary, "hrx.cli.calibrate:calibrate", "hrx calibrate --backbones linear")
     names = "linear,cnn,transformer"
     verb.add_argument("--full", action="store_true", help="three shapes, three seeds, planted ranks 1 to 16")
-    verb.add_argument("--backbones", default=names, metavar="NAME,…", help=f"what is trained (default: {names})")
+    verb.add_argument("--backbones", default=names, metavar="NAME,…", help=f"models to train (default: {names})")
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
     verb.add_argument("--seeds", type=_positive, metavar="N", help="default: 1, with --full 3")
     verb.add_argument("--out", type=Path, default=Path("hrx-calibrate"), metavar="DIR", help="default: hrx-calibrate")
@@ -278,9 +234,9 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _verb(
-    verbs: Verbs[argparse.ArgumentParser], name: str, summary: str, *, example: str, command: tuple[str, str]
+    verbs: Verbs[argparse.ArgumentParser], name: str, summary: str, command: str, example: str
 ) -> argparse.ArgumentParser:
-    """A verb, with one example that runs as it stands, and the module and function that carry it out."""
+    """A verb with a runnable example; `command` is the `module:function` that implements it."""
     verb = verbs.add_parser(name, help=summary, description=f"{summary.capitalize()}.", epilog=f"Example: {example}")
     verb.set_defaults(command=command)
     return verb

@@ -13,11 +13,11 @@ from hrx.audit.admission.checks import Check, admit
 from hrx.audit.admission.sanity import sanity
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, admission_windows, parse_settings, plan
-from hrx.cli.screen import show
+from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
 from hrx.reports import render_table
-from hrx.reports.words import number_or_none
+from hrx.reports.text import number_or_none
 
 
 class _Checks(NamedTuple):

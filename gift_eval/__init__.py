@@ -1,6 +1,6 @@
-"""Where series come from: sources of datasets, series without gaps, and standardised windows.
+"""Series and where they come from: sources of datasets, series without gaps, and standardised windows.
 
-This room knows nothing of models or audits.
+This package does not depend on models or audits.
 """
 
 from .series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, fill, spaced

@@ -1,15 +1,15 @@
-"""What GIFT-Eval and the paper hold, as data: folders, configurations, and the paper's dataset names.
+"""The datasets of GIFT-Eval and of the paper: folders, configurations, and the paper's dataset names.
 
-The facts lie in `catalogue_data/*.csv`, and its README says where they come from. They are read when they are first
-asked for. What is on this machine's disk is left to `verification`, the values to `store`.
+The facts are in `catalogue_data/*.csv`; the README there names their sources. They are read on first use. `download`
+compares them with the files on disk, `store` reads the values.
 """
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hrx.errors import HrxError, unknown
 
@@ -21,22 +21,23 @@ INFO_FILE = "dataset_info.json"
 
 
 class Named(Protocol):
-    """Whatever is called `us_births/D` or `m4_hourly`."""
+    """Anything with a name such as `us_births/D` or `m4_hourly`."""
 
     @property
     def name(self) -> str: ...
 
 
 NamedT = TypeVar("NamedT", bound=Named)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Folder:
     """One folder of the official download: `name` is its path, `us_births/D` or `m4_hourly`.
 
-    `domain` is the benchmark's word for where the series come from, `paper_domain` the paper's, empty where the
-    paper leaves the folder out. Lengths are those of the shortest and longest series, None where not known.
-    `bytes` and `sha256` are those of the Arrow file. `copy_of` names the folder that this one repeats by mistake.
+    `domain` is the benchmark's name for where the series come from, `paper_domain` the paper's, empty where the
+    paper omits the folder. Lengths are those of the shortest and longest series, None where not known. `bytes` and
+    `sha256` are those of the Arrow file. `copy_of` names the folder that this one repeats by mistake.
     """
 
     name: str
@@ -54,18 +55,13 @@ class Folder:
     copy_of: str
 
     @property
-    def dataset(self) -> str:
-        """The name without its frequency level."""
-        return self.name.partition("/")[0]
-
-    @property
     def season(self) -> int:
-        """Values per season, as the leaderboard has it."""
+        """Values per season, as on the leaderboard."""
         return frequencies.season(self.frequency)
 
     @property
     def field(self) -> str:
-        """The paper's word for the domain; the benchmark's where the paper has none."""
+        """The paper's name for the domain; the benchmark's where the paper has none."""
         return self.paper_domain or self.domain
 
 
@@ -82,10 +78,10 @@ class Configuration:
 
 @dataclass(frozen=True)
 class PaperDataset:
-    """One of the paper's dataset names and how many runs its table counts.
+    """One of the paper's dataset names, and the number of runs in its table.
 
-    `folder` is the GIFT-Eval folder it means. Where there is none, `bring` says what a person needs to bring, and
-    `file` what that is called where it comes from.
+    `folder` is its GIFT-Eval folder. Where there is none, `bring` says what a person needs to supply, and `file`
+    its name at the source.
     """
 
     name: str
@@ -101,57 +97,19 @@ class PaperDataset:
 @cache
 def folders() -> tuple[Folder, ...]:
     """The benchmark's 55 folders, and the stray copy beside them that the official download and the paper have."""
-    return tuple(
-        Folder(
-            name=line["folder"],
-            frequency=line["frequency"],
-            domain=line["domain"],
-            paper_domain=line["paper_domain"],
-            variates=int(line["variates"]),
-            covariates=int(line["covariates"]),
-            series=int(line["series"]),
-            shortest=_whole(line["shortest"]),
-            longest=_whole(line["longest"]),
-            licence=line["licence"],
-            bytes=int(line["bytes"]),
-            sha256=line["sha256"],
-            copy_of=line["copy_of"],
-        )
-        for line in _lines("folders.csv")
-    )
+    return _read("folders.csv", Folder, name="folder")
 
 
 @cache
 def configurations() -> tuple[Configuration, ...]:
     """The leaderboard's 97 configurations."""
-    return tuple(
-        Configuration(
-            name=line["configuration"],
-            folder=line["folder"],
-            term=line["term"],
-            prediction_length=int(line["prediction_length"]),
-            windows=_whole(line["windows"]),
-        )
-        for line in _lines("configurations.csv")
-    )
+    return _read("configurations.csv", Configuration, name="configuration")
 
 
 @cache
 def paper_datasets() -> tuple[PaperDataset, ...]:
     """The paper's 66 dataset names."""
-    return tuple(
-        PaperDataset(
-            name=line["name"],
-            source=line["source"],
-            folder=line["folder"],
-            frequency=line["frequency"],
-            variates=int(line["variates"]),
-            runs=int(line["runs"]),
-            file=line["file"],
-            bring=line["bring"],
-        )
-        for line in _lines("paper_datasets.csv")
-    )
+    return _read("paper_datasets.csv", PaperDataset)
 
 
 def choose(names: Sequence[str]) -> tuple[Folder, ...]:
@@ -170,18 +128,22 @@ def choose(names: Sequence[str]) -> tuple[Folder, ...]:
 
 
 def by_name(datasets: Iterable[NamedT]) -> dict[str, tuple[NamedT, ...]]:
-    """What each name means: a dataset by its own, and all frequencies of one by the name before the slash."""
-    found: dict[str, tuple[NamedT, ...]] = {}
+    """The datasets of each name: one by its full name, and all its frequencies by the part before the slash."""
+    known: dict[str, tuple[NamedT, ...]] = {}
     for dataset in datasets:
         for name in dict.fromkeys((dataset.name, dataset.name.partition("/")[0])):
-            found[name] = (*found.get(name, ()), dataset)
-    return found
+            known[name] = (*known.get(name, ()), dataset)
+    return known
 
 
-def _lines(file: str) -> list[dict[str, str]]:
+def _read(file: str, kind: type[T], name: str = "name") -> tuple[T, ...]:
+    """The lines of a CSV as instances of a dataclass; the column `name` is its name, an empty number is None."""
     text = files(__package__).joinpath("catalogue_data", file).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
-def _whole(cell: str) -> int | None:
-    return int(cell) if cell else None
+    described: Any = kind
+    types = {name if field.name == "name" else field.name: (field.name, field.type) for field in fields(described)}
+    lines = []
+    for line in csv.DictReader(text.splitlines()):
+        values = {key: line[column] if of is str else int(line[column]) if line[column] else None
+                  for column, (key, of) in types.items()}  # fmt: skip
+        lines.append(kind(**values))
+    return tuple(lines)

@@ -1,32 +1,56 @@
-"""The official download: chosen folders of the hub's dataset, resumed where it stopped, verified before they count.
+"""The official download: folders of the hub's dataset, fetched with `huggingface_hub` and checked against the manifest.
 
-Only the three files a folder is made of are asked for, so the stray `cache-*.arrow` files beside them never are. A
-file arrives under `.hrx-parts` in the root, is compared with the manifest there, and only then takes its place: what
-lay there before is lost to nothing but the right file. `huggingface_hub` knows the hub's addresses, mirrors
-(HF_ENDPOINT) and retries; the dataset is public, so no token is sent.
+A folder has three files; the stray `cache-*.arrow` files on the hub are never requested. The manifest in the catalogue
+has size and sha256 of each Arrow file; a JSON file is right when it has what the reader needs. A file arrives in
+`.hrx-parts` below the root, is checked there, and then moves to its place, so a file that was there before is replaced
+only by a right one. The dataset is public: no token is sent.
 """
 
-import io
+import hashlib
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hrx.errors import HrxError
+from hrx.errors import HrxError, describe_error
 
-from .catalogue import DATA_FILE, Folder
-from .verification import State, check_folder, file_fault
+from . import catalogue
+from .catalogue import DATA_FILE, INFO_FILE, STATE_FILE, Folder
 
 REPOSITORY = "Salesforce/GiftEval"
+FILES = (DATA_FILE, INFO_FILE, STATE_FILE)
 PARTS = ".hrx-parts"
 
-Tell = Callable[[str, int, int], None]
-"""Hears of a file below the root: how many bytes of it are here, and of how many."""
+
+class State(StrEnum):
+    """The state of a file or folder."""
+
+    RIGHT = "right"
+    MISSING = "missing"
+    DAMAGED = "damaged"
+
+
+class Problem(NamedTuple):
+    """A file that is not right: its path below the root, and why."""
+
+    path: str
+    state: State
+    reason: str
+
+
+class Checked(NamedTuple):
+    """One folder: damaged if one of its files is, missing if it lacks one, else right."""
+
+    folder: str
+    state: State
+    problems: tuple[Problem, ...]
 
 
 class Fetched(NamedTuple):
-    """One folder after the download: right, with the bytes that had to be fetched, or what it still is and why."""
+    """One folder after the download: the number of bytes fetched, and the reason if it is not right."""
 
     folder: str
     state: State
@@ -35,159 +59,177 @@ class Fetched(NamedTuple):
 
 
 class Unreachable(HrxError):
-    """The hub does not answer as a hub; asking it for the next file would be in vain."""
+    """The hub does not answer; requests for further files would fail as well."""
 
 
 class NotOfficial(HrxError):
-    """The hub answers, but what it has under this name is not the official file."""
+    """The hub answers, but does not have the official file under this name."""
 
 
-def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None, tell: Tell | None = None) -> list[Fetched]:
-    """Every chosen folder, made right where it is not. A folder that fails does not stop the others, unless the hub
-    is out of reach.
-    """
-    hub = _Hub(endpoint)
-    results: list[Fetched] = []
-    unreachable = ""
-    with hub.quiet():
-        for folder in chosen:
-            before = check_folder(root, folder)
-            fetched, reason = 0, unreachable
-            if before.problems and not reason:
-                try:
-                    for problem in before.problems:
-                        fetched += _fetch_file(hub, root, folder, Path(problem.path).name, tell)
-                except (Unreachable, NotOfficial) as error:
-                    reason = str(error)
-                    unreachable = reason if isinstance(error, Unreachable) else ""
-            if not before.problems or not reason:
-                results.append(Fetched(folder.name, State.RIGHT, fetched, ""))
-            else:
-                results.append(Fetched(folder.name, check_folder(root, folder).state, fetched, reason))
+def check(root: Path, chosen: Sequence[Folder], report: Callable[[Folder], None] | None = None) -> list[Checked]:
+    """Every chosen folder against the manifest; `report` is called with each folder before its files are read."""
+    if root.exists() and not root.is_dir():
+        raise HrxError(f"{root} is not a directory. Give the directory that holds GIFT-Eval's folders.")
+    results = []
+    for folder in chosen:
+        if report is not None:
+            report(folder)
+        results.append(check_folder(root, folder))
     return results
 
 
-def _fetch_file(hub: "_Hub", root: Path, folder: Folder, file: str, tell: Tell | None) -> int:
-    """Bring one file to its place and say how many bytes came."""
-    below = f"{folder.name}/{file}"
-    place, part = root / below, root / PARTS / below
-    url, size = hub.locate(below)
-    if file == DATA_FILE and size not in (None, folder.bytes):
-        raise NotOfficial(
-            f"The hub's {below} has {size} bytes, the official file {folder.bytes}: the hub holds another version "
-            "than this catalogue knows. A newer hrx may know it."
-        )
+def check_folder(root: Path, folder: Folder) -> Checked:
+    """The three files of one folder."""
+    problems = []
+    for file in FILES:
+        path = root / folder.name / file
+        if not path.is_file():
+            problems.append(Problem(f"{folder.name}/{file}", State.MISSING, "it does not exist."))
+        elif reason := find_fault(path, folder):
+            problems.append(Problem(f"{folder.name}/{file}", State.DAMAGED, reason))
+    states = {problem.state for problem in problems}
+    state = next((state for state in (State.DAMAGED, State.MISSING) if state in states), State.RIGHT)
+    return Checked(folder.name, state, tuple(problems))
+
+
+def check_sizes(root: Path, folder: Folder) -> State:
+    """The state of a folder by the sizes of its files alone: quick, but blind to changed bytes."""
+    sizes = [path.stat().st_size for file in FILES if (path := root / folder.name / file).is_file()]
+    if len(sizes) < len(FILES):
+        return State.MISSING
+    return State.RIGHT if sizes[FILES.index(DATA_FILE)] == folder.bytes else State.DAMAGED
+
+
+def find_fault(path: Path, folder: Folder) -> str:
+    """Why a file, one of `FILES` by its name, is not right; empty if it is."""
     try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        # Only the Arrow files are large, and only of them is it known that the rest will fit what is here.
-        if part.exists() and (file != DATA_FILE or part.stat().st_size > folder.bytes):
-            part.unlink()
-        with _Part(part, lambda here: tell(below, here, size or here) if tell else None) as unfinished:
-            begun = unfinished.tell()
-            hub.download(url, unfinished, begun, size)
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
-            came = unfinished.tell() - begun
-        fault = file_fault(part, folder)
+        if path.name == DATA_FILE:
+            return _find_data_fault(path, folder)
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}."
+    except ValueError:
+        return "it is not valid JSON."
+    if not isinstance(content, dict):
+        return "it does not hold a JSON object."
+    if path.name == STATE_FILE and content.get("_data_files") != [{"filename": DATA_FILE}]:
+        return f"it does not name {DATA_FILE} as its one data file."
+    return ""
+
+
+def _find_data_fault(path: Path, folder: Folder) -> str:
+    size = path.stat().st_size
+    if size != folder.bytes:
+        return f"it has {size} bytes, the official file {folder.bytes}."
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != folder.sha256:
+        return f"it has the official size but sha256 {digest[:12]}…, the official file {folder.sha256[:12]}…."
+    return ""
+
+
+def extra_files(root: Path, chosen: Sequence[Folder]) -> list[str]:
+    """Paths below the root, or in the chosen folders if not all were chosen, that are not the benchmark's files.
+
+    Hidden files belong to a download and are not listed.
+    """
+    official = {f"{folder.name}/{file}" for folder in catalogue.folders() for file in FILES}
+    complete = len(chosen) == len(catalogue.folders())
+    places = [root] if complete else [root / folder.name for folder in chosen]
+    below = {path.relative_to(root) for place in places for path in place.rglob("*") if path.is_file()}
+    visible = {path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts)}
+    return sorted(visible - official)
+
+
+def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> list[Fetched]:
+    """Download what is missing or damaged in the chosen folders. A folder that fails does not stop the others, unless
+    the hub cannot be reached.
+    """
+    hub = _Hub(root / PARTS, endpoint)
+    results: list[Fetched] = []
+    unreachable = ""
+    for folder in chosen:
+        state, problems = check_folder(root, folder)[1:]
+        size, reason = 0, unreachable if problems else ""
+        if problems and not reason:
+            try:
+                for problem in problems:
+                    size += _fetch_file(hub, root, folder, problem.path)
+                state = State.RIGHT
+            except (Unreachable, NotOfficial) as error:
+                reason, state = str(error), check_folder(root, folder).state
+                unreachable = reason if isinstance(error, Unreachable) else ""
+        results.append(Fetched(folder.name, state, size, reason))
+    if all(each.state is State.RIGHT for each in results):
+        shutil.rmtree(root / PARTS, ignore_errors=True)
+    return results
+
+
+def _fetch_file(hub: "_Hub", root: Path, folder: Folder, below: str) -> int:
+    """Bring one file to its place; returns its number of bytes."""
+    place = root / below
+    try:
+        part = hub.download(below)
+        fault = find_fault(part, folder)
         if fault:
             part.unlink()
-            raise NotOfficial(f"What the hub sent as {below} is not the official file: {fault} Fetch it again.")
+            raise NotOfficial(
+                f"The hub's {below} is not the official file: {fault} Fetch it again; if it stays so, the hub holds a "
+                "version that a newer hrx may know."
+            )
+        size = part.stat().st_size
         place.parent.mkdir(parents=True, exist_ok=True)
         part.replace(place)
-        _tidy(part.parent, root)
     except OSError as error:
-        raise _unwritable(place, error) from error
-    return came
-
-
-def _unwritable(path: Path, error: OSError) -> HrxError:
-    return HrxError(
-        f"{path} cannot be written: {error.strerror or error}. Make room, or choose another place by --data."
-    )
-
-
-def _tidy(folder: Path, root: Path) -> None:
-    """Remove the folders of unfinished files that are empty now."""
-    while folder != root and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
-
-
-class _Part(io.BufferedWriter):
-    """An unfinished file, written at its end, that tells how long it is."""
-
-    def __init__(self, path: Path, tell_size: Callable[[int], None]):
-        super().__init__(io.FileIO(path, "ab"))
-        self._path, self._tell_size = path, tell_size
-
-    def write(self, chunk: Any) -> int:
-        # Here it is still certain that the disk failed, not the line.
-        try:
-            written = super().write(chunk)
-        except OSError as error:
-            raise _unwritable(self._path, error) from error
-        self._tell_size(self.tell())
-        return written
+        reason = error.strerror or error
+        raise HrxError(
+            f"{place} cannot be written: {reason}. Free some space, or choose another directory with --data."
+        ) from error
+    return size
 
 
 class _Hub:
-    """What this module needs of `huggingface_hub`; any failure of the line is `Unreachable`."""
+    """The hub's dataset. Only an Arrow file shows the progress bar of `huggingface_hub`."""
 
-    def __init__(self, endpoint: str | None):
+    def __init__(self, parts: Path, endpoint: str | None):
         try:
-            from huggingface_hub import constants, file_download, utils
+            import huggingface_hub
+            from huggingface_hub import constants, utils
         except ImportError as error:
             raise HrxError(
                 "The download needs huggingface_hub, which is not installed. pip install 'hrx[gift-eval]'"
             ) from error
-        self._files, self._utils = file_download, utils
+        self._library, self._utils, self._parts = huggingface_hub, utils, parts
         self._endpoint = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-        # The library's own errors and those of the HTTP library below it, whichever that is.
-        self._broken = (OSError, *utils.HfHubHTTPError.__bases__)
 
-    def locate(self, below: str) -> tuple[str, int | None]:
-        """Where the bytes of a file are, and how many."""
-        url = self._files.hf_hub_url(REPOSITORY, below, repo_type="dataset", endpoint=self._endpoint)
-        with self._reached():
-            try:
-                found = self._files.get_hf_file_metadata(url, token=False)
-            except self._utils.EntryNotFoundError as error:
-                raise NotOfficial(f"The hub at {self._endpoint} has no file {below} in {REPOSITORY}.") from error
-            if not found.etag or not found.commit_hash:
-                raise ConnectionError("it answers, but not as a hub does")
-        return str(found.location), found.size
-
-    def download(self, url: str, unfinished: _Part, begun: int, size: int | None) -> None:
-        """The bytes from `begun` on; a broken line is taken up again a few times."""
-        headers = self._utils.build_hf_headers(token=False)
-        with self._reached():
-            self._files.http_get(url, unfinished, resume_size=begun, headers=headers, expected_size=size)
-
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Without the library's own progress bars, which would be drawn across ours."""
-        if self._utils.are_progress_bars_disabled():
-            yield
-            return
-        self._utils.disable_progress_bars()
+    def download(self, below: str) -> Path:
+        """One file of the dataset, in the directory of unfinished files. A broken connection is resumed."""
+        options = {"repo_type": "dataset", "endpoint": self._endpoint}
+        quiet = not below.endswith(DATA_FILE) and not self._utils.are_progress_bars_disabled()
+        if quiet:
+            self._utils.disable_progress_bars()
         try:
-            yield
+            # hf_hub_download retries for half a minute when there is no connection; this request does not.
+            self._library.get_hf_file_metadata(self._library.hf_hub_url(REPOSITORY, below, **options), token=False)
+            path = self._library.hf_hub_download(REPOSITORY, below, local_dir=self._parts, token=False, **options)
+        except Exception as error:
+            raise self._translate(error, below) from error
         finally:
-            self._utils.enable_progress_bars()
+            if quiet:
+                self._utils.enable_progress_bars()
+        return Path(path)
 
-    @contextmanager
-    def _reached(self) -> Iterator[None]:
-        try:
-            yield
-        except self._broken as error:
-            raise Unreachable(
-                f"The hub at {self._endpoint} could not be reached, or broke off ({_short(error)}). Repeat the command "
-                "to go on where it stopped, set HF_ENDPOINT to a mirror, or copy the folders by hand to the data "
-                "directory; then `hrx data check` says whether they are right."
-            ) from error
-
-
-def _short(error: BaseException) -> str:
-    """The first line of an error, without its address: the sentence around it has that."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:120]}" if lines else type(error).__name__
+    def _translate(self, error: Exception, below: str) -> Exception:
+        """The library's error in our words; an error of the disk, which has a number, stays as it is."""
+        connection = isinstance(error, ConnectionError | TimeoutError)
+        if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.errno and not connection:
+            return error
+        local = isinstance(error, self._utils.LocalEntryNotFoundError)
+        if isinstance(error, self._utils.EntryNotFoundError) and not local:
+            return NotOfficial(f"The hub at {self._endpoint} has no file {below} in {REPOSITORY}.")
+        cause = error.__cause__ if local and isinstance(error.__cause__, Exception) else error
+        return Unreachable(
+            f"The hub at {self._endpoint} could not be reached, or broke off ({describe_error(cause)}). Repeat the "
+            "command: files that arrived are not fetched again. Or set HF_ENDPOINT to a mirror, or copy the folders "
+            "by hand to the data directory and run `hrx data check`."
+        )

@@ -1,11 +1,11 @@
-"""The leaderboard's own view of GIFT-Eval: its test windows, and two naive forecasts scored on them as it scores.
+"""The leaderboard's test windows of GIFT-Eval, and two naive forecasts scored on them as the leaderboard scores.
 
-A configuration's windows do not overlap and end with the series; how many there are follows from the shortest series.
-Every variate of a multivariate dataset is a series of its own. Scores are means over every value of every window of
-every series, and a value that is missing is not scored. MASE divides by the seasonal error of all that lies before a
-window, where that is neither zero nor unknown. This is what gluonts' `evaluate_forecasts` computes with `axis=None`.
+A configuration's windows do not overlap and end with the series; their number follows from the shortest series. Every
+variate of a multivariate dataset is a series of its own. Scores are means over every value of every window of every
+series; a missing value is not scored. MASE divides by the seasonal error of all values before a window, unless that is
+zero or unknown. gluonts' `evaluate_forecasts` with `axis=None` computes the same.
 
-Nothing here is standardised: the windows of an audit are cut in `windows`.
+Nothing is standardised here: `windows` cuts the windows of an audit.
 """
 
 import math
@@ -23,7 +23,7 @@ from .series import DamagedDataset, Dataset, Floats
 TEST_SHARE = 0.1
 MOST_WINDOWS = 20
 BLOCK_VALUES = 2**18
-"""How many values of short series are scored together; a longer series is scored by itself."""
+"""The number of values of short series that are scored together; a longer series is scored by itself."""
 
 
 class Scores(NamedTuple):
@@ -34,8 +34,8 @@ class Scores(NamedTuple):
     mase: float
 
 
-class Scored(NamedTuple):
-    """Both naive forecasts on one configuration, over `instances` windows in all; or the reason why there are none."""
+class NaiveScores(NamedTuple):
+    """Both naive forecasts on one configuration, over `instances` windows in all; or in `damage` why there are none."""
 
     configuration: str
     windows: int
@@ -46,32 +46,32 @@ class Scored(NamedTuple):
 
 
 def count_windows(folder: str, shortest: int, prediction_length: int) -> int:
-    """How many test windows every series of a folder has; the M4 datasets have one by definition."""
+    """The number of test windows of each series of a folder; the M4 datasets have one by definition."""
     if "m4" in folder:
         return 1
     return min(max(1, math.ceil(TEST_SHARE * shortest / prediction_length)), MOST_WINDOWS)
 
 
 def starts(length: int, prediction_length: int, windows: int) -> NDArray[np.int64]:
-    """Where the windows of one series start, (w,): side by side, the last one ending with the series."""
+    """The starts (w,) of the windows of one series: side by side, the last one ending with the series."""
     return length - prediction_length * np.arange(windows, 0, -1, dtype=np.int64)
 
 
-def score(datasets: Sequence[Dataset]) -> Iterator[Scored]:
-    """The configurations of each dataset in turn; a dataset without any, or outside the benchmark, gives none.
+def score(datasets: Sequence[Dataset]) -> Iterator[NaiveScores]:
+    """The scores of each configuration of each dataset; a dataset outside the benchmark gives none.
 
-    One block of series is held at a time. What cannot be scored says why in its `damage`, and the rest goes on.
+    One block of series is in memory at a time. A dataset that cannot be scored gives the reason in `damage`.
     """
     official = {folder.name: folder for folder in folders()}
     for dataset in datasets:
-        asked = [configuration for configuration in configurations() if configuration.folder == dataset.name]
-        if not asked:
+        chosen = [configuration for configuration in configurations() if configuration.folder == dataset.name]
+        if not chosen:
             continue
         try:
             _check(dataset, official[dataset.name])
-            yield from _score(dataset, asked)
+            yield from _score(dataset, chosen)
         except HrxError as error:
-            yield from (_unscored(each, str(error)) for each in asked)
+            yield from (_unscored(each, str(error)) for each in chosen)
 
 
 def _check(dataset: Dataset, folder: Folder) -> None:
@@ -83,14 +83,14 @@ def _check(dataset: Dataset, folder: Folder) -> None:
         )
 
 
-def _unscored(configuration: Configuration, reason: str) -> Scored:
+def _unscored(configuration: Configuration, reason: str) -> NaiveScores:
     nothing = Scores(math.nan, math.nan, math.nan)
-    return Scored(configuration.name, 0, 0, nothing, nothing, reason)
+    return NaiveScores(configuration.name, 0, 0, nothing, nothing, reason)
 
 
-def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
+def _score(dataset: Dataset, chosen: Sequence[Configuration]) -> list[NaiveScores]:
     shortest = min(row.values.size for row in dataset.rows())
-    views = [_View(each, count_windows(dataset.name, shortest, each.prediction_length)) for each in asked]
+    views = [_View(each, count_windows(dataset.name, shortest, each.prediction_length)) for each in chosen]
     totals = {view: (_Totals(), _Totals()) for view in views if view.tested < shortest}
     for series in _side_by_side(row.values for row in dataset.rows()):
         block = _Block(series, dataset.season)
@@ -101,7 +101,7 @@ def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
         if view in totals:
             naive, seasonal = totals[view]
             figures = (view.windows, view.windows * dataset.count, naive.scores(), seasonal.scores())
-            results.append(Scored(view.configuration.name, *figures))
+            results.append(NaiveScores(view.configuration.name, *figures))
         else:
             reason = (
                 f"{view.configuration.name} tests the last {view.tested} values of a series, with at least one before "
@@ -112,8 +112,8 @@ def _score(dataset: Dataset, asked: Sequence[Configuration]) -> list[Scored]:
 
 
 def _side_by_side(every: Iterator[Floats]) -> Iterator[list[Floats]]:
-    """The series in turn, as many together as a block holds and at least one: short ones alone would take numpy far
-    longer to be asked than to answer.
+    """The series in blocks, each as large as `BLOCK_VALUES` allows and at least one: on single short series the
+    overhead of numpy calls would dominate.
     """
     block: list[Floats] = []
     longest = 0
@@ -133,7 +133,7 @@ class _View(NamedTuple):
 
     @property
     def tested(self) -> int:
-        """How many values at the end of a series its windows cover."""
+        """The number of values at the end of a series that its windows cover."""
         return self.windows * self.configuration.prediction_length
 
 
@@ -165,10 +165,10 @@ class _Totals:
 
 
 class _Block:
-    """Series side by side, (n, T), and what each of their windows may know of them: nothing from its start on.
+    """Series side by side, (n, T); a window uses only values before its start.
 
-    Every series ends in the last column, so that windows start in the same columns for all; where a shorter one has
-    not begun yet, its values are missing.
+    Every series ends in the last column, so windows start in the same columns for all; a shorter series has missing
+    values before its begin.
     """
 
     def __init__(self, series: Sequence[Floats], season: int):
@@ -191,7 +191,7 @@ class _Block:
         horizon = view.configuration.prediction_length
         start = starts(self._width, horizon, view.windows)
         truth = self._values[:, start[:, None] + np.arange(horizon)]
-        # The last value stands in for a season that is longer than what is known.
+        # Where the season is longer than the history, the last value is repeated.
         fits = start - self._begin[:, None] >= self._season
         scales = self._seasonal_errors(start, fits)
         naive.add(truth - self._repeat(start, np.ones(fits.shape, dtype=np.int64), horizon), scales)
@@ -208,8 +208,8 @@ class _Block:
         return np.where((self._first[:, None] < start)[..., None], forecast, 0.0)
 
     def _seasonal_errors(self, start: NDArray[np.int64], fits: NDArray[np.bool_]) -> Floats:
-        """(n, w): the mean of |x[t] − x[t − season]| over what lies before each start; by one step where a season does
-        not fit. NaN where no such pair was observed.
+        """(n, w): the mean of |x[t] − x[t − season]| before each start, or over one step where a season does not fit;
+        NaN where no such pair was observed.
         """
         errors = self._mean_change(self._season, start)
         return errors if fits.all() else np.where(fits, errors, self._mean_change(1, start))
@@ -217,7 +217,7 @@ class _Block:
     def _mean_change(self, lag: int, start: NDArray[np.int64]) -> Floats:
         change = np.abs(self._values[:, lag:] - self._values[:, :-lag])
         seen = np.isfinite(change)
-        # Entry i: over the first i changes; the last that a window knows of ends just before its start.
+        # Entry i: over the first i changes; the last one before a window ends just before its start.
         sums, counts = (
             np.pad(np.cumsum(each, axis=1), ((0, 0), (1, 0))) for each in (np.where(seen, change, 0.0), seen)
         )

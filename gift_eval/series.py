@@ -1,7 +1,7 @@
 """A series, the variates of one item together, a dataset of them, and the rule for missing values.
 
-Where series are stored is left to `store`, `tables` and `sample`: they hand a dataset its rows as they are found,
-and the dataset makes a `Series` of one row, or a `MultivariateSeries` of an item's rows, when it is asked for.
+`store`, `tables` and `sample` read series from disk and give a dataset its stored series, gaps included. The dataset
+makes a `Series` of one of them, or a `MultivariateSeries` of all series of an item, on request.
 """
 
 import hashlib
@@ -21,24 +21,24 @@ Floats = NDArray[np.float64]
 
 
 class UnusableSeries(HrxError):
-    """The series itself does not admit what was asked of it; other series may."""
+    """A series that cannot be used as requested; other series of the dataset may be usable."""
 
 
 class DamagedDataset(HrxError):
-    """What is stored cannot be read as a dataset; other datasets beside it may be fine."""
+    """Stored files that cannot be read as a dataset; other datasets beside it may be intact."""
 
 
-class Filled(NamedTuple):
-    """`values` (T,) without gaps, how many of them were filled in, and how many before them were dropped."""
+class FilledValues(NamedTuple):
+    """`values` (T,) without gaps, the number of filled values, and the number dropped before the first observation."""
 
     values: Floats
     missing: int
     dropped: int
 
 
-def fill(values: ArrayLike) -> Filled:
-    """(T',) -> (T,): a value that is not finite is missing. Leading ones are dropped; every other repeats the
-    last observed value, so that no window can see its own future through a filled gap.
+def fill(values: ArrayLike) -> FilledValues:
+    """(T',) -> (T,): a value that is not finite is missing. Leading ones are dropped; every other one repeats the
+    last observed value, so no window sees its own future through a filled gap.
     """
     raw = np.asarray(values, dtype=np.float64)
     observed = np.isfinite(raw)
@@ -49,13 +49,13 @@ def fill(values: ArrayLike) -> Filled:
     first = int(observed.argmax())
     raw, observed = raw[first:], observed[first:]
     last_observed = np.maximum.accumulate(np.where(observed, np.arange(raw.size), 0))
-    return Filled(raw[last_observed], int(raw.size - observed.sum()), first)
+    return FilledValues(raw[last_observed], int(raw.size - observed.sum()), first)
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
     """One series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
-    missing ones before the first observation are gone.
+    missing values before the first observation were removed.
     """
 
     dataset: str
@@ -68,25 +68,25 @@ class Series:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _kept(self.values))
+        object.__setattr__(self, "values", _frozen(self.values))
 
     @property
     def label(self) -> str:
-        """How sentences name this series."""
+        """The series' name in messages."""
         return _label(self.dataset, self.item)
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256, in hex, of what the series is called and of every value."""
+        """sha256, in hex, of dataset, item, frequency and every value."""
         return _fingerprint([self.dataset, self.item, self.frequency], self.values)
 
 
 @dataclass(frozen=True, eq=False)
 class MultivariateSeries:
-    """The variates of one item on one clock: `values` (C, T) float64, read-only, without gaps.
+    """The variates of one item on a common time axis: `values` (C, T) float64, read-only, without gaps.
 
-    `names` and `missing` have one entry per variate. The steps before every variate has been observed once,
-    `dropped` of them, are gone, so an item can be shorter than its longest variate read alone.
+    `names` and `missing` have one entry per variate. The first `dropped` steps, before each variate has been observed
+    once, are removed, so an item can be shorter than its longest variate read alone.
     """
 
     dataset: str
@@ -100,23 +100,23 @@ class MultivariateSeries:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _kept(self.values))
+        object.__setattr__(self, "values", _frozen(self.values))
 
     @property
     def label(self) -> str:
-        """How sentences name this item."""
+        """The item's name in messages."""
         return _label(self.dataset, self.item)
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256, in hex, of what the item and its variates are called and of every value."""
+        """sha256, in hex, of dataset, item, frequency, variate names and every value."""
         return _fingerprint([self.dataset, self.item, self.frequency, list(self.names)], self.values)
 
 
-class Row(NamedTuple):
+class StoredSeries(NamedTuple):
     """A series as it is stored: `values` (T',) with its gaps, of one `variate` where its item has several.
 
-    The variates of a table of which each row of the file is one step have no item: then it is empty.
+    The variates of a wide table have an empty item.
     """
 
     item: str
@@ -125,27 +125,24 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the series is called in its dataset: the item, the variate, or both: `T1[0]`."""
+        """The series' name in its dataset: the item, the variate, or both: `T1[0]`."""
         return f"{self.item}[{self.variate}]" if self.item and self.variate else self.item or self.variate
 
 
-def _no_row(index: int) -> Row:
+def _no_series(index: int) -> StoredSeries:
     raise IndexError(index)
-
-
-def _no_past(item: int) -> Floats:
-    return np.empty((0, 0))
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Named series of one frequency, read one at a time.
 
-    Every item has `variates` series: those of item i are the series i·variates … (i+1)·variates − 1. `row` gives
-    a series as it is stored, `past` the past covariates (F, T') of an item. `note` says what had to be inferred.
+    Every item has `variates` series: item i has the series i·variates … (i+1)·variates − 1. `row` returns one stored
+    series, `stream` all of them. `note` states what was inferred. `catalogued` marks a folder of GIFT-Eval that the
+    catalogue lists.
 
-    A dataset that cannot be read still stands in the list, with the reason in `damage` and a count of 0, so
-    that whoever plans work can report it; its `read` raises the same reason.
+    A dataset that cannot be read stays in the list with the reason in `damage` and a count of 0, so that a plan can
+    report it; its `read` raises the same reason.
     """
 
     name: str
@@ -153,27 +150,25 @@ class Dataset:
     season: int
     domain: str
     count: int
-    row: Callable[[int], Row] = field(repr=False, compare=False)
+    row: Callable[[int], StoredSeries] = field(repr=False, compare=False)
     damage: str = ""
     variates: int = 1
     note: str = ""
-    past: Callable[[int], Floats] = field(default=_no_past, repr=False, compare=False)
-    stream: Callable[[], Iterator[Row]] | None = field(default=None, repr=False, compare=False)
+    stream: Callable[[], Iterator[StoredSeries]] | None = field(default=None, repr=False, compare=False)
     catalogued: bool = False
-    """Whether it is a folder of GIFT-Eval that the catalogue knows."""
 
     @classmethod
     def damaged(cls, name: str, reason: str) -> "Dataset":
-        """The entry of a dataset that cannot be read; nothing but its name is known."""
-        return cls(name, frequency="", season=1, domain="", count=0, row=_no_row, damage=reason)
+        """The entry of a dataset that cannot be read: its name and the reason."""
+        return cls(name, frequency="", season=1, domain="", count=0, row=_no_series, damage=reason)
 
     @property
     def items(self) -> int:
-        """How many items there are; as many as series where none has several variates."""
+        """The number of items; equal to the number of series where items have one variate."""
         return self.count // self.variates
 
-    def rows(self) -> Iterator[Row]:
-        """Every series as it is stored, in order: for who needs all, quicker than one by one where it can be."""
+    def rows(self) -> Iterator[StoredSeries]:
+        """Every stored series in order, in one pass where the source has one."""
         return self.stream() if self.stream else map(self.row, range(self.count))
 
     def read(self, index: int) -> Series:
@@ -194,21 +189,6 @@ class Dataset:
         about = (self.frequency, self.season, self.domain)
         return MultivariateSeries(self.name, rows[0].item, names, *about, values, missing, dropped)
 
-    def read_past(self, index: int) -> Floats:
-        """(F, T): the past covariates (`past_feat_dynamic_real`) of an item, beside the values of `read_item`.
-
-        They are as stored, NaN where missing. F is 0 where the dataset has none.
-        """
-        item = self.read_item(index)
-        past, length = self.past(index), item.values.shape[1]
-        if past.shape[0] == 0:
-            return np.empty((0, length))
-        if past.shape[1] != item.dropped + length:
-            raise UnusableSeries(
-                f"{item.label}: its past covariates have {past.shape[1]} values, its target {item.dropped + length}."
-            )
-        return past[:, item.dropped :]
-
     def _check(self, index: int, count: int, kind: str) -> None:
         if self.damage:
             raise DamagedDataset(self.damage)
@@ -225,15 +205,15 @@ def spaced(count: int, n: int) -> tuple[int, ...]:
 
 @contextmanager
 def naming(label: str) -> Iterator[None]:
-    """Put the series' name before the reason why it is unusable."""
+    """Put the name of a series before the reason why it is unusable."""
     try:
         yield
     except UnusableSeries as error:
         raise UnusableSeries(f"{label}: {error}") from error
 
 
-def _together(rows: Sequence[Row]) -> tuple[Floats, tuple[int, ...], int]:
-    """Rows of T' values each -> (C, T) without gaps, how many were filled in per row, how many steps were dropped."""
+def _together(rows: Sequence[StoredSeries]) -> tuple[Floats, tuple[int, ...], int]:
+    """C series of T' values -> (C, T) without gaps, the filled values per series, and the number of dropped steps."""
     lengths = sorted({row.values.size for row in rows})
     if len(lengths) > 1:
         raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
@@ -247,8 +227,8 @@ def _together(rows: Sequence[Row]) -> tuple[Floats, tuple[int, ...], int]:
     return np.stack([filled.values[more:] for filled, more in zip(every, extra, strict=True)]), missing, dropped
 
 
-def _kept(values: Floats) -> Floats:
-    """A copy that nobody can change."""
+def _frozen(values: Floats) -> Floats:
+    """A read-only copy."""
     copy = np.array(values, dtype=np.float64)
     copy.setflags(write=False)
     return copy

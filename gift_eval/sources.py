@@ -1,4 +1,4 @@
-"""From what a person writes after `--data` to datasets, and where GIFT-Eval's data lie on this machine."""
+"""The sources that `--data` names, and the directory of GIFT-Eval's data."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,8 +20,7 @@ def open_source(spec: str = "sample") -> list[Dataset]:
     """The datasets of `sample`, of `gift-eval` (`data_root` says where) or of a directory in its format.
 
     Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A name without a frequency
-    means all that the dataset has: `gift-eval:us_births`. A directory that is called like a source is reached as
-    `./sample`.
+    means all its frequencies: `gift-eval:us_births`. A directory with the name of a source is written `./sample`.
     """
     kind, colon, rest = spec.partition(":")
     if kind in _OPENERS:
@@ -35,7 +34,7 @@ def open_source(spec: str = "sample") -> list[Dataset]:
 
 
 def data_root(given: str | Path | None = None) -> Path:
-    """Where GIFT-Eval's folders lie, whether or not they are there yet: the directory given, else $GIFT_EVAL, else
+    """The directory of GIFT-Eval's folders, whether or not it exists: the one given, else $GIFT_EVAL, else
     `hrx/gift-eval` in the user's cache directory.
     """
     named = given or os.environ.get(ROOT_VARIABLE)
@@ -45,10 +44,6 @@ def data_root(given: str | Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "hrx" / "gift-eval"
 
 
-def _open_sample(names: str | None) -> list[Dataset]:
-    return _choose(open_sample(), names)
-
-
 def _open_gift_eval(names: str | None) -> list[Dataset]:
     root = data_root()
     if not root.is_dir():
@@ -56,7 +51,7 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
         if named:
             raise HrxError(f"{ROOT_VARIABLE} is {named!r}, which is not a directory.")
         raise HrxError(
-            f"GIFT-Eval's data are not here: {root} does not exist. Download them with `hrx data fetch`, or set the "
+            f"GIFT-Eval's data were not found: {root} does not exist. Download them with `hrx data fetch`, or set the "
             f"environment variable {ROOT_VARIABLE} to the folder that holds them."
         )
     datasets = _open_benchmark(root)
@@ -68,7 +63,7 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
 
 
 def _open_benchmark(path: Path) -> list[Dataset]:
-    """The datasets of a directory; those that the catalogue knows have the paper's name of their domain."""
+    """The datasets of a directory; those in the catalogue get the paper's name of their domain."""
     known = {folder.name: folder for folder in catalogue.folders()}
     datasets = []
     for dataset in open_directory(path):
@@ -80,16 +75,16 @@ def _open_benchmark(path: Path) -> list[Dataset]:
 
 
 def _open_table(kind: str, text: str | None) -> list[Dataset]:
-    """A file of the user's own; imported here because pandas loads pyarrow, which the sample does without."""
+    """A table; imported here because the sample does without pandas."""
     from .finance import open_prices
     from .tables import open_table
 
     return open_prices(text or "") if kind == "finance" else open_table(kind, text or "")
 
 
-# What a source is called, and what opens it. An opener gets the text after the colon, or None where there is none.
+# An opener gets the text after the colon, or None where there is none.
 _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
-    "sample": _open_sample,
+    "sample": lambda names: _choose(open_sample(), names),
     "gift-eval": _open_gift_eval,
     "csv": partial(_open_table, "csv"),
     "parquet": partial(_open_table, "parquet"),

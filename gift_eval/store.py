@@ -1,167 +1,201 @@
-"""A directory in GIFT-Eval's official on-disk format: Hugging Face `save_to_disk`, read with pyarrow alone.
+"""A directory in GIFT-Eval's official on-disk format, read with Hugging Face `datasets`.
 
     <root>/<dataset>[/<frequency>]/{data-00000-of-00001.arrow, dataset_info.json, state.json}
 
-The Arrow streams are memory-mapped: opening a directory reads schemas and the layout of the batches, reading
-a series touches that series. A `Dataset` keeps a path and no open file, so it can be pickled.
+The Arrow files are memory-mapped: opening a directory reads schemas and batch headers, reading a series copies that
+series alone. A `Dataset` holds a path and no open file, so it can be pickled.
 
-One dataset that cannot be read does not hide the others: it is listed as `Dataset.damaged` with the reason. Reasons
-name the dataset and the file in it, never where on this machine they are: they are kept in records.
+A dataset that cannot be read does not hide the others: it is listed as `Dataset.damaged` with the reason. A reason
+names the dataset and the file, never the directory on this machine, because records store it.
 """
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hrx.errors import HrxError
+from hrx.errors import HrxError, describe_error
 
 from . import frequency
-from .arrow_files import COLUMNS, Shard, batches_of, check_numbers, floats, is_list, pyarrow, survey
 from .catalogue import STATE_FILE
-from .series import DamagedDataset, Dataset, Floats, Row
+from .series import DamagedDataset, Dataset, Floats, StoredSeries
 
-PAST = "past_feat_dynamic_real"
+COLUMNS = ("item_id", "start", "freq", "target")
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def open_directory(path: str | Path) -> list[Dataset]:
     """Every dataset at `path`, by name: a root, one dataset with its frequencies, or one folder of data.
 
     A name is the path below the root, `us_births/D` or `m4_hourly`; a folder opened directly keeps that name.
-    The stray copy of `jena_weather` that the official download holds is listed under the name it has on disk.
+    The stray copy of `jena_weather` in the official download is listed under its name on disk.
     """
     root = Path(path).expanduser()
-    pyarrow()
+    _library()
     if not root.is_dir():
         raise HrxError(f"{root} is not a directory. Give a directory in GIFT-Eval's format.")
-    folders = [folder for folder in _candidates(root) if _is_dataset(folder)]
+    folders = [each for each in _candidates(root) if (each / STATE_FILE).is_file() or any(each.glob("data-*.arrow"))]
     if not folders:
         raise HrxError(
             f"No dataset was found under {root}. Expected <dataset>/state.json or "
-            "<dataset>/<frequency>/state.json beside an .arrow file, as GIFT-Eval's download has them."
+            "<dataset>/<frequency>/state.json beside an .arrow file, as in GIFT-Eval's download."
         )
     return sorted((_open(folder, _name(folder, root)) for folder in folders), key=lambda dataset: dataset.name)
 
 
 @dataclass(frozen=True)
-class _Folder:
-    """Where the rows of one dataset are; row i holds the series i·variates … (i+1)·variates − 1."""
+class _SavedDataset:
+    """One folder: row i holds the series i·variates … (i+1)·variates − 1."""
 
     name: str
-    shards: tuple[Shard, ...]
+    folder: Path
     frequency: str
     variates: int
     multivariate: bool
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> StoredSeries:
         """One series, copied out of the mapped file."""
         row, variate = divmod(index, self.variates)
-        with _damaging(self.name), self._record(row, COLUMNS) as record:
-            return self._series(record, variate)
+        with _prefixed(self.name):
+            table = _load(self.folder)
+            if row >= table.num_rows:
+                raise DamagedDataset("its files have changed since it was opened: they hold fewer rows than before.")
+            return self._series(_validated(table.slice(row, 1)), 0, variate)
 
-    def rows(self) -> Iterator[Row]:
-        """Every series in order, each file mapped and walked through once."""
-        with _damaging(self.name):
-            for shard in self.shards:
-                with batches_of(shard.path) as batches:
-                    for batch in batches:
-                        records = batch.select(COLUMNS)
-                        records.validate(full=True)
-                        for row in range(records.num_rows):
-                            for variate in range(self.variates):
-                                yield self._series(records.slice(row, 1), variate)
+    def stream(self) -> Iterator[StoredSeries]:
+        """Every series in order; the files are mapped once."""
+        with _prefixed(self.name):
+            for batch in _load(self.folder).to_batches():
+                records = _validated(batch)
+                for row in range(records.num_rows):
+                    for variate in range(self.variates):
+                        yield self._series(records, row, variate)
 
-    def _series(self, record: Any, variate: int) -> Row:
-        item = str(record.column("item_id")[0].as_py())
-        self._check(record, item)
-        values = record.column("target")[0].values
+    def _series(self, records: Any, row: int, variate: int) -> StoredSeries:
+        item = str(records.column("item_id")[row].as_py())
+        values = records.column("target")[row].values
+        declared = _frequency(records.column("freq")[row].as_py(), f"row {item!r}")
+        if declared != self.frequency:
+            raise DamagedDataset(f"row {item!r} has frequency {declared}, the first {self.frequency}.")
         if not self.multivariate:
-            return Row(item, floats(values))
-        return Row(item, floats(values[variate].values), str(variate))
-
-    def past(self, index: int) -> Floats:
-        """(F, T'): the past covariates of one row, none where the row has none."""
-        with _damaging(self.name), self._record(index, (PAST,)) as record:
-            if record.num_columns == 0:
-                return np.empty((0, 0))
-            check_numbers(record.schema.field(PAST))
-            found = record.column(0)[0].values
-            if found is None or len(found) == 0:
-                return np.empty((0, 0))
-            channels = [floats(channel.values) for channel in found] if is_list(found.type) else [floats(found)]
-            if len({channel.size for channel in channels}) > 1:
-                raise DamagedDataset(f"row {index + 1}: the covariates in {PAST} have different lengths.")
-            return np.stack(channels)
-
-    @contextmanager
-    def _record(self, row: int, columns: Sequence[str]) -> Iterator[Any]:
-        """Those of the columns that there are, of one row, as a record batch, while the file is mapped."""
-        for shard in self.shards:
-            if row < shard.rows:
-                break
-            row -= shard.rows
-        with batches_of(shard.path) as batches:
-            for batch in batches:
-                if row < batch.num_rows:
-                    record = batch.select([name for name in columns if name in batch.schema.names]).slice(row, 1)
-                    # Offsets damaged on disk would otherwise be followed out of the mapped file.
-                    record.validate(full=True)
-                    yield record
-                    return
-                row -= batch.num_rows
-        raise DamagedDataset(f"{shard.path.name} has changed since it was opened: it holds fewer rows than before.")
-
-    def _check(self, record: Any, item: str) -> None:
-        found = _frequency(record, f"row {item!r}")
-        if found != self.frequency:
-            raise DamagedDataset(f"row {item!r} has frequency {found}, the first {self.frequency}.")
-        if self.multivariate:
-            values = record.column("target")[0].values
-            count = 0 if values is None else len(values)
-            if count != self.variates:
-                raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
+            return StoredSeries(item, _floats(values))
+        count = 0 if values is None else len(values)
+        if count != self.variates:
+            raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
+        return StoredSeries(item, _floats(values[variate].values), str(variate))
 
 
 def _open(folder: Path, name: str) -> Dataset:
     try:
-        with _damaging(name):
-            shards, first = survey(folder)
-            found = _frequency(first, "the first row")
-            multivariate = is_list(first.schema.field("target").type.value_type)
-            variates = _variates(first) if multivariate else 1
+        with _prefixed(name):
+            table = _load(folder)
+            if table.num_rows == 0:
+                raise DamagedDataset("it holds no series: its Arrow files have no rows.")
+            first = _validated(table.slice(0, 1))
+            declared = _frequency(first.column("freq")[0].as_py(), "the first row")
+            multivariate = _inner(_inner(first.schema.field("target").type)) is not None
+            variates = len(first.column("target")[0].values or ()) if multivariate else 1
+            if variates == 0:
+                raise DamagedDataset("the first row has no variates.")
     except DamagedDataset as error:
         return Dataset.damaged(name, str(error))
-    count = variates * sum(shard.rows for shard in shards)
-    source = _Folder(name, shards, found, variates, multivariate)
-    return Dataset(
-        name,
-        found,
-        frequency.season(found),
-        "",
-        count,
-        source.row,
-        variates=variates,
-        past=source.past,
-        stream=source.rows,
-    )
+    saved = _SavedDataset(name, folder, declared, variates, multivariate)
+    count, season = variates * table.num_rows, frequency.season(declared)
+    return Dataset(name, declared, season, "", count, saved.row, variates=variates, stream=saved.stream)
 
 
-@contextmanager
-def _damaging(name: str) -> Iterator[None]:
-    """Put the dataset's name before what is wrong with it."""
+def _load(folder: Path) -> Any:
+    """The rows of a folder as one memory-mapped Arrow table.
+
+    Only state.json and the Arrow files are needed, so `Dataset.from_file` is used instead of `load_from_disk`, which
+    also requires dataset_info.json and every field of the state.
+    """
+    library = _library()
+    shards = []
+    for path in _shard_paths(folder):
+        try:
+            with path.open("rb") as file:
+                file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
+                # A stream that is cut exactly between two batches would read as a shorter dataset.
+                if file.read() != _END_OF_STREAM:
+                    raise DamagedDataset(f"{path.name} is cut short or is not an Arrow stream. Download it again.")
+            shard = library.Dataset.from_file(str(path))
+            shard.data.validate()
+        except FileNotFoundError as error:
+            raise DamagedDataset(f"{path.name} is missing, though state.json lists it.") from error
+        except DamagedDataset:
+            raise
+        except Exception as error:  # whatever datasets and pyarrow raise for damaged bytes
+            reason = describe_error(error).replace(str(path), path.name)
+            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {readable(reason)}") from error
+        _check_schema(path, shard.data.schema)
+        shards.append(shard)
     try:
-        yield
-    except DamagedDataset as error:
-        raise DamagedDataset(f"{name}: {error}") from error
+        return library.concatenate_datasets(shards).data.table
+    except Exception as error:
+        raise DamagedDataset(f"its Arrow files do not belong together: {describe_error(error)}") from error
 
 
-def _frequency(record: Any, which: str) -> str:
-    """The frequency of one row; the first row's is the dataset's."""
-    text = record.column("freq")[0].as_py()
+def _shard_paths(folder: Path) -> list[Path]:
+    """The Arrow files that state.json lists, in order; others (`cache-*.arrow`) are not data."""
+    try:
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        names = [entry["filename"] for entry in state["_data_files"]]
+    except OSError as error:
+        raise DamagedDataset(f"state.json cannot be read: {error.strerror}.") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise DamagedDataset("state.json is not the state of a saved dataset: no list _data_files.") from error
+    if not names:
+        raise DamagedDataset("state.json lists no data files.")
+    return [folder / name for name in names]
+
+
+def _check_schema(path: Path, schema: Any) -> None:
+    missing = [name for name in COLUMNS if name not in schema.names]
+    if missing:
+        raise DamagedDataset(
+            f"{path.name} has no column {', '.join(missing)}; it has {', '.join(schema.names)}. "
+            f"GIFT-Eval's format has {', '.join(COLUMNS)}."
+        )
+    start, target = schema.field("start").type, schema.field("target").type
+    if _inner(start):
+        raise DamagedDataset(
+            f"{path.name}: column start has type {start}; expected one time per row, that of its first value. "
+            "A table with a time for every value can be opened as parquet:FILE."
+        )
+    values = _inner(_inner(target)) or _inner(target)
+    if values is None or not np.issubdtype(values.to_pandas_dtype(), np.number):
+        raise DamagedDataset(
+            f"{path.name}: column target has type {target}; expected a list of numbers (T,) or of lists (D, T)."
+        )
+
+
+def _validated(records: Any) -> Any:
+    """The needed columns of some rows. Offsets damaged on disk would otherwise point outside the mapped file."""
+    chosen = records.select(COLUMNS)
+    try:
+        chosen.validate(full=True)
+    except Exception as error:
+        raise DamagedDataset(f"its Arrow data are damaged: {describe_error(error)}") from error
+    return chosen
+
+
+def _floats(values: Any) -> Floats:
+    """(T',) float64 of an Arrow array of numbers; null is NaN, and a missing array has no values."""
+    if values is None:
+        return np.empty(0)
+    # Without nulls the mapped bytes are converted directly, a thousand times faster for a short series.
+    return np.array(values.to_numpy(zero_copy_only=values.null_count == 0), dtype=np.float64)
+
+
+def _frequency(text: object, which: str) -> str:
+    """The name of the frequency that a row declares; the first row's is the dataset's."""
     if text is None:
         raise DamagedDataset(f"{which} has no frequency.")
     try:
@@ -170,42 +204,51 @@ def _frequency(record: Any, which: str) -> str:
         raise DamagedDataset(f"{which}: {error}") from error
 
 
-def _variates(first: Any) -> int:
-    """How many variates the first row has, which every other row must have too."""
-    variates = first.column("target")[0].values
-    if variates is None or len(variates) == 0:
-        raise DamagedDataset("the first row has no variates.")
-    return len(variates)
+def _inner(kind: Any) -> Any:
+    """The type of the values of an Arrow list type; None for any other type."""
+    return getattr(kind, "value_type", None)
 
 
-def _candidates(root: Path) -> Iterator[Path]:
-    """The root and two levels below it, which is as deep as the format goes; hidden folders are not data."""
-    yield root
-    for dataset in _folders(root):
-        yield dataset
-        yield from _folders(dataset)
-
-
-def _folders(path: Path) -> list[Path]:
+@contextmanager
+def _prefixed(name: str) -> Iterator[None]:
+    """Put the dataset's name before the reason."""
     try:
-        return [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        yield
+    except DamagedDataset as error:
+        raise DamagedDataset(f"{name}: {error}") from error
+
+
+def _candidates(path: Path, levels: int = 2) -> Iterator[Path]:
+    """A folder and the two levels below the root that the format has; hidden folders are not data."""
+    yield path
+    try:
+        below = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     except OSError as error:
         raise HrxError(f"{path} cannot be listed: {error.strerror}.") from error
-
-
-def _is_dataset(folder: Path) -> bool:
-    return (folder / STATE_FILE).is_file() or any(folder.glob("data-*.arrow"))
+    for folder in below if levels else ():
+        yield from _candidates(folder, levels - 1)
 
 
 def _name(folder: Path, root: Path) -> str:
-    """The path below the root, with the dataset's own name before a frequency in any case."""
+    """The path below the root; before a frequency stands always the dataset's own name."""
     below = folder.relative_to(root).parts
     # Not resolved: behind a link, a download cache may have other names.
     parts = Path(os.path.abspath(folder)).parts
-    wanted = 2 if frequency.is_frequency(parts[-1]) else 1
-    return readable("/".join(below if len(below) >= wanted else parts[-wanted:]))
+    needed = 2 if frequency.is_frequency(parts[-1]) else 1
+    return readable("/".join(below if len(below) >= needed else parts[-needed:]))
 
 
 def readable(name: str) -> str:
-    """A file's name as text that can be printed and stored: bytes that are no UTF-8 become `\\xff`."""
+    """A file name as printable text: bytes that are not UTF-8 become `\\xff`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _library() -> Any:
+    """`datasets`, imported when a directory is opened: the sample does without it."""
+    try:
+        return import_module("datasets")
+    except ImportError as error:
+        raise HrxError(
+            "Reading GIFT-Eval's format needs the library datasets, which is not installed. "
+            "pip install 'hrx[gift-eval]'"
+        ) from error

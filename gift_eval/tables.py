@@ -1,9 +1,10 @@
-"""A person's own table as a dataset: `csv:FILE` and `parquet:FILE`, long or wide, with options after a `?`.
+"""A CSV or Parquet file as a dataset: `csv:FILE` and `parquet:FILE`, long or wide, with options after a `?`.
 
-Long has a row per date and series, wide a row per date and a column per series. What is not said is found out and
-stated in the dataset's `note`, or refused with a sentence that names file, row and column. Which column is what is
-left to `table_layout`, how cells are read to `table_files`, `table_dates` and `table_numbers`, the grid to
-`table_grid`.
+    sales.csv?date=day&id=shop&value=units,returns&frequency=D&dayfirst=yes&decimal=,
+
+Long has a row per date and series, wide a row per date and a column per series. What the options leave open is
+inferred and stated in the dataset's `note`, or refused with a message that names file, row and column. `table_cells`
+reads files and cells, `frequency` places dates on a grid.
 """
 
 from __future__ import annotations
@@ -12,226 +13,333 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hrx.errors import HrxError
+from hrx.errors import HrxError, unknown
 
 from . import frequency
-from .series import Dataset, Floats, Row, UnusableSeries
-from .table_dates import Stamps, parse_dates
-from .table_files import Table, read_csv, read_parquet
-from .table_grid import common_steps, infer, slots, words
-from .table_layout import Layout, lay_out
-from .table_numbers import parse_numbers
-from .table_options import Options, parse_source
+from .frequency import Stamps
+from .series import Dataset, Floats, StoredSeries, UnusableSeries
+from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
 
 MOST_EMPTY = 0.5
-"""A series of whose steps more than this share has no row is no series of that frequency."""
+"""A series with a larger share of steps without a row does not have that frequency."""
+
+_DATE_NAMES = ("date", "datetime", "timestamp", "time", "ds", "day", "week", "month", "quarter", "year", "period")
+_ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker", "symbol")
+# Id, date and value as the forecasting libraries name them.
+_KNOWN_LAYOUTS = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
+
+
+class Options(NamedTuple):
+    """The options of a source; empty or None where they are to be inferred."""
+
+    date: str = ""
+    id: tuple[str, ...] = ()
+    value: tuple[str, ...] = ()
+    frequency: str = ""
+    dayfirst: bool | None = None
+    decimal: str = ""
+
+
+def parse_source(text: str) -> tuple[Path, Options]:
+    """`FILE` or `FILE?option=value&…`, options as in a web address: `%26`, `%3D`, `%2C`, `%25` for `&`, `=`, `,`, `%`.
+
+    Options begin at the last `?`, unless a file has the whole text as its name.
+    """
+    name, mark, options = text.rpartition("?")
+    if Path(text).expanduser().is_file() or not mark:
+        name, options = text, ""
+    if not name:
+        raise HrxError("The source names no file. Write csv:FILE, parquet:FILE or finance:FILE.")
+    if Path(name).expanduser().is_dir():
+        raise HrxError(f"{name} is a directory. Give one file.")
+    return Path(name).expanduser(), _parse_options(options)
+
+
+def _parse_options(text: str) -> Options:
+    given: dict[str, str] = {}
+    for key, _, value in (part.partition("=") for part in text.split("&") if part):
+        if key not in Options._fields:
+            raise HrxError(unknown("option", key, Options._fields, "Options are written ?date=NAME&value=NAME."))
+        if not value:
+            raise HrxError(f"The option {key} has no value. Write it as {key}=NAME.")
+        if key in given:
+            raise HrxError(f"An option is given twice in {text!r}. Several columns are written value=a,b.")
+        given[key] = value
+    day_first, decimal = given.get("dayfirst"), unquote(given.get("decimal", ""))
+    if day_first not in (None, "yes", "no"):
+        raise HrxError(f"dayfirst is {day_first!r}; write dayfirst=yes (31/1/2024) or dayfirst=no (1/31/2024).")
+    if decimal not in ("", ".", ","):
+        raise HrxError(f"decimal is {decimal!r}; write decimal=. or decimal=, .")
+    ids, values = (
+        tuple(dict.fromkeys(map(unquote, given[key].split(",")))) if key in given else () for key in ("id", "value")
+    )
+    step = frequency.parse(given["frequency"]).name if "frequency" in given else ""
+    order = None if day_first is None else day_first == "yes"
+    return Options(unquote(given.get("date", "")), ids, values, step, order, decimal)
 
 
 @dataclass(frozen=True)
-class Observations:
-    """What a table holds, its N rows sorted by series and date.
+class Layout:
+    """The columns by their role. A wide table has no `ids`: every value column is a series."""
 
-    `values` (N, C), `stamps` (N,), `codes` (N,) which of `names` a row belongs to, and its row number in the file.
-    `names` stand in the order of the file; a wide table has one, which is empty.
+    date: str
+    ids: tuple[str, ...]
+    values: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """The roles, for the dataset's note."""
+        series = f"series named by {_quoted(self.ids)}, " if self.ids else ""
+        used = f"{'long' if self.ids else 'wide'}: dates in {self.date!r}, {series}values in {_quoted(self.values)}"
+        return f"{used}; not used: {_quoted(self.unused)}" if self.unused else used
+
+
+def find_layout(table: InputTable, options: Options) -> Layout:
+    """The role of each column: as the options say, else by names and content."""
+    for name in (*filter(None, [options.date]), *options.id, *options.value):
+        if name not in table.columns:
+            raise HrxError(f"{table.file}: " + unknown("column", name, table.columns))
+    known = next((layout for layout in _KNOWN_LAYOUTS if all(name in table.columns for name in layout)), None)
+    date = options.date or (known[1] if known else _find_date(table))
+    rest = [name for name in table.columns if name != date and not _is_index(table, name)]
+    numbers = [name for name in rest if is_numeric(table.columns[name])]
+    ids = options.id or ((known[0],) if known else _find_ids(table, date, rest, numbers, options))
+    values = options.value
+    if not values:
+        free = [name for name in rest if name not in ids]
+        values = (known[2],) if known else _find_values(table, free, numbers, bool(ids))
+    for name in values:
+        if name == date or name in ids:
+            raise HrxError(f"{table.file}: column {name!r} cannot be a value and also the date or the id.")
+    used = {date, *ids, *values}
+    return Layout(date, ids, values, tuple(name for name in table.columns if name not in used))
+
+
+def _find_date(table: InputTable) -> str:
+    """The one column that holds dates; of several, or if none does, the one with the name of a date."""
+    holding = [name for name, column in table.columns.items() if holds_dates(column)]
+    named = [name for name in table.columns if name.lower() in _DATE_NAMES]
+    candidates = holding if len(holding) == 1 else [name for name in named if name in holding] or holding or named
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise HrxError(
+            f"{table.file} has several columns that may hold the dates: {_quoted(candidates)}. Say which: "
+            f"date={candidates[0]}."
+        )
+    raise HrxError(
+        f"{table.file} has no column of dates; it has {_quoted(list(table.columns))}. Write dates like 2024-01-31, or "
+        "say which column has them: date=NAME."
+    )
+
+
+def _find_ids(
+    table: InputTable, date: str, rest: Sequence[str], numbers: Sequence[str], options: Options
+) -> tuple[str, ...]:
+    """The columns that name the series: needed where dates repeat, else one of text with the name of an id."""
+    free = [name for name in rest if name not in options.value]
+    texts = [name for name in free if name not in numbers and not is_empty(table.columns[name])]
+    named = [name for name in free if name.lower() in _ID_NAMES]
+    if not table.columns[date].duplicated().any():
+        return tuple(name for name in named if name in texts)[:1]
+    candidates = named if len(named) == 1 else texts
+    if len(candidates) > 1:
+        raise HrxError(
+            f"{table.file}: dates repeat, and several columns may name the series: {_quoted(candidates)}. Say which: "
+            f"id={candidates[0]}, or id={','.join(candidates[:2])} where it takes both."
+        )
+    return tuple(candidates)
+
+
+def _find_values(table: InputTable, free: Sequence[str], numbers: Sequence[str], long: bool) -> tuple[str, ...]:
+    candidates = [name for name in free if name in numbers]
+    if not candidates:
+        raise HrxError(
+            f"{table.file} has no column of numbers; beside the date it has {_quoted(free) or 'none'}. Say which "
+            "column has the values: value=NAME."
+        )
+    if long and len(candidates) > 1:
+        raise HrxError(
+            f"{table.file} is long and has several columns of numbers: {_quoted(candidates)}. Say which to forecast: "
+            f"value={candidates[0]}, or value={','.join(candidates[:2])} for more than one."
+        )
+    # An empty column of a wide table is a series without values: it is recorded, not hidden.
+    return tuple(name for name in free if name in candidates or (not long and is_empty(table.columns[name])))
+
+
+def _is_index(table: InputTable, name: str) -> bool:
+    """Whether a column stores the whole-number index of a pandas frame, or counts the rows under the name `index`."""
+    if name not in (table.index, "index") or holds_dates(table.columns[name]):
+        return False
+    numbers = pd.to_numeric(table.columns[name], errors="coerce")
+    return bool((numbers % 1 == 0).all() if name == table.index else (numbers.diff()[1:] == 1).all())
+
+
+def _quoted(names: Sequence[str]) -> str:
+    shown = [repr(name) for name in names[:8]]
+    return ", ".join([*shown, f"… ({len(names)} in all)"] if len(names) > 8 else shown)
+
+
+class Observations(NamedTuple):
+    """The N rows of a table, sorted by series and date.
+
+    `values` (N, C), `stamps` (N,), `codes` (N,) the position in `names` of each row's series, and `rows` (N,) its row
+    number in the file. `names` stand in the order of the file; a wide table has one, which is empty.
     """
 
-    table: Table
+    table: InputTable
     layout: Layout
-    options: Options
     names: tuple[str, ...]
     codes: NDArray[np.int64]
     stamps: Stamps
     values: Floats
     rows: NDArray[np.int64]
-    notes: tuple[str, ...]
 
     @property
     def sections(self) -> list[slice]:
-        """Where the rows of each series are."""
+        """The rows of each series."""
         ends = np.searchsorted(self.codes, np.arange(len(self.names) + 1))
         return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 
 
-@dataclass(frozen=True)
-class Placed:
-    """One series, or one item of several, on its grid: `values` (C, T), or the `reason` why it cannot be used."""
-
-    name: str
-    values: Floats
-    empty: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class PlacedRows:
-    """The rows of a dataset that was read from a table."""
-
-    dataset: str
-    placed: tuple[Placed, ...]
-    columns: tuple[str, ...]
-
-    def row(self, index: int) -> Row:
-        """The series at `index`: the columns of the first name, then those of the second."""
-        which, column = divmod(index, len(self.columns))
-        found = self.placed[which]
-        # A long table with one column of values names its series by their ids alone.
-        variate = self.columns[column] if len(self.columns) > 1 or not found.name else ""
-        if found.reason:
-            raise UnusableSeries(f"{self.dataset} series {found.name or variate}: {found.reason}")
-        return Row(found.name, found.values[column], variate)
-
-
-def open_table(kind: str, text: str) -> list[Dataset]:
-    """The dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
-    found = observe(kind, text)
-    sections = found.sections
-    asked = found.options.frequency
-    name = asked or _inferred(found, [found.stamps[section] for section in sections])
-    placed = tuple(_place(found, number, section, name) for number, section in enumerate(sections))
-    _check_usable(found.table, placed)
-    notes = [*found.notes, f"frequency {name}, {'as given' if asked else 'inferred'}"]
-    empty = sum(series.empty for series in placed)
-    if empty:
-        notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
-    return [dataset(f"{Path(found.table.file).stem}/{name}", name, "", placed, found.layout.values, notes)]
-
-
-def dataset(
-    name: str, frequency_name: str, domain: str, placed: tuple[Placed, ...], columns: tuple[str, ...], notes: list[str]
-) -> Dataset:
-    """The dataset of series on their grids, `columns` being the variates of each."""
-    rows = PlacedRows(name, placed, columns)
-    count = len(placed) * len(columns)
-    season = frequency.season(frequency_name)
-    note = "; ".join(notes)
-    return Dataset(name, frequency_name, season, domain, count, rows.row, variates=len(columns), note=note)
-
-
-def observe(kind: str, text: str) -> Observations:
-    """Read a table, find out what its columns are, and sort its rows by series and date."""
-    path, options = parse_source(text)
-    table = read_csv(path) if kind == "csv" else read_parquet(path)
-    return arrange(table, lay_out(table, options), options)
-
-
-def arrange(table: Table, layout: Layout, options: Options) -> Observations:
+def observe(table: InputTable, options: Options) -> Observations:
     """The rows of a table sorted by series and date; two rows of one series and date are refused."""
-    dates = parse_dates(table, layout.date, options.day_first)
-    numbers = parse_numbers(table, layout.values, options.decimal)
-    names, codes = _series(table, layout.ids)
-    order = np.lexsort((dates.stamps, codes))
-    stamps, codes = dates.stamps[order], codes[order]
-    _check_repeats(table, layout, names, codes, stamps, order)
-    notes = [*table.notes, layout.note, *dates.notes, *numbers.notes]
-    if (np.diff(order)[np.diff(codes) == 0] < 0).any():
-        notes.append("rows were not in the order of time and have been sorted")
-    return Observations(
-        table, layout, options, names, codes, stamps, numbers.values[order], table.rows[order], tuple(notes)
-    )
+    layout = find_layout(table, options)
+    table.notes.append(layout.note)
+    dates = parse_dates(table, layout.date, options.dayfirst)
+    values = parse_numbers(table, layout.values, options.decimal)
+    names, codes = _find_series(table, layout.ids)
+    order = np.lexsort((dates, codes))
+    if (np.diff(order)[np.diff(codes[order]) == 0] < 0).any():
+        table.notes.append("rows were not in the order of time and have been sorted")
+    observed = Observations(table, layout, names, codes[order], dates[order], values[order], table.rows[order])
+    _check_repeats(observed)
+    return observed
 
 
-def _series(table: Table, ids: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The names of the series in the order of the file, and which of them each row belongs to."""
+def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The names of the series in the order of the file, and each row's position among them."""
     if not ids:
         return ("",), np.zeros(len(table.rows), dtype=np.int64)
-    columns = [table.columns[name].astype(object).fillna("").astype(str).str.strip() for name in ids]
+    columns = [as_text(table.columns[name]) for name in ids]
     for name, column in zip(ids, columns, strict=True):
-        empty = np.flatnonzero(column == "")
-        if empty.size:
-            raise HrxError(
-                f"{table.where(int(empty[0]), name)}: the series has no name. Fill it in, or delete the row."
-            )
-    joined = np.array(["/".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
-    codes, names = pd.factorize(joined)
-    return tuple(str(name) for name in names), codes.astype(np.int64)
+        if (column == "").any():
+            trouble = "the series has no name. Fill it in, or delete the row."
+            raise table.error(int((column == "").argmax()), name, trouble)
+    codes, names = pd.factorize(np.array(["/".join(cells) for cells in zip(*columns, strict=True)], dtype=object))
+    return tuple(map(str, names)), codes.astype(np.int64)
 
 
-def _check_repeats(
-    table: Table,
-    layout: Layout,
-    names: Sequence[str],
-    codes: NDArray[np.int64],
-    stamps: Stamps,
-    order: NDArray[np.int64],
-) -> None:
+def _check_repeats(observed: Observations) -> None:
+    codes, stamps, layout = observed.codes, observed.stamps, observed.layout
     same = np.flatnonzero((np.diff(codes) == 0) & (np.diff(stamps) == np.timedelta64(0, "s")))
     if same.size == 0:
         return
-    first, second = sorted(int(table.rows[order[same[0] + step]]) for step in (0, 1))
-    of = f" of {names[codes[same[0]]]!r}" if layout.ids else ""
+    first, second = sorted(observed.rows[same[0] : same[0] + 2].tolist())
+    series = f" of {observed.names[codes[same[0]]]!r}" if layout.ids else ""
+    time = pd.Timestamp(stamps[same[0]])
     advice = "Delete one of them, or add them up"
     if not layout.ids:
         advice += "; if the file holds several series, say which column names them: id=NAME"
-    if _is_hour_of_clock_change(stamps[same[0]]):
+    # Clocks go back at night, in autumn, north or south.
+    if time.month in (3, 4, 10, 11) and time.hour <= 3 and time != time.normalize():
         advice += "; if the clock went back then, write times in UTC or with their offset"
     raise HrxError(
-        f"{table.file}, rows {first} and {second}, column {layout.date!r}: two rows{of} have the date "
+        f"{observed.table.file}, rows {first} and {second}, column {layout.date!r}: two rows{series} have the date "
         f"{shown(stamps[same[0]])}{f' ({same.size} such pairs)' if same.size > 1 else ''}. {advice}."
     )
 
 
-def _inferred(found: Observations, series: Sequence[Stamps]) -> str:
-    name = infer(series)
-    if not name:
+def open_table(kind: str, text: str) -> list[Dataset]:
+    """The dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
+    path, options = parse_source(text)
+    observed = observe(read_table(path, kind), options)
+    table, columns, sections = observed.table, observed.layout.values, observed.sections
+    step = options.frequency or frequency.infer([observed.stamps[section] for section in sections])
+    if not step:
         raise HrxError(
-            f"{found.table.file} has one date per series, so its frequency cannot be inferred. Give more rows, or say "
-            "it: frequency=D."
+            f"{table.file} has one date per series, so its frequency cannot be inferred. Give more rows, or say it: "
+            "frequency=D."
         )
-    return name
+    table.notes.append(f"frequency {step}, {'as given' if options.frequency else 'inferred'}")
+    rows, empty = [], 0
+    for item, section in zip(observed.names, sections, strict=True):
+        values, reason = _on_grid(observed, section, step, bool(options.frequency))
+        empty += 0 if reason else values.shape[1] - (section.stop - section.start)
+        for column, series in zip(columns, values, strict=True):
+            # A long table with one column of values names its series by their ids alone.
+            variate = column if len(columns) > 1 or not item else ""
+            rows.append(TableRow(StoredSeries(item, series, variate), reason))
+    if not any(np.isfinite(row.series.values).any() for row in rows):
+        reason = next((row.reason for row in rows if row.reason), "all its values are missing.")
+        raise HrxError(f"{table.file} has no series that can be used: {reason}")
+    if empty:
+        table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
+    return [table_dataset(f"{Path(table.file).stem}/{step}", step, "", rows, len(columns), table.notes)]
 
 
-def _place(found: Observations, number: int, section: slice, name: str) -> Placed:
-    """One series on the grid of its frequency, counted from its first date."""
-    stamps, label = found.stamps[section], found.names[number]
-    at = slots(stamps, name)
+class TableRow(NamedTuple):
+    """A series on its grid, or the `reason` why it cannot be used."""
+
+    series: StoredSeries
+    reason: str
+
+
+@dataclass(frozen=True)
+class _TableRows:
+    dataset: str
+    rows: tuple[TableRow, ...]
+
+    def row(self, index: int) -> StoredSeries:
+        series, reason = self.rows[index]
+        if reason:
+            raise UnusableSeries(f"{self.dataset} series {series.name}: {reason}")
+        return series
+
+
+def table_dataset(
+    name: str, step: str, domain: str, rows: Sequence[TableRow], variates: int, notes: Sequence[str]
+) -> Dataset:
+    """The dataset of the series of a table; items have `variates` series each."""
+    row, season, note = _TableRows(name, tuple(rows)).row, frequency.season(step), "; ".join(notes)
+    return Dataset(name, step, season, domain, len(rows), row, variates=variates, note=note)
+
+
+def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
+    """(C, T): one item on the grid of its frequency, counted from its first date; or the reason why it cannot be."""
+    stamps, rows = observed.stamps[section], observed.rows[section]
+    at = frequency.slots(stamps, step)
     wrong = np.flatnonzero((at < 0) | (np.diff(at, prepend=-1) == 0))
     if wrong.size:
-        raise HrxError(_off_grid(found, section, int(wrong[0]), name))
-    length = int(at[-1]) + 1
-    empty = length - at.size
-    if empty > MOST_EMPTY * length:
-        reason = (
-            f"its {at.size} dates fill less than half of the {length} steps of frequency {name} between the first and "
-            f"the last; its steps are {common_steps(stamps)}. Mixed frequencies cannot be used."
+        place, before = int(wrong[0]), max(int(wrong[0]) - 1, 0)
+        distance = frequency.describe_span(stamps[place] - stamps[before])
+        origin = "the frequency given" if given else "the frequency of most rows"
+        raise HrxError(
+            f"{observed.table.file}, row {rows[place]}, column {observed.layout.date!r}: {shown(stamps[place])} is "
+            f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, {origin}. The "
+            f"steps are {frequency.common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say "
+            "it: frequency=NAME."
         )
-        return Placed(label, np.empty((len(found.layout.values), 0)), reason=reason)
-    values = np.full((len(found.layout.values), length), np.nan)
-    values[:, at] = found.values[section].T
-    return Placed(label, values, empty)
-
-
-def _off_grid(found: Observations, section: slice, wrong: int, name: str) -> str:
-    stamps, row = found.stamps[section], found.rows[section][wrong]
-    before = max(wrong - 1, 0)
-    step = words(int((stamps[wrong] - stamps[before]).astype(np.int64)))
-    said = "the frequency given" if found.options.frequency else "the frequency of most rows"
-    return (
-        f"{found.table.file}, row {row}, column {found.layout.date!r}: {shown(stamps[wrong])} is {step} after the "
-        f"date before it (row {found.rows[section][before]}), which does not fit {name}, {said}. The steps are "
-        f"{common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say it: frequency=NAME."
-    )
-
-
-def _check_usable(table: Table, placed: Sequence[Placed]) -> None:
-    """A series that cannot be used is recorded as such; a table without any that can is refused."""
-    if any(np.isfinite(series.values).any() for series in placed):
-        return
-    reason = next((series.reason for series in placed if series.reason), "all its values are missing.")
-    raise HrxError(f"{table.file} has no series that can be used: {reason}")
-
-
-def _is_hour_of_clock_change(stamp: np.datetime64) -> bool:
-    """Whether a repeated time is within the hours in which clocks go back: at night, in autumn, north or south."""
-    time = pd.Timestamp(stamp)
-    return time.month in (3, 4, 10, 11) and 0 <= time.hour <= 3 and time.floor("D") != time
+    length = int(at[-1]) + 1
+    if length - at.size > MOST_EMPTY * length:
+        return np.empty((observed.values.shape[1], 0)), (
+            f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
+            f"the last; its steps are {frequency.common_steps(stamps)}. Mixed frequencies cannot be used."
+        )
+    values = np.full((observed.values.shape[1], length), np.nan)
+    values[:, at] = observed.values[section].T
+    return values, ""
 
 
 def shown(stamp: np.datetime64) -> str:
-    """A date for a sentence, with its time where it has one."""
+    """A date for a message, with its time where it has one."""
     text = str(stamp.astype("datetime64[s]")).replace("T", " ")
     return text.removesuffix(" 00:00:00") if text.endswith(" 00:00:00") else text.removesuffix(":00")

@@ -1,6 +1,6 @@
 """From a series to standardised windows: split, standardise, place the forecast starts, cut.
 
-Pure functions of arrays. Which settings, how many windows and which seeds are asked for is decided elsewhere.
+Pure functions of arrays; the plan of an audit decides settings, number of windows and seeds.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from hrx.errors import HrxError
 from .series import Floats, MultivariateSeries, Series, UnusableSeries, naming
 
 MOST_VALUES = 2**26
-"""The most values the windows of one run may hold, half a gibibyte: a request for more is a mistake."""
+"""The most values in the windows of one run: half a gibibyte."""
 
 
-class Standardised(NamedTuple):
+class StandardisedValues(NamedTuple):
     """`values` (T,) less `mean`, over `std`."""
 
     values: Floats
@@ -50,13 +50,13 @@ def admits(length: int, lookback: int, horizon: int) -> bool:
     return length >= lookback + horizon
 
 
-def standardise(values: Floats, region_start: int) -> Standardised:
+def standardise(values: Floats, region_start: int) -> StandardisedValues:
     """(T,) -> (T,), by the mean and the population standard deviation of `values[:region_start]` alone."""
     past = values[:region_start]
-    # Rounding can give a constant past a tiny deviation instead of zero, so constancy is asked directly.
+    # Rounding can give a constant past a tiny deviation instead of zero, so constancy is tested directly.
     if past.size == 0 or past.min() == past.max():
         raise UnusableSeries("the series is constant before its test region, so it cannot be standardised.")
-    # A value too large to square is answered by the sentence below, not by numpy's warning.
+    # A value too large to square gets the message below, not numpy's warning.
     with np.errstate(over="ignore", invalid="ignore"):
         mean, std = float(past.mean()), float(past.std())
     if not (np.isfinite(mean) and np.isfinite(std) and std > 0):
@@ -64,7 +64,7 @@ def standardise(values: Floats, region_start: int) -> Standardised:
             f"before its test region the series has mean {mean:g} and standard deviation {std:g}, so it "
             "cannot be standardised."
         )
-    return Standardised((values - mean) / std, mean, std)
+    return StandardisedValues((values - mean) / std, mean, std)
 
 
 def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) -> NDArray[np.int64]:
@@ -72,9 +72,9 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) ->
 
     The first possible start is lo = max(region start, L), the last hi = T − H. The seed shifts all of them
     together by at most m = min(H // 2, (hi − lo) // windows), along the van der Corput sequence 0, 1/2, 1/4,
-    3/4, … of m; the unshifted starts leave that room at the end, and the spacing between starts is never
-    below it. Halves round to even. A region too small for `windows` distinct starts gives fewer, and one
-    with no room gives every seed the same starts.
+    3/4, … of m; the unshifted starts end m before hi, and the spacing between starts is never below m. Halves
+    round to even. A region too small for `windows` distinct starts gives fewer, and with m = 0 every seed has the
+    same starts.
     """
     _check_request(lookback, horizon, windows, seed)
     if not admits(length, lookback, horizon):
@@ -84,14 +84,14 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) ->
         )
     low = max(split(length, horizon), lookback)
     high = length - horizon
-    room = min(horizon // 2, (high - low) // windows)
-    distinct = min(windows, high - room - low + 1)
-    unshifted = np.unique(np.rint(np.linspace(low, high - room, distinct)).astype(np.int64))
-    return unshifted + round(room * van_der_corput(seed))
+    shift = min(horizon // 2, (high - low) // windows)
+    distinct = min(windows, high - shift - low + 1)
+    unshifted = np.unique(np.rint(np.linspace(low, high - shift, distinct)).astype(np.int64))
+    return unshifted + round(shift * van_der_corput(seed))
 
 
 def van_der_corput(index: int) -> float:
-    """The binary digits of `index`, mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, 5/8, …"""
+    """The binary digits of `index` mirrored at the binary point: 0, 1/2, 1/4, 3/4, 1/8, 5/8, …"""
     value, weight = 0.0, 0.5
     while index:
         value += weight * (index & 1)
@@ -108,7 +108,7 @@ def seasonal_naive(x: Floats, horizon: int, season: int) -> Floats:
 
 
 def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
-    """The windows of one run of the setting (L, H), standardised by what lies before the test region."""
+    """The windows of one run of the setting (L, H), standardised by the values before the test region."""
     length = series.values.size
     with naming(series.label):
         first = starts(length, lookback, horizon, windows, seed)
@@ -117,8 +117,8 @@ def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) ->
 
 
 def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
-    """The windows of one run with all variates of an item together, `x` (n, L, C): the starts that a series of
-    this length has by itself, every variate standardised by its own values before the test region.
+    """The windows of one run with all variates of an item, `x` (n, L, C): the starts are those of a single series of
+    this length, and every variate is standardised by its own values before the test region.
     """
     length = item.values.shape[1]
     with naming(item.label):

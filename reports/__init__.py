@@ -1,15 +1,17 @@
-"""Records → people: a ledger as a frame, what it says about each model, in words, tables and pictures.
+"""Records → people: a ledger as a frame, and what it shows about each model as text, tables, figures and a page.
 
 Reads records only: never a model, never a series, and so never torch.
 """
 
 from hrx.reports.compare import compare
 from hrx.reports.heatmap import heatmaps
-from hrx.reports.page import write_report
-from hrx.reports.read import read
-from hrx.reports.summary import summarise
-from hrx.reports.table import Table
+from hrx.reports.page.report import write_report
+from hrx.reports.runs import read
+from hrx.reports.summary import render, summarise
+from hrx.reports.table import ReportTable
 from hrx.reports.tables import tables
-from hrx.reports.text import render, render_table
+from hrx.reports.text import render_table
 
-__all__ = ["Table", "compare", "heatmaps", "read", "render", "render_table", "summarise", "tables", "write_report"]
+__all__ = [
+    "ReportTable", "compare", "heatmaps", "read", "render", "render_table", "summarise", "tables", "write_report"
+]  # fmt: skip

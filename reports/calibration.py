@@ -1,6 +1,6 @@
-"""A calibration in words and files: tables beside the published ones, the criteria, the verdict.
+"""A calibration as tables beside the published ones, criteria, a verdict and figures.
 
-Reads results only, without torch. Pictures are left to `hrx.reports.calibration_pictures`.
+Time runs as in `hrx.reports.heatmap`: the forecast starts at 0, the lookback lies before it.
 """
 
 from __future__ import annotations
@@ -13,28 +13,33 @@ from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hrx.audit.calibration.generators import GENERATORS
-from hrx.audit.calibration.results import QUANTITIES, Calibration, Trial, judge, middle, verdict
-from hrx.reports.calibration_pictures import pictures
-from hrx.reports.cells import Cell, Column, Format, Row, Value
+import numpy as np
+
+from hrx.audit.calibration.generators import GENERATORS, PLANTED
+from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, middle, verdict
+from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.files import make_directory, write_bytes
-from hrx.reports.layout import wrap
-from hrx.reports.table import Table
-from hrx.reports.words import number_or_none
+from hrx.reports.heatmap import draw_image, draw_window, label_steps
+from hrx.reports.table import TEXT, Cell, Format, ReportTable, TableColumn, TableRow, Value
+from hrx.reports.tables.scored import DEFAULT_ESTIMATOR
+from hrx.reports.text import number_or_none, wrap
 
-DEFAULT_ESTIMATOR = "input_gradient"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PLAIN = Format("number", plus=False)
 SIGNED = Format("number")
 EXPLAINED = Format("number", decimals=4, plus=False)
 RANK = Format("number", decimals=2, plus=False)
+_MARKS = (("o", TRUTH, "-"), ("s", FORECAST, "--"), ("^", "#009E73", ":"), ("D", INK, "-."))
 LEFT_OUT = "Runs that explain less than 98 % of the held-out variance are left out of every median."
 
 Fields = dict[str, float]
 
 
-class Published(NamedTuple):
+class GroundTruthTable(NamedTuple):
     """One table of the paper on its synthetic data."""
 
     label: str
@@ -43,14 +48,14 @@ class Published(NamedTuple):
 
 
 @cache
-def published_ground_truth() -> dict[str, Published]:
+def published_ground_truth() -> dict[str, GroundTruthTable]:
     """The paper's cells on its synthetic data, by table."""
     text = (files("hrx.reports") / "published" / "ground_truth.json").read_text(encoding="utf-8")
-    return {name: Published(**table) for name, table in json.loads(text).items() if name != "source"}
+    return {name: GroundTruthTable(**table) for name, table in json.loads(text).items() if name != "source"}
 
 
-def tables(calibration: Calibration) -> tuple[Table, ...]:
-    """The medians of each backbone, each generator by itself, the planted ranks, and the criteria."""
+def tables(calibration: Calibration) -> tuple[ReportTable, ...]:
+    """The medians of each backbone, each generator, the planted ranks, and the criteria."""
     return _medians(calibration), _generators(calibration), _ranks(calibration), _criteria(calibration)
 
 
@@ -84,21 +89,21 @@ def calibration_json(calibration: Calibration) -> dict[str, object]:
 
 
 def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
-    """Tables, trials and pictures in a directory, each file whole or not there. Returns their paths."""
+    """Tables, trained models and figures in a directory, each file whole or absent. Returns their paths."""
     make_directory(out)
     markdown = "\n".join(table.to_markdown() for table in tables(calibration))
     report = f"# Calibration\n\n{markdown}\n**Verdict:** {verdict(judge(calibration))}\n"
-    told = json.dumps(calibration_json(calibration), indent=1) + "\n"
+    numbers = json.dumps(calibration_json(calibration), indent=1) + "\n"
     return [
         write_bytes(out / "calibration.md", report.encode()),
-        write_bytes(out / "calibration.json", told.encode()),
-        write_bytes(out / "trials.csv", _trials_csv(calibration).encode()),
-        *pictures(calibration, out),
+        write_bytes(out / "calibration.json", numbers.encode()),
+        write_bytes(out / "trials.csv", _runs_csv(calibration).encode()),
+        *figures(calibration, out),
     ]
 
 
 def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[str, object]:
-    """The medians of one backbone on one generator, null where it learned nothing that may be read."""
+    """The medians of one backbone on one generator, null where no model learned it."""
     made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
     numbers = {name: number_or_none(_median(evidence, name)) for name in (*QUANTITIES, "auprc_gap", "measured_rank")}
     return {
@@ -106,23 +111,23 @@ def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[
         "generator": generator,
         "runs": len(made),
         "learned": len(evidence),
-        "least_squares": min((trial.least_squares for trial in made), default=None),
-        "explained": min((trial.explained for trial in made), default=None),
+        "least_squares": min((run.least_squares for run in made), default=None),
+        "explained": min((run.explained for run in made), default=None),
         **numbers,
     }
 
 
-def _median(trials: list[Trial], name: str) -> float:
-    return middle(trials, lambda trial: float(getattr(trial, name)))
+def _median(runs: list[Any], name: str) -> float:
+    return middle(runs, lambda run: float(getattr(run, name)))
 
 
-def _medians(calibration: Calibration) -> Table:
+def _medians(calibration: Calibration) -> ReportTable:
     """One row for each quantity of each backbone, beside the paper's."""
     published = published_ground_truth()
     own = calibration.estimator == DEFAULT_ESTIMATOR
     source = published["backbones" if own else "estimators"]
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[TableRow]:
         for backbone in calibration.backbones:
             evidence = calibration.evidence(backbone)
             beside = source.rows.get(backbone if own else calibration.estimator, {})
@@ -130,12 +135,12 @@ def _medians(calibration: Calibration) -> Table:
             for name in QUANTITIES:
                 format = SIGNED if name.startswith("g_") else PLAIN
                 cell = Cell(number_or_none(_median(evidence, name)), format).beside(beside.get(name))
-                yield Row((Cell(_words(name)), cell), section=section)
+                yield TableRow((Cell(_words(name)), cell), section=section)
 
-    return Table(
+    return ReportTable(
         "calibration",
         f"Constructed ground truth, {calibration.estimator}, {calibration.effort} calibration",
-        (Column("quantity", "quantity"), Column("median", "median", PLAIN)),
+        (TableColumn("quantity", "quantity"), TableColumn("median", "median", PLAIN)),
         tuple(rows()),
         note=f"{LEFT_OUT} Paper: {source.label}, {source.of}.",
         label=source.label,
@@ -143,76 +148,155 @@ def _medians(calibration: Calibration) -> Table:
 
 
 def _words(quantity: str) -> str:
-    """`auprc_vector` as people write it."""
+    """`AUPRC vector` for `auprc_vector`."""
     name, _, form = quantity.partition("_")
     return quantity if name == "g" else f"{name.upper()} {form}"
 
 
-def _generators(calibration: Calibration) -> Table:
-    """Each generator by itself: what was learned, the gain, and the gap in AUPRC beside the paper's."""
+def _generators(calibration: Calibration) -> ReportTable:
+    """Each generator: explained variance, gain, and the gap in AUPRC beside the paper's."""
     gaps = published_ground_truth()["gaps"]
     own = calibration.estimator == DEFAULT_ESTIMATOR
+    columns = {"generator": TEXT, "explained": EXPLAINED, "g_own": SIGNED, "auprc_vector": PLAIN}
+    columns |= {"auprc_matrix": PLAIN, "auprc_gap": SIGNED}
 
-    def row(backbone: str, generator: str) -> Row:
+    def row(backbone: str, generator: str) -> TableRow:
         made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-        least = min((trial.explained for trial in made), default=float("nan"))
+        least = min((run.explained for run in made), default=float("nan"))
         paper = gaps.rows.get(backbone, {}).get(generator) if own else None
-        numbers = (("g_own", SIGNED), ("auprc_vector", PLAIN), ("auprc_matrix", PLAIN))
-        cells = [Cell(number_or_none(_median(evidence, name)), format) for name, format in numbers]
-        gap = Cell(number_or_none(_median(evidence, "auprc_gap")), SIGNED).beside(paper)
-        return Row((Cell(generator), Cell(least, EXPLAINED), *cells, gap), section=backbone)
+        medians = list(columns.items())[2:]
+        *cells, gap = [Cell(number_or_none(_median(evidence, name)), format) for name, format in medians]
+        return TableRow((Cell(generator), Cell(least, EXPLAINED), *cells, gap.beside(paper)), section=backbone)
 
-    return Table(
+    return ReportTable(
         "calibration_generators",
         "By generator: medians, and the least share of the held-out variance that a run explains",
-        (
-            Column("generator", "generator"),
-            Column("explained", "explained", EXPLAINED),
-            Column("g_own", "g_own", SIGNED),
-            Column("auprc_vector", "vector", PLAIN),
-            Column("auprc_matrix", "matrix", PLAIN),
-            Column("auprc_gap", "gap", SIGNED),
-        ),
+        tuple(TableColumn(name, name.removeprefix("auprc_"), format) for name, format in columns.items()),
         tuple(row(backbone, generator) for backbone in calibration.backbones for generator in GENERATORS),
-        note=f"vector, matrix, gap: AUPRC. sparsenull is the negative control. Paper: {gaps.label}."
-        if own
-        else "vector, matrix, gap: AUPRC. sparsenull is the negative control.",
+        note="vector, matrix, gap: AUPRC. sparsenull is the negative control." + (f" Paper: {gaps.label}." * own),
         label=gaps.label,
     )
 
 
-def _ranks(calibration: Calibration) -> Table:
+def _ranks(calibration: Calibration) -> ReportTable:
     """Planted and measured ranks, one column for each backbone."""
     curves = {backbone: dict(calibration.curve(backbone)) for backbone in calibration.backbones}
     planted = sorted({rank for curve in curves.values() for rank in curve})
 
-    def row(rank: float) -> Row:
+    def row(rank: float) -> TableRow:
         found: list[Value] = [curve.get(rank) for curve in curves.values()]
-        return Row((Cell(rank, RANK), *(Cell(value, RANK) for value in found)))
+        return TableRow((Cell(rank, RANK), *(Cell(value, RANK) for value in found)))
 
-    return Table(
+    return ReportTable(
         "planted_rank",
-        "Effective rank of the answer, and what is measured of it (median)",
-        (Column("planted", "planted", RANK), *(Column(backbone, backbone, RANK) for backbone in curves)),
+        "Planted effective rank, and the measured one (median)",
+        (TableColumn("planted", "planted", RANK), *(TableColumn(backbone, backbone, RANK) for backbone in curves)),
         tuple(row(rank) for rank in planted),
     )
 
 
-def _criteria(calibration: Calibration) -> Table:
+def _criteria(calibration: Calibration) -> ReportTable:
     rows = tuple(
-        Row((Cell(one.criterion), Cell("pass" if one.passed else "FAIL"), Cell(one.figure)), section=one.backbone)
+        TableRow((Cell(one.criterion), Cell("pass" if one.passed else "FAIL"), Cell(one.figure)), section=one.backbone)
         for one in judge(calibration)
     )
     names = ("criterion", "result", "figure")
-    return Table("criteria", "What a sound instrument does", tuple(Column(name, name) for name in names), rows)
+    return ReportTable(
+        "criteria", "What a sound instrument does", tuple(TableColumn(name, name) for name in names), rows
+    )
 
 
-def _trials_csv(calibration: Calibration) -> str:
+def _runs_csv(calibration: Calibration) -> str:
     """Every trained model and the exact control, one line each, in full precision."""
-    held = io.StringIO()
-    names = ["estimator", *(field.name for field in fields(Trial)), "learned"]
-    writer = csv.DictWriter(held, names, lineterminator="\n")
+    out = io.StringIO()
+    names = ["estimator", *(field.name for field in fields(calibration.control)), "learned"]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
-    for trial in (calibration.control, *calibration.trials):
-        writer.writerow({"estimator": calibration.estimator, **asdict(trial), "learned": trial.learned})
-    return held.getvalue()
+    for run in (calibration.control, *calibration.trials):
+        writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
+    return out.getvalue()
+
+
+def figures(calibration: Calibration, out: Path) -> list[Path]:
+    """A PNG for each generator and one of the planted ranks, in a directory that exists. Returns their paths."""
+    with plain_style():
+        written = [
+            save(draw_example(example, calibration.estimator), out / f"{example.trial.generator}.png")
+            for example in calibration.examples
+        ]
+        return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
+
+
+def draw_example(example: Example, estimator: str) -> Figure:
+    """One window, the answer, the shared vector that a method without a horizon axis returns, and the matrix."""
+    from matplotlib.figure import Figure
+
+    run = example.trial
+    figure = Figure(figsize=(11, 6.4), dpi=120, layout="constrained")
+    grid = figure.add_gridspec(2, 4, height_ratios=(2, 4), width_ratios=(1, 1, 1, 0.04))
+    window = figure.add_subplot(grid[0, :3])
+    draw_window(window, example.x, example.target, example.forecast, of="target of the generator")
+    window.set_ylabel("value (unit variance)")
+    window.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
+    shared = np.broadcast_to(example.matrix.mean(axis=0), example.matrix.shape)
+    panels = (
+        ("answer: |w(h)| on S(h)", example.answer),
+        (f"shared vector Ē for every step\nAUPRC {run.auprc_vector:.3f}", shared),
+        (f"matrix E\nAUPRC {run.auprc_matrix:.3f}", example.matrix),
+    )
+    axes = [figure.add_subplot(grid[1, column]) for column in range(3)]
+    rows, lookback = example.matrix.shape
+    for one, (title, values) in zip(axes, panels, strict=True):
+        # A position is at most one pixel column: neighbours must not be averaged.
+        image = draw_image(one, values, (-lookback, 0, rows + 0.5, 0.5), interpolation="nearest")
+        label_steps(one, example.steps + 1)
+        one.spines[:].set_visible(False)  # they would cover half of the last position
+        one.set_title(title, fontsize=10)
+        one.set_xlabel("steps from the start of the forecast")
+    axes[0].set_ylabel("forecast step h")
+    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 3]))
+    bar.set_label("value / largest value of the panel\n(square-root colour scale)")
+    remark = "" if run.learned else "; NOT learned: no evidence"
+    figure.suptitle(
+        f"{run.generator}, {run.backbone} backbone, {estimator}: L {run.lookback}, H {run.horizon}, "
+        f"seed {run.seed}, first window; {100 * run.explained:.2f} % explained{remark}",
+        fontsize=10,
+    )
+    return figure
+
+
+def draw_ranks(calibration: Calibration) -> Figure:
+    """Planted against measured rank: every trained model as a dot, medians as marks that are joined."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 5.6), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    highest = 1.0
+    for index, backbone in enumerate(calibration.backbones):
+        marker, colour, dash = _MARKS[index % len(_MARKS)]
+        made = [run for run in calibration.trials if run.backbone == backbone and run.generator == PLANTED]
+        learned = [run for run in made if run.learned]
+        planted, measured = [run.planted_rank for run in learned], [run.measured_rank for run in learned]
+        axes.plot(planted, measured, ".", color=colour, markersize=4)
+        curve = np.asarray(calibration.curve(backbone)).reshape(-1, 2)
+        axes.plot(
+            *curve.T,
+            color=colour,
+            linestyle=dash,
+            marker=marker,
+            # Curves that agree cover each other: larger marks around smaller ones keep all of them visible.
+            markersize=6 + 3 * index,
+            fillstyle="none",
+            label=f"{backbone} ({len(learned)} of {len(made)} models learned)",
+        )
+        highest = max([highest, *planted, *measured])
+    axes.plot([0, highest + 1], [0, highest + 1], color=GUIDE, linewidth=0.8, zorder=0, label="measured = planted")
+    axes.set_xlim(0, highest + 1)
+    axes.set_ylim(0, highest + 1)
+    axes.set_aspect("equal")
+    axes.set_xlabel("planted effective rank (directions)")
+    axes.set_ylabel("measured effective rank of E (directions)")
+    axes.set_title(f"Recovering a planted rank, {calibration.estimator}", fontsize=10)
+    axes.legend(frameon=False, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -1,8 +1,8 @@
-"""Two checkpoints on the same runs: which runs pair, how far each quantity moved, and whether the gates hold.
+"""Two checkpoints on the same runs: which runs pair, how far each quantity moved, and whether the gates pass.
 
 Runs are paired by everything that decides a number except the model: dataset, series, windows, setting, seeds,
 estimator and protocol. Differences are taken within a pair, the seeds of a configuration are folded to their mean, and
-the bootstrap resamples configurations. How a comparison is shown is left to `hrx.reports.compare_text`.
+the bootstrap resamples configurations. `hrx.reports.compare_report` writes the result.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
-from hrx.reports.gates import GATED, Estimate, Gate, Judged, estimate_of, exit_code, judge, parse
-from hrx.reports.layout import clean
-from hrx.reports.statistics import SEEDS, TASK, impossible_remark, possible
-from hrx.reports.words import listed
+from hrx.reports.gates import GATED, Gate, Judged, estimate_of, exit_code, judge, parse
+from hrx.reports.runs import SEEDS, TASK, Interval, impossible_remark, mask_impossible
+from hrx.reports.text import clean, listed
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 MIN_PAIRS = 10
 PAIRING = (*TASK, *SEEDS, "starts")
-"""What two runs must have in common. The key of a record is of no use: it contains the weights."""
-_SHORTEST_MARK = 6
-_NOTHING = Estimate(math.nan, math.nan, math.nan)
+"""What two runs must have in common. The key of a record contains the weights, so it cannot pair them."""
+_SHORTEST_PREFIX = 6
+_NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of the two checkpoints, and what its ledger holds of it."""
+class ComparedModel:
+    """One of the two checkpoints, with the counts of its runs."""
 
     model: str
     checkpoint: str
@@ -45,18 +44,18 @@ class Side:
     unpaired: int
     """Scored runs without a partner."""
     impossible: str
-    """A sentence about numbers of its scored runs that cannot have been measured; empty where all can."""
+    """A sentence about impossible numbers of its scored runs; empty where there are none."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """How one quantity moved. NaN where there is no value."""
+class QuantityChange:
+    """The change of one quantity. NaN where there is no value."""
 
     base: float
     new: float
-    difference: Estimate
+    difference: Interval
     """Median of the paired differences; for a share their mean, for parity that of the worst runs."""
-    relative: Estimate
+    relative: Interval
     """Median of the configurations' relative changes, for quantities that are always positive."""
     pairs: int
     """Pairs of runs in which both have a value."""
@@ -65,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True)
 class DatasetChange:
-    """How the main quantities moved on one dataset: medians of paired differences, that of `mse` relative."""
+    """The changes on one dataset: medians of paired differences, that of `mse` relative."""
 
     dataset: str
     pairs: int
@@ -73,21 +72,21 @@ class DatasetChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Everything that a report says."""
+class CheckpointComparison:
+    """Everything that a report shows."""
 
-    base: Side
-    new: Side
+    base: ComparedModel
+    new: ComparedModel
     pairs: int
     configurations: int
-    quantities: dict[str, Change]
+    quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
     datasets: tuple[DatasetChange, ...]
     min_pairs: int = MIN_PAIRS
     strict: bool = False
     informational: bool = False
     apart: tuple[str, ...] = ()
-    """Where nothing pairs: what the two have no value of in common."""
+    """Where nothing pairs: the columns in which the two share no value."""
 
     @property
     def comparable(self) -> bool:
@@ -128,8 +127,8 @@ def compare(
     strict: bool = False,
     informational: bool = False,
     min_pairs: int = MIN_PAIRS,
-) -> Comparison:
-    """Compares one model of each frame of records, as `read` returns them; where there are several, the named one."""
+) -> CheckpointComparison:
+    """Compares one model of each frame of `read`: the only one, or the named one."""
     parsed = [parse(text) for text in gates]
     ours = choose(base, base_model, "BASE", "--base-model")
     theirs = choose(new, new_model, "NEW", "--new-model")
@@ -138,9 +137,9 @@ def compare(
     ids = np.asarray(paired.groupby(list(TASK), sort=False, dropna=False).ngroup(), dtype=np.int64)
     changes = {name: _change(paired, ids, name) for name in GATED if GATED[name] != "worst"}
     changes |= {name: _worst(left, right, name) for name in GATED if GATED[name] == "worst"}
-    return Comparison(
-        base=_side(ours, len(left) - len(paired)),
-        new=_side(theirs, len(right) - len(paired)),
+    return CheckpointComparison(
+        base=_compared_model(ours, len(left) - len(paired)),
+        new=_compared_model(theirs, len(right) - len(paired)),
         pairs=len(paired),
         configurations=len(np.unique(ids)),
         quantities=changes,
@@ -154,35 +153,35 @@ def compare(
 
 
 def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> pd.DataFrame:
-    """The runs of one model: the only one, or the one with this name, checkpoint or beginning of the weights' hash."""
+    """The runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash."""
     about = frame[["model", "checkpoint", "fingerprint"]].fillna("")
-    subjects = about.drop_duplicates(["model", "fingerprint"])
+    models = about.drop_duplicates(["model", "fingerprint"])
     if wanted is not None:
-        marked = subjects["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_MARK)
-        subjects = subjects[(subjects["model"] == wanted) | (subjects["checkpoint"] == wanted) | marked]
-        if subjects.empty:
+        by_weights = models["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_PREFIX)
+        models = models[(models["model"] == wanted) | (models["checkpoint"] == wanted) | by_weights]
+        if models.empty:
             known = [clean(model) for model in about["model"].unique()]
             raise HrxError(f"{side}: {unknown('model', wanted, known)}")
-    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in subjects.itertuples()]
+    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in models.itertuples()]
     if not names:
         raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
     if len(names) > 1:
         how = "the name, or the first characters of the weights where names agree"
         raise HrxError(f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}.")
-    one = subjects.iloc[0]
+    one = models.iloc[0]
     chosen: pd.DataFrame = frame[(about["model"] == one["model"]) & (about["fingerprint"] == one["fingerprint"])]
     return chosen
 
 
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
-    """Scored runs with what pairs and what is compared. Of runs that only differ in versions the last one counts."""
+    """Scored runs with the pairing and compared columns. Of runs that differ only in versions the last one counts."""
     done = runs[runs["status"] == DONE].drop_duplicates(list(PAIRING), keep="last")
-    return possible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
+    return mask_impossible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
 
 
-def _side(runs: pd.DataFrame, unpaired: int) -> Side:
+def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
     first, status = runs.iloc[0], runs["status"]
-    return Side(
+    return ComparedModel(
         model=str(first["model"]),
         checkpoint=str(first["checkpoint"]),
         fingerprint=str(first["fingerprint"]),
@@ -194,20 +193,20 @@ def _side(runs: pd.DataFrame, unpaired: int) -> Side:
     )
 
 
-def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> Change:
-    """Of all runs of each side: a run without a partner must not hide its parity."""
+def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> QuantityChange:
+    """Over all runs of each model: a run without a partner must not hide its parity."""
     base, new = (estimate_of(name, side[name].to_numpy(np.float64)).point for side in (left, right))
-    moved = Estimate(new - base, math.nan, math.nan)
-    return Change(base, new, moved, _NOTHING, pairs=len(right), configurations=len(right))
+    moved = Interval(new - base, math.nan, math.nan)
+    return QuantityChange(base, new, moved, _NOTHING, pairs=len(right), configurations=len(right))
 
 
-def _change(paired: pd.DataFrame, ids: Ids, name: str) -> Change:
+def _change(paired: pd.DataFrame, ids: Ids, name: str) -> QuantityChange:
     base, new = (paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new"))
     both = np.isfinite(base) & np.isfinite(new)
     base, new, ids = base[both], new[both], ids[both]
     pairs, centre = len(base), np.mean if GATED[name] == "share" else np.median
     base, new, difference = (_folded(values, ids) for values in (base, new, new - base))
-    return Change(
+    return QuantityChange(
         base=float(centre(base)) if pairs else math.nan,
         new=float(centre(new)) if pairs else math.nan,
         difference=estimate_of(name, difference),
@@ -218,7 +217,7 @@ def _change(paired: pd.DataFrame, ids: Ids, name: str) -> Change:
 
 
 def _relative(base: Floats, new: Floats) -> Floats:
-    """Of folded values: the mean of the seeds' own ratios would rise where one seed doubles and another halves."""
+    """Of folded values: the mean of the seeds' ratios would rise where one seed doubles and another halves."""
     ratio: Floats = np.full(len(base), np.nan)
     with np.errstate(over="ignore"):
         np.divide(new, base, out=ratio, where=base > 0)
@@ -230,9 +229,9 @@ def _folded(values: Floats, ids: Ids) -> Floats:
     return np.asarray(pd.Series(values).groupby(ids, sort=False).mean(), dtype=np.float64)
 
 
-def _judged(gate: Gate, change: Change, min_pairs: int, strict: bool) -> Judged:
+def _judged(gate: Gate, change: QuantityChange, min_pairs: int, strict: bool) -> Judged:
     if GATED[gate.quantity] == "worst":
-        return judge(gate, Estimate(change.new, change.new, change.new), strict=strict)
+        return judge(gate, Interval(change.new, change.new, change.new), strict=strict)
     estimate = change.relative if gate.relative else change.difference
     if change.pairs < min_pairs:
         return Judged(gate, None, estimate)
@@ -264,7 +263,7 @@ def _moved(paired: pd.DataFrame, ids: Ids, name: str) -> pd.Series[float]:
 
 
 def _apart(left: pd.DataFrame, right: pd.DataFrame) -> tuple[str, ...]:
-    """Columns in which the two sides share no value at all."""
+    """Columns in which the two share no value."""
     if left.empty or right.empty:
         return ("scored runs",)
     values = {name: (set(left[name].dropna()), set(right[name].dropna())) for name in PAIRING}

@@ -1,4 +1,4 @@
-"""Files that a report writes: whole or not at all, and a sentence where that fails."""
+"""Atomic file writes, with an error message that says what to do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hrx.errors import HrxError
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """Writes beside the place and moves there, so that nobody ever finds half a file. Returns the path."""
-    # A name of its own: that of the path may be as long as the file system allows.
+    """Writes a temporary file beside the path and renames it, so that no reader sees half a file. Returns the path."""
+    # Not derived from the name itself, which may be as long as the file system allows.
     temporary = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:12]}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -20,16 +20,16 @@ def write_bytes(path: Path, content: bytes) -> Path:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise HrxError(f"{path} cannot be written: {error}. Give a file that may be written.") from error
+        raise HrxError(f"{path} cannot be written: {error}. Choose a writable file.") from error
     finally:
         temporary.unlink(missing_ok=True)
     return path
 
 
 def make_directory(out: Path) -> Path:
-    """The directory, made where it is not there yet."""
+    """Creates the directory if it does not exist. Returns it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HrxError(f"{out} cannot be made: {error}. Give a directory that may be written.") from error
+        raise HrxError(f"cannot create {out}: {error}. Choose a writable directory.") from error
     return out

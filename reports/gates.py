@@ -1,9 +1,9 @@
-"""Gates: expressions such as `g_margin >= -0.02`, read and judged.
+"""Gates: bounds such as `g_margin >= -0.02` for CI, parsed and judged.
 
-In a comparison a gate is about the paired difference, new less base; in an audit about the audit's own figure. `parity`
-is always about the worst run itself. A percentage means points for a share (`beats_naive >= -5%`), and a relative
-change for a quantity that cannot be zero or negative (`mse <= +2%`). A gate fails only when the whole interval lies on
-the wrong side; a strict one already when the estimate does.
+In a comparison a gate bounds the paired difference, new less base; in an audit it bounds the audit's own figure.
+`parity` is always that of the worst run. A percentage means points for a share (`beats_naive >= -5%`), and a relative
+change for a quantity that is always positive (`mse <= +2%`). A gate fails only when the whole interval lies on the
+wrong side; a strict gate fails when the estimate does.
 """
 
 from __future__ import annotations
@@ -16,36 +16,30 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE
 from hrx.errors import Exit, HrxError, unknown
-from hrx.reports.statistics import fold_seeds, mean_interval, median_interval, possible
+from hrx.reports.runs import Interval, fold_seeds, mean_interval, median_interval, scored_runs
 
 Kind = Literal["signed", "positive", "share", "worst"]
 GATED: dict[str, Kind] = {
-    "g_own": "signed",
-    "g_shuffled": "signed",
-    "g_margin": "signed",
-    "comprehensiveness": "signed",
-    "aopc": "signed",
-    "sufficiency": "signed",
-    "insertion": "signed",
-    "rank": "positive",
-    "rank_entropy": "positive",
-    "effective_lookback": "positive",
-    "mse": "positive",
-    "mae": "positive",
-    "beats_naive": "share",
-    "parity": "worst",
-}
-"""What a gate may be about. A relative change is only defined for what is always positive."""
+    "g_own": "signed", "g_shuffled": "signed", "g_margin": "signed", "comprehensiveness": "signed", "aopc": "signed",
+    "sufficiency": "signed", "insertion": "signed", "rank": "positive", "rank_entropy": "positive",
+    "effective_lookback": "positive", "mse": "positive", "mae": "positive", "beats_naive": "share", "parity": "worst",
+}  # fmt: skip
+"""The quantities that a gate can bound. A relative change is defined only for positive ones."""
 EXAMPLES = ("g_margin >= -0.02", "beats_naive >= -5%", "mse <= +2%", "parity <= 1e-5")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_GRAMMAR = (
+    (re.compile(r"\s*(\w+)"), "a quantity"),
+    (re.compile(r"\s*(>=|<=)"), "'>=' or '<='"),
+    (re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"), "a number"),
+    (re.compile(r"\s*(%?)"), "a percent sign"),
+    (re.compile(r"\s*()$"), "the end"),
+)
 _SLACK = 1e-12
 """Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
 
 
 class GateError(HrxError):
-    """An expression that is no gate."""
+    """An expression that is not a valid gate."""
 
 
 class Gate(NamedTuple):
@@ -60,25 +54,18 @@ class Gate(NamedTuple):
     """Whether the bound is on the relative change."""
 
 
-class Estimate(NamedTuple):
-    """A figure and its 95 % interval; all alike where it has none, NaN where there is no figure."""
-
-    point: float
-    low: float
-    high: float
-
-
 class Judged(NamedTuple):
-    """What became of a gate."""
+    """A gate with its outcome."""
 
     gate: Gate
     passed: bool | None
-    """None where there were too few runs to judge it."""
-    estimate: Estimate
+    """None where too few runs have a value."""
+    estimate: Interval
+    """All three alike for a worst run; NaN where there is no value."""
 
 
 class ModelJudged(NamedTuple):
-    """What became of a gate of an audit, for one of its models."""
+    """A gate of an audit with its outcome for one model."""
 
     model: str
     fingerprint: str
@@ -86,43 +73,27 @@ class ModelJudged(NamedTuple):
 
 
 def parse(text: str, *, absolute: bool = False) -> Gate:
-    """Reads `QUANTITY >= NUMBER[%]` or `QUANTITY <= NUMBER[%]`. `absolute`: a gate of an audit, not of a comparison."""
-    at = _skip(text, 0)
-    name = re.compile(r"\w*").match(text, at)
-    quantity = name.group() if name else ""
-    if not quantity:
-        raise _wrong(text, at, "a quantity")
-    if quantity not in GATED:
-        raise GateError(f"The gate {text!r} is about something unknown. {unknown('quantity', quantity, GATED)}")
-    at = _skip(text, at + len(quantity))
-    operator = text[at : at + 2]
-    if operator not in (">=", "<="):
-        raise _wrong(text, at, "'>=' or '<='")
-    at = _skip(text, at + 2)
-    number = _NUMBER.match(text, at)
-    if number is None or not math.isfinite(float(number.group())):
-        raise _wrong(text, at, "a number")
-    at = _skip(text, number.end())
-    percent = text[at : at + 1] == "%"
-    at = _skip(text, at + percent)
-    if at < len(text):
-        raise _wrong(text, at, "the end")
-    bound = float(number.group()) / (100 if percent else 1)
-    relative = percent and GATED[quantity] != "share"
+    """Parses `QUANTITY >= NUMBER[%]` or `QUANTITY <= NUMBER[%]`. `absolute`: the gate is of an audit."""
+    at, parts = 0, []
+    for pattern, expected in _GRAMMAR:
+        match = pattern.match(text, at)
+        if match is None or (expected == "a number" and not math.isfinite(float(match[1]))):
+            raise _wrong(text, len(text) - len(text[at:].lstrip()), expected)
+        if expected == "a quantity" and match[1] not in GATED:
+            raise GateError(f"The gate {text!r} names an unknown quantity. {unknown('quantity', match[1], GATED)}")
+        parts.append(match[1])
+        at = match.end()
+    quantity, operator, number, percent, _ = parts
+    bound = float(number) / (100 if percent else 1)
+    relative = percent == "%" and GATED[quantity] != "share"
     _refuse_meaningless(text, quantity, relative, absolute)
     return Gate(" ".join(text.split()), quantity, operator == ">=", bound, relative)
-
-
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
 
 
 def _wrong(text: str, at: int, expected: str) -> GateError:
     found = repr(text[at:][:20]) if at < len(text) else "the end"
     return GateError(
-        f"The gate {text!r} cannot be read: at position {at + 1} there should be {expected}, not {found}. "
+        f"The gate {text!r} is not valid: expected {expected} at position {at + 1}, not {found}. "
         f"Examples: {', '.join(repr(example) for example in EXAMPLES)}."
     )
 
@@ -142,7 +113,7 @@ def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool
         )
 
 
-def judge(gate: Gate, estimate: Estimate, *, strict: bool = False) -> Judged:
+def judge(gate: Gate, estimate: Interval, *, strict: bool = False) -> Judged:
     """Fails where the whole interval, or if `strict` the estimate, lies on the wrong side of the bound."""
     if math.isnan(estimate.point):
         return Judged(gate, None, estimate)
@@ -153,15 +124,15 @@ def judge(gate: Gate, estimate: Estimate, *, strict: bool = False) -> Judged:
     return Judged(gate, passed, estimate)
 
 
-def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = None) -> Estimate:
-    """The figure that stands for a quantity: a median, the mean of a share, the worst parity of all runs."""
+def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = None) -> Interval:
+    """The figure of a quantity that is gated: a median, the mean of a share, the worst parity of all runs."""
     kind = GATED[quantity]
     if kind == "worst":
         values = folded if runs is None else runs
         kept = values[~np.isnan(values)]
         worst = float(kept.max()) if len(kept) else math.nan
-        return Estimate(worst, worst, worst)
-    return Estimate(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
+        return Interval(worst, worst, worst)
+    return Interval(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
 
 
 def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False) -> list[ModelJudged]:
@@ -170,7 +141,7 @@ def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = Fal
     names = list(dict.fromkeys(gate.quantity for gate in parsed))
     judged = []
     for (model, fingerprint), runs in frame.groupby(["model", "fingerprint"], sort=False, dropna=False):
-        done = possible(runs[runs["status"] == DONE]).astype(dict.fromkeys(names, "float64"))
+        done = scored_runs(runs).astype(dict.fromkeys(names, "float64"))
         folded = fold_seeds(done, names)
         for gate in parsed:
             name = gate.quantity
@@ -180,7 +151,7 @@ def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = Fal
 
 
 def exit_code(judged: Iterable[Judged]) -> Exit:
-    """Of some gates: one that failed weighs most, then one that could not be judged."""
+    """The exit code of several gates: failed if one failed, else not comparable if one could not be judged."""
     outcomes = {one.passed for one in judged}
     if False in outcomes:
         return Exit.GATE_FAILED

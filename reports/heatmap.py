@@ -1,7 +1,7 @@
-"""The picture of one run: a window with its forecast, and below it what each forecast step reads of it.
+"""The heat map of one run: its example window with the forecast, and below it what each forecast step reads.
 
-Time runs along one axis in all panels: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell
-from 0 to 1, so that the forecast starts exactly at 0.
+All panels share one time axis: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell from 0 to
+1, so that the forecast starts at 0.
 """
 
 from __future__ import annotations
@@ -19,18 +19,9 @@ import numpy.typing as npt
 
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
-from hrx.reports.drawing import (
-    FORECAST,
-    GUIDE,
-    INK,
-    TRUTH,
-    check_format,
-    plain_style,
-    save,
-)
+from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
 from hrx.reports.files import make_directory
-from hrx.reports.layout import clean, shorten
-from hrx.reports.words import signed
+from hrx.reports.text import clean, shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,9 +38,9 @@ Floats = npt.NDArray[np.floating]
 
 
 def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
-    """One PNG per model and dataset that has a stored matrix, of its largest setting. Returns their paths.
+    """One PNG per model and dataset with a stored example, of its largest setting. Returns their paths.
 
-    `keys` limits them to some of the ledger's runs.
+    `keys` selects some of the ledger's runs.
     """
     out = make_directory(Path(out_dir))
     with Ledger.open(ledger_path, create=False) as ledger:
@@ -58,14 +49,14 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
         written = []
         for subject, records in subjects.items():
             for record in records:
-                if stored := ledger.examples([str(record["key"])]):
+                if stored := ledger.examples([record.key]):
                     written.append(heatmap(stored[0], record, out / f"{names[subject]}.png"))
                     break
     return written
 
 
 def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
-    """Draws one run's stored window and matrix to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
+    """Draws the example of one run to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
     path = Path(path)
     check_format(path)
     with plain_style():
@@ -81,12 +72,13 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     window = figure.add_subplot(grid[0, 0])
     matrix = figure.add_subplot(grid[1, 0], sharex=window)
     shared = figure.add_subplot(grid[2, 0], sharex=window)
-    _draw_window(window, stored)
-    image = _draw_matrix(matrix, stored, row_steps(stored, record))
+    below = "below: the step that each row explains"
+    draw_window(window, stored.x, stored.truth, stored.forecast, guide=below)
+    window.set_ylabel("standardised value")
+    image = _draw_matrix(matrix, stored, row_steps(stored, record.scored_steps))
     _draw_shared(shared, stored)
     bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
     bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
-    window.set_xlim(-len(stored.x), len(stored.forecast))
     for axes in (window, matrix):
         axes.tick_params(labelbottom=False)
     shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
@@ -96,38 +88,36 @@ def draw(stored: StoredExample, record: Record) -> Figure:
 
 
 def _draw_title(figure: Figure, record: Record) -> None:
-    """The title, with names as long as the page is wide."""
+    """The title, with names shortened until it fits."""
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
-        # No part of a name is mathematics, whatever it holds between dollar signs.
+        # A name between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
         if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
             return
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
-    """What the picture shows, and what the whole run measured; names in at most `longest` columns."""
+    """The example's names, each in at most `longest` columns, and the gains of the whole run."""
 
     def name(column: str) -> str:
-        return shorten(clean(record.get(column)), longest)
+        return shorten(clean(getattr(record, column)), longest)
 
     heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
-    verdict = "beats naive" if record.get("beats_naive") == 1 else "does not beat naive: no gain may be read"
-    gains = ", ".join(f"{gain} {signed(_number(record.get(gain)))}" for gain in ("g_own", "g_margin"))
-    windows = f"first of {record.get('windows')} windows"
-    return heading, f"L {record.get('lookback')}, H {record.get('horizon')}, {windows}; run {verdict}; {gains}"
+    verdict = "beats naive" if record.beats_naive == 1 else "does not beat naive: gains are not meaningful"
+    gains = ", ".join(f"{gain} {signed(_number(getattr(record, gain)))}" for gain in ("g_own", "g_margin"))
+    windows = f"first of {record.windows} windows"
+    return heading, f"L {record.lookback}, H {record.horizon}, {windows}; run {verdict}; {gains}"
 
 
 def footing(record: Record) -> tuple[str, ...]:
-    """Below the picture: the run's error beside the naive ones, and how far back its rows reach."""
-    errors = [_number(record.get(name)) for name in ("mse", "mse_zero", "mse_last")]
+    """Below the heat map: the run's error beside the naive ones, and how far back its rows reach."""
+    errors = [_number(error) for error in (record.mse, record.mse_zero, record.mse_last)]
     lines = []
     if None not in errors:
         mse, zero, last = (f"{error:.3g}" for error in errors if error is not None)
         lines.append(f"mean squared error {mse}; of predicting the mean {zero}, of repeating the last value {last}")
-    if (reach := _number(record.get("effective_lookback"))) is not None:
-        lines.append(
-            f"effective lookback {reach:.0f} of {record.get('lookback')} steps: 90 % of a row's mass on average"
-        )
+    if (reach := _number(record.effective_lookback)) is not None:
+        lines.append(f"effective lookback {reach:.0f} of {record.lookback} steps: 90 % of a row's mass on average")
     return tuple(lines)
 
 
@@ -135,52 +125,61 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def row_steps(stored: StoredExample, record: Record) -> npt.NDArray[np.int64]:
+def row_steps(stored: StoredExample, scored_steps: str | None) -> npt.NDArray[np.int64]:
     """The forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
     rows, horizon = len(stored.matrix), len(stored.forecast)
     if rows != horizon:
-        scored = json.loads(str(record.get("scored_steps") or "[]"))
+        scored = json.loads(scored_steps or "[]")
         if len(scored) == rows:
             return np.asarray(scored, dtype=np.int64) + 1
     return np.arange(1, rows + 1)
 
 
-def _draw_window(axes: Axes, stored: StoredExample) -> None:
-    before = np.arange(-len(stored.x), 0) + 0.5
-    after = np.arange(len(stored.forecast)) + 0.5
+def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: str = "", guide: str = "") -> None:
+    """The lookback `(L,)`, and truth and forecast `(H,)` after it; `of` says of what the truth is."""
+    before, after = np.arange(-len(x), 0) + 0.5, np.arange(len(forecast)) + 0.5
     # A horizon of one step has no line to draw, only a point.
     marker = "." if len(after) == 1 else None
-    axes.plot(before, stored.x, color=INK, linewidth=0.9, label="lookback")
-    axes.plot(after, stored.truth, color=TRUTH, linewidth=1.2, marker=marker, label="truth")
-    axes.plot(after, stored.forecast, color=FORECAST, linewidth=1.6, linestyle="--", marker=marker, label="forecast")
+    axes.plot(before, x, color=INK, linewidth=0.9, label="lookback")
+    axes.plot(after, truth, color=TRUTH, linewidth=1.2, marker=marker, label=of or "truth")
+    axes.plot(after, forecast, color=FORECAST, linewidth=1.6, linestyle="--", marker=marker, label="forecast")
     axes.axvline(0, color=GUIDE, linewidth=1)
-    axes.plot([], [], color=GUIDE, linestyle=":", label="below: the step that each row explains")
-    axes.set_ylabel("standardised value")
+    if guide:
+        axes.plot([], [], color=GUIDE, linestyle=":", label=guide)
+    axes.set_xlim(-len(x), len(forecast))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_matrix(axes: Axes, stored: StoredExample, steps: npt.NDArray[np.int64]) -> Any:
     rows = len(steps)
-    image = _image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
-    at = np.unique(np.linspace(0, rows - 1, min(rows, _MOST_STEP_LABELS)).round().astype(int))
-    axes.set_yticks(at + 1, [str(step) for step in steps[at]])
+    image = draw_image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
+    label_steps(axes, steps)
     axes.set_ylabel("forecast step h")
     axes.axvline(0, color=GUIDE, linewidth=1)
-    # Under the forecast the panel has no matrix: there each row is led to the step that it explains.
+    # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
     axes.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
     axes.spines[["top", "right"]].set_visible(False)
     return image
 
 
+def label_steps(axes: Axes, steps: npt.NDArray[np.int64]) -> None:
+    """Labels some of the rows with their forecast steps, counted from 1."""
+    at = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MOST_STEP_LABELS)).round().astype(int))
+    axes.set_yticks(at + 1, [str(step) for step in steps[at]])
+
+
 def _draw_shared(axes: Axes, stored: StoredExample) -> None:
-    _image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
+    draw_image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
     axes.set_yticks([1], ["shared\nvector Ē"])
     axes.axvline(0, color=GUIDE, linewidth=1)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _image(axes: Axes, values: Floats, extent: tuple[float, float, float, float]) -> Any:
+def draw_image(
+    axes: Axes, values: Floats, extent: tuple[float, float, float, float], interpolation: str | None = None
+) -> Any:
+    """The values over their maximum on a square-root colour scale; those that are not finite stay empty."""
     from matplotlib.colors import PowerNorm
 
     shown = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
@@ -191,6 +190,7 @@ def _image(axes: Axes, values: Floats, extent: tuple[float, float, float, float]
         norm=PowerNorm(GAMMA, vmin=0, vmax=1),
         extent=extent,
         aspect="auto",
+        interpolation=interpolation,
         interpolation_stage="data",
     )
 
@@ -200,19 +200,19 @@ Subject = tuple[str, str, str]
 
 
 def _by_subject(records: Iterable[Record]) -> dict[Subject, list[Record]]:
-    """The scored runs of each picture to be, largest setting first."""
+    """The scored runs of each heat map, largest setting first."""
     found: dict[Subject, list[Record]] = {}
     for record in records:
-        if record["status"] == DONE:
-            subject = (str(record["model"]), str(record["fingerprint"]), str(record["dataset"]))
+        if record.status == DONE:
+            subject = (str(record.model), str(record.fingerprint), str(record.dataset))
             found.setdefault(subject, []).append(record)
     for runs in found.values():
-        runs.sort(key=lambda run: -int(run["lookback"] or 0) * int(run["horizon"] or 0))
+        runs.sort(key=lambda run: -(run.lookback or 0) * (run.horizon or 0))
     return found
 
 
 def _file_names(subjects: Iterable[Subject]) -> dict[Subject, str]:
-    """A file name for each that every system takes, with a hash where two would share one."""
+    """A portable file name for each, with a hash where two would share one."""
     plain = {subject: f"{_slug(subject[0])}--{_slug(subject[2])}" for subject in subjects}
     taken = list(plain.values())
     return {

@@ -1,7 +1,7 @@
-"""The paper's numbers as data: what it calls models, datasets and domains, and its cells beside those of a table.
+"""The paper's numbers as data: its names of models, datasets and domains, and its cells beside those of a table.
 
-The files in `published/` hold facts only, each with the table that it is from. Names are matched by what a record says
-of its checkpoint or dataset; a name that the paper does not have stays as it is.
+The files in `published/` hold facts only, each with the table that it is from. Names are matched by the checkpoint or
+dataset of a record; a name that the paper does not have stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from hrx.reports.cells import Cell, Column, Row, Span, Value
-from hrx.reports.layout import clean, shorten
-from hrx.reports.statistics import FEW_TEXT
-from hrx.reports.table import Table
-from hrx.reports.words import listed
+from hrx.reports.runs import FEW_TEXT
+from hrx.reports.table import Cell, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.text import clean, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
 _MOST_NAMES = 8
@@ -31,24 +29,24 @@ class PublishedTable(NamedTuple):
 
     label: str
     of: str
-    """What it was measured on."""
+    """The models and data that it was measured on."""
     rows: dict[tuple[str, str], Fields]
     """Cells by column, by section and name of the row."""
 
 
 class PublishedDataset(NamedTuple):
-    """What the paper calls a dataset."""
+    """A dataset of the paper."""
 
     name: str
     dataset: str
     """Its name here, empty where GIFT-Eval does not have it."""
     domain: str
-    """Its field in the paper, empty where it has none."""
+    """Its domain in the paper, empty where it has none."""
     source: str
 
 
 class PublishedModel(NamedTuple):
-    """What the paper calls a checkpoint."""
+    """A checkpoint of the paper."""
 
     name: str
     checkpoint: str
@@ -67,7 +65,7 @@ def facts() -> dict[str, float]:
 
 @cache
 def published_tables() -> dict[str, PublishedTable]:
-    """Every table by the name that it has here."""
+    """Every table by its name here."""
     stored = json.loads(_text("tables.json"))["tables"]
     return {
         name: PublishedTable(
@@ -79,14 +77,14 @@ def published_tables() -> dict[str, PublishedTable]:
 
 @cache
 def datasets() -> dict[str, PublishedDataset]:
-    """Datasets by the name that they have in records, and those outside GIFT-Eval by the paper's name."""
+    """Datasets by their name in records, and those outside GIFT-Eval by the paper's name."""
     rows = [PublishedDataset(**row) for row in csv.DictReader(_text("datasets.csv").splitlines())]
     return {(row.dataset or row.name).casefold(): row for row in rows}
 
 
 @cache
 def models() -> dict[str, PublishedModel]:
-    """Models by hub id, by the last part of it, and by short name, all in small letters."""
+    """Models by hub id, by the last part of it, and by short name, all in lower case."""
     rows = [PublishedModel(**row) for row in csv.DictReader(_text("models.csv").splitlines())]
     return {
         name.casefold(): row
@@ -102,18 +100,18 @@ def dataset_name(dataset: str) -> str:
 
 
 def domain_name(dataset: str, domain: str) -> str:
-    """The dataset's field in the paper, else the domain that the record has."""
+    """The dataset's domain in the paper, else the domain of the record."""
     found = datasets().get(dataset.casefold())
     return found.domain if found and found.domain else domain
 
 
 def model_name(model: str, checkpoint: str) -> str:
-    """The paper's name of a checkpoint, else what the user called it."""
+    """The paper's name of a checkpoint, else the user's name."""
     found = models().get(checkpoint.casefold()) or models().get(model.casefold())
     return found.name if found else model
 
 
-def beside(table: Table) -> Table:
+def beside(table: ReportTable) -> ReportTable:
     """The table with the published value and the difference where the paper has one, and a note on the rest."""
     published = published_tables().get(table.name)
     if published is None:
@@ -122,7 +120,7 @@ def beside(table: Table) -> Table:
     return replace(table, rows=rows, note=" ".join(filter(None, [table.note, *_remarks(table, published)])))
 
 
-def _beside(row: Row, columns: tuple[Column, ...], fields: Fields | None) -> Row:
+def _beside(row: TableRow, columns: tuple[TableColumn, ...], fields: Fields | None) -> TableRow:
     if fields is None:
         return row
     cells = tuple(
@@ -140,8 +138,8 @@ def _value(stored: object, cell: Cell) -> Value:
     return str(stored)
 
 
-def _remarks(table: Table, published: PublishedTable) -> list[str]:
-    """ModelKey numbers the published ones are, which of them have no runs here, and which rows rest on too few."""
+def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:
+    """The source of the published numbers, which of them have no runs here, and which rows rest on too few."""
     here = {(row.section, row.key) for row in table.rows}
     missing = [f"{section} {name}".strip() for section, name in published.rows if (section, name) not in here]
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]

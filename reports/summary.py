@@ -1,90 +1,53 @@
-"""What the runs of a ledger say about each model, in numbers and in one sentence.
+"""What the runs of a ledger show about each model: numbers, a verdict in one sentence, and both as terminal text.
 
-The numbers use the normalised gains. Seeds are folded before anything is aggregated, so `n` counts configurations.
-PROTOCOL §5: a gain may be read only where the run beats naive. So each group of gains is given twice, over all
-scored runs and over those that beat naive, and the verdict reads the second. The first rule that applies decides:
-
-| rule                                                    | verdict                                              |
-| ------------------------------------------------------- | ---------------------------------------------------- |
-| no run was scored                                       | Not audited: which check failed, or what else        |
-| no scored run beats naive                               | No gain may be read: no run beats both naive …,      |
-|                                                         | with (n<10: few runs) where few were scored          |
-| fewer than ten configurations that beat naive           | Too few runs to tell (n<10: few runs)                |
-| interval of `g_margin` above 0, that of `g_own` too     | Reads different inputs for different steps           |
-| interval of `g_margin` above 0, that of `g_own` below   | Rows belong to their steps, but one shared vector    |
-|                                                         | explains the forecast better                         |
-| interval of `g_margin` above 0, that of `g_own` on it   | … about as well                                      |
-| interval of `g_margin` below 0                          | Contrary: another step's row explains better         |
-| interval of `g_margin` on 0                             | No evidence that the reading depends on the step     |
-
-After it come, where they apply: settings without a scored run, failed runs, library versions or protocol
-settings that were pooled, and numbers that cannot have been measured.
+The gains are the normalised ones. Seeds are folded before anything is aggregated, so `n` counts configurations. A gain
+is meaningful only where the run beats naive, so each group of gains is given twice, over all scored runs and over those
+that beat naive, and the verdict uses the second. docs/reading-a-report.md lists the verdicts with their rules.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.audit.ledger.store import StoredCheck
-from hrx.reports.layout import clean, shorten
-from hrx.reports.statistics import (
+from hrx.reports.runs import (
     FEW_TEXT,
+    GroupStatistics,
+    beats_naive,
     describe,
     fold_seeds,
     impossible_remark,
     is_few,
-    median_interval,
+    median,
     pooled,
-    possible,
+    scored_runs,
 )
-from hrx.reports.words import listed, number_or_none, percent, signed
+from hrx.reports.text import clean, hanging, listed, number_or_none, percent, render_table, shorten, signed
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
 _LONGEST_REASON = 200
+_INDENT = "  "
+_NARROWEST = 40
+_MOST_REASONS = 8
 
 
 @dataclass(frozen=True)
-class Gain:
-    """One quantity over a group of runs. NaN where the group is empty."""
-
-    median: float
-    low: float
-    high: float
-    positive: float
-    """Share of the runs above zero, 0 to 1."""
-    negative: float
-    p: float
-    """Of the two-sided sign test."""
-    n: int
-    """Configurations: runs with their seeds folded."""
-
-    @property
-    def few(self) -> bool:
-        return is_few(self.n)
-
-    def as_json(self) -> dict[str, float | None]:
-        return {name: number_or_none(getattr(self, name)) for name in ("median", "low", "high", "positive")}
-
-    def __str__(self) -> str:
-        return f"{signed(self.median)} [{signed(self.low)}, {signed(self.high)}]"
-
-
-@dataclass(frozen=True)
-class Group:
+class GainGroup:
     """The gains over some of a model's scored runs."""
 
     runs: int
     """Before folding."""
     configurations: int
     """After it, with a value or without."""
-    g_own: Gain
-    g_shuffled: Gain
-    g_margin: Gain
+    g_own: GroupStatistics
+    g_shuffled: GroupStatistics
+    g_margin: GroupStatistics
 
     @property
     def n(self) -> int:
@@ -100,7 +63,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """What the ledger says about one checkpoint."""
+    """The results of one checkpoint."""
 
     model: str
     checkpoint: str
@@ -116,12 +79,12 @@ class ModelSummary:
     failures: dict[str, int]
     beats_naive: float
     """Share of the scored runs, 0 to 1; NaN without any."""
-    scored: Group
-    beating_naive: Group
+    scored: GainGroup
+    beating_naive: GainGroup
     rank: float
     """Median over the scored configurations."""
     parity: float
-    """Worst over the scored runs; where there is none, worst that was seen at all."""
+    """Worst over the scored runs; where there is none, worst of all runs and checks."""
     verdict: str
 
     @property
@@ -129,14 +92,9 @@ class ModelSummary:
         return self.scored.runs
 
     def as_json(self) -> dict[str, object]:
-        """The object of `hrx audit --json`, with null for what there is no number for."""
+        """The object of `hrx audit --json`, with null for a missing number."""
         return {
-            "model": self.model,
-            "checkpoint": self.checkpoint,
-            "admitted": self.admitted,
-            "runs": self.runs,
-            "excluded": self.excluded,
-            "failed": self.failed,
+            **{name: getattr(self, name) for name in ("model", "checkpoint", "admitted", "runs", "excluded", "failed")},
             "beats_naive": number_or_none(self.beats_naive),
             **self.scored.as_json(),
             "rank": number_or_none(self.rank),
@@ -156,8 +114,8 @@ def summarise(frame: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[ModelS
 
 def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummary:
     stored = runs[runs["status"] == DONE]
-    done = possible(stored)
-    beats = (done["beats_naive"] == 1).fillna(False).astype(bool)
+    done = scored_runs(runs)
+    beats = beats_naive(done)
     mine = _checks_of(runs, checks)
     scored, beating = _group(done), _group(done[beats])
     first = runs.iloc[0]
@@ -169,29 +127,30 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         runs=len(runs),
         excluded=int((runs["status"] == EXCLUDED).sum()),
         failed=int((runs["status"] == FAILED).sum()),
-        exclusions=_reasons(runs, EXCLUDED),
-        failures=_reasons(runs, FAILED),
+        exclusions=count_reasons(runs, EXCLUDED),
+        failures=count_reasons(runs, FAILED),
         beats_naive=float(beats.mean()) if len(done) else math.nan,
         scored=scored,
         beating_naive=beating,
-        rank=median_interval(fold_seeds(done, ["rank"])["rank"], resamples=1).median,
+        rank=median(fold_seeds(done, ["rank"])["rank"]),
         parity=_worst_parity(runs, done, mine),
         verdict=" ".join([_verdict(runs, mine, scored, beating), *_remarks(runs, stored)]),
     )
 
 
 def _checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
-    """The checks of these weights under the versions that the runs were made with."""
+    """The checks of these weights under the versions of the runs."""
     about = set(runs[["fingerprint", "library", "adapter_version", "torch_version"]].itertuples(index=False, name=None))
     return [check for check in checks if check[:4] in about]
 
 
-def _group(runs: pd.DataFrame) -> Group:
+def _group(runs: pd.DataFrame) -> GainGroup:
     folded = fold_seeds(runs, GAINS)
-    return Group(len(runs), len(folded), *(Gain(*describe(folded[name])) for name in GAINS))
+    return GainGroup(len(runs), len(folded), *(describe(folded[name]) for name in GAINS))
 
 
-def _reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
+def count_reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
+    """How many runs of a status have which reason, most frequent first."""
     reasons = runs.loc[runs["status"] == status, "reason"].fillna("no reason was recorded")
     return {str(reason): int(count) for reason, count in reasons.value_counts().items()}
 
@@ -203,22 +162,22 @@ def _worst_parity(runs: pd.DataFrame, done: pd.DataFrame, checks: Sequence[Store
     return float(pd.Series([*runs["parity"], *seen], dtype="float64").max())
 
 
-def _verdict(runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: Group, group: Group) -> str:
+def _verdict(runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup) -> str:
     if not scored.runs:
         return f"Not audited: {_refusal(runs, checks)}."
     if not group.runs:
         few = f" ({FEW_TEXT})" if scored.few else ""
-        return f"No gain may be read: no run beats both naive forecasts{few}."
+        return f"No gain is meaningful: no run beats both naive forecasts{few}."
     own, margin = group.g_own, group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
     figures = f"g_margin {margin}, {positive}; g_own {own}."
     if group.few:
         return f"Too few runs to tell ({FEW_TEXT}): {figures}"
-    return f"{_reading(own, margin)}: {figures}"
+    return f"{_finding(own, margin)}: {figures}"
 
 
-def _reading(own: Gain, margin: Gain) -> str:
+def _finding(own: GroupStatistics, margin: GroupStatistics) -> str:
     if margin.low > 0 and own.low > 0:
         return "Reads different inputs for different steps"
     if margin.low > 0:
@@ -239,7 +198,7 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
         return "; ".join(_failure(name, found) for name, found in failed.items())
     statuses = runs["status"].fillna("without a status").value_counts()
     counted = listed(f"{count} {status}" for status, count in statuses.items())
-    reason = next(iter(_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
+    reason = next(iter(count_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
     return (
         f"no run could be scored ({counted}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
     )
@@ -252,7 +211,7 @@ def _failure(name: str, failed: Sequence[StoredCheck]) -> str:
 
 
 def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
-    """What a reader of the verdict must know besides."""
+    """Sentences after the verdict: what limits it."""
     remarks = []
     if len(done):
         settled = set(zip(done["lookback"], done["horizon"], strict=True))
@@ -269,3 +228,100 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
     if impossible := impossible_remark(done):
         remarks.append(impossible)
     return remarks
+
+
+def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
+    """All summaries as terminal text, in lines of at most `width` columns (never fewer than 40)."""
+    if not summaries:
+        return "The ledger holds no runs.\n"
+    width = max(width, _NARROWEST)
+    return "\n".join("\n".join(_lines(summary, width)) + "\n" for summary in summaries)
+
+
+def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
+    yield shorten(_name(summary), width)
+    for label, fact in _facts(summary):
+        yield from hanging(f"{_INDENT}{label:<10}", fact, width)
+    if summary.done:
+        yield ""
+        yield from _gain_table(summary, width)
+    yield ""
+    yield from hanging(f"{_INDENT}Verdict: ", clean(summary.verdict), width)
+    yield from _reason_lines("Excluded", summary.exclusions, width)
+    yield from _reason_lines("Failed", summary.failures, width)
+
+
+def _name(summary: ModelSummary) -> str:
+    model, checkpoint = clean(summary.model), clean(summary.checkpoint)
+    weights = f"weights {clean(summary.fingerprint)[:12]}"
+    return f"{model} ({weights})" if model == checkpoint else f"{model} ({checkpoint}, {weights})"
+
+
+def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
+    worst = "" if math.isnan(summary.parity) else f", worst parity {summary.parity:.1e}"
+    yield "admitted", ("yes" if summary.admitted else "no") + worst
+    yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
+    if summary.done:
+        share = percent(summary.beats_naive)
+        yield "naive", f"{summary.beating_naive.runs} of {summary.done} scored runs beat both naive forecasts ({share})"
+    if (rank := number_or_none(summary.rank)) is not None:
+        yield "rank", f"{rank:.2f} (median)"
+
+
+def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
+    headers = ("gain", "median", "95 % interval", "positive", "sign test p")
+    groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
+    rows = [_gain_row(name, getattr(group, name)) for _, group in groups for name in GAINS]
+    head, rule, *lines = render_table(headers, rows, width - len(_INDENT)).splitlines()
+    yield from (_INDENT + head, _INDENT + rule)
+    for index, (title, group) in enumerate(groups):
+        yield from hanging(_INDENT, f"{title} ({_size(group)})", width)
+        yield from (_INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
+
+
+def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:
+    interval = f"[{signed(gain.low)}, {signed(gain.high)}]" if gain.n else "-"
+    p = "-" if not gain.n else "<0.001" if gain.p < 0.001 else f"{gain.p:.3f}"
+    return name, signed(gain.median), interval, percent(gain.positive), p
+
+
+def _size(group: GainGroup) -> str:
+    if not group.runs:
+        return "none"
+    size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
+    return size if group.configurations == group.runs else f"{size}, seeds of {group.runs} runs folded"
+
+
+class ReasonKind(NamedTuple):
+    """Reasons that agree up to their first colon."""
+
+    kind: str
+    runs: int
+    example: str
+    """The most frequent of them, shortened, and how many others there are."""
+
+
+def reason_kinds(reasons: dict[str, int]) -> list[ReasonKind]:
+    """The kinds of the reasons, most frequent first."""
+    kinds: dict[str, list[str]] = {}
+    for reason in reasons:
+        kinds.setdefault(reason.partition(":")[0], []).append(reason)
+    found = []
+    for kind, alike in kinds.items():
+        more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
+        runs = sum(reasons[reason] for reason in alike)
+        found.append(ReasonKind(kind, runs, shorten(clean(alike[0]), _LONGEST_REASON) + more))
+    return sorted(found, key=lambda one: -one.runs)
+
+
+def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
+    if not reasons:
+        return
+    total = sum(reasons.values())
+    yield from ("", f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})")
+    kinds = reason_kinds(reasons)
+    for one in kinds[:_MOST_REASONS]:
+        yield from hanging(f"{_INDENT}{one.runs:>6}  ", one.example, width)
+    if rest := kinds[_MOST_REASONS:]:
+        others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
+        yield from hanging(f"{_INDENT}{sum(one.runs for one in rest):>6}  ", others, width)

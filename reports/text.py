@@ -1,162 +1,111 @@
-"""Summaries and tables as plain text for a terminal. Colour is the command line's business."""
+"""Names and numbers as text: cleaned, shortened, escaped for each format, and laid out for a terminal.
+
+A name in a record can hold anything. `clean` replaces what a terminal or a browser would execute; the `escape_…`
+functions clean first and then escape for their format. `rich` measures, wraps and lays out text.
+"""
 
 from __future__ import annotations
 
+import html
+import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 
-from hrx.reports.layout import clean, columns, pad, shorten, wrap
-from hrx.reports.statistics import FEW_TEXT
-from hrx.reports.summary import GAINS, Group, ModelSummary
-from hrx.reports.words import number_or_none, percent, signed
+from rich.box import Box
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-Cell = str | int | float | None
-
-_GAP = "  "
-_INDENT = "  "
-_NARROWEST = 40
-_NARROWEST_COLUMN = 4
-_MOST_LINES = 3
-"""A cell that needs more lines loses its middle."""
-_MOST_REASONS = 8
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+LONGEST = 80
+"""Terminal columns of a name in a table; a longer name is shortened."""
+_LONGEST_CELL = 240
+_NARROWEST = 4
+"""Terminal columns that a text column keeps in a narrow terminal."""
+_MARKS_IN_A_ROW = 2
+"""Combining marks that living scripts put on one letter; more of them would draw over other lines."""
 _NUMBER = re.compile(r"[<>]?[+\-−]?\d[\d.,]*(e[+\-]?\d+|\^-?\d+)?( ?%|×| pt)?|\[[^\[\]]*\d\]")
+_HEAD_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
+_PLAIN = Console(file=io.StringIO(), color_system=None, markup=False, highlight=False, emoji=False)
 
 
-def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
-    """Every summary, one below the other, in lines of at most `width` columns (never fewer than 40)."""
-    if not summaries:
-        return "The ledger holds no runs.\n"
-    width = max(width, _NARROWEST)
-    return "\n".join("\n".join(_model(summary, width)) + "\n" for summary in summaries)
+def clean(text: object) -> str:
+    """The text on one line, with every control, direction and surplus combining character replaced."""
+    shown: list[str] = []
+    marks = 0
+    for character in unicodedata.normalize("NFC", str(text)):
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if marks > _MARKS_IN_A_ROW:
+            continue
+        if character in "\t\n\r":
+            shown.append(" ")
+        elif category[0] == "C" or category in ("Zl", "Zp"):
+            shown.append(REPLACEMENT)
+        else:
+            shown.append(character)
+    return "".join(shown)
 
 
-def _model(summary: ModelSummary, width: int) -> Iterator[str]:
-    yield shorten(_name(summary), width)
-    for label, text in _facts(summary):
-        yield from _hanging(f"{_INDENT}{label:<10}", text, width)
-    if summary.done:
-        yield ""
-        yield from _gains(summary, width)
-    yield ""
-    yield from _hanging(f"{_INDENT}Verdict: ", clean(summary.verdict), width)
-    yield from _reasons("Excluded", summary.exclusions, width)
-    yield from _reasons("Failed", summary.failures, width)
+def shorten(text: str, width: int) -> str:
+    """The text in at most `width` terminal columns. The middle is cut, since names differ at both ends."""
+    if cell_len(text) <= width:
+        return text
+    tail = set_cell_size(text[::-1], (width - 1) // 2).rstrip()[::-1]
+    return set_cell_size(text, width - 1 - cell_len(tail)).rstrip() + "…" + tail
 
 
-def _name(summary: ModelSummary) -> str:
-    model, checkpoint = clean(summary.model), clean(summary.checkpoint)
-    weights = f"weights {clean(summary.fingerprint)[:12]}"
-    return f"{model} ({weights})" if model == checkpoint else f"{model} ({checkpoint}, {weights})"
+def wrap(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` terminal columns, broken at spaces where possible. At least one line."""
+    lines = Text(" ".join(text.split())).wrap(_PLAIN, width, overflow="fold")
+    return [line.plain.rstrip() for line in lines] or [""]
 
 
-def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
-    worst = "" if math.isnan(summary.parity) else f", worst parity {summary.parity:.1e}"
-    yield "admitted", ("yes" if summary.admitted else "no") + worst
-    yield (
-        "runs",
-        f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed",
-    )
-    if summary.done:
-        share = percent(summary.beats_naive)
-        yield "naive", f"{summary.beating_naive.runs} of {summary.done} scored runs beat both naive forecasts ({share})"
-    if (rank := number_or_none(summary.rank)) is not None:
-        yield "rank", f"{rank:.2f} (median)"
+def hanging(lead: str, text: str, width: int) -> list[str]:
+    """`lead` and the wrapped text, with its further lines indented to start below its first."""
+    indent = " " * cell_len(lead)
+    lines = wrap(text, width - len(indent))
+    return [(indent if index else lead) + line for index, line in enumerate(lines)]
 
 
-def _gains(summary: ModelSummary, width: int) -> Iterator[str]:
-    headers = ("gain", "median", "95 % interval", "positive", "sign test p")
-    groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
-    rows = [row for _, group in groups for row in _gain_rows(group)]
-    head, rule, *lines = render_table(headers, rows, width - len(_INDENT)).splitlines()
-    yield from (_INDENT + head, _INDENT + rule)
-    each = len(lines) // len(groups)
-    for index, (title, group) in enumerate(groups):
-        yield from _hanging(_INDENT, f"{title} ({_size(group)})", width)
-        yield from (_INDENT + line for line in lines[index * each : (index + 1) * each])
+def render_table(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]], width: int = 80) -> str:
+    """A plain table in at most `width` columns: numbers right-aligned, text left-aligned and wrapped.
 
-
-def _gain_rows(group: Group) -> Iterator[tuple[str, ...]]:
-    for name in GAINS:
-        gain = getattr(group, name)
-        interval = f"[{signed(gain.low)}, {signed(gain.high)}]" if gain.n else "-"
-        p = "-" if not gain.n else "<0.001" if gain.p < 0.001 else f"{gain.p:.3f}"
-        yield name, signed(gain.median), interval, percent(gain.positive), p
-
-
-def _size(group: Group) -> str:
-    if not group.runs:
-        return "none"
-    size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
-    return size if group.configurations == group.runs else f"{size}, seeds of {group.runs} runs folded"
-
-
-def _reasons(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
-    """Runs by kind of reason, which is what stands before its first colon; the most frequent ones with an example."""
-    if not reasons:
-        return
-    yield ""
-    total = sum(reasons.values())
-    yield f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})"
-    kinds: dict[str, list[str]] = {}
-    for reason in reasons:
-        kinds.setdefault(reason.partition(":")[0], []).append(reason)
-    counted = {kind: sum(reasons[reason] for reason in alike) for kind, alike in kinds.items()}
-    ordered = sorted(counted, key=lambda kind: -counted[kind])
-    for kind in ordered[:_MOST_REASONS]:
-        alike = f" (and {len(kinds[kind]) - 1} more like it)" if len(kinds[kind]) > 1 else ""
-        text = clean(kinds[kind][0]) + alike
-        yield from _hanging(f"{_INDENT}{counted[kind]:>6}  ", text, width, most=_MOST_LINES)
-    if rest := ordered[_MOST_REASONS:]:
-        runs = sum(counted[kind] for kind in rest)
-        others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
-        yield from _hanging(f"{_INDENT}{runs:>6}  ", others, width)
-
-
-def _hanging(lead: str, text: str, width: int, most: int | None = None) -> Iterator[str]:
-    """`lead` and the wrapped text, whose further lines start below its first."""
-    room = width - columns(lead)
-    for index, line in enumerate(_fold(text, room, most)):
-        yield (lead if index == 0 else " " * columns(lead)) + line
-
-
-def _fold(text: str, width: int, most: int | None) -> list[str]:
-    """Wrapped lines, at most so many: a text that needs more loses its middle, by half a line at a time."""
-    if most is None:
-        return wrap(text, width)
-    for halves in range(2 * most, 1, -1):
-        lines = wrap(shorten(text, halves * width // 2), width)
-        if len(lines) <= most:
-            return lines
-    return [shorten(text, width)]
-
-
-def render_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], width: int = 80) -> str:
-    """A plain table in at most `width` columns: numbers to the right, text to the left and wrapped where it must be.
-
-    A cell is text, a number, a truth value or None. Wrapped cells take up to three lines, then lose their middle.
-    With so many columns that four characters each do not fit, the table is wider than asked for.
+    A cell is text, a number, a boolean or None. Numbers are folded only where the numbers alone are too wide.
     """
-    cells = [[_shown(cell) for cell in row] for row in rows]
     names = [clean(header) for header in headers]
-    count = len(names)
-    right = [_is_numeric([row[i] for row in cells]) for i in range(count)]
-    wanted = [max(columns(line[i]) for line in [names, *cells]) for i in range(count)]
-    widths = _fit(wanted, right, width - len(_GAP) * (count - 1))
-    lines = [*_row(names, widths, right), _GAP.join("-" * one for one in widths)]
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    columns = list(zip(names, *cells, strict=True))
+    numeric = [_is_numeric(column[1:]) for column in columns]
+    widths = [max(map(cell_len, column)) for column in columns]
+    needed = sum(w if right else min(w, _NARROWEST) for w, right in zip(widths, numeric, strict=True))
+    fits = needed + 2 * len(names) - 2 <= width
+    table = Table(box=_HEAD_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, right in zip(names, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if right else "left", no_wrap=right and fits, overflow="fold")
     for row in cells:
-        lines += _row(row, widths, right)
-    return "".join(line.rstrip() + "\n" for line in lines)
+        table.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    head, *body = capture.get().split("\n")
+    at = next((index for index, line in enumerate(body) if set(line) <= {"-", " "} and "-" in line), 0)
+    # rich draws the rule below the padding too; the gap between two columns stays empty here.
+    body[at] = re.sub(r"-(?= )", " ", body[at])
+    return "\n".join(line.rstrip() for line in [head, *body])
 
 
-def _shown(cell: Cell) -> str:
+def _cell(cell: str | float | None) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, float):
         return f"{cell:.4g}"
-    return clean(cell)
+    return shorten(clean(cell), _LONGEST_CELL)
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
@@ -164,19 +113,75 @@ def _is_numeric(cells: Sequence[str]) -> bool:
     return bool(known) and all(_NUMBER.fullmatch(cell) for cell in known)
 
 
-def _fit(wanted: Sequence[int], right: Sequence[bool], room: int) -> list[int]:
-    """Column widths that sum to at most `room`: the widest text column gives way first, numbers last of all."""
-    widths = list(wanted)
-    for shrinks in ([not one for one in right], [True] * len(widths)):
-        cap = room
-        while sum(widths) > room and cap > _NARROWEST_COLUMN:
-            cap -= 1
-            widths = [min(one, cap) if may else one for one, may in zip(widths, shrinks, strict=True)]
-    return widths
+def number_or_none(value: float | None) -> float | None:
+    """None where JSON has no number for the value."""
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
-    folded = [_fold(cell, width, _MOST_LINES) for cell, width in zip(cells, widths, strict=True)]
-    for index in range(max(map(len, folded), default=0)):
-        parts = (lines[index] if index < len(lines) else "" for lines in folded)
-        yield _GAP.join(pad(part, w, right=r) for part, w, r in zip(parts, widths, right, strict=True))
+def signed(value: float | None) -> str:
+    """`+0.120`, `-0.031`, `0.000`: three decimals, and an exponent where three decimals would hide the value."""
+    value = number_or_none(value)
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0.000"
+    return f"{value:+.3f}" if 0.0005 <= abs(value) < 1000 else f"{value:+.1e}"
+
+
+def percent(share: float | None) -> str:
+    """`86 %`; only 0 is printed as 0 % and only 1 as 100 %."""
+    share = number_or_none(share)
+    if share is None:
+        return "-"
+    rounded = round(100 * share)
+    if rounded == 100 and share < 1:
+        return ">99 %"
+    return "<1 %" if rounded == 0 and share > 0 else f"{rounded} %"
+
+
+def listed(items: Iterable[object]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = [str(item) for item in items] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+_LINE_START = re.compile(r"^(\s*\d*)([-+=#:.)])")
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+_ADDRESS = re.compile(r"(?i)\b(https?|ftp|www)(?=[:.])")
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "×": r"$\times$", "−": "$-$",
+    "∞": r"$\infty$", "Δ": r"$\Delta$", "π": r"$\pi$", "Ē": r"$\bar{E}$", "ŷ": r"$\hat{y}$", "…": r"\ldots{}",
+    REPLACEMENT: "?",
+}  # fmt: skip
+
+
+def escape_markdown(text: object) -> str:
+    """A sentence as Markdown text. An empty comment splits what a host would turn into a mention or a link."""
+    shown = html.escape(clean(text), quote=False)
+    shown = _LINE_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", shown))
+    return _ADDRESS.sub(r"\1<!-- -->", _MENTION.sub("@<!-- -->", shown))
+
+
+def escape_latex(text: object) -> str:
+    """A sentence as LaTeX text. A symbol that is neither a letter nor a digit nor known here becomes `?`."""
+    return "".join(_latex_character(character) for character in clean(text))
+
+
+def _latex_character(character: str) -> str:
+    if character in _LATEX:
+        return _LATEX[character]
+    return character if character.isascii() or unicodedata.category(character)[0] in "LNM" else "?"
+
+
+def escape_html(text: object) -> str:
+    """Text or an attribute value of HTML or XML, on one line."""
+    return html.escape(clean(text))
+
+
+def escape_csv(text: object) -> str:
+    """A CSV field that a spreadsheet does not take for a formula. The CSV writer adds the quotes."""
+    shown = clean(text)
+    return f"'{shown}" if shown.lstrip()[:1] in ("=", "+", "-", "@", "|", "%") and shown != "-" else shown

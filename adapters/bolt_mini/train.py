@@ -1,8 +1,8 @@
-"""Trains bolt-mini, the Chronos-Bolt checkpoint that ships with the toolkit, on synthetic series only.
+"""Trains bolt-mini, the Chronos-Bolt checkpoint that ships with hrx, on synthetic series only.
 
-A series is a level plus seasons plus noise, drawn with random weights and sometimes made skewed or
-intermittent. Every random number comes from one seeded generator and the arithmetic on one thread,
-so the same seed and step count write the same file. Measuring the skill of the result is left to the audit.
+A series is a level plus seasons plus noise with random weights, sometimes skewed or intermittent. All random numbers
+come from one seeded generator and the arithmetic runs on one thread, so the same seed and step count write the same
+file. The audit measures the skill of the result.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from transformers import T5Config
 
 CONTEXT, HORIZON, PATCH = 512, 96, 16
 LENGTH = CONTEXT + HORIZON
-CIRCLE = 1024  # stationary noise is made periodic on a longer circle, then cut
+CIRCLE = 1024  # stationary noise is generated on a longer circle, then cut
 BATCH = 128
 LEARNING_RATE = 3e-3
 CLIP = 8.0  # standard deviations of the lookback; keeps exploding trends from dominating the loss
@@ -137,7 +137,7 @@ def synthetic_series(batch: int, generator: torch.Generator) -> Tensor:
 
 
 def build_model() -> ChronosBoltModelForForecasting:
-    """An untrained Chronos-Bolt whose one forward pass covers every horizon up to 96."""
+    """An untrained Chronos-Bolt that forecasts up to 96 steps in one pass."""
     config = T5Config(
         d_model=64,
         d_kv=16,
@@ -217,7 +217,7 @@ def train(steps: int, seed: int) -> ChronosBoltModelForForecasting:
     muon = Muon(list(matrices.values()))
     adam = torch.optim.AdamW([p for n, p in model.named_parameters() if n not in matrices], betas=(0.9, 0.98))
     started, recent = time.perf_counter(), deque[float](maxlen=200)
-    with ThreadPoolExecutor(max_workers=1) as worker:  # makes the next batch meanwhile
+    with ThreadPoolExecutor(max_workers=1) as worker:  # prepares the next batch meanwhile
         upcoming = worker.submit(make_batch, generator)
         for step in range(steps):
             context, target = upcoming.result()

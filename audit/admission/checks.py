@@ -1,34 +1,34 @@
-"""Whether a checkpoint may be audited at all: five checks, each with its figure and its limit.
+"""Whether a checkpoint may be audited: five checks, each with its figure and its limit.
 
 A failure is a result. It is stored and shown, and the runs of that setting are recorded as excluded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters import Forecaster, Limits
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.attribution.jacobian import jacobian
 
 EQUIVALENCE_LIMIT = 1e-5
 AGREEMENT_LIMIT = 1e-6
-"""Two calls that should be the same call: room for a device's own rounding, none for a sample."""
+"""For two calls that should be equal: allows for a device's rounding, not for a sample."""
 DERIVATIVE_LIMIT = 1e-2
 DERIVATIVE_LIMIT_DOUBLE = 1e-6
 LEAST_SPREAD = 1e-6
-"""Below this relative spread over the lookback, a gradient tells no position from another."""
-TWIN_LIMIT = 1e-3
+"""Below this relative spread over the lookback, a gradient does not distinguish positions."""
+DOUBLE_LIMIT = 1e-3
 """How far fp32 rounding may move a forecast away from the float64 one of the same code."""
 WEAKEST_STEP = 0.05
-"""A forecast step that moves less than this share of the strongest is measured against that share."""
+"""A forecast step that changes less than this share of the strongest is compared with that share."""
 DIRECTIONS = 4
 STEPS = tuple(10.0**-e for e in (1, 1.5, 2, 2.5, 3, 3.5, 4))
 STEPS_DOUBLE = tuple(10.0**-e for e in (3, 4, 5, 6, 7, 8))
-"""The short ones are for rectified units that switch within a millionth of a real window."""
+"""The short steps are for rectified units that switch within a millionth of a real window."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Check:
     figure: float
     limit: float
     note: str
-    """What was compared, and on failure what it means."""
+    """What was compared and, on failure, what it means."""
 
 
 def admit(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
@@ -57,15 +57,15 @@ def admit(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
 
 
 def _equivalence(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    """The adapter's forward against the official call, and windows in a crowd against the same windows alone."""
+    """The adapter's forward against the official call, and windows in a large batch against the same windows alone."""
     figure = parity(model, x, horizon)
     note = "forward against the official call, together and one by one, max|a−b| / max|b|"
     if figure > EQUIVALENCE_LIMIT:
         note += ": the adapter computes another forecast than the library"
-    crowd = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)]).repeat(4, 1)
-    together = model.official(crowd.clone(), horizon)
-    places = sorted({0, len(crowd) // 2, len(crowd) - 1})
-    alone = torch.cat([model.official(crowd[place : place + 1].clone(), horizon) for place in places])
+    batch = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)]).repeat(4, 1)
+    together = model.official(batch.clone(), horizon)
+    places = sorted({0, len(batch) // 2, len(batch) - 1})
+    alone = torch.cat([model.official(batch[place : place + 1].clone(), horizon) for place in places])
     beside = relative_difference(together[places], alone)
     if beside > EQUIVALENCE_LIMIT >= figure:
         note += ": the forecast of a window depends on the windows beside it"
@@ -88,7 +88,7 @@ def parity(model: Forecaster, x: Tensor, horizon: int) -> float:
 
 def _determinism(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
     figure = _seeded_difference(model, model, x, horizon)
-    note = "two official calls under different seeds, with others in between, max|a−b| / max|b|"
+    note = "two official calls under different seeds, with another call in between, max|a−b| / max|b|"
     if figure > AGREEMENT_LIMIT:
         note += ": the forecast is sampled, so it has no input gradient, or it depends on earlier calls"
     return Check("determinism", setting, figure <= AGREEMENT_LIMIT, figure, AGREEMENT_LIMIT, note)
@@ -112,7 +112,7 @@ def _gradient_path(model: Forecaster, x: Tensor, horizon: int, setting: str) -> 
 
 
 def _trained_head(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    """No parameter was missing from the checkpoint or initialised anew after loading."""
+    """No parameter was missing from the checkpoint or re-initialised after loading."""
     if unloaded := model.unloaded():
         note = f"{len(unloaded)} parameters do not hold the checkpoint's values, first {unloaded[0]}"
         return Check("trained head", setting, False, float(len(unloaded)), AGREEMENT_LIMIT, note)
@@ -121,7 +121,7 @@ def _trained_head(model: Forecaster, x: Tensor, horizon: int, setting: str) -> C
     torch.manual_seed(1)
     second = model.reload()
     if first is None or second is None:
-        return Check("trained head", setting, True, 0.0, 0.0, "handed over in memory: there is no file to compare")
+        return Check("trained head", setting, True, 0.0, 0.0, "passed in memory: there is no file to compare")
     figure = max(_seeded_difference(first, second, x, horizon), _seeded_difference(model, first, x, horizon))
     note = "no parameter differs from its file; two loads under different seeds"
     if figure > 0:
@@ -130,7 +130,7 @@ def _trained_head(model: Forecaster, x: Tensor, horizon: int, setting: str) -> C
 
 
 def _seeded_difference(first: Forecaster, second: Forecaster, x: Tensor, horizon: int) -> float:
-    """How far two official calls under different seeds are apart, the second after a forecast of other windows."""
+    """Relative difference of two official calls under different seeds, the second after a forecast of other windows."""
     torch.manual_seed(0)
     a = first.official(x.clone(), horizon)
     second.official(3 * x.flip(1) + 1, horizon)
@@ -142,8 +142,8 @@ def _seeded_difference(first: Forecaster, second: Forecaster, x: Tensor, horizon
 def _derivative(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
     """Directional derivatives of the forward against central finite differences of the official call.
 
-    Float64 where the model allows it. A step that is too long meets curvature, one that is too short meets
-    rounding, so each direction takes the best of a ladder of steps.
+    Float64 where the model allows it. A long step suffers from curvature, a short one from rounding, so each direction
+    takes the best of several step lengths.
     """
     double = _double(model, x, horizon)
     rows = jacobian(model, x, horizon).jacobian
@@ -168,7 +168,7 @@ def _derivative(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Che
 
 
 def _double(model: Forecaster, x: Tensor, horizon: int) -> Forecaster | None:
-    """The model in float64, where it really computes in it and still makes the same forecast."""
+    """The model in float64, where it computes in float64 and makes the same forecast."""
     try:
         double = model.double()
         if double is None:
@@ -176,7 +176,7 @@ def _double(model: Forecaster, x: Tensor, horizon: int) -> Forecaster | None:
         computed = double.official(x.double(), horizon)
     except Exception:  # a model that cannot be copied, or computes in fp32 only, is checked in fp32
         return None
-    same = relative_difference(computed, model.official(x.clone(), horizon).double()) <= TWIN_LIMIT
+    same = relative_difference(computed, model.official(x.clone(), horizon).double()) <= DOUBLE_LIMIT
     return double if same and computed.dtype == torch.float64 else None
 
 
@@ -190,6 +190,43 @@ def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tenso
     change = (moved(1.0) - moved(-1.0)) / 2
     off = torch.linalg.vector_norm(slope - change, dim=1)
     size = torch.linalg.vector_norm(change, dim=1)
-    # Step by step, so that strong steps do not hide a weak one; the floor keeps rounding out of the weakest.
+    # Per forecast step, so that strong steps do not hide a weak one; the floor excludes rounding in the weakest.
     floor = WEAKEST_STEP * size.amax(dim=1, keepdim=True)
     return torch.where(off == 0, 0.0, off / torch.maximum(size, floor)).nan_to_num(nan=torch.inf).amax(dim=1)
+
+
+def admit_channels(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
+    """The five admission checks on multivariate windows `x` `(W, L, C)`: every output against every input."""
+    channels = x.shape[2]
+    checks = admit(_Flattened(model, channels), x.flatten(1), horizon * channels)
+    return tuple(replace(check, setting=f"{x.shape[1]}x{horizon}") for check in checks)
+
+
+class _Flattened(Forecaster):
+    """A multivariate forecaster with its channels flattened, `(B, L·C) -> (B, H·C)`."""
+
+    def __init__(self, model: Forecaster, channels: int):
+        self._model, self._channels = model, channels
+        self.identity = model.identity
+        self.limits = Limits()
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        return self._model.predict(self._channels_last(x), horizon // self._channels).flatten(1)
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        return self._model.official(self._channels_last(x), horizon // self._channels).flatten(1)
+
+    def double(self) -> Forecaster | None:
+        return self._flattened(self._model.double())
+
+    def reload(self) -> Forecaster | None:
+        return self._flattened(self._model.reload())
+
+    def unloaded(self) -> tuple[str, ...]:
+        return self._model.unloaded()
+
+    def _flattened(self, model: Forecaster | None) -> Forecaster | None:
+        return None if model is None else _Flattened(model, self._channels)
+
+    def _channels_last(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1, self._channels)

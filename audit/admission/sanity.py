@@ -1,7 +1,7 @@
-"""Sanity checks of the field: an explanation must depend on what the model learned, and not on a breath of noise.
+"""Sanity checks of an explanation: it depends on the learned parameters, and hardly on small noise.
 
 Parameter randomisation is that of Adebayo et al. (2018), all parameters at once. Neither check is part of admission: a
-model that fails one may be audited, and its matrix says less than it seems to.
+model that fails one may be audited, but its matrix is weaker evidence.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import ranks
 
 RANDOMISED_LIMIT = 0.5
-"""The most that the order of positions may agree with that of a randomised model, as a rank correlation."""
+"""Upper bound on the rank correlation of the order of positions with that of a randomised model."""
 NOISE = 1e-3
-"""Standard deviation of the noise, as a part of the window's own."""
+"""Standard deviation of the noise, relative to that of the window."""
 CHANGE_LIMIT = 0.1
-"""The most that the matrix may change under the noise, relative to its size: a hundred times the noise."""
+"""Upper bound on the relative change of the matrix under the noise: a hundred times the noise."""
 ORDER_LIMIT = 0.95
-"""The least that the order of positions must agree with that of the undisturbed window, as a rank correlation."""
+"""Lower bound on the rank correlation of the order of positions with that of the undisturbed window."""
 SEEDS = 3
-DEPTH = 6
+SEARCH_DEPTH = 6
 
 
 def sanity(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
     """The checks on real windows `x` `(W, L)` of one setting, on the input gradient of the scored steps."""
     setting = f"{x.shape[1]}x{horizon}"
     matrix = _matrix(model, x, horizon)
-    return (_randomised(model, x, horizon, matrix, setting), *_stable(model, x, horizon, matrix, setting))
+    return (_randomisation(model, x, horizon, matrix, setting), *_stable(model, x, horizon, matrix, setting))
 
 
 def _matrix(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
     return explain(model, x, horizon, steps=scored_steps(horizon, Protocol.scored).tolist()).double()
 
 
-def _randomised(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> Check:
-    name, nothing = "randomised parameters", float("nan")
-    found = parameters(model)
-    if not found:
-        note = "no parameters were found in this model, so that they cannot be randomised"
-        return Check(name, setting, False, nothing, RANDOMISED_LIMIT, note)
+def _randomisation(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> Check:
+    name, nan = "randomised parameters", float("nan")
+    randomised = parameters(model)
+    if not randomised:
+        note = "no parameters were found in this model, so they cannot be randomised"
+        return Check(name, setting, False, nan, RANDOMISED_LIMIT, note)
     figures = []
     for seed in range(SEEDS):
-        with _randomly(found, seed):
+        with _randomised_parameters(randomised, seed):
             figures.append(rank_correlation(matrix, _matrix(model, x, horizon)))
-    # A randomised model may overflow: then that seed says nothing.
-    figure = max((value for value in figures if isfinite(value)), default=nothing)
+    # A randomised model may overflow: that seed is then left out.
+    figure = max((value for value in figures if isfinite(value)), default=nan)
     note = f"rank correlation of the matrix with that of randomised parameters, largest of {SEEDS} seeds, at most"
     if not isfinite(figure):
         note += ": the randomised model has no finite gradient"
     elif not figure <= RANDOMISED_LIMIT:
-        note += ": the explanation hardly depends on what was learned"
+        note += ": the explanation hardly depends on the learned parameters"
     return Check(name, setting, figure <= RANDOMISED_LIMIT, figure, RANDOMISED_LIMIT, note)
 
 
@@ -70,23 +70,11 @@ def _stable(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting:
     change = float(torch.linalg.vector_norm(moved - matrix) / torch.linalg.vector_norm(matrix))
     order = rank_correlation(matrix, moved)
     under = f"under noise of {NOISE:g} of the window's standard deviation"
+    size_note = f"relative change of the matrix {under}"
+    order_note = f"rank correlation of the matrix with itself {under}, at least"
     return (
-        Check(
-            "stable size",
-            setting,
-            change <= CHANGE_LIMIT,
-            change,
-            CHANGE_LIMIT,
-            f"relative change of the matrix {under}",
-        ),
-        Check(
-            "stable order",
-            setting,
-            order >= ORDER_LIMIT,
-            order,
-            ORDER_LIMIT,
-            f"rank correlation of the matrix with itself {under}, at least",
-        ),
+        Check("stable size", setting, change <= CHANGE_LIMIT, change, CHANGE_LIMIT, size_note),
+        Check("stable order", setting, order >= ORDER_LIMIT, order, ORDER_LIMIT, order_note),
     )
 
 
@@ -99,35 +87,35 @@ def rank_correlation(first: Tensor, second: Tensor) -> float:
         return float("nan")
     a, b = ranks(first).double(), ranks(second).double()
     length = a.shape[-1]
-    # The variance of the places 0 … L − 1 is (L² − 1) / 12.
+    # The variance of the ranks 0 … L − 1 is (L² − 1) / 12.
     return float(1 - 6 * (a - b).square().sum(dim=-1).mean() / (length * (length**2 - 1)))
 
 
 @contextmanager
-def _randomly(found: list[torch.nn.Parameter], seed: int) -> Iterator[None]:
-    """Every parameter drawn anew from a normal distribution of its own mean square, and put back afterwards."""
+def _randomised_parameters(parameters: list[torch.nn.Parameter], seed: int) -> Iterator[None]:
+    """Draws every parameter from a normal distribution of its own mean square, and restores it afterwards."""
     generator = torch.Generator().manual_seed(seed)
-    kept = [parameter.detach().clone() for parameter in found]
+    kept = [parameter.detach().clone() for parameter in parameters]
     try:
         with torch.no_grad():
-            for parameter, value in zip(found, kept, strict=True):
+            for parameter, value in zip(parameters, kept, strict=True):
                 drawn = torch.randn(parameter.shape, generator=generator)
                 parameter.copy_(drawn * value.double().square().mean().sqrt())
         yield
     finally:
         with torch.no_grad():
-            for parameter, value in zip(found, kept, strict=True):
+            for parameter, value in zip(parameters, kept, strict=True):
                 parameter.copy_(value)
 
 
 def parameters(model: Forecaster) -> list[torch.nn.Parameter]:
-    """Every floating-point parameter of the modules that a forecaster holds, wherever its adapter keeps them."""
-    found: dict[int, torch.nn.Parameter] = {}
-    for module in _modules(model, set(), DEPTH):
+    """Every floating-point parameter of the modules that a forecaster holds in any attribute."""
+    by_id: dict[int, torch.nn.Parameter] = {}
+    for module in _modules(model, set(), SEARCH_DEPTH):
         for parameter in module.parameters():
             if parameter.is_floating_point():
-                found[id(parameter)] = parameter
-    return list(found.values())
+                by_id[id(parameter)] = parameter
+    return list(by_id.values())
 
 
 def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Module]:
@@ -144,5 +132,5 @@ def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Mo
         held = list(holder)
     else:
         held = list(getattr(holder, "__dict__", {}).values())
-    for one in held:
-        yield from _modules(one, seen, depth - 1)
+    for value in held:
+        yield from _modules(value, seen, depth - 1)

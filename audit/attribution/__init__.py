@@ -1,38 +1,43 @@
-"""What fills the explanation matrix: ten estimators on the same forward, perturbation and budget.
+"""The explanation matrix: ten estimators, and everything a package needs to add another.
 
-`docs/estimators.md` gives each one's definition and the source of its settings. The public names are imported when
-they are first used, so that checking a setting does not import torch.
+`docs/estimators.md` defines each estimator and gives the source of its settings. Names are imported on first use, so
+that checking a setting does not import torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hrx.audit.attribution.explanation import Explanation, estimate, explain
-    from hrx.audit.attribution.registry import Estimator, estimator_names, find_estimator
-    from hrx.audit.attribution.settings import Settings, parse_estimator_settings, setting
-    from hrx.audit.attribution.task import Filled, Task
+    from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows, Explanation, estimate, explain
+    from hrx.audit.attribution.registry import (
+        Estimator,
+        Settings,
+        estimator_names,
+        find_estimator,
+        parse_estimator_settings,
+        setting,
+    )
 
-_HOME = {
+_MODULES = {
+    "AttributionTask": "explanation",
+    "EstimatedRows": "explanation",
     "Estimator": "registry",
     "Explanation": "explanation",
-    "Filled": "task",
-    "Settings": "settings",
-    "Task": "task",
+    "Settings": "registry",
     "estimate": "explanation",
     "estimator_names": "registry",
     "explain": "explanation",
     "find_estimator": "registry",
-    "parse_estimator_settings": "settings",
-    "setting": "settings",
+    "parse_estimator_settings": "registry",
+    "setting": "registry",
 }
 
 __all__ = [
+    "AttributionTask",
+    "EstimatedRows",
     "Estimator",
     "Explanation",
-    "Filled",
     "Settings",
-    "Task",
     "estimate",
     "estimator_names",
     "explain",
@@ -43,6 +48,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,32 +1,73 @@
-"""The two calls that fill an explanation matrix, with any estimator, and the checks at their door."""
+"""The two calls that fill an explanation matrix with any estimator, and the contract between them and an estimator.
+
+An estimator receives an `AttributionTask` and its settings and returns `EstimatedRows`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.adapters.gradients import Rewrite
-from hrx.audit.attribution.registry import Estimator, find_estimator
-from hrx.audit.attribution.settings import read_settings
-from hrx.audit.attribution.task import Task
+from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator, read_settings
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Axis, Ints, Protocol, ProtocolError, scored_steps
 
 
-class Explanation(NamedTuple):
-    """An explanation matrix and how it was had."""
+@dataclass(frozen=True)
+class AttributionTask:
+    """The rows that an estimator has to fill, for some windows of one model."""
+
+    model: Forecaster
+    x: Tensor
+    """`(W, L)`, or `(W, L, C)` for an estimator that takes several variates."""
+    horizon: int
+    steps: tuple[int, ...]
+    """The forecast steps that get a row each. Empty: one row for the whole forecast."""
+    budget: Budget
+    seed: int = 0
+    stream: int = 0
+    """Separates the random draws of different runs under one seed."""
+
+    @cached_property
+    def picks(self) -> Tensor:
+        """`(R, H)`: which steps of the forecast each row explains."""
+        if not self.steps:
+            return torch.ones(1, self.horizon, dtype=torch.int64)
+        return torch.nn.functional.one_hot(torch.tensor(self.steps), self.horizon)
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """A number per row that separates its random draws from those of the others."""
+        return self.steps or (self.horizon,)
+
+
+class EstimatedRows(NamedTuple):
+    """The rows of a task."""
 
     matrix: Tensor
-    """`(W, R, L)`, non-negative: importance of each input position for each step that was estimated."""
+    """`(W, R, L)`, non-negative."""
+    rewrites: tuple[Rewrite, ...] = ()
+    """Operations that `GradientPath` replaced."""
+
+
+class Explanation(NamedTuple):
+    """An explanation matrix and how it was computed."""
+
+    matrix: Tensor
+    """`(W, R, L)`, non-negative: importance of each input position for each estimated step."""
     rewrites: tuple[Rewrite, ...]
     steps: Ints
-    """The forecast steps of the `R` rows; empty where the one row is about the whole forecast."""
+    """The forecast steps of the `R` rows; empty where one row explains the whole forecast."""
     settings: str
-    """JSON: every setting of the estimator, with the value it had."""
+    """JSON: every setting of the estimator with its value."""
 
 
 def explain(
@@ -44,9 +85,9 @@ def explain(
 ) -> Tensor:
     """`(W, L) -> (W, R, L)`, non-negative: the importance of each input position for each forecast step.
 
-    `steps` names the steps that get a row. Without it the input gradient gives all `H` and every other estimator the
+    `steps` lists the steps that get a row. Without it the input gradient gives all `H` and every other estimator the
     eight scored ones. `axis="whole"` gives one row for the whole forecast instead, as each method was published.
-    `settings` is JSON of those that are not to have their defaults. A multivariate window `(W, L, C)` gives
+    `settings` is JSON of the settings that differ from their defaults. A multivariate window `(W, L, C)` gives
     `(W, R, L)` too: the channels of the forecast are summed before differentiating, those of the input after taking
     magnitudes.
     """
@@ -77,34 +118,35 @@ def estimate(
     seed: int = 0,
     stream: int = 0,
 ) -> Explanation:
-    """`explain`, with the bookkeeping that a record keeps."""
-    found = find_estimator(estimator)
-    chosen = read_settings(estimator, found.settings, settings or "{}")
-    _refuse(found, x)
-    rows = _rows(found, horizon, steps, axis)
-    task = Task(model, x, horizon, tuple(rows.tolist()), budget or Budget(), seed, stream)
-    filled = found.load()(task, chosen)
-    return Explanation(filled.matrix, filled.rewrites, rows, chosen.as_json())
+    """`explain`, with what a record stores besides the matrix."""
+    chosen = find_estimator(estimator)
+    values = read_settings(estimator, chosen.settings, settings or "{}")
+    _check_windows(chosen, x)
+    estimated = _estimated_steps(chosen, horizon, steps, axis)
+    task = AttributionTask(model, x, horizon, tuple(estimated.tolist()), budget or Budget(), seed, stream)
+    rows = chosen.load()(task, values)
+    return Explanation(rows.matrix, rows.rewrites, estimated, values.as_json())
 
 
-def _refuse(found: Estimator, x: Tensor) -> None:
+def _check_windows(estimator: Estimator, x: Tensor) -> None:
     if x.ndim not in (2, 3) or not len(x):
         raise ProtocolError(f"Windows have the shape (windows, lookback[, channels]), not {tuple(x.shape)}.")
-    if x.ndim == 3 and not found.multivariate:
+    if x.ndim == 3 and not estimator.multivariate:
+        several = ", ".join(known.name for known in BUILT_IN if known.multivariate)
         raise ProtocolError(
-            f"{found.name} explains windows of one variate, not of {x.shape[-1]}. The gradient estimators take "
-            "several: input_gradient, saliency, gradient_x_input, integrated_gradients, smoothgrad."
+            f"{estimator.name} explains windows of one variate, not of {x.shape[-1]}. The gradient estimators take "
+            f"several: {several}."
         )
 
 
-def _rows(found: Estimator, horizon: int, steps: Sequence[int] | None, axis: Axis) -> Ints:
+def _estimated_steps(estimator: Estimator, horizon: int, steps: Sequence[int] | None, axis: Axis) -> Ints:
     """The steps to estimate; none for the whole forecast."""
     if axis == "whole":
         if steps is not None:
-            raise ProtocolError('axis="whole" gives one row for the whole forecast. Leave out steps.')
+            raise ProtocolError('axis="whole" gives one row for the whole forecast. Drop steps.')
         return np.empty(0, dtype=np.int64)
     if steps is None:
-        return scored_steps(horizon, horizon if found.every_step else Protocol.scored)
+        return scored_steps(horizon, horizon if estimator.every_step else Protocol.scored)
     if not len(steps) or not all(0 <= step < horizon for step in steps):
-        raise ProtocolError(f"steps {list(steps)} reach outside the horizon. Give indices from 0 to {horizon - 1}.")
+        raise ProtocolError(f"steps {list(steps)} are not all within the horizon. Give indices 0 to {horizon - 1}.")
     return np.asarray(steps, dtype=np.int64)

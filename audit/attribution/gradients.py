@@ -9,33 +9,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
 from hrx.audit.attribution.jacobian import Rows, derivatives
-from hrx.audit.attribution.settings import IntegratedGradients, Settings, SmoothGrad
-from hrx.audit.attribution.task import Filled, Task
+from hrx.audit.attribution.registry import IntegratedGradientsSettings, Settings, SmoothGradSettings, TSRSettings
 
-NOISE = 1
-"""Tells the noise from the other random draws under one seed."""
+NOISE_STREAM = 1
+"""Separates the noise from the other random draws under one seed."""
 
 
-def saliency(task: Task, _: Settings) -> Filled:
+def saliency(task: AttributionTask, _: Settings) -> EstimatedRows:
     """`|∂ŷ[h]/∂x|` (Simonyan et al. 2014). The input gradient is the same at every step of the horizon."""
     rows = derivatives(task.model, task.x, task.horizon, task.picks, task.budget)
-    return _filled(task, rows.jacobian, rows)
+    return _magnitudes(task, rows.jacobian, rows)
 
 
-def gradient_x_input(task: Task, _: Settings) -> Filled:
+def gradient_x_input(task: AttributionTask, _: Settings) -> EstimatedRows:
     """`|x · ∂ŷ[h]/∂x|` (Shrikumar et al. 2016)."""
     rows = derivatives(task.model, task.x, task.horizon, task.picks, task.budget)
-    return _filled(task, rows.jacobian * task.x[:, None], rows)
+    return _magnitudes(task, rows.jacobian * task.x[:, None], rows)
 
 
-def integrated_gradients(task: Task, settings: IntegratedGradients) -> Filled:
+def integrated_gradients(task: AttributionTask, settings: IntegratedGradientsSettings) -> EstimatedRows:
     """`|(x − x̄) · ∫₀¹ ∂ŷ[h]/∂x (x̄ + α (x − x̄)) dα|` (Sundararajan et al. 2017), `x̄` the window's mean."""
     rows = path_integral(task, settings)
-    return _filled(task, rows.jacobian, rows)
+    return _magnitudes(task, rows.jacobian, rows)
 
 
-def path_integral(task: Task, settings: IntegratedGradients) -> Rows:
+def path_integral(task: AttributionTask, settings: IntegratedGradientsSettings) -> Rows:
     """Integrated gradients with their signs, `(W, R, L)`: a row sums to the change of its step from `x̄` to `x`.
 
     By Gauss–Legendre quadrature, which is exact where the derivative is a polynomial in `α` of a degree below twice
@@ -46,35 +46,53 @@ def path_integral(task: Task, settings: IntegratedGradients) -> Rows:
     baseline = task.x.mean(dim=1, keepdim=True)
     away = task.x - baseline
     path = baseline[:, None] + alpha.view(-1, *[1] * (task.x.ndim - 1)) * away[:, None]
-    rows = of_variants(task, path)
+    rows = _derivatives_at(task, path)
     share = torch.as_tensor(weights / 2).to(task.x).view(-1, *[1] * task.x.ndim)
     mean = (rows.jacobian * share).sum(dim=1)
     return rows._replace(jacobian=mean * away[:, None])
 
 
-def smoothgrad(task: Task, settings: SmoothGrad) -> Filled:
+def smoothgrad(task: AttributionTask, settings: SmoothGradSettings) -> EstimatedRows:
     """`|mean of ∂ŷ[h]/∂x (x + ε)|` over noise of a given part of the window's range (Smilkov et al. 2017)."""
-    rows = of_variants(task, task.x[:, None] + noise(task, settings))
-    return _filled(task, rows.jacobian.mean(dim=1), rows)
+    rows = _derivatives_at(task, task.x[:, None] + noise(task, settings))
+    return _magnitudes(task, rows.jacobian.mean(dim=1), rows)
 
 
-def noise(task: Task, settings: SmoothGrad) -> Tensor:
-    """`(W, N, L)`: what is added to each window, from a stream of its own."""
+def noise(task: AttributionTask, settings: SmoothGradSettings) -> Tensor:
+    """`(W, N, L)`: what is added to each window, from a random stream of its own."""
     spread = settings.noise * (task.x.amax(dim=1, keepdim=True) - task.x.amin(dim=1, keepdim=True))
     shape = (settings.samples, *task.x.shape[1:])
-    # Five numbers: with four it would be the stream of one of the draws that score the matrix.
-    streams = [np.random.default_rng([task.seed, task.stream, w, NOISE, 0]) for w in range(len(task.x))]
+    # Five numbers: four would repeat the stream of one of the draws that score the matrix.
+    streams = [np.random.default_rng([task.seed, task.stream, w, NOISE_STREAM, 0]) for w in range(len(task.x))]
     drawn = [stream.standard_normal(shape) for stream in streams]
     return torch.as_tensor(np.stack(drawn)).to(task.x) * spread[:, None]
 
 
-def of_variants(task: Task, variants: Tensor) -> Rows:
-    """The derivatives `(W, N, R, L)` at `N` variants of each window `(W, N, L)`."""
-    count = variants.shape[1]
-    rows = derivatives(task.model, variants.flatten(0, 1), task.horizon, task.picks, task.budget)
-    return rows._replace(jacobian=torch.unflatten(rows.jacobian, 0, (-1, count)))
+def tsr(task: AttributionTask, settings: TSRSettings) -> EstimatedRows:
+    """Temporal saliency rescaling (Ismail et al. 2020, algorithm 1) of a gradient.
+
+    The time relevance of a position is the total change of the attribution when the position is replaced by the
+    window's mean. With one variate the feature relevance is the same for all positions: those above the threshold keep
+    their time relevance, the others a part of it.
+    """
+    length = task.x.shape[1]
+    masked = torch.where(torch.eye(length, dtype=torch.bool), task.x.mean(dim=1)[:, None, None], task.x[:, None])
+    inputs = torch.cat([task.x[:, None], masked], dim=1)
+    rows = _derivatives_at(task, inputs)
+    attribution = rows.jacobian.abs() if settings.base == "saliency" else rows.jacobian * inputs[:, :, None]
+    relevance = (attribution[:, 1:] - attribution[:, :1]).abs().sum(dim=-1).transpose(1, 2)
+    low, high = relevance.amin(dim=-1, keepdim=True), relevance.amax(dim=-1, keepdim=True)
+    scaled = (relevance - low) / torch.where(high > low, high - low, 1)
+    above = scaled > torch.quantile(scaled, settings.threshold, dim=-1, keepdim=True)
+    return EstimatedRows(torch.where(above, scaled, settings.below * scaled), rows.rewrites)
 
 
-def _filled(task: Task, signed: Tensor, rows: Rows) -> Filled:
-    matrix = signed.abs_()  # in place: nobody else has it, and it may be the largest thing in memory
-    return Filled(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.rewrites)
+def _derivatives_at(task: AttributionTask, inputs: Tensor) -> Rows:
+    """The derivatives `(W, N, R, L)` at `N` inputs for each window, `(W, N, L)`."""
+    rows = derivatives(task.model, inputs.flatten(0, 1), task.horizon, task.picks, task.budget)
+    return rows._replace(jacobian=torch.unflatten(rows.jacobian, 0, (-1, inputs.shape[1])))
+
+
+def _magnitudes(task: AttributionTask, signed: Tensor, rows: Rows) -> EstimatedRows:
+    matrix = signed.abs_()  # in place: this tensor has no other user and may be the largest in memory
+    return EstimatedRows(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.rewrites)

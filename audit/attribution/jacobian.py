@@ -6,15 +6,13 @@ memory does not suffice, the group and then the block are halved; where an opera
 a backward pass of its own.
 
 Groups and blocks depend on the run's own settings and the memory budget only, so the same command gives the same
-digits. Another batch size changes the last bits of a gradient, and with them the order of nearly tied positions.
+digits. Another batch size or number of threads changes the last bits of a gradient.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -42,15 +40,11 @@ class Rows(NamedTuple):
     jacobian: Tensor
     """`(W, R, L)`, or `(W, R, L, C)` for a multivariate model."""
     rewrites: tuple[Rewrite, ...]
-    """Operations that `GradientPath` replaced on the way."""
+    """Operations that `GradientPath` replaced during the forward passes."""
 
 
 def jacobian(
-    model: Forecaster,
-    x: Tensor,
-    horizon: int,
-    steps: npt.NDArray[np.int64] | None = None,
-    budget: Budget | None = None,
+    model: Forecaster, x: Tensor, horizon: int, steps: npt.NDArray[np.int64] | None = None, budget: Budget | None = None
 ) -> Rows:
     """`∂ŷ[h]/∂x` of every window of `x` `(W, L)` or `(W, L, C)`, for the given steps or all of them.
 
@@ -66,28 +60,17 @@ def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budge
     together = max(1, block // len(picks), min(WINDOWS_TOGETHER, block // 2))
     work = _Derivatives(model, horizon, picks)
     result = x.new_empty(len(x), len(picks), *x.shape[1:])
-    with torch.enable_grad(), one_thread(), warnings.catch_warnings():
+    with torch.enable_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")  # operations without a batching rule
         for windows, rows in zip(torch.split(x, together), torch.split(result, together), strict=True):
-            work.fill(windows, rows, _block_rows(len(picks), len(windows), block))
+            work.fill(windows, rows, _rows_per_block(len(picks), len(windows), block))
     return Rows(result, tuple(Rewrite(*key, count) for key, count in sorted(work.rewrites.items())))
 
 
-def _block_rows(rows: int, windows: int, block: int) -> int:
-    """Rows per block of a group: an even number of blocks of about equal size, or a single one."""
+def _rows_per_block(rows: int, windows: int, block: int) -> int:
+    """Rows of each window in a block of a group: a single block, or an even number of about equal size."""
     blocks = ceil(rows * windows / block)
     return ceil(rows / (blocks + blocks % 2 if blocks > 1 else 1))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread per kernel: sums that are split over threads have other last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass
@@ -102,7 +85,6 @@ class _Derivatives:
 
     def fill(self, x: Tensor, rows: Tensor, at_once: int) -> None:
         """Writes the rows `(G, R, L)` of windows `(G, L)`, with less at once where memory does not suffice."""
-        scarce = False
         try:
             rows.copy_(self._differentiate(x, at_once))
             return
@@ -124,12 +106,12 @@ class _Derivatives:
             leaf, working = differentiable_input(x)
             forecast = self.model.forward(working, self.horizon)
             forecast = forecast.sum(dim=-1) if forecast.ndim == 3 else forecast
-            if not forecast.requires_grad:
-                return x.new_zeros(len(x), len(self.picks), *x.shape[1:])
             gradient = partial(_gradient, forecast, leaf)
             # (R, G, H): the same rows for every window.
             picks = self.picks.to(forecast)[:, None, :].expand(-1, len(x), -1)
-            if at_once:
+            if not forecast.requires_grad:
+                rows = x.new_zeros(len(picks), *x.shape)
+            elif at_once:
                 with backward_alone():
                     batched = torch.func.vmap(gradient)
                     rows = torch.cat([batched(block) for block in torch.split(picks, at_once)])

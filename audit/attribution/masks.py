@@ -1,162 +1,34 @@
-"""One mask problem per window and row, all of them solved together: what the three mask methods share.
+"""The three mask methods: Dynamask, ExtremalMask and ContraLSP, with the network that learns a perturbation.
 
-A problem is to keep as little of its window as possible while the forecast at its step stays what it was. `P` problems
-stand along the batch axis; losses are summed, optimisers work element by element and draws belong to a problem, so
-solving together is solving each alone. Each method brings its mask, its perturbation and its penalty.
-
-The error is divided by that of deleting everything, so that the weights of a penalty mean the same for every model,
-window and step.
+The solver is in `hrx.audit.attribution.perturbation`; a method adds its mask, its perturbation and its penalty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, GradientPath
-from hrx.adapters.gradients import differentiable_input
-from hrx.audit.attribution.jacobian import one_thread
-from hrx.audit.attribution.perturbation import forecasts, replaced
-from hrx.audit.attribution.settings import Mask
-from hrx.audit.attribution.task import Filled, Task
-from hrx.audit.memory import out_of_memory
+from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
+from hrx.audit.attribution.perturbation import (
+    REFERENCE_DRAWS,
+    MaskProblems,
+    forecasts,
+    mask_problems,
+    replacements_of,
+    solve,
+)
+from hrx.audit.attribution.registry import ContraLSPSettings, DynamaskSettings, ExtremalMaskSettings
 
-PROBLEMS_AT_ONCE = 64
-"""Fewer only where memory cannot hold them: a batch of another size would change the last bits."""
-REFERENCE_DRAWS = 8
-INITIAL = 3
-"""Tells a problem's own random numbers from the other draws under one seed."""
-
-
-class Problems(NamedTuple):
-    """Mask problems along the batch axis."""
-
-    x: Tensor
-    """`(P, L)`."""
-    window: Tensor
-    """`(P,)`: the window of each problem, by its place in the run."""
-    label: Tensor
-    """`(P,)`: the forecast step, or the horizon for a problem about the whole forecast."""
-    picks: Tensor
-    """`(P, H)`: which steps of the forecast are to be preserved."""
-    forecast: Tensor
-    """`(P, H)`: what they are."""
-    scale: Tensor
-    """`(P,)`: the error when everything is deleted, mean of some draws."""
-    variant: Tensor
-    """`(P,)`: tells several problems for one row from each other."""
-
-    def some(self, start: int, count: int) -> Problems:
-        """Some of them that follow one another."""
-        return Problems(*(values[start : start + count] for values in self))
-
-    def variants(self, count: int) -> Problems:
-        """Several problems for each row, side by side."""
-        each = Problems(*(values.repeat_interleave(count, dim=0) for values in self))
-        return each._replace(variant=torch.arange(count).repeat(len(self.x)))
-
-    def error(self, y: Tensor) -> Tensor:
-        """`(…, P, H) -> (…, P)`: squared change at the steps to be preserved, relative to deleting everything."""
-        return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
-
-
-class Method(Protocol):
-    """A mask method in the middle of its optimisation. Every parameter and result has the problems as one axis."""
-
-    @property
-    def optimiser(self) -> torch.optim.Optimizer:
-        """Over the parameters, element by element."""
-
-    def perturbed(self, iteration: int) -> Tensor:
-        """`(P, L)`: the windows under the present masks, differentiable in the parameters."""
-
-    def penalty(self, iteration: int) -> Tensor:
-        """`(P,)`: what is paid for the present masks, differentiable in the parameters."""
-
-    def constrain(self) -> None:
-        """Brings the parameters back to where they may be, after a step."""
-
-    def mask(self) -> Tensor:
-        """`(P, L)`: the present masks, in [0, 1]."""
-
-
-def problems_of(task: Task) -> Problems:
-    """The problems of a task, window by window and row by row."""
-    rows = len(task.picks)
-    picks = task.picks.to(task.x)
-    everything = replaced(task, "rearranged", 0, REFERENCE_DRAWS)
-    seen = forecasts(task, torch.cat([task.x[:, None], everything], dim=1))
-    change = torch.square(seen[:, 1:] - seen[:, :1]).mean(dim=1) @ picks.T
-    scale = torch.where(change > 0, change, 1)
-    return Problems(
-        x=task.x.repeat_interleave(rows, dim=0),
-        window=torch.arange(len(task.x)).repeat_interleave(rows),
-        label=torch.tensor(task.labels).repeat(len(task.x)),
-        picks=picks.repeat(len(task.x), 1),
-        forecast=seen[:, 0].repeat_interleave(rows, dim=0),
-        scale=scale.flatten(),
-        variant=torch.zeros(scale.numel(), dtype=torch.int64),
-    )
-
-
-class Solved(NamedTuple):
-    """The masks of all problems and how they were had."""
-
-    masks: Tensor
-    """`(P, L)`."""
-    path: GradientPath
-
-
-def solve(task: Task, problems: Problems, begin: Callable[[Problems], Method], settings: Mask) -> Solved:
-    """Minimises error and penalty of every problem, as many at once as memory holds: half as many where it does not."""
-    path = GradientPath()
-    at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
-    masks: list[Tensor] = []
-    start = 0
-    while start < len(problems.x):
-        some = problems.some(start, at_once)
-        try:
-            masks.append(_solved(task, some, begin, settings.iterations, path))
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error) or len(some.x) == 1:
-                raise
-            at_once = len(some.x) // 2
-        else:
-            start += len(some.x)
-    return Solved(torch.cat(masks), path)
-
-
-def _solved(
-    task: Task, problems: Problems, begin: Callable[[Problems], Method], iterations: int, path: GradientPath
-) -> Tensor:
-    """The masks `(P, L)` of problems that are solved in one batch."""
-    with torch.enable_grad(), one_thread():
-        method = begin(problems)
-        for iteration in range(iterations):
-            _step(task.model, task.horizon, problems, method, iteration, path)
-        return method.mask().detach()
-
-
-def _step(
-    model: Forecaster, horizon: int, problems: Problems, method: Method, iteration: int, path: GradientPath
-) -> None:
-    """One step of the optimiser. The model is differentiated by itself: its path is not for the method's own code."""
-    perturbed = method.perturbed(iteration)
-    with path:
-        leaf, working = differentiable_input(perturbed)
-        error = problems.error(model.forward(working, horizon))
-        (slope,) = torch.autograd.grad(error.sum(), leaf, allow_unused=True, materialize_grads=True)
-    # A problem whose gradient is not finite takes no part in the step, and cannot spoil the others.
-    slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
-    method.optimiser.zero_grad()
-    torch.autograd.backward([perturbed, method.penalty(iteration).sum()], [slope, None])
-    method.optimiser.step()
-    with torch.no_grad():
-        method.constrain()
+INITIAL_STREAM = 3
+"""Separates a problem's own random numbers from the other draws under one seed."""
+GATES = 3
+"""Reset, update and candidate of a GRU, in torch's order."""
+Streams = list[np.random.Generator]
+"""The random numbers of each problem."""
 
 
 def excess(mask: Tensor, area: float | Tensor) -> Tensor:
@@ -175,17 +47,298 @@ def excess(mask: Tensor, area: float | Tensor) -> Tensor:
     return torch.where(fits, torch.zeros_like(high), high)
 
 
-def keep_within(mask: Tensor, area: float | Tensor) -> None:
-    """Moves parameters that are masks to the nearest ones in [0, 1] and within budget, in place."""
+def project(mask: Tensor, area: float | Tensor) -> None:
+    """Moves masks to the nearest ones in [0, 1] and within budget, in place."""
     mask.sub_(excess(mask, area)).clamp_(0, 1)
 
 
-def own_numbers(task: Task, problems: Problems) -> list[np.random.Generator]:
-    """A random stream for each problem, told by its window and its row."""
+def _random_streams(task: AttributionTask, problems: MaskProblems) -> Streams:
+    """A random stream for each problem, which depends on its window and its row."""
     pairs = zip(problems.window.tolist(), problems.label.tolist(), strict=True)
-    return [np.random.default_rng([task.seed, task.stream, w, INITIAL, label]) for w, label in pairs]
+    return [np.random.default_rng([task.seed, task.stream, w, INITIAL_STREAM, label]) for w, label in pairs]
 
 
-def filled(task: Task, solved: Solved) -> Filled:
-    """The masks as rows of the matrix."""
-    return Filled(torch.unflatten(solved.masks, 0, (len(task.x), -1)), solved.path.rewrites)
+class _Dynamask:
+    """Masks that shrink to their areas; a masked position fades to its replacement."""
+
+    def __init__(self, problems: MaskProblems, areas: Tensor, replacement: Tensor, settings: DynamaskSettings):
+        length = problems.x.shape[-1]
+        self._problems, self._settings = problems, settings
+        self._replacement = replacement
+        kept = (areas[problems.variant] * length).floor().clamp(min=1)[:, None]
+        self._area = kept / length
+        self._target = (torch.arange(length) >= length - kept).to(problems.x)
+        self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
+        self.optimiser = torch.optim.SGD([self._mask], lr=settings.learning_rate, momentum=settings.momentum)
+
+    def perturbed(self, iteration: int) -> Tensor:
+        return torch.lerp(self._replacement[self._problems.window, iteration], self._problems.x, self._mask)
+
+    def penalty(self, iteration: int) -> Tensor:
+        s = self._settings
+        weight = s.size * math.exp(math.log(s.dilation) * iteration / s.iterations)
+        size = torch.square(self._target - self._mask.sort(dim=-1).values).mean(dim=-1)
+        jumps = self._mask.diff(dim=-1).abs().mean(dim=-1)
+        return weight * size + s.time * jumps
+
+    def constrain(self) -> None:
+        project(self._mask, self._area)
+
+    def mask(self) -> Tensor:
+        return self._mask
+
+
+def dynamask(task: AttributionTask, settings: DynamaskSettings) -> EstimatedRows:
+    """Dynamask (Crabbé & van der Schaar 2021): the mask of the least area that still preserves the forecast.
+
+    Minimises `L_e + λ_a L_a + λ_c L_c`: the error; the distance of the sorted mask from one that keeps exactly the
+    area; jumps in time. `λ_a` grows with the iterations. Problems of several areas are solved side by side, and the
+    smallest area whose error stays below a threshold is taken: the extremal mask of the paper's section 3.3.
+    """
+    areas = settings.area / 2.0 ** torch.arange(settings.halvings, -1, -1)
+    replacement = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
+    problems = mask_problems(task).repeated(len(areas))
+    solved = solve(task, problems, lambda part: _Dynamask(part, areas, replacement, settings), settings)
+    error = torch.unflatten(_dynamask_error(task, problems, solved.masks, settings), 0, (-1, len(areas)))
+    enough = error <= settings.error
+    chosen = torch.where(enough.any(dim=-1), enough.int().argmax(dim=-1), error.argmin(dim=-1))
+    masks = torch.unflatten(solved.masks, 0, (-1, len(areas)))
+    return solved._replace(masks=masks[torch.arange(len(masks)), chosen]).rows(task)
+
+
+def _dynamask_error(task: AttributionTask, problems: MaskProblems, masks: Tensor, settings: DynamaskSettings) -> Tensor:
+    """`(P,)`: the error of each mask, under other draws than those it was optimised with."""
+    draws = replacements_of(task, settings.replacement, 0, REFERENCE_DRAWS)
+    own = torch.unflatten(masks, 0, (len(task.x), -1))
+    inputs = torch.lerp(draws[:, None], task.x[:, None, None], own[:, :, None])
+    y = torch.unflatten(forecasts(task, inputs.flatten(1, 2)), 1, (-1, REFERENCE_DRAWS))
+    return problems.error(y.flatten(0, 1).transpose(0, 1)).mean(dim=0)
+
+
+class _ExtremalMask:
+    """Masks and the networks that fill in what they remove."""
+
+    def __init__(self, problems: MaskProblems, replacement: Tensor, streams: Streams, settings: ExtremalMaskSettings):
+        self._problems, self._replacement, self._settings = problems, replacement, settings
+        self._window = _WindowScale(problems.x)
+        self._network = PerturbationNetwork(problems.x, streams)
+        self._shift = torch.zeros_like(problems.x)
+        self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
+        self.optimiser = torch.optim.Adam([self._mask, *self._network.parameters], lr=settings.learning_rate)
+
+    def perturbed(self, iteration: int) -> Tensor:
+        drawn = self._replacement[self._problems.window, iteration]
+        self._shift = self._network(self._window.z)
+        return torch.lerp(self._window.shifted(drawn, self._shift), self._problems.x, self._mask)
+
+    def penalty(self, iteration: int) -> Tensor:
+        s = self._settings
+        return s.mask * self._mask.mean(dim=-1) + s.perturbation * self._shift.abs().mean(dim=-1)
+
+    def constrain(self) -> None:
+        project(self._mask, self._settings.area)
+
+    def mask(self) -> Tensor:
+        return self._mask
+
+
+def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> EstimatedRows:
+    """ExtremalMask (Enguehard 2023): the mask and the perturbation are learned together.
+
+    Minimises `λ_1 ‖m‖₁ + λ_2 ‖NN(x)‖₁ + L(f(x), f(m x + (1 − m) NN(x)))`, norms as means over the lookback.
+    """
+    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
+
+    def begin(problems: MaskProblems) -> _ExtremalMask:
+        return _ExtremalMask(problems, drawn, _random_streams(task, problems), settings)
+
+    return solve(task, mask_problems(task), begin, settings).rows(task)
+
+
+class _ContraLSP:
+    """Gates, trends and counterfactuals of some problems."""
+
+    def __init__(self, problems: MaskProblems, replacement: Tensor, streams: Streams, settings: ContraLSPSettings):
+        self._problems, self._replacement, self._settings = problems, replacement, settings
+        self._window = _WindowScale(problems.x)
+        samples = replacement[problems.window, : settings.samples]
+        self._samples = self._window.scaled(samples.transpose(0, 1)).transpose(0, 1)
+        self._network = PerturbationNetwork(problems.x, streams)
+        self._trend = _TrendNetwork(problems.x, streams, settings.hidden)
+        shape = (settings.iterations, problems.x.shape[-1])
+        noise = np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in streams])
+        self._noise = settings.noise * torch.as_tensor(noise).to(problems.x)
+        self._shift = torch.zeros_like(problems.x)
+        self._level = torch.ones_like(problems.x)
+        self._mu = torch.ones_like(problems.x).requires_grad_()
+        parameters = [self._mu, *self._network.parameters, *self._trend.parameters]
+        self.optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate)
+
+    def perturbed(self, iteration: int) -> Tensor:
+        drawn = self._replacement[self._problems.window, iteration]
+        self._shift = self._network(self._window.z)
+        self._level = self._gate_level()
+        over = excess(self._level.detach(), self._settings.area)
+        gate = (self._level - over + self._noise[:, iteration]).clamp(0, 1)
+        return torch.lerp(self._window.shifted(drawn, self._shift), self._problems.x, gate)
+
+    def penalty(self, iteration: int) -> Tensor:
+        s = self._settings
+        opening = 0.5 + 0.5 * torch.erf(self._level / (2**0.5 * s.noise)) if s.noise else self._level.clamp(0, 1)
+        return s.gates * opening.mean(dim=-1) + s.contrast * self._contrast()
+
+    def constrain(self) -> None:
+        """Nothing to do: gates are clamped where they are used."""
+
+    def mask(self) -> Tensor:
+        level = self._gate_level().detach()
+        return (level - excess(level, self._settings.area)).clamp(0, 1)
+
+    def _gate_level(self) -> Tensor:
+        return self._mu * torch.sigmoid(self._mu * self._trend(self._window.z))
+
+    def _contrast(self) -> Tensor:
+        """`(P,)`: the triplet loss by Manhattan distance, and the size of the counterfactual, per position.
+
+        The half of the samples that is nearer to the counterfactual is its own cluster, the other half the other.
+        """
+        length = self._samples.shape[-1]
+        distance = (self._shift[:, None] - self._samples).abs().sum(dim=-1).sort(dim=-1).values
+        half = distance.shape[-1] // 2
+        own, other = distance[:, :half].mean(dim=-1), distance[:, half:].mean(dim=-1)
+        triplet = (other - own - self._settings.margin).clamp(min=0)
+        return (triplet + self._shift.abs().sum(dim=-1)) / length
+
+
+def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> EstimatedRows:
+    """ContraLSP (Liu et al. 2024): sparse smooth gates, and counterfactuals learned by contrast.
+
+    Minimises `L(f(x), f(m x + (1 − m) x^r)) + α Σ P(gate open) + β L_cntr(x^r)`. A gate is `m = clamp(μ' + ε, 0, 1)`
+    with noise `ε ~ N(0, δ²)` and `μ' = μ σ(μ τ(x))`, where the network `τ` reads the window's trend. The counterfactual
+    `x^r` is learned; its loss draws it from the samples it resembles to those it does not, and towards zero.
+    """
+    draws = max(settings.iterations, settings.samples)
+    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, draws)
+
+    def begin(problems: MaskProblems) -> _ContraLSP:
+        return _ContraLSP(problems, drawn, _random_streams(task, problems), settings)
+
+    return solve(task, mask_problems(task), begin, settings).rows(task)
+
+
+class _TrendNetwork:
+    """Networks `(P, L) -> (P, L)` of one hidden layer, one per problem."""
+
+    def __init__(self, like: Tensor, streams: Streams, hidden: int):
+        length = like.shape[-1]
+        self.parameters = [
+            _uniform(like, streams, (hidden, length), length),
+            _uniform(like, streams, (hidden, 1), length),
+            _uniform(like, streams, (length, hidden), hidden),
+            _uniform(like, streams, (length, 1), hidden),
+        ]
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """`(P, L) -> (P, L)`."""
+        first, first_bias, second, second_bias = self.parameters
+        inner = torch.relu(first @ z[..., None] + first_bias)
+        return (second @ inner + second_bias)[..., 0]
+
+
+def _uniform(like: Tensor, streams: Streams, shape: tuple[int, int], inputs: int) -> Tensor:
+    """A layer's weights as torch initialises them, each problem's from its own random stream."""
+    drawn = np.stack([rng.uniform(-1, 1, shape) for rng in streams]) / inputs**0.5
+    return torch.as_tensor(drawn).to(like).requires_grad_()
+
+
+class PerturbationNetwork:
+    """Networks `(P, L) -> (P, L)`, one per problem: a bidirectional GRU and a linear layer.
+
+    One hidden unit per direction: the official experiments of ExtremalMask and ContraLSP take as many units as there
+    are variates. The state is then a single number, so backward is one recursion of products, and the rest is computed
+    for all positions at once.
+    """
+
+    def __init__(self, like: Tensor, streams: Streams):
+        """Weights as torch initialises them, each network's from its own random stream."""
+        recurrent = 2 * 4 * GATES
+        drawn = np.stack([rng.uniform(-1, 1, recurrent + 3) for rng in streams], axis=-1)
+        weights = torch.as_tensor(drawn).to(like)
+        # Weights of the input and of the state, and the bias of either, for both directions: (4, 3, 2, P).
+        self._recurrent = torch.unflatten(weights[:recurrent], 0, (4, GATES, 2)).clone().requires_grad_()
+        self._linear = (weights[recurrent:] / 2**0.5).clone().requires_grad_()
+        self.parameters = [self._recurrent, self._linear]
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """`(P, L) -> (P, L)`."""
+        series = torch.stack([z.T, z.T.flip(0)], dim=1)
+        of_input, of_state, input_bias, state_bias = self._recurrent.unbind()
+        gates = series[:, None] * of_input + input_bias
+        states = gru_states(gates, of_state, state_bias)
+        weight_forth, weight_back, bias = self._linear.unbind()
+        return (weight_forth * states[:, 0] + weight_back * states[:, 1].flip(0) + bias).T
+
+
+def gru_states(gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """States `(L, 2, P)` of GRUs with one unit, from their inputs to the gates `(L, 3, 2, P)`."""
+    states: Tensor = _Recurrence.apply(gates, weight, bias)  # type: ignore[no-untyped-call]
+    return states
+
+
+class _Recurrence(torch.autograd.Function):
+    """`h ← u h + (1 − u) c` with `r, u = σ(g + w h + b)` and `c = tanh(g_c + r (w_c h + b_c))`.
+
+    In numpy: the arrays of one position are so small that the overhead of torch's calls would dominate.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        g, w, b = gates.detach().cpu().numpy(), weight.detach().cpu().numpy(), bias.detach().cpu().numpy()
+        opened, inner, candidate = np.empty_like(g[:, :2]), np.empty_like(g[:, 2]), np.empty_like(g[:, 2])
+        states = np.zeros((len(g) + 1, *g.shape[2:]), dtype=g.dtype)
+        fixed = g[:, :2] + b[:2]
+        for t, h in enumerate(states[:-1]):
+            opened[t] = 0.5 + 0.5 * np.tanh(0.5 * (fixed[t] + w[:2] * h))
+            inner[t] = w[2] * h + b[2]
+            candidate[t] = np.tanh(g[t, 2] + opened[t, 0] * inner[t])
+            states[t + 1] = candidate[t] + opened[t, 1] * (h - candidate[t])
+        ctx.kept = (w, states, opened, inner, candidate)
+        return torch.from_numpy(states[1:].copy()).to(gates)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (slope,) = slopes
+        w, states, opened, inner, candidate = ctx.kept
+        before, reset, update = states[:-1], opened[:, 0], opened[:, 1]
+        # Derivatives of a state in the input of each gate, then in the previous state.
+        to_candidate = (1 - update) * (1 - candidate**2)
+        to_update = (before - candidate) * update * (1 - update)
+        to_reset = to_candidate * inner * reset * (1 - reset)
+        chain = update + to_update * w[1] + to_reset * w[0] + to_candidate * reset * w[2]
+        total = slope.cpu().numpy().copy()
+        for t in range(len(total) - 1, 0, -1):
+            total[t - 1] += chain[t] * total[t]
+        entering = np.stack([to_reset, to_update, to_candidate], axis=1) * total[:, None]
+        of_state = entering.copy()
+        of_state[:, 2] *= reset
+        gradients = (entering, (of_state * before[:, None]).sum(axis=0), of_state.sum(axis=0))
+        by_gates, by_weight, by_bias = (torch.from_numpy(values).to(slope) for values in gradients)
+        return by_gates, by_weight, by_bias
+
+
+class _WindowScale:
+    """Windows on their own scale, where zero is the window's mean: the prior of a learned perturbation."""
+
+    def __init__(self, x: Tensor):
+        self._mean = x.mean(dim=-1, keepdim=True)
+        spread = x.std(dim=-1, keepdim=True, correction=0)
+        self._spread = torch.where(spread > 0, spread, 1)
+        self.z = self.scaled(x)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """To the window's own scale."""
+        return (x - self._mean) / self._spread
+
+    def shifted(self, x: Tensor, shift: Tensor) -> Tensor:
+        """`x` moved by a shift on the window's own scale."""
+        return x + self._spread * shift

@@ -1,30 +1,42 @@
-"""The estimators that corrupt the window and look again: occlusion and temporal saliency rescaling.
+"""Estimators that perturb the window: occlusion, and the solver that the three mask methods share.
 
-What a corrupted position receives is the deletion's own: a value from elsewhere in the same window, in antithetic
-pairs of draws. The draws are not those that score the matrix, which would then be fitted to its own test.
+A perturbed position receives a value from elsewhere in the same window, in antithetic pairs of draws, as in the
+deletion sweep. The draws are not those of the sweep: the matrix would otherwise be fitted to its own test.
+
+Mask methods solve one problem per window and row: keep as little of the window as possible while the forecast at the
+row's step stays the same. `P` problems form one batch. Losses are summed, optimisers work element by element and each
+problem has its own draws, so solving them together equals solving each alone. The error is divided by that of deleting
+everything, so that the weights of a penalty mean the same for every model, window and step.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.audit.attribution.gradients import of_variants
-from hrx.audit.attribution.jacobian import one_thread
-from hrx.audit.attribution.settings import TSR, Occlusion
-from hrx.audit.attribution.task import Filled, Task
+from hrx.adapters import Forecaster, GradientPath
+from hrx.adapters.gradients import differentiable_input
+from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
+from hrx.audit.attribution.registry import MaskSettings, OcclusionSettings
+from hrx.audit.memory import one_thread, out_of_memory
 
-REARRANGED = 2
-"""Tells these rearrangements from the other random draws under one seed."""
+REARRANGEMENT_STREAM = 2
+"""Separates these rearrangements from the other random draws under one seed."""
 FORECASTS_AT_ONCE = 64
+PROBLEMS_AT_ONCE = 64
+"""Fewer only where memory cannot hold them: another batch size changes the last bits."""
+REFERENCE_DRAWS = 8
 
 
-def replaced(task: Task, kind: str, first: int, count: int) -> Tensor:
-    """`(W, D, L)`: what corrupted positions receive, in draws `first … first + count − 1`.
+def replacements_of(task: AttributionTask, kind: str, first: int, count: int) -> Tensor:
+    """`(W, D, L)`: the replacements of perturbed positions, in draws `first … first + count − 1`.
 
     A draw rearranges the window's sorted values by a random permutation, and the next one by the mirrored permutation.
-    It depends on the seed, the stream, the window's place in its run and its own number only.
+    It depends only on the seed, the stream, the window's place in its run and the draw's number.
     """
     windows, length = task.x.shape
     if kind == "mean":
@@ -33,23 +45,22 @@ def replaced(task: Task, kind: str, first: int, count: int) -> Tensor:
     for w in range(windows):
         for d in range(count):
             pair, mirrored = divmod(first + d, 2)
-            u = np.random.default_rng([task.seed, task.stream, w, REARRANGED, pair]).permutation(length)
+            u = np.random.default_rng([task.seed, task.stream, w, REARRANGEMENT_STREAM, pair]).permutation(length)
             index[w, d] = length - 1 - u if mirrored else u
     ordered = torch.sort(task.x, dim=1).values[:, None].expand(-1, count, -1)
     return torch.gather(ordered, 2, torch.as_tensor(index, device=task.x.device))
 
 
-def forecasts(task: Task, inputs: Tensor) -> Tensor:
-    """`(W, N, L) -> (W, N, H)`, without gradients, a window's own inputs at a time."""
+def forecasts(task: AttributionTask, inputs: Tensor) -> Tensor:
+    """`(W, N, L) -> (W, N, H)`, without gradients, the inputs of one window at a time."""
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, FORECASTS_AT_ONCE)
     with torch.no_grad(), one_thread():
-        each = [
-            task.budget.forward(task.model, some, task.horizon) for own in inputs for some in torch.split(own, at_once)
-        ]
-    return torch.unflatten(torch.cat(each), 0, inputs.shape[:2])
+        parts = [part for own in inputs for part in torch.split(own, at_once)]
+        y = torch.cat([task.budget.forward(task.model, part, task.horizon) for part in parts])
+    return torch.unflatten(y, 0, inputs.shape[:2])
 
 
-def occlusion(task: Task, settings: Occlusion) -> Filled:
+def occlusion(task: AttributionTask, settings: OcclusionSettings) -> EstimatedRows:
     """`|ŷ[h] − f(x with one span corrupted)[h]|` for every position of the span (Zeiler & Fergus 2014).
 
     Spans do not overlap. The magnitude is averaged over draws.
@@ -59,28 +70,145 @@ def occlusion(task: Task, settings: Occlusion) -> Filled:
     owner = torch.arange(length) // span
     spans = torch.arange(int(owner[-1]) + 1)
     corrupted = owner == spans[:, None]
-    draws = replaced(task, settings.replacement, 0, 1 if settings.replacement == "mean" else settings.draws)
+    draws = replacements_of(task, settings.replacement, 0, 1 if settings.replacement == "mean" else settings.draws)
     inputs = torch.where(corrupted[:, None], draws[:, None], task.x[:, None, None])
-    read = torch.cat([task.x[:, None], inputs.flatten(1, 2)], dim=1)
-    seen = forecasts(task, read) @ task.picks.to(task.x).T
-    change = torch.unflatten((seen[:, 1:] - seen[:, :1]).abs(), 1, (len(spans), -1)).mean(dim=2)
-    return Filled(change[:, owner].transpose(1, 2))
+    inputs = torch.cat([task.x[:, None], inputs.flatten(1, 2)], dim=1)
+    explained = forecasts(task, inputs) @ task.picks.to(task.x).T
+    change = torch.unflatten((explained[:, 1:] - explained[:, :1]).abs(), 1, (len(spans), -1)).mean(dim=2)
+    return EstimatedRows(change[:, owner].transpose(1, 2))
 
 
-def tsr(task: Task, settings: TSR) -> Filled:
-    """Temporal saliency rescaling (Ismail et al. 2020, algorithm 1) of a gradient.
+class MaskProblems(NamedTuple):
+    """Mask problems along the batch axis."""
 
-    The time relevance of a position is the total change of the attribution when the position is masked, by the
-    window's mean. The feature relevance is the same for all positions where there is one variate: positions above the
-    threshold keep their time relevance, the others a part of it.
-    """
-    length = task.x.shape[1]
-    masked = torch.where(torch.eye(length, dtype=torch.bool), task.x.mean(dim=1)[:, None, None], task.x[:, None])
-    inputs = torch.cat([task.x[:, None], masked], dim=1)
-    rows = of_variants(task, inputs)
-    attribution = rows.jacobian.abs() if settings.base == "saliency" else rows.jacobian * inputs[:, :, None]
-    relevance = (attribution[:, 1:] - attribution[:, :1]).abs().sum(dim=-1).transpose(1, 2)
-    low, high = relevance.amin(dim=-1, keepdim=True), relevance.amax(dim=-1, keepdim=True)
-    scaled = (relevance - low) / torch.where(high > low, high - low, 1)
-    kept = scaled > torch.quantile(scaled, settings.threshold, dim=-1, keepdim=True)
-    return Filled(torch.where(kept, scaled, settings.below * scaled), rows.rewrites)
+    x: Tensor
+    """`(P, L)`."""
+    window: Tensor
+    """`(P,)`: the window of each problem, by its place in the run."""
+    label: Tensor
+    """`(P,)`: the forecast step, or the horizon for a problem about the whole forecast."""
+    picks: Tensor
+    """`(P, H)`: which steps of the forecast are to be preserved."""
+    forecast: Tensor
+    """`(P, H)`: the forecast of the unperturbed window."""
+    scale: Tensor
+    """`(P,)`: the error when everything is deleted, mean of some draws."""
+    variant: Tensor
+    """`(P,)`: distinguishes several problems of one row."""
+
+    def part(self, start: int, count: int) -> MaskProblems:
+        """Consecutive problems."""
+        return MaskProblems(*(values[start : start + count] for values in self))
+
+    def repeated(self, count: int) -> MaskProblems:
+        """`count` variants of each problem, side by side."""
+        each = MaskProblems(*(values.repeat_interleave(count, dim=0) for values in self))
+        return each._replace(variant=torch.arange(count).repeat(len(self.x)))
+
+    def error(self, y: Tensor) -> Tensor:
+        """`(…, P, H) -> (…, P)`: squared change at the steps to be preserved, relative to deleting everything."""
+        return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
+
+
+class MaskMethod(Protocol):
+    """The state of a mask method's optimisation. Every parameter and result has the problems as one axis."""
+
+    @property
+    def optimiser(self) -> torch.optim.Optimizer:
+        """Over the parameters, element by element."""
+
+    def perturbed(self, iteration: int) -> Tensor:
+        """`(P, L)`: the windows under the current masks, differentiable in the parameters."""
+
+    def penalty(self, iteration: int) -> Tensor:
+        """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
+
+    def constrain(self) -> None:
+        """Projects the parameters back into their domain, after a step."""
+
+    def mask(self) -> Tensor:
+        """`(P, L)`: the current masks, in [0, 1]."""
+
+
+Begin = Callable[[MaskProblems], MaskMethod]
+"""Starts the optimisation of some problems."""
+
+
+def mask_problems(task: AttributionTask) -> MaskProblems:
+    """The problems of a task, window by window and row by row."""
+    rows = len(task.picks)
+    picks = task.picks.to(task.x)
+    everything = replacements_of(task, "rearranged", 0, REFERENCE_DRAWS)
+    y = forecasts(task, torch.cat([task.x[:, None], everything], dim=1))
+    change = torch.square(y[:, 1:] - y[:, :1]).mean(dim=1) @ picks.T
+    scale = torch.where(change > 0, change, 1)
+    return MaskProblems(
+        x=task.x.repeat_interleave(rows, dim=0),
+        window=torch.arange(len(task.x)).repeat_interleave(rows),
+        label=torch.tensor(task.labels).repeat(len(task.x)),
+        picks=picks.repeat(len(task.x), 1),
+        forecast=y[:, 0].repeat_interleave(rows, dim=0),
+        scale=scale.flatten(),
+        variant=torch.zeros(scale.numel(), dtype=torch.int64),
+    )
+
+
+class SolvedMasks(NamedTuple):
+    """The masks of all problems, and the path that the model was differentiated in."""
+
+    masks: Tensor
+    """`(P, L)`."""
+    path: GradientPath
+
+    def rows(self, task: AttributionTask) -> EstimatedRows:
+        """The masks as rows of the matrix."""
+        return EstimatedRows(torch.unflatten(self.masks, 0, (len(task.x), -1)), self.path.rewrites)
+
+
+def solve(task: AttributionTask, problems: MaskProblems, begin: Begin, settings: MaskSettings) -> SolvedMasks:
+    """Minimises error and penalty of every problem, in batches that are halved where memory does not suffice."""
+    path = GradientPath()
+    at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
+    masks: list[Tensor] = []
+    start = 0
+    while start < len(problems.x):
+        part = problems.part(start, at_once)
+        try:
+            masks.append(_solve_batch(task, part, begin, settings.iterations, path))
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error) or len(part.x) == 1:
+                raise
+            at_once = len(part.x) // 2
+        else:
+            start += len(part.x)
+    return SolvedMasks(torch.cat(masks), path)
+
+
+def _solve_batch(
+    task: AttributionTask, problems: MaskProblems, begin: Begin, iterations: int, path: GradientPath
+) -> Tensor:
+    """The masks `(P, L)` of problems that are solved in one batch."""
+    # Hundreds of optimiser steps amplify the last bits of a sum that is split over threads.
+    with torch.enable_grad(), one_thread():
+        method = begin(problems)
+        for iteration in range(iterations):
+            _step(task.model, task.horizon, problems, method, iteration, path)
+        return method.mask().detach()
+
+
+def _step(
+    model: Forecaster, horizon: int, problems: MaskProblems, method: MaskMethod, iteration: int, path: GradientPath
+) -> None:
+    """One step of the optimiser. Only the model is differentiated inside the path, not the method's own code."""
+    perturbed = method.perturbed(iteration)
+    with path:
+        leaf, working = differentiable_input(perturbed)
+        error = problems.error(model.forward(working, horizon))
+        (slope,) = torch.autograd.grad(error.sum(), leaf, allow_unused=True, materialize_grads=True)
+    # A problem whose gradient is not finite takes no step, and does not affect the others.
+    slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+    method.optimiser.zero_grad()
+    torch.autograd.backward([perturbed, method.penalty(iteration).sum()], [slope, None])
+    method.optimiser.step()
+    with torch.no_grad():
+        method.constrain()

@@ -1,4 +1,4 @@
-"""The instrument against constructed ground truth: generators whose answer is known, models trained on them, metrics.
+"""The instrument against constructed ground truth: generators with a known answer, models trained on them, metrics.
 
-`hrx.audit.calibration.results` and everything that only reads results do without torch.
+`hrx.audit.calibration.generators` and `hrx.audit.calibration.results` do not import torch.
 """

@@ -1,7 +1,7 @@
-"""The six generators of constructed ground truth: maps from a lookback to a forecast whose reading is known.
+"""The six generators of constructed ground truth: maps from a lookback to a forecast with known positions.
 
 Each is a matrix of weights, drawn once from a seed and used for every window: step `h` of the target is
-`y_h = w(h) · x[S(h)]`, so its derivative is exactly zero at every position that `S(h)` does not hold. What the paper
+`y_h = w(h) · x[S(h)]`, so its derivative is exactly zero at every position outside `S(h)`. What the paper
 leaves open (how many positions, how far they move, which inputs) is chosen here and listed in `docs/calibration.md`.
 Nothing here trains or explains a model.
 """
@@ -27,13 +27,13 @@ POSITIONS = 4
 BANDS = 4
 """Blocks of `sparseband`."""
 SHIFT_SHARE = 16
-"""`sparseshift` slides left by this part of the lookback over the whole horizon."""
+"""`sparseshift` slides left by the lookback divided by this, over the whole horizon."""
 PERIODS = 4
 """Periods of `lagmix` in the lookback."""
 TABLE_RANK = 8
-"""Planted rank of `plantrank` where it stands beside the other generators."""
+"""Planted rank of `plantrank` in the table with the other generators."""
 SWING = 0.5
-"""How far a weight rises and falls around its mean along the horizon, before the row is brought to unit norm."""
+"""How far a weight rises and falls around its mean along the horizon, before the row is scaled to unit norm."""
 PERSISTENCE = 0.8
 """Correlation of neighbouring inputs."""
 
@@ -48,9 +48,9 @@ class Generator:
 
     @property
     def positions(self) -> Bools:
-        """`(H, L)`: whether `S(h)` holds the position."""
-        held: Bools = self.weights != 0
-        return held
+        """`(H, L)`: whether the position is in `S(h)`."""
+        positions: Bools = self.weights != 0
+        return positions
 
     @property
     def lookback(self) -> int:
@@ -75,7 +75,7 @@ def generate(name: str, lookback: int, horizon: int, seed: int) -> Generator:
         raise HrxError(unknown("generator", name, GENERATORS))
     _check_shape(lookback, horizon, BANDS)
     rng = np.random.default_rng([seed, GENERATORS.index(name), lookback, horizon])
-    return Generator(name, _DRAWN[name](rng, lookback, horizon))
+    return Generator(name, _WEIGHTS[name](rng, lookback, horizon))
 
 
 def plant_rank(rank: int, lookback: int, horizon: int, seed: int) -> Generator:
@@ -88,8 +88,8 @@ def plant_rank(rank: int, lookback: int, horizon: int, seed: int) -> Generator:
 def inputs(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDArray[np.float32]:
     """`(windows, lookback)`: stationary Gaussian AR(1) series of unit variance.
 
-    Neighbours resemble each other as in a series, and still every position holds something of its own: a map with
-    collinear inputs would have answers that the generator did not name.
+    Neighbours are correlated as in a series, but no position is a function of others: with collinear inputs other
+    weights would give the same targets.
     """
     shocks = rng.standard_normal((windows, lookback))
     shocks[:, 1:] *= np.sqrt(1 - PERSISTENCE**2)
@@ -100,7 +100,7 @@ def inputs(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDArray
 
 
 def _null(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
-    """One set and one vector, whose scale alone changes along the horizon: the answer has rank one."""
+    """One set and one vector; only its scale changes along the horizon, so the answer has rank one."""
     row = np.zeros(lookback)
     row[_with_last(_draw(rng, lookback, 1)[0], lookback)] = rng.uniform(1 - SWING, 1 + SWING, POSITIONS)
     return _waves(rng, horizon, 1) * row / np.linalg.norm(row)
@@ -128,7 +128,7 @@ def _lagmix(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
     """Whole periods before the step itself: lags that keep their phase."""
     period = lookback // PERIODS
     phase = np.arange(horizon) % period
-    # At the last phase one period back is the last position, which every set holds anyway: there it starts at two.
+    # At the last phase one period back is the last position, which is in every set anyway: there it starts at two.
     first = np.where(phase == period - 1, 2, 1)
     lags = period * (first[:, None] + np.arange(POSITIONS - 1))
     return _weigh(rng, _with_last(lookback + phase[:, None] - lags, lookback), lookback)
@@ -137,14 +137,14 @@ def _lagmix(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
 def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -> Floats:
     """Non-negative rows of unit norm, constant in each block, whose matrix has exactly this participation ratio.
 
-    The last position stands in every row, so blocks are never orthogonal, and `rank` blocks would carry less than
-    `rank`. There is one block more instead, and the weight `c` of the last position takes the excess away: with blocks
-    of `n_k` steps the ratio is `H² / (Σn² + c⁴ (H² − Σn²))`.
+    The last position is in every row, so blocks are never orthogonal, and `rank` blocks would have a lower ratio than
+    `rank`. So there is one block more, and the weight `c` of the last position lowers the ratio to `rank`: with blocks
+    of `n_k` steps it is `H² / (Σn² + c⁴ (H² − Σn²))`.
     """
     blocks = rank + 1 if rank > 1 else 1
     block = _blocks(horizon, blocks)
-    alike = float((np.bincount(block) ** 2).sum())
-    last = ((horizon**2 / rank - alike) / (horizon**2 - alike)) ** 0.25 if rank > 1 else 0.5
+    equal = float((np.bincount(block) ** 2).sum())
+    last = ((horizon**2 / rank - equal) / (horizon**2 - equal)) ** 0.25 if rank > 1 else 0.5
     others = _draw(rng, lookback, blocks)
     each = rng.uniform(1 - SWING, 1 + SWING, others.shape)
     rows = np.zeros((blocks, lookback))
@@ -154,16 +154,10 @@ def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -
     return rows[block]
 
 
-_DRAWN = MappingProxyType[str, Callable[[np.random.Generator, int, int], Floats]](
-    {
-        NEGATIVE_CONTROL: _null,
-        "sparsesplit": _split,
-        "sparseband": _band,
-        "sparseshift": _shift,
-        "lagmix": _lagmix,
-    }
+_WEIGHTS = MappingProxyType[str, Callable[[np.random.Generator, int, int], Floats]](
+    {NEGATIVE_CONTROL: _null, "sparsesplit": _split, "sparseband": _band, "sparseshift": _shift, "lagmix": _lagmix}
 )
-GENERATORS = (*_DRAWN, PLANTED)
+GENERATORS = (*_WEIGHTS, PLANTED)
 
 
 def _by_block(rng: np.random.Generator, lookback: int, horizon: int, blocks: int) -> Floats:
@@ -197,9 +191,9 @@ def _weigh(rng: np.random.Generator, positions: Ints, lookback: int) -> Floats:
 
 
 def _waves(rng: np.random.Generator, horizon: int, count: int) -> Floats:
-    """`(H, count)`: one smooth positive wave along the horizon for each, at a phase of its own.
+    """`(H, count)`: smooth positive waves along the horizon, each with its own phase.
 
-    Positive, since the rank reads magnitudes: what is planted in signs alone cannot be seen by it.
+    Positive, since the rank is that of magnitudes: it cannot see what is planted in signs alone.
     """
     phase = rng.uniform(0, 1, count)
     waves: Floats = 1 + SWING * np.sin(2 * np.pi * (np.arange(horizon)[:, None] / horizon + phase))

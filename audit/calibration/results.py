@@ -1,4 +1,4 @@
-"""What a calibration leaves behind, and what it says about the instrument. Plain numbers: no torch, no files."""
+"""The results of a calibration, and the criteria that judge the instrument. Plain numbers: no torch, no files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hrx.audit.calibration.generators import GENERATORS, NEGATIVE_CONTROL, PLANT
 Floats = npt.NDArray[np.float64]
 
 LEARNED = 0.98
-"""Share of the held-out variance that a fit, and a backbone, must explain: below it, nothing is read from it."""
+"""Share of the held-out variance that a least-squares fit and a backbone must explain to count as evidence."""
 CONTROL_TOLERANCE = 0.02
-"""What the gain on the exact control may differ from zero, beyond twice its Monte Carlo error."""
+"""How far the gain on the exact control may be from zero, beyond twice its Monte Carlo error."""
 LEAST_SLOPE = 0.5
-"""How much of the planted rise the measured rank must show from the lowest planted rank to the highest."""
+"""Least slope of the measured rank over the planted one, from the lowest planted rank to the highest."""
 RECOVERED = ("auprc", "auroc", "aup", "aur")
 QUANTITIES = (
     "g_own", "g_shuffled", "g_margin", *(f"{name}_{form}" for name in RECOVERED for form in ("vector", "matrix"))
@@ -37,7 +37,7 @@ class Trial:
     horizon: int
     seed: int
     curve_only: bool
-    """Made for the curve of planted ranks, and no part of the table."""
+    """Only a point of the curve of planted ranks, not part of the table."""
     least_squares: float
     """Share of the held-out variance that a least-squares fit explains."""
     explained: float
@@ -59,7 +59,7 @@ class Trial:
 
     @property
     def learned(self) -> bool:
-        """Whether it may be read as evidence: the backbone, and a plain fit before it, explain the target."""
+        """Whether it counts as evidence: both a least-squares fit and the backbone explain the target."""
         return min(self.least_squares, self.explained) >= LEARNED
 
     @property
@@ -69,7 +69,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Example:
-    """One window of a trial, for its picture."""
+    """One window of a trained model, for a figure."""
 
     trial: Trial
     x: Floats
@@ -88,12 +88,12 @@ class Example:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All trials of one calibration."""
+    """All trained models of one calibration."""
 
     estimator: str
     effort: str
     control: Trial
-    """The negative control as an exact, untrained model: what it shows can only come from the instrument."""
+    """The negative control as an exact, untrained model: any gain on it comes from the instrument."""
     trials: tuple[Trial, ...]
     examples: tuple[Example, ...]
 
@@ -102,7 +102,7 @@ class Calibration:
         return tuple(dict.fromkeys(trial.backbone for trial in self.trials))
 
     def table(self, backbone: str, generator: str | None = None) -> list[Trial]:
-        """The trials behind a cell of the table, learned or not."""
+        """The models behind a cell of the table, learned or not."""
         return [
             trial
             for trial in self.trials
@@ -110,27 +110,27 @@ class Calibration:
         ]
 
     def evidence(self, backbone: str, generator: str | None = None) -> list[Trial]:
-        """Those of them that may be read."""
+        """Those of them that count as evidence."""
         return [trial for trial in self.table(backbone, generator) if trial.learned]
 
     def curve(self, backbone: str) -> list[Point]:
-        """Planted against measured rank, the median over shapes and seeds of what was learned, by planted rank."""
-        found: dict[float, list[float]] = {}
+        """Planted against measured rank, the median over the shapes and seeds of learned models, by planted rank."""
+        measured: dict[float, list[float]] = {}
         for trial in self.trials:
             if trial.backbone == backbone and trial.generator == PLANTED and trial.learned:
-                found.setdefault(round(trial.planted_rank, 6), []).append(trial.measured_rank)
-        return [Point(planted, median(found[planted])) for planted in sorted(found)]
+                measured.setdefault(round(trial.planted_rank, 6), []).append(trial.measured_rank)
+        return [Point(planted, median(measured[planted])) for planted in sorted(measured)]
 
 
 class Point(NamedTuple):
-    """A planted rank and the rank that was measured."""
+    """A planted rank and the measured one."""
 
     planted: float
     measured: float
 
 
 class Criterion(NamedTuple):
-    """One thing that a sound instrument does."""
+    """One property of a sound instrument, and whether it holds."""
 
     criterion: str
     backbone: str
@@ -139,15 +139,15 @@ class Criterion(NamedTuple):
 
 
 def middle(trials: Iterable[Trial], read: Callable[[Trial], float]) -> float:
-    """The median of a quantity; NaN where there is no trial."""
+    """The median of a quantity; NaN for an empty list."""
     values = [read(trial) for trial in trials]
     return median(values) if values else float("nan")
 
 
 def judge(calibration: Calibration) -> tuple[Criterion, ...]:
-    """Every criterion, first that of the exact control, then those of each backbone."""
+    """Every criterion: that of the exact control, then those of each backbone."""
     control = calibration.control
-    # Rows that are multiples of one vector order the lookback alike: only noise of estimator and draws is left.
+    # Rows that are multiples of one vector order the lookback alike: only noise of estimator and draws remains.
     exact = Criterion(
         "no gain on the exact control",
         "planted",

@@ -1,11 +1,12 @@
-"""Trains a backbone on a generator, and says how much of the target it came to explain.
+"""Three small backbones, and their training on a generator.
 
-Every batch is drawn anew, so nothing can be learned by heart, and every number follows from the seed. Which models are
-worth explaining is decided by `LEARNED`: what a model has not learned, its explanation cannot be held against.
+Small on purpose: calibration tests the instrument, not the design of a forecaster. Every batch is new, so nothing can
+be memorised, and every number follows from the seed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,51 +15,100 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hrx.audit.calibration.backbones import BACKBONES
 from hrx.audit.calibration.generators import Generator, inputs
 from hrx.errors import HrxError, unknown
 
+WIDTH = 16
+KERNEL = 5
+DILATIONS = (1, 2, 4)
+HEADS = 2
+LAYERS = 1
 TRAINING, HELD_OUT, SCORED = range(3)
-"""Streams of inputs under one seed: no window of one is ever in another."""
+"""Random streams of inputs under one seed; no window occurs in two of them."""
 HELD_OUT_WINDOWS = 512
 FIT_WINDOWS_PER_POSITION = 10
 
 
+class CNNBackbone(nn.Module):
+    """A stack of dilated temporal convolutions with residual connections, followed by one linear head."""
+
+    def __init__(self, lookback: int, horizon: int):
+        super().__init__()
+        self.embed = nn.Conv1d(1, WIDTH, 1)
+        self.blocks = nn.ModuleList(
+            nn.Conv1d(WIDTH, WIDTH, KERNEL, padding="same", dilation=dilation) for dilation in DILATIONS
+        )
+        self.head = nn.Linear(WIDTH * lookback, horizon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, H)`."""
+        hidden = self.embed(x[:, None, :])
+        for block in self.blocks:
+            hidden = hidden + nn.functional.gelu(block(hidden))
+        y: Tensor = self.head(hidden.flatten(1))
+        return y
+
+
+class TransformerBackbone(nn.Module):
+    """Self-attention over time steps, one token for each value, followed by one linear head."""
+
+    def __init__(self, lookback: int, horizon: int):
+        super().__init__()
+        self.embed = nn.Linear(1, WIDTH)
+        self.position = nn.Parameter(0.02 * torch.randn(lookback, WIDTH))
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH * lookback, horizon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, H)`."""
+        hidden = self.encoder(self.embed(x[..., None]) + self.position)
+        y: Tensor = self.head(hidden.flatten(1))
+        return y
+
+
+BACKBONES = MappingProxyType[str, Callable[[int, int], nn.Module]](
+    {"linear": nn.Linear, "cnn": CNNBackbone, "transformer": TransformerBackbone}
+)
+
+
 @dataclass(frozen=True)
-class Recipe:
-    """How long and how fast a backbone learns."""
+class TrainingRecipe:
+    """Length, batch size and learning rate of a backbone's training."""
 
     steps: int
     batch: int
     rate: float
     seconds: float
-    """What training and measuring take on one core, about: only ratios matter, to say how long the rest will take."""
+    """Approximate time of training and measuring on one core; only ratios matter, for the remaining time."""
 
 
 RECIPES = MappingProxyType(
     {
-        "linear": Recipe(500, 64, 0.02, seconds=0.7),
-        "cnn": Recipe(200, 24, 0.01, seconds=2),
-        "transformer": Recipe(200, 24, 0.01, seconds=3),
+        "linear": TrainingRecipe(500, 64, 0.02, seconds=0.7),
+        "cnn": TrainingRecipe(200, 24, 0.01, seconds=2),
+        "transformer": TrainingRecipe(200, 24, 0.01, seconds=3),
     }
 )
 
 
-class Trained(NamedTuple):
+class TrainedBackbone(NamedTuple):
     """A model, and the share of the target's variance that it explains on held-out windows."""
 
     module: nn.Module
     explained: float
 
 
-class Windows(NamedTuple):
+class GeneratedWindows(NamedTuple):
     """Inputs `(W, L)` and targets `(W, H)` of a generator."""
 
     x: Tensor
     y: Tensor
 
 
-def train(backbone: str, generator: Generator, seed: int, recipe: Recipe | None = None) -> Trained:
+def train(backbone: str, generator: Generator, seed: int, recipe: TrainingRecipe | None = None) -> TrainedBackbone:
     """A backbone by name, trained on the generator's windows by mean squared error."""
     if backbone not in BACKBONES:
         raise HrxError(unknown("backbone", backbone, BACKBONES))
@@ -78,7 +128,7 @@ def train(backbone: str, generator: Generator, seed: int, recipe: Recipe | None 
         schedule.step()
     held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS)
     with torch.no_grad():
-        return Trained(module.eval(), explained(module(held.x), held.y))
+        return TrainedBackbone(module.eval(), explained(module(held.x), held.y))
 
 
 def planted(generator: Generator) -> nn.Module:
@@ -89,14 +139,14 @@ def planted(generator: Generator) -> nn.Module:
     return module
 
 
-def windows(generator: Generator, seed: int, stream: int, count: int) -> Windows:
-    """The first windows of a stream, the same every time."""
+def windows(generator: Generator, seed: int, stream: int, count: int) -> GeneratedWindows:
+    """The first windows of a random stream, the same in every call."""
     return _windows(generator, np.random.default_rng([seed, stream]), count)
 
 
-def _windows(generator: Generator, rng: np.random.Generator, count: int) -> Windows:
+def _windows(generator: Generator, rng: np.random.Generator, count: int) -> GeneratedWindows:
     x = torch.from_numpy(inputs(rng, count, generator.lookback))
-    return Windows(x, x @ torch.from_numpy(generator.weights).to(x).T)
+    return GeneratedWindows(x, x @ torch.from_numpy(generator.weights).to(x).T)
 
 
 def explained(forecast: Tensor, target: Tensor) -> float:
@@ -106,14 +156,14 @@ def explained(forecast: Tensor, target: Tensor) -> float:
     return float(1 - residual / spread)
 
 
-def least_squares(fit: Windows, held_out: Windows) -> float:
-    """What a linear least-squares fit on some windows explains of others: the paper's check of a generator."""
+def least_squares(fit: GeneratedWindows, held_out: GeneratedWindows) -> float:
+    """Share of variance that a least-squares fit on `fit` explains of `held_out`: the paper's check of a generator."""
     solution = torch.linalg.lstsq(_with_constant(fit.x), fit.y.double()).solution
     return explained(_with_constant(held_out.x) @ solution, held_out.y)
 
 
 def least_squares_check(generator: Generator, seed: int) -> float:
-    """`least_squares` from training windows to held-out ones."""
+    """`least_squares` of training windows and held-out ones."""
     fit = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback)
     return least_squares(fit, windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS))
 

@@ -192,4 +192,3 @@ COLUMNS: tuple[RecordColumn, ...] = tuple(
     RecordColumn(column.name, _KINDS[str(column.type)], column.metadata["meaning"]) for column in fields(Record)
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
-Column = RecordColumn

@@ -13,8 +13,7 @@ from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
-from hrx.audit.scoring.baselines import Skill, skill
-from hrx.audit.scoring.quantities import Quantities
+from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import Unscorable, explanation_of, score_in_full
 from hrx.gift_eval import Series, Windows, cut
 from hrx.gift_eval.windows import split, standardise

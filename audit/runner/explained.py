@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.audit.ledger.store import StoredCheck
-from hrx.audit.scoring.baselines import Skill
-from hrx.audit.scoring.quantities import Quantities
+from hrx.audit.scoring.quantities import Quantities, Skill
 
 Floats = npt.NDArray[np.floating]
 SURE = 2.0

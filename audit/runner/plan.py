@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hrx import __version__
-from hrx.adapters import Identity, facts
+from hrx.adapters import Identity, model_card
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.attribution.registry import package_of
 from hrx.audit.ledger.record import Record
@@ -171,7 +171,7 @@ class Run:
 
     def portable(self) -> Run:
         """The same run for another process: with its series, without the functions that read others."""
-        return replace(self, dataset=replace(self.dataset, row=_unavailable, past=_unavailable))
+        return replace(self, dataset=replace(self.dataset, row=_unavailable))
 
     def record(self, status: str, reason: str | None = None) -> Record:
         """A record without measured values."""
@@ -193,7 +193,7 @@ class Run:
             horizon=self.setting.horizon,
             seed=self.seed,
             windows=self.windows,
-            leakage=facts(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
+            leakage=model_card(self.identity).leakage(self.dataset.name, in_gift_eval=self.dataset.catalogued),
             protocol_version=PROTOCOL_VERSION,
             protocol_seed=protocol.pop("seed"),
             **protocol,

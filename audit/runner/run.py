@@ -17,9 +17,8 @@ from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, FAILED, TRUNCATIO
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import Run
-from hrx.audit.scoring.baselines import skill
 from hrx.audit.scoring.channels import explain_both, score_both
-from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities
+from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import Unscorable, explanation_of, forecast_of, score_explained
 from hrx.errors import describe_error

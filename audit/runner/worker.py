@@ -14,12 +14,11 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
 from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.module import ModuleFile
-from hrx.audit.admission.checks import Check, admit
+from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.ledger.record import EXCLUDED, FAILED
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, measure_run, multivariate, rank_run
-from hrx.audit.scoring.channels import admit_channels
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import describe_error

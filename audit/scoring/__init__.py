@@ -1,1 +1,1 @@
-"""How good an explanation is: orderings, deletion, quantities, rank, naive baselines."""
+"""How good an explanation is: deletion sweep, quantities, rank, naive baselines."""

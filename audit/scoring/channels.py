@@ -1,4 +1,4 @@
-"""The channel axis: what a multivariate forecaster reads for each step, when and in which channel.
+"""The channel axis: which channels a multivariate forecaster uses for each step.
 
 `Ẽ[h, t, c]` is the importance of channel `c` at time `t` for step `h`. Summed over the channels it is the matrix of the
 time axis, `(H, L)`; summed over time, that of the channel axis, `(H, C)`. Both are scored under the same protocol and
@@ -8,14 +8,14 @@ the same replacements: a position of the time axis is deleted in all channels, a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Limits
-from hrx.audit.admission.checks import Check, admit
+from hrx.adapters import Forecaster
 from hrx.audit.attribution import Explanation
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
@@ -67,8 +67,8 @@ def explain_both(model: Forecaster, x: Tensor, horizon: int, protocol: Protocol,
     """
     if protocol.estimator != "input_gradient" or protocol.axis != "step":
         raise ProtocolError(
-            f"The channel axis is read by input_gradient with the axis 'step', not by {protocol.estimator} with the "
-            f"axis {protocol.axis!r}. Leave both at their defaults."
+            f"The channel axis needs the estimator input_gradient with the axis 'step', not {protocol.estimator} with "
+            f"the axis {protocol.axis!r}. Use the default of both."
         )
     rows = jacobian(model, x, horizon, budget=budget)
     importance = rows.jacobian.abs()
@@ -93,53 +93,13 @@ def score_both(
     budget: Budget,
     stream: int,
 ) -> ChannelScores:
-    """The quantities of forecasts `(W, H, C)` under an explanation that is there already.
+    """The quantities of forecasts `(W, H, C)` under a given explanation.
 
     Truncations and distances are swept along time only.
     """
     plain = replace(protocol, truncation=False, distance=False)
+    scored = partial(score_explained, model, x, forecast, budget=budget, stream=stream)
     return ChannelScores(
-        time=score_explained(
-            model, x, forecast, explained.time, protocol=protocol, budget=budget, stream=stream, along="time"
-        ),
-        channel=score_explained(
-            model, x, forecast, explained.channel, protocol=plain, budget=budget, stream=stream, along="channel"
-        ),
+        time=scored(explained.time, protocol=protocol, along="time"),
+        channel=scored(explained.channel, protocol=plain, along="channel"),
     )
-
-
-def admit_channels(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
-    """The five admission checks on multivariate windows `x` `(W, L, C)`: every output against every input."""
-    channels = x.shape[2]
-    checks = admit(_Flat(model, channels), x.flatten(1), horizon * channels)
-    return tuple(replace(check, setting=f"{x.shape[1]}x{horizon}") for check in checks)
-
-
-class _Flat(Forecaster):
-    """A multivariate forecaster as one of a single long window, `(B, L·C) -> (B, H·C)`."""
-
-    def __init__(self, model: Forecaster, channels: int):
-        self._model, self._channels = model, channels
-        self.identity = model.identity
-        self.limits = Limits()
-
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        return self._model.predict(self._unflat(x), horizon // self._channels).flatten(1)
-
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        return self._model.official(self._unflat(x), horizon // self._channels).flatten(1)
-
-    def double(self) -> Forecaster | None:
-        return self._of(self._model.double())
-
-    def reload(self) -> Forecaster | None:
-        return self._of(self._model.reload())
-
-    def unloaded(self) -> tuple[str, ...]:
-        return self._model.unloaded()
-
-    def _of(self, model: Forecaster | None) -> Forecaster | None:
-        return None if model is None else _Flat(model, self._channels)
-
-    def _unflat(self, x: Tensor) -> Tensor:
-        return x.reshape(len(x), -1, self._channels)

@@ -1,12 +1,13 @@
-"""One deletion sweep that answers every question: each ordering deletes, every scored step is read.
+"""The orderings of a run, and one deletion sweep for all quantities: each ordering deletes, every scored step is used.
 
-Pure functions on tensors. `W` windows, `D` draws, `V` orderings (of what: `orderings.py`), two directions
-(most relevant first, least relevant first), `K` fractions, `S` scored steps. What is deleted are the `P` positions of
-one input axis: the `L` time steps of a window, with all its channels, or the `C` channels, with all their time steps.
+Pure functions on tensors. `W` windows, `D` draws, `V` orderings, two directions (most relevant first, least relevant
+first), `K` fractions, `S` scored steps. The sweep deletes the `P` positions of one input axis: the `L` time steps of a
+window, in all channels, or the `C` channels, at all time steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,12 +17,84 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget
-from hrx.audit.protocol import Protocol, deletion_counts
+from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Ints, Protocol, ProtocolError, deletion_counts
+from hrx.audit.scoring.rank import truncate
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Along = Literal["time", "channel"]
 """The input axis whose positions are deleted."""
+
+
+class Orderings(NamedTuple):
+    """Importances to delete by, each different one once, and which of them each quantity uses.
+
+    Two quantities that must agree exactly then use the same forecasts.
+    """
+
+    importance: Tensor
+    """`(W, V, P)`."""
+    matrix: Ints
+    """`(S + 1,)`: the row of each scored step, then the shared vector."""
+    truncated: Ints
+    """`(T, S + 1)`: the same for each truncation; `T = 0` where none is scored."""
+    distant: Ints
+    """`(Δ, 2, S)`: the rows `Δ` after and before each scored step, −1 where there is none; `Δ = 0` where not scored."""
+
+
+def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) -> Orderings:
+    """The orderings of a run with the explanation `matrix` `(W, R, P)` of the `estimated` steps.
+
+    A matrix with the axis removed has one row, which every scored step uses, and the shared vector is that row.
+    """
+    if (protocol.truncation or protocol.distance) and protocol.draws_kind == "independent":
+        raise ProtocolError(
+            "Truncations and distances are compared under the same replacements, which independent draws do not share. "
+            "Set draws_kind to 'antithetic' or 'paired'."
+        )
+    truncations = TRUNCATIONS if protocol.truncation else ()
+    distances = DISTANCES if protocol.distance else ()
+    if protocol.axis == "whole":
+        shared_row = np.zeros((1 + len(truncations), len(steps) + 1), dtype=np.int64)
+        nowhere = np.full((len(distances), 2, len(steps)), -1, dtype=np.int64)
+        return Orderings(matrix.double(), shared_row[0], shared_row[1:], nowhere)
+
+    rows = np.searchsorted(estimated, steps)
+    listed = [_with_shared(matrix, rows)]
+    own = np.arange(len(steps) + 1)
+    truncated = np.empty((len(truncations), len(own)), dtype=np.int64)
+    for place, rank in enumerate(truncations):
+        if rank >= min(matrix.shape[1:]):
+            truncated[place] = own
+        elif rank == 1:
+            truncated[place] = _count(listed)
+            listed.append(torch.stack([truncate(window[None], 1)[0, :1] for window in matrix]))
+        else:
+            truncated[place] = _count(listed) + own
+            listed.append(torch.cat([_with_shared(truncate(window[None], rank), rows) for window in matrix]))
+
+    away = rows_away(steps, estimated, distances)
+    others = np.setdiff1d(away[away >= 0], steps)
+    ordering = np.full(int(estimated[-1]) + 1, -1, dtype=np.int64)
+    ordering[steps], ordering[others] = own[:-1], _count(listed) + np.arange(len(others))
+    listed.append(matrix[:, np.searchsorted(estimated, others)].double())
+    return Orderings(torch.cat(listed, dim=1), own, truncated, np.where(away < 0, -1, ordering[away]))
+
+
+def _with_shared(matrix: Tensor, rows: Ints) -> Tensor:
+    """`(W, R, P) -> (W, S + 1, P)`, in float64: the given rows, and the mean of all."""
+    shared = torch.stack([window.double().mean(dim=0, keepdim=True) for window in matrix])
+    return torch.cat([matrix[:, rows].double(), shared], dim=1)
+
+
+def _count(listed: list[Tensor]) -> int:
+    return sum(block.shape[1] for block in listed)
+
+
+def rows_away(steps: Ints, estimated: Ints, distances: Sequence[int]) -> Ints:
+    """`(Δ, 2, S)`: the estimated steps `h + Δ` and `h − Δ` of each scored step `h`, and −1 where there is none."""
+    moved = steps + np.asarray(distances, dtype=np.int64)[:, None, None] * np.array([1, -1])[:, None]
+    return np.where(np.isin(moved, estimated), moved, -1)
 
 
 def ranks(importance: Tensor) -> Tensor:
@@ -31,7 +104,7 @@ def ranks(importance: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(-1, order, places)
 
 
-def masks(place: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
+def masks(place: Tensor, counts: Ints) -> Tensor:
     """`(W, V, P) -> (W, V, 2, K, P)`: which positions are deleted, most and then least relevant first."""
     k = torch.as_tensor(counts, device=place.device)[:, None]
     place = place[:, :, None, :]
@@ -39,12 +112,12 @@ def masks(place: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
 
 
 def replacements(x: Tensor, protocol: Protocol, stream: int, first: int, count: int, variants: int) -> Tensor:
-    """`(W, L) -> (W, J, D, L)`: what a deleted position receives, in draws `first … first + count − 1`.
+    """`(W, L) -> (W, J, D, L)`: the replacements of deleted positions, in draws `first … first + count − 1`.
 
     Each draw rearranges the window's own values at random; of a multivariate window `(W, L, C)`, those of each channel
     by themselves, which gives `(W, J, D, L, C)`. `J = 1`, one rearrangement for all `variants` perturbations of the
-    window, unless draws are independent. A draw depends on the seed, the stream, the window's place in its run and the
-    draw's own number, and on nothing else.
+    window, unless draws are independent. A draw depends only on the seed, the stream, the window's place in its run
+    and the draw's number.
     """
     windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
     shared = 1 if protocol.draws_kind != "independent" else variants
@@ -61,12 +134,12 @@ def replacements(x: Tensor, protocol: Protocol, stream: int, first: int, count: 
 
 
 class Sweep(NamedTuple):
-    """What a sweep leaves behind."""
+    """The result of a sweep."""
 
     errors: Floats
     """`(W, D, V, 2, K, S)`: squared change of the forecast at each scored step."""
     forecasts: int
-    """Perturbed forecasts that were evaluated, equal ones once."""
+    """Perturbed forecasts that were evaluated; equal ones count once."""
 
 
 def sweep(
@@ -74,7 +147,7 @@ def sweep(
     x: Tensor,
     forecast: Tensor,
     importance: Tensor,
-    steps: npt.NDArray[np.int64],
+    steps: Ints,
     protocol: Protocol,
     *,
     stream: int,
@@ -83,10 +156,10 @@ def sweep(
     budget: Budget,
     along: Along = "time",
 ) -> Sweep:
-    """Deletes by each row of `importance` `(W, V, P)` and reads every scored step of each perturbed forecast.
+    """Deletes by each row of `importance` `(W, V, P)` and compares every scored step of each perturbed forecast.
 
-    `forecast` `(W, H)`, or `(W, H, C)`, is the unperturbed one. Nothing deleted leaves it as it is; everything deleted
-    is one forecast per window and draw, whatever the ordering. The changes of a forecast's channels are summed.
+    `forecast` `(W, H)`, or `(W, H, C)`, is the unperturbed one. Deleting nothing needs no forecast; deleting everything
+    needs one per window and draw, for all orderings. The changes of a forecast's channels are summed.
     """
     counts = deletion_counts(importance.shape[-1], protocol.fractions)
     deleted = masks(ranks(importance), counts[1:-1])
@@ -108,7 +181,7 @@ def _errors(
     forecast: Tensor,
     deleted: Tensor,
     drawn: Tensor,
-    steps: npt.NDArray[np.int64],
+    steps: Ints,
     budget: Budget,
     along: Along,
 ) -> tuple[Floats, int]:
@@ -133,12 +206,12 @@ def _errors(
             perturbed = torch.where(flat[kept[mask]], own, x[window[mask]])
             change = (budget.forward(model, perturbed, horizon)[:, steps].double() - base[window[mask]]).square()
             out[start : start + rows] = (change if x.ndim == 2 else change.sum(dim=-1)).cpu().numpy()
-    read = out.reshape(len(kept), draws, len(steps))[where]
-    return read.reshape(windows, variants, draws, len(steps)), total
+    each = out.reshape(len(kept), draws, len(steps))[where]
+    return each.reshape(windows, variants, draws, len(steps)), total
 
 
-def _unique_masks(deleted: Bools) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Index of one representative of every different (window, mask), and for each mask which one stands for it."""
+def _unique_masks(deleted: Bools) -> tuple[Ints, Ints]:
+    """Index of one representative of every different (window, mask), and for each mask that of its representative."""
     windows, variants, _ = deleted.shape
     packed = np.packbits(deleted.reshape(windows * variants, -1), axis=1)
     window = np.repeat(np.arange(windows, dtype=">u4"), variants).view(np.uint8).reshape(-1, 4)

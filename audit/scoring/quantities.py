@@ -1,6 +1,6 @@
-"""From deletion errors to the quantities of a run, each with its Monte Carlo error.
+"""The quantities of a run: gains from deletion errors with their Monte Carlo errors, and skill against naive ones.
 
-Pure functions on arrays; shapes as in `hrx.audit.scoring.deletion`. Nothing here runs a model.
+Pure functions on arrays, without torch; shapes as in `hrx.audit.scoring.deletion`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Values(NamedTuple):
     g_shuffled: float
     g_margin: float
     g_shuffled_permuted: float
-    """`g_shuffled` over a few random permutations, as the paper reads it, instead of over all of them."""
+    """`g_shuffled` over a few random permutations, as in the paper, instead of over all of them."""
     g_own_morf: float
     g_shuffled_morf: float
     g_margin_morf: float
@@ -31,7 +31,7 @@ class Values(NamedTuple):
     aopc: float
     sufficiency: float
     insertion: float
-    """A ratio already, so raw and normalised values agree."""
+    """Already a ratio, so raw and normalised values are equal."""
 
 
 QUANTITIES: tuple[str, ...] = Values._fields
@@ -40,7 +40,7 @@ GAINS = ("g_own", "g_shuffled", "g_margin")
 
 @dataclass(frozen=True)
 class Quantities:
-    """What one run measures."""
+    """Everything one run measures."""
 
     normalised: Values
     """Divided by the variance of the run's forecasts."""
@@ -55,13 +55,13 @@ class Quantities:
     """Mean over the windows that have one."""
     rank_entropy: float
     rank_dropped: int
-    """Windows without a rank: their matrix is all zero."""
+    """Windows without a rank, since their matrix is all zero."""
     draws: int
     forecasts: int
     insertion_dropped: int
     """Scored steps, over all windows, whose forecast did not change when everything was deleted."""
     gap_own: float
-    """Area between MoRF and LeRF under a step's own row, normalised, whatever area the gains compare."""
+    """Area between MoRF and LeRF under a step's own row, normalised, for either setting of `area`."""
     gap_shared: float
     curves: Floats
     """`(3, 2, K)`, normalised: mean deletion curves under own row, shared vector and all rows; MoRF, then LeRF."""
@@ -95,16 +95,13 @@ class Measured(NamedTuple):
 
 
 def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> Measured:
-    """Every quantity of the errors `(W, D, S + 1, 2, K, S)` under the scored rows and the shared vector.
-
-    By window, unit of draws and scored step.
-    """
+    """Every quantity from the errors `(W, D, S + 1, 2, K, S)` under the scored rows and the shared vector."""
     units = _units(errors, protocol.draws_per_unit)
     areas = trapezoid(units)
     morf = areas[:, :, :, 0]
     samples: dict[str, Floats] = {}
     for suffix, area in (("", _area(areas, protocol.area)), ("_morf", morf)):
-        # Differences first, means after: rows that order the lookback like the shared vector give exact zeros.
+        # Differences before means: rows that order the lookback like the shared vector give exact zeros.
         gain = area[:, :, :-1] - area[:, :, -1:]
         samples["g_own" + suffix] = _own(gain)
         samples["g_shuffled" + suffix] = gain.mean(axis=2)
@@ -131,7 +128,7 @@ def truncated_gains(errors: Floats, truncated: Ints, area: Area) -> Floats:
 
 
 def distant_gains(errors: Floats, distant: Ints, shared: int, area: Area) -> Floats:
-    """`(Δ,)`: what steps read under the rows at each distance against the ordering `shared`, undivided.
+    """`(Δ,)`: gain of the rows at each distance over the ordering `shared`, undivided.
 
     Where both rows of a step exist its two areas are averaged. NaN where some scored step has neither, since the mean
     would then be over other steps than that of `g_own`.
@@ -170,14 +167,14 @@ def _area(areas: Floats, kind: Area) -> Floats:
 
 
 def _own(table: Floats) -> Floats:
-    """`(W, U, S, S) -> (W, U, S)`: what each step reads under its own row."""
+    """`(W, U, S, S) -> (W, U, S)`: each step under its own row."""
     return np.diagonal(table, axis1=2, axis2=3)
 
 
 def _permuted(table: Floats, protocol: Protocol, stream: int) -> Floats:
-    """Mean over a few random permutations `π` of what step `h` reads under row `π(h)`."""
+    """Mean over a few random permutations `π` of step `h` under row `π(h)`."""
     steps = table.shape[-1]
-    # The key of its own keeps the permutations apart from the draws, which start from the same seed and stream.
+    # A spawn key separates the permutations from the draws, which start from the same seed and stream.
     rng = np.random.default_rng(np.random.SeedSequence([protocol.seed, stream, steps], spawn_key=(1,)))
     pi = rng.permuted(np.tile(np.arange(steps), (protocol.permutations, 1)), axis=1)
     chosen: Floats = table[:, :, pi, np.arange(steps)].mean(axis=2)
@@ -202,7 +199,7 @@ class Moments(NamedTuple):
 
 
 def moments(samples: Floats) -> Moments:
-    """Averages `(W, U, S)` over steps, units and windows. The windows are given: the error is that of the draws."""
+    """Averages `(W, U, S)` over steps, units and windows. The error is that of the draws, for fixed windows."""
     with np.errstate(invalid="ignore"):
         observed = ~np.isnan(samples)
         weight = observed.sum(axis=2)
@@ -216,3 +213,34 @@ def moments(samples: Floats) -> Moments:
     if units > 1:
         error = float(np.sqrt(by_unit.var(axis=1, ddof=1).sum() / units) / windows)
     return Moments(float(by_unit.mean()), error, per_step)
+
+
+class Skill(NamedTuple):
+    """Errors of a run's forecasts and of the naive ones, on the standardised scale."""
+
+    mse: float
+    mae: float
+    mse_zero: float
+    mse_last: float
+    mse_seasonal: float
+    """Reported beside the verdict; not part of it."""
+
+    @property
+    def beats_naive(self) -> bool:
+        """Whether the error is below both naive ones. A gain is meaningful only where it is."""
+        return self.mse < self.mse_zero and self.mse < self.mse_last
+
+
+def skill(forecast: Floats, truth: Floats, last: Floats, seasonal: Floats) -> Skill:
+    """Errors of `forecast` `(W, H)` against `truth`; `last` `(W,)` is repeated, `seasonal` is `(W, H)`."""
+    return Skill(
+        mse=_mse(forecast, truth),
+        mae=float(np.mean(np.abs(forecast - truth))),
+        mse_zero=_mse(np.zeros_like(truth), truth),
+        mse_last=_mse(last[:, None], truth),
+        mse_seasonal=_mse(seasonal, truth),
+    )
+
+
+def _mse(forecast: Floats, truth: Floats) -> float:
+    return float(np.mean(np.square(forecast - truth)))

@@ -1,4 +1,8 @@
-"""How many directions an explanation matrix holds. What the paper found at a given rank is said in `rank_bins`."""
+"""What the explanation matrix itself shows: effective rank, truncations, and how far back its rows reach.
+
+The published gain at each rank is in `rank_bins`. Computed window by window: a float64 copy of all windows at once
+would take twice the memory of the matrices.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hrx.audit.memory import by_window
+from hrx.audit.memory import one_thread
+
+MASS = 0.9
 
 
 class MeanRank(NamedTuple):
@@ -16,7 +22,7 @@ class MeanRank(NamedTuple):
     participation: float
     entropy: float
     dropped: int
-    """Windows left out: an all-zero matrix holds no direction, so it has no rank."""
+    """Windows left out: an all-zero matrix has no rank."""
 
 
 class Rank(NamedTuple):
@@ -28,18 +34,49 @@ class Rank(NamedTuple):
     """`exp(−Σ p log p)`, `p = σ/Σσ`; never below the participation ratio."""
 
     def mean(self) -> MeanRank:
-        """What a run says of its windows."""
+        """The ranks of a run."""
         dropped = int(self.participation.isnan().sum())
         return MeanRank(float(self.participation.nanmean()), float(self.entropy.nanmean()), dropped)
 
 
 def rank(matrix: Tensor) -> Rank:
     """Effective ranks of the matrices `(W, H, L)`; an all-zero matrix has rank NaN."""
-    # Window by window: all of them in float64 at once would take twice the memory of the matrices themselves.
-    sigma = by_window(lambda window: torch.linalg.svdvals(window.double()), matrix, (min(matrix.shape[1:]),))
+    sigma = torch.stack([torch.linalg.svdvals(window.double()) for window in matrix])
     power = sigma.square()
     share = sigma / sigma.sum(dim=-1, keepdim=True)
     return Rank(
         participation=power.sum(dim=-1).square() / power.square().sum(dim=-1),
         entropy=torch.exp(torch.special.entr(share).sum(dim=-1)),
     )
+
+
+def truncate(matrix: Tensor, rank: int) -> Tensor:
+    """`(W, R, L) -> (W, R, L)`: the magnitude of the matrix's rank-`rank` truncation, `|Σ_k σ_k u_k v_kᵀ|`, `k ≤ rank`.
+
+    Computed as a projection of the matrix on its leading left singular vectors, so that positions whose columns are
+    zero stay zero. At rank 1 every row is a multiple of `v_1`, and each is returned as `σ_1 v_1` itself: a factor
+    changes no order, but its rounding could. A matrix that cannot exceed the rank is returned unchanged.
+    """
+    matrix = matrix.double()
+    if rank >= min(matrix.shape[1:]):
+        return matrix
+    with one_thread():  # rounding decides the order of positions that a truncation leaves nearly tied
+        leading: Tensor = torch.linalg.svd(matrix, full_matrices=False).U[..., :rank]
+        directions = leading.mT @ matrix
+        return directions.abs().expand_as(matrix) if rank == 1 else (leading @ directions).abs()
+
+
+def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
+    """`(W, R, L) -> (W, R)`: the smallest `n` such that a row's last `n` positions hold `mass` of its sum.
+
+    NaN for a row that is zero everywhere.
+    """
+    return torch.stack([_effective_lookback(window.double(), mass) for window in matrix])
+
+
+def _effective_lookback(rows: Tensor, mass: float) -> Tensor:
+    """`(R, L) -> (R,)`."""
+    held = rows.flip(-1).cumsum(dim=-1)
+    total = held[..., -1:]
+    short = (held < mass * total).sum(dim=-1).double() + 1
+    return torch.where(total[..., 0] > 0, short, torch.nan)

@@ -1,4 +1,4 @@
-"""What the rank of a matrix says about the axis before any sweep: the paper's bins. Needs no torch."""
+"""The gain that the paper found at each rank: an estimate before any sweep. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Worth = Literal["no", "perhaps", "yes"]
 
 
 class RankBin(NamedTuple):
-    """What the paper found at runs whose rank lies in `[low, high)` (its table "Rank predicts the gain")."""
+    """The published gain of runs with a rank in `[low, high)` (the paper's table "Rank predicts the gain")."""
 
     low: float
     high: float
@@ -17,7 +17,7 @@ class RankBin(NamedTuple):
     positive: float
     """Share of runs with a positive gain."""
     worth: Worth
-    """Ours: `no` where the gain is near zero, `yes` where at least four runs of five had one."""
+    """Ours: `no` where the gain is near zero, `yes` where at least four runs of five have a positive one."""
 
 
 RANK_BINS = (
@@ -32,5 +32,5 @@ RANK_BINS = (
 
 def rank_bin(rank: float) -> RankBin:
     """The published bin of a participation ratio."""
-    # Rounding can leave the ratio of a rank-one matrix a little below one.
-    return next(found for found in reversed(RANK_BINS) if rank >= found.low or found is RANK_BINS[0])
+    # Rounding can bring the ratio of a rank-one matrix slightly below one.
+    return next(one for one in reversed(RANK_BINS) if rank >= one.low or one is RANK_BINS[0])

@@ -1,7 +1,8 @@
-"""One run's measurement: matrix, sweep, quantities. Touches no file and no clock."""
+"""The measurement of one run: matrix, sweep, quantities. Uses neither files nor clocks."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +13,10 @@ from hrx.adapters import Forecaster
 from hrx.audit.attribution import Explanation, estimate, find_estimator
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Ints, Protocol, scored_steps
-from hrx.audit.scoring.deletion import Along, Floats, sweep
-from hrx.audit.scoring.distance import effective_lookback
-from hrx.audit.scoring.orderings import Orderings, orderings
+from hrx.audit.scoring.deletion import Along, Floats, Orderings, orderings, sweep
 from hrx.audit.scoring.quantities import (
     GAINS,
     QUANTITIES,
-    Moments,
     Quantities,
     Values,
     distant_gains,
@@ -28,15 +26,15 @@ from hrx.audit.scoring.quantities import (
     trapezoid,
     truncated_gains,
 )
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.rank import effective_lookback, rank
 from hrx.errors import HrxError
 
 
 class Unscorable(HrxError):
-    """A run that has no score: a result, to be recorded as excluded with this reason."""
+    """A run that cannot be scored: a result, recorded as excluded with this reason."""
 
 
-class Scored(NamedTuple):
+class ScoredRun(NamedTuple):
     """Everything one run's measurement produces."""
 
     quantities: Quantities
@@ -69,13 +67,13 @@ def score_in_full(
     protocol: Protocol | None = None,
     budget: Budget | None = None,
     stream: int = 0,
-) -> Scored:
-    """`score`, with the matrix and the forecasts it came from."""
+) -> ScoredRun:
+    """`score`, with the matrix and the forecasts behind it."""
     protocol, budget = protocol or Protocol(), budget or Budget()
     forecast = forecast_of(model, x, horizon)
     explanation = explanation_of(model, x, horizon, protocol, budget, stream)
     quantities = score_explained(model, x, forecast, explanation, protocol=protocol, budget=budget, stream=stream)
-    return Scored(quantities, explanation, forecast)
+    return ScoredRun(quantities, explanation, forecast)
 
 
 def forecast_of(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
@@ -95,7 +93,7 @@ def explanation_of(
     model: Forecaster, x: Tensor, horizon: int, protocol: Protocol, budget: Budget, stream: int
 ) -> Explanation:
     """The explanation that a run scores."""
-    # An estimator that does not fill all rows fills those that are scored.
+    # An estimator that does not estimate all steps estimates the scored ones.
     everywhere = protocol.axis == "whole" or find_estimator(protocol.estimator).every_step
     explanation = estimate(
         model,
@@ -125,37 +123,26 @@ def score_explained(
     stream: int,
     along: Along = "time",
 ) -> Quantities:
-    """The quantities of forecasts `(W, H)` under an explanation of them that is there already.
+    """The quantities of forecasts `(W, H)` under a given explanation of them.
 
     `explanation.matrix` is `(W, R, L)`, or `(W, R, C)` along the channels of multivariate windows.
     """
     variance = _variance(forecast)
     steps = scored_steps(forecast.shape[1], protocol.scored)
-    by = orderings(explanation.matrix, explanation.steps, steps, protocol)
+    ordered = orderings(explanation.matrix, explanation.steps, steps, protocol)
+    delete = partial(sweep, model, x, forecast, ordered.importance)
     errors, forecasts = np.empty((len(x), 0)), 0
-    while (first := errors.shape[1]) < protocol.draws or _continue(errors[:, :, by.matrix], variance, protocol):
+    while (first := errors.shape[1]) < protocol.draws or _continue(errors[:, :, ordered.matrix], variance, protocol):
         count = min(protocol.draws, protocol.most_draws - first)
-        done = sweep(
-            model,
-            x,
-            forecast,
-            by.importance,
-            steps,
-            protocol,
-            stream=stream,
-            first=first,
-            count=count,
-            budget=budget,
-            along=along,
-        )
-        errors = np.concatenate([errors, done.errors], axis=1) if first else done.errors
-        forecasts += done.forecasts
-    return _quantities(errors, by, explanation, steps, variance, forecasts, protocol, stream)
+        swept = delete(steps, protocol, stream=stream, first=first, count=count, budget=budget, along=along)
+        errors = np.concatenate([errors, swept.errors], axis=1) if first else swept.errors
+        forecasts += swept.forecasts
+    return _quantities(errors, ordered, explanation, steps, variance, forecasts, protocol, stream)
 
 
 def _quantities(
     errors: Floats,
-    by: Orderings,
+    ordered: Orderings,
     explanation: Explanation,
     steps: Ints,
     variance: float,
@@ -163,20 +150,20 @@ def _quantities(
     protocol: Protocol,
     stream: int,
 ) -> Quantities:
-    """Everything that follows from the errors `(W, D, V, 2, K, S)` and the matrix."""
-    paired = errors[:, :, by.matrix]
+    """The quantities from the errors `(W, D, V, 2, K, S)` and the matrix."""
+    paired = errors[:, :, ordered.matrix]
     measured = measure(paired, protocol, stream)
-    found = {name: moments(measured.samples[name]) for name in QUANTITIES}
+    means = {name: moments(measured.samples[name]) for name in QUANTITIES}
     curves = mean_curves(paired) / variance
     gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
     ranks = rank(explanation.matrix).mean()
     reach = effective_lookback(explanation.matrix)
     at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(explanation.steps, steps)
     return Quantities(
-        normalised=_values({name: found[name].mean / _scale(name, variance) for name in QUANTITIES}),
-        raw=_values({name: found[name].mean for name in QUANTITIES}),
-        error=Values(*(found[name].error / _scale(name, variance) for name in QUANTITIES)),
-        steps={name: found[name].steps / _scale(name, variance) for name in QUANTITIES},
+        normalised=_values({name: means[name].mean / _scale(name, variance) for name in QUANTITIES}),
+        raw=_values({name: means[name].mean for name in QUANTITIES}),
+        error=Values(*(means[name].error / _scale(name, variance) for name in QUANTITIES)),
+        steps={name: means[name].steps / _scale(name, variance) for name in QUANTITIES},
         scored_steps=steps,
         variance=variance,
         rank=ranks.participation,
@@ -188,8 +175,8 @@ def _quantities(
         gap_own=float(gaps[0]),
         gap_shared=float(gaps[1]),
         curves=curves,
-        truncated=truncated_gains(errors, by.truncated, protocol.area) / variance,
-        distant=distant_gains(errors, by.distant, by.matrix[-1], protocol.area) / variance,
+        truncated=truncated_gains(errors, ordered.truncated, protocol.area) / variance,
+        distant=distant_gains(errors, ordered.distant, ordered.matrix[-1], protocol.area) / variance,
         effective_lookback=float(reach.nanmean()),
         effective_lookback_steps=reach[:, at].nanmean(dim=0).numpy(),
     )
@@ -206,7 +193,7 @@ def _variance(forecast: Tensor) -> float:
 
 
 def _values(means: dict[str, float]) -> Values:
-    """The means as they are, but the margins as the exact difference of the two gains."""
+    """The means, with each margin as the exact difference of its two gains."""
     for area in ("", "_morf"):
         means["g_margin" + area] = means["g_own" + area] - means["g_shuffled" + area]
     return Values(**means)
@@ -217,10 +204,9 @@ def _scale(name: str, variance: float) -> float:
 
 
 def _continue(errors: Floats, variance: float, protocol: Protocol) -> bool:
-    """Whether a wanted precision calls for more draws."""
+    """Whether the precision setting needs more draws."""
     if protocol.precision is None or errors.shape[1] >= protocol.most_draws:
         return False
     measured = measure(errors, protocol)
-    found: list[Moments] = [moments(measured.samples[name]) for name in GAINS]
-    worst = max(moment.error / variance for moment in found)
+    worst = max(moments(measured.samples[name]).error / variance for name in GAINS)
     return not worst <= protocol.precision

@@ -1,6 +1,6 @@
-"""The embedded sample: five public-domain datasets that need no download and no extra library.
+"""The embedded sample: five public-domain datasets that need neither a download nor an extra library.
 
-`README.md` beside the files says where the values come from; `build.py` makes the files again.
+`README.md` beside the files names their sources; `tests/gift_eval/build_sample.py` rebuilds them.
 """
 
 import csv
@@ -11,11 +11,11 @@ from importlib.resources import files
 import numpy as np
 
 from .. import frequency
-from ..series import Dataset, Floats, Row
+from ..series import Dataset, Floats, StoredSeries
 
 
 @dataclass(frozen=True)
-class _Table:
+class _SampleFile:
     """One file: a column for the time, then one column per series; a missing value is an empty cell."""
 
     file: str
@@ -27,32 +27,25 @@ class _Table:
     def name(self) -> str:
         return f"{self.file}/{self.frequency}"
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> StoredSeries:
         column = self.columns[index]
-        return Row(column, _column(self.file, column))
+        return StoredSeries(column, _column(self.file, column))
 
 
-_TABLES = (
-    _Table("co2", "W", "Nature", ("co2",)),
-    _Table("elnino", "M", "Climate", ("temperature",)),
-    _Table("seattle_temps", "H", "Climate", ("temp",)),
-    _Table("seattle_weather", "D", "Climate", ("precipitation", "temp_max", "temp_min", "wind")),
-    _Table("sf_temps", "H", "Climate", ("temp",)),
+_FILES = (
+    _SampleFile("co2", "W", "Nature", ("co2",)),
+    _SampleFile("elnino", "M", "Climate", ("temperature",)),
+    _SampleFile("seattle_temps", "H", "Climate", ("temp",)),
+    _SampleFile("seattle_weather", "D", "Climate", ("precipitation", "temp_max", "temp_min", "wind")),
+    _SampleFile("sf_temps", "H", "Climate", ("temp",)),
 )
 
 
 def open_sample() -> list[Dataset]:
     """The five datasets of the sample, by name."""
     return [
-        Dataset(
-            table.name,
-            table.frequency,
-            frequency.season(table.frequency),
-            table.domain,
-            len(table.columns),
-            table.row,
-        )
-        for table in _TABLES
+        Dataset(each.name, each.frequency, frequency.season(each.frequency), each.domain, len(each.columns), each.row)
+        for each in _FILES
     ]
 
 

@@ -1,5 +1,66 @@
-"""Pages that people look at: one file each, which opens from disk and asks no network for anything."""
+"""Pages that open from disk: one file each, with scripts, styles and data inside, and no network access.
 
-from hrx.reports.page.build import Report, write_report
+Three layers keep a hostile name harmless: text is escaped where Python writes it, data is JSON without any `<`, and the
+page's content security policy runs only the scripts and styles with the hashes that it lists.
+"""
 
-__all__ = ["Report", "write_report"]
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from string import Template
+from urllib.parse import quote
+
+from hrx.reports.text import clean
+
+_ASSETS = files("hrx.reports.page")
+
+
+def link(**where: object) -> str:
+    """The address, within the page, of the runs that pass these filters; `at` is the section to scroll to."""
+    return "#" + "&amp;".join(f"{name}={quote(clean(value), safe='')}" for name, value in where.items())
+
+
+def embed(name: str, value: object) -> str:
+    """Data for the page's script: JSON that cannot close its element."""
+    data = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    # Escapes with the same meaning in JSON, and none in HTML.
+    safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return f'<script type="application/json" id="{name}">{safe}</script>'
+
+
+def html_table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+    """A table with a class for each column; the cells are HTML already."""
+    head = "".join(f'<th scope="col" class="{cls}">{title}</th>' for title, cls in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td class="{cls}">{cell}</td>' for cell, (_, cls) in zip(row, heads, strict=True)) + "</tr>"
+        for row in rows
+    )
+    table = f'<table class="data {kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
+
+
+def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:
+    """The whole page: a template with its `parts`, each of which is HTML already."""
+    style = _asset("page.css")
+    script = "\n".join(map(_asset, scripts))
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    body = Template(_asset(template)).substitute(parts)
+    return Template(_asset("frame.html")).substitute(
+        policy=policy, title=parts["title"], style=style, body=body, script=script
+    )
+
+
+def _asset(name: str) -> str:
+    return _ASSETS.joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(source: str) -> str:
+    digest = hashlib.sha256(source.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,5 +1,5 @@
 "use strict";
-// What every page of hrx shares: elements made of text only, numbers as the terminal prints them, colours, themes.
+// Shared by every page: elements made of text only, numbers formatted as on the terminal, colours, themes.
 
 const hrx = {};
 
@@ -56,13 +56,6 @@ hrx.short = function (value) {
   return size !== 0 && (size < 0.001 || size >= 1e5) ? hrx.exponent(value, 2) : String(Number(value.toPrecision(3)));
 };
 
-hrx.median = function (values) {
-  if (!values.length) return NaN;
-  const ordered = Float64Array.from(values).sort();
-  const middle = ordered.length >> 1;
-  return ordered.length % 2 ? ordered[middle] : (ordered[middle - 1] + ordered[middle]) / 2;
-};
-
 /** A colour of the style sheet, for canvases. */
 hrx.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -79,7 +72,7 @@ hrx.ticks = function (low, high, wanted) {
   return found;
 };
 
-/** A canvas as wide as its place and `height` high, in device pixels, with its context. */
+/** A canvas as wide as its parent and `height` high, in device pixels, with its context. */
 hrx.surface = function (canvas, height) {
   const ratio = window.devicePixelRatio || 1;
   const width = Math.max(240, Math.floor(canvas.parentElement.clientWidth));
@@ -94,7 +87,7 @@ hrx.surface = function (canvas, height) {
   return { context, width, height };
 };
 
-/** Runs an action in the next frame, once, however often it is asked for: the table answers first. */
+/** Runs an action once in the next frame, however often it is requested: the table is updated first. */
 hrx.later = function (name, action) {
   if (!hrx.waiting.size) {
     requestAnimationFrame(() => setTimeout(() => {
@@ -120,7 +113,7 @@ hrx.whenShown = function (element, draw) {
 hrx.redraws = [];
 hrx.redraw = () => hrx.redraws.forEach((draw) => draw());
 
-// Themes: the system's, until the reader asks for the other one. Paper is always light.
+// Themes: the system's, until the reader chooses the other one. Paper is always light.
 (function () {
   const root = document.documentElement;
   const button = hrx.byId("theme");
@@ -129,7 +122,7 @@ hrx.redraw = () => hrx.redraws.forEach((draw) => draw());
     try {
       return localStorage.getItem("hrx-theme");
     } catch (refused) {
-      return null; // some browsers give a file no storage
+      return null; // some browsers refuse storage to a file
     }
   };
   const show = (theme) => {
@@ -150,7 +143,7 @@ hrx.redraw = () => hrx.redraws.forEach((draw) => draw());
       try {
         localStorage.setItem("hrx-theme", theme);
       } catch (refused) {
-        // then it lasts as long as the page
+        // then the theme lasts as long as the page
       }
       show(theme);
     });

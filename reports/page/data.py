@@ -1,123 +1,115 @@
-"""What the page's script works on: the runs column by column, and the statistics of every unfiltered group.
+"""The data of a report page: runs column by column, the statistics of every group that it can show, and examples.
 
-Texts stand once and are referred to by number, so that 16,729 runs stay small. Names are cleaned here, before
-they reach any page: what a browser would obey instead of show is replaced.
+Python computes every number; the page's script filters and counts runs, and looks groups up. Texts stand once and are
+referred to by number, so that 16,729 runs stay small. Names are cleaned here.
 """
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from hrx.audit.ledger.record import DONE
-from hrx.reports.layout import clean
-from hrx.reports.statistics import CONFIGURATION, finite, fraction_positive, median_interval, possible
+from hrx.audit.ledger.store import Ledger, StoredExample
+from hrx.reports.figures import bin_medians, central_limits
+from hrx.reports.heatmap import COLOURS, row_steps
+from hrx.reports.runs import CONFIGURATION, SEEDS, beats_naive, mask_impossible, median, median_interval
 from hrx.reports.summary import GAINS
-from hrx.reports.words import number_or_none
+from hrx.reports.text import clean, number_or_none
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
-"""What the runs can be filtered and grouped by."""
+"""The columns that runs can be filtered and grouped by."""
 NUMBERS = (
     *(column for gain in GAINS for column in (gain, f"{gain}_se")),
-    "rank",
-    "effective_lookback",
-    "mse",
-    "mse_zero",
-    "mse_last",
-    "mse_seasonal",
-    "parity",
+    *("rank", "effective_lookback", "mse", "mse_zero", "mse_last", "mse_seasonal", "parity"),
 )
 KEY_DIGITS = 16
-"""Digits of a run's key that the page shows: enough to find it in the ledger."""
+"""Digits of a run's key on the page: enough to find it in the ledger."""
+BUDGET = 16_000_000
+"""Bytes that the matrices of one page may take, so that the page stays below 30 MB."""
+BRIGHT = 0.99
+"""Quantile of the matrix that the brightened colours end at."""
 _UNKNOWN = "(unknown)"
 
 Json = dict[str, object]
+Floats = npt.NDArray[np.floating]
 
 
-class Coded(NamedTuple):
+class CodedColumn(NamedTuple):
     """A column of texts: each distinct one once, and its number for every run."""
 
     values: list[str]
     codes: list[int]
 
-    def as_json(self) -> Json:
-        return {"values": self.values, "codes": self.codes}
 
-
-class Runs(NamedTuple):
+class PageRuns(NamedTuple):
     """The runs of a ledger, ready for the page."""
 
     frame: pd.DataFrame
-    texts: dict[str, Coded]
-    configuration: list[int]
-    """Runs with the same number differ in their seeds only, and are folded before anything is counted."""
+    texts: dict[str, CodedColumn]
 
     def as_json(self) -> Json:
-        """Every column that the page shows or filters by; null where there is no number, and a text if infinite."""
+        """Every column that the page shows or filters by; null for a missing number, a text for an infinite one."""
         frame = self.frame
         return {
             "count": len(frame),
             "key": [str(key)[:KEY_DIGITS] for key in frame["key"]],
-            "texts": {name: coded.as_json() for name, coded in self.texts.items()},
+            "texts": {name: coded._asdict() for name, coded in self.texts.items()},
             "numbers": {name: numbers(frame[name]) for name in NUMBERS},
             "beats_naive": numbers(frame["beats_naive"]),
             "seed": numbers(frame["seed"]),
-            "configuration": self.configuration,
-            "gains": list(GAINS),
             "groupings": list(GROUPINGS),
         }
 
 
-def arrange(frame: pd.DataFrame) -> Runs:
-    """The runs of `read` with the numbers that are possible, and with their texts coded."""
-    frame = possible(frame)
-    columns: dict[str, Iterable[object]] = {
-        "model": model_labels(frame),
-        "setting": [
-            f"{lookback}x{horizon}" for lookback, horizon in zip(frame["lookback"], frame["horizon"], strict=True)
-        ],
-        **{name: frame[name] for name in ("dataset", "domain", "estimator", "leakage", "series", "status", "reason")},
+def arrange(frame: pd.DataFrame) -> PageRuns:
+    """The runs of `read` without impossible numbers, and with their texts coded."""
+    frame = mask_impossible(frame).reset_index(drop=True)
+    settings = [f"{lookback}x{horizon}" for lookback, horizon in zip(frame["lookback"], frame["horizon"], strict=True)]
+    columns: dict[str, Iterable[object]] = {"model": model_labels(frame), "setting": settings}
+    columns |= {
+        name: frame[name] for name in ("dataset", "domain", "estimator", "leakage", "series", "status", "reason")
     }
-    configuration = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup()
-    return Runs(frame, {name: code(column) for name, column in columns.items()}, configuration.astype(int).tolist())
+    return PageRuns(frame, {name: code(column) for name, column in columns.items()})
 
 
 def model_labels(frame: pd.DataFrame) -> list[str]:
-    """What each run's model is called here: its name, with as much of its weights' hash as tells several apart."""
+    """The model of each run: its name, with a prefix of its weights' hash where several weights share the name."""
     pairs = list(zip(frame["model"].astype(str), frame["fingerprint"].astype(str), strict=True))
     weights: dict[str, set[str]] = {}
     for model, fingerprint in pairs:
         weights.setdefault(model, set()).add(fingerprint)
-    digits = {model: _telling(marks) for model, marks in weights.items()}
-    return [f"{model} ({mark[: digits[model]]})" if digits[model] else model for model, mark in pairs]
+    digits = {model: _distinct_digits(hashes) for model, hashes in weights.items()}
+    return [f"{model} ({weight[: digits[model]]})" if digits[model] else model for model, weight in pairs]
 
 
-def _telling(marks: set[str]) -> int:
-    """How many first characters tell the hashes apart, at least eight; none where there is only one."""
-    if len(marks) == 1:
+def _distinct_digits(hashes: set[str]) -> int:
+    """How many first characters make the hashes distinct, at least eight; none where there is only one."""
+    if len(hashes) == 1:
         return 0
-    return next(n for n in (8, 16, max(map(len, marks))) if len({mark[:n] for mark in marks}) == len(marks))
+    return next(n for n in (8, 16, max(map(len, hashes))) if len({one[:n] for one in hashes}) == len(hashes))
 
 
-def code(column: Iterable[object]) -> Coded:
-    """Numbers for the distinct texts of a column, in the order in which they come."""
+def code(column: Iterable[object]) -> CodedColumn:
+    """Numbers for the distinct texts of a column, in the order of their first use."""
     known: dict[object, int] = {}
     codes = [known.setdefault(None if _absent(value) else value, len(known)) for value in column]
-    return Coded(_distinct(_UNKNOWN if value is None else clean(value) for value in known), codes)
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """The names with a number where cleaning made two of them alike: the page tells its groups by name."""
-    taken: dict[str, int] = {}
-    found = []
-    for name in names:
-        taken[name] = taken.get(name, 0) + 1
-        found.append(name if taken[name] == 1 else f"{name} ({taken[name]})")
-    return found
+    names: list[str] = []
+    uses: dict[str, int] = {}
+    for value in known:
+        name = _UNKNOWN if value is None else clean(value)
+        uses[name] = uses.get(name, 0) + 1
+        # Cleaning can make two names alike, and the page finds groups by name.
+        names.append(name if uses[name] == 1 else f"{name} ({uses[name]})")
+    return CodedColumn(names, codes)
 
 
 def _absent(value: object) -> bool:
@@ -125,52 +117,194 @@ def _absent(value: object) -> bool:
 
 
 def numbers(column: pd.Series) -> list[float | str | None]:
-    """A column as JSON has it, which knows no infinite number: that is a text."""
+    """A column for JSON, which has no infinite number: that is a text."""
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return [None if math.isnan(value) else str(value) if math.isinf(value) else value for value in values.tolist()]
 
 
-class Statistic(NamedTuple):
-    """One gain over one group, as the tables have it."""
+class PageStatistics:
+    """The statistics of every group that the page can show: of all runs, and by one or two groupings.
 
-    median: float | None
-    low: float | None
-    high: float | None
-    positive: float | None
-    n: int
-
-
-def statistics(runs: Runs) -> Json:
-    """For each scope and grouping, the gains of each group: `[scope][grouping][code][gain]`.
-
-    The scopes are all scored runs, and those that beat naive. Groups without a scored run have none.
+    A group is given for three scopes, the values of the page's filter: runs that beat naive (`yes`), all scored runs
+    (`all`) and runs that do not beat naive (`no`). Seeds are folded within a group and scope, as in every table.
     """
-    frame = runs.frame
-    scored = (frame["status"] == DONE).to_numpy(dtype=bool)
-    beating = scored & (frame["beats_naive"] == 1).fillna(False).to_numpy(dtype=bool)
-    codes = pd.DataFrame({name: runs.texts[name].codes for name in GROUPINGS})
+
+    QUANTITIES = (*GAINS, "rank")
+
+    def __init__(self, runs: PageRuns):
+        frame = runs.frame
+        scored = (frame["status"] == DONE).to_numpy(dtype=bool)
+        once = ~frame.duplicated([*CONFIGURATION, *SEEDS]).to_numpy(dtype=bool)  # stored with a sweep and without
+        beats = beats_naive(frame)
+        self._scopes = {"yes": scored & beats, "all": scored, "no": scored & ~beats}
+        self._once, self._scored, self._beats = once, scored, beats
+        self._configuration = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup().to_numpy()
+        self._codes = {name: np.asarray(runs.texts[name].codes, dtype=np.int64) for name in GROUPINGS}
+        self._sizes = {name: len(runs.texts[name].values) for name in GROUPINGS}
+        self._quantities = frame[list(self.QUANTITIES)].astype("float64")
+
+    def groups(self) -> Json:
+        """`{groupings: {codes: [share that beats naive, yes, all, no]}}`; groupings and codes joined by spaces.
+
+        Each scope is `[n, median g_own, g_shuffled, g_margin, low, high and share above zero of g_margin, median
+        rank]`, or null without runs. A grouping with one value is not used: it cannot narrow anything.
+        """
+        useful = [name for name in GROUPINGS if self._sizes[name] > 1]
+        chosen = [(), *((name,) for name in useful), *combinations(useful, 2)]
+        return {" ".join(names): self._by(names) for names in chosen}
+
+    def _ids(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """One number for each combination of values."""
+        ids = np.zeros(len(self._scored), dtype=np.int64)
+        for name in names:
+            ids = ids * self._sizes[name] + self._codes[name]
+        return ids
+
+    def _by(self, names: Sequence[str]) -> Json:
+        ids = self._ids(names)
+        shares = pd.Series(self._beats[self._scored], dtype="float64").groupby(ids[self._scored]).mean()
+        scopes = [dict(self._statistics(ids, scope)) for scope in self._scopes.values()]
+        return {
+            self._key(group, names): [share, *(scope.get(group) for scope in scopes)]
+            for group, share in zip(shares.index.tolist(), shares.tolist(), strict=True)
+        }
+
+    def _key(self, group: int, names: Sequence[str]) -> str:
+        parts: list[str] = []
+        for name in reversed(names):
+            group, value = divmod(group, self._sizes[name])
+            parts.insert(0, str(value))
+        return " ".join(parts)
+
+    def _fold(self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]) -> pd.DataFrame:
+        """One row per group and configuration of the scope, in the order of the groups."""
+        chosen = scope & self._once
+        keys = [pd.Series(ids[chosen], name="group"), pd.Series(self._configuration[chosen], name="configuration")]
+        folded: pd.DataFrame = self._quantities[chosen].reset_index(drop=True).groupby(keys, sort=True).mean()
+        return folded
+
+    def _statistics(
+        self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]
+    ) -> Iterator[tuple[int, list[object]]]:
+        folded = self._fold(ids, scope)
+        groups, starts = np.unique(folded.index.get_level_values("group"), return_index=True)
+        ends = [*starts[1:], len(folded)]
+        for group, start, end in zip(groups, starts, ends, strict=False):
+            own, shuffled, margin, rank = folded.iloc[start:end].to_numpy().T
+            middle, low, high = median_interval(margin)
+            positive = np.mean(margin[np.isfinite(margin)] > 0) if math.isfinite(middle) else math.nan
+            figures = (median(own), median(shuffled), middle, low, high, float(positive), median(rank))
+            yield int(group), [int(np.isfinite(margin).sum()), *map(number_or_none, figures)]
+
+    def rank_points(self) -> Json:
+        """For each scope, rank and `g_margin` of every configuration, a run of each, limits of the gain's axis, and
+        the medians of bins by rank: of all runs, and of each value of each grouping (`{grouping: {code: bins}}`)."""
+        return {name: self._rank_points(scope) for name, scope in self._scopes.items()}
+
+    def _rank_points(self, scope: npt.NDArray[np.bool_]) -> Json:
+        folded = self._fold(self._ids(()), scope)[["rank", "g_margin"]].dropna()
+        rank, gain = folded.to_numpy(dtype=np.float64).T
+        first = pd.Series(np.flatnonzero(scope)).groupby(self._configuration[scope]).first()
+        run = first.loc[folded.index.get_level_values("configuration")].to_numpy()
+        bins: dict[str, dict[str, list[list[float]]]] = {"": {"": bin_medians(rank, gain).tolist()}}
+        for name in GROUPINGS:
+            codes = self._codes[name][run]
+            found = {str(code): bin_medians(rank[codes == code], gain[codes == code]) for code in np.unique(codes)}
+            bins[name] = {code: medians.tolist() for code, medians in found.items() if len(medians)}
+        limits = list(central_limits(gain)) if len(gain) else None
+        return {"run": run.tolist(), "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "bins": bins}
+
+
+class PageExamples(NamedTuple):
+    """The examples that a page shows, and how many the ledger holds."""
+
+    shown: list[Json]
+    stored: int
+
+
+def choose_examples(ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: int = BUDGET) -> PageExamples:
+    """Examples of the runs, taken in turns from every model up to the budget; `models` names the model of each run."""
+    runs = {str(key): run for run, key in enumerate(frame["key"])}
+    waiting: dict[str, list[str]] = {}
+    for key in ledger.example_keys():
+        if key in runs:
+            waiting.setdefault(models[runs[key]], []).append(key)
+    stored = sum(map(len, waiting.values()))
+    shown: list[Json] = []
+    spent = 0
+    for key in _in_turns(list(waiting.values())):
+        example = ledger.examples([key])[0]
+        scored = frame["scored_steps"].iloc[runs[key]]
+        item = example_json(example) | {
+            "run": runs[key],
+            "steps": row_steps(example, scored).tolist(),
+        }
+        spent += len(str(item["matrix"]))
+        if spent > budget:
+            break
+        shown.append(item)
+    shown.sort(key=lambda item: int(str(item["run"])))
+    return PageExamples(shown, stored)
+
+
+def _in_turns(queues: list[list[str]]) -> Iterator[str]:
+    for place in range(max(map(len, queues), default=0)):
+        yield from (queue[place] for queue in queues if place < len(queue))
+
+
+def example_json(example: StoredExample) -> Json:
+    """One example: its values, truth and forecast, its matrix, and its deletion curves if they are stored."""
     return {
-        scope: {"all": _overall(runs, chosen), **{name: _grouped(runs, codes[name], chosen) for name in GROUPINGS}}
-        for scope, chosen in (("scored", scored), ("beating", beating))
+        "x": rounded(example.x),
+        "truth": rounded(example.truth),
+        "forecast": rounded(example.forecast),
+        "curves": curves_json(example.curves),
+        **matrix_json(np.asarray(example.matrix, dtype=np.float64)),
     }
 
 
-def _overall(runs: Runs, chosen: np.ndarray) -> dict[str, dict[str, Statistic]]:
-    return _grouped(runs, pd.Series(np.zeros(len(runs.frame), dtype=int)), chosen)
+def curves_json(curves: Floats | None) -> list[list[list[float | None]]] | None:
+    """Deletion curves `(3, 2, K)`."""
+    return None if curves is None else [[rounded(line) for line in pair] for pair in curves]
 
 
-def _grouped(runs: Runs, codes: pd.Series, chosen: np.ndarray) -> dict[str, dict[str, Statistic]]:
-    table = pd.DataFrame({"group": codes.to_numpy(), "configuration": runs.configuration})
-    for gain in GAINS:
-        table[gain] = runs.frame[gain].to_numpy(dtype=np.float64)
-    folded = table[chosen].groupby(["group", "configuration"], sort=False)[list(GAINS)].mean()
+def matrix_json(matrix: npt.NDArray[np.float64]) -> Json:
+    """A matrix `(R, L)` and its shared vector relative to its maximum, and where the colours of both end.
+
+    `tops` holds the maximum and the `BRIGHT` quantile of the matrix, then of the shared vector.
+    """
+    matrix = np.nan_to_num(matrix)
+    largest = float(matrix.max(initial=0.0))
+    relative = matrix / largest if largest > 0 else matrix
+    shared = relative.mean(axis=0, keepdims=True)
+    tops = [[float(f"{np.quantile(part, q, method='lower'):.4g}") for q in (1, BRIGHT)] for part in (relative, shared)]
     return {
-        str(group): {gain: _statistic(values[gain]) for gain in GAINS}
-        for group, values in folded.groupby("group", sort=True)
+        "rows": len(matrix),
+        "largest": largest,
+        "matrix": pack(relative),
+        "shared": pack(shared),
+        "tops": tops,
     }
 
 
-def _statistic(values: Sequence[float] | pd.Series) -> Statistic:
-    kept = finite(values)
-    median, low, high = map(number_or_none, median_interval(kept))
-    return Statistic(median, low, high, number_or_none(fraction_positive(kept)), len(kept))
+def pack(values: Floats) -> str:
+    """Numbers from 0 to 1 `(R, L)` as base64 of deflated half-precision floats, to three significant digits.
+
+    All upper bytes stand first, then all lower ones, since the upper bytes compress.
+    """
+    halves = np.ascontiguousarray(values, dtype="<f2").view(np.uint8).reshape(-1, 2)
+    planes = np.concatenate([halves[:, 1], halves[:, 0]])
+    return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()
+
+
+def rounded(values: Floats) -> list[float | None]:
+    """Five significant digits, which is more than a line on a screen shows."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]
+
+
+def palette() -> str:
+    """The 256 colours of a heat map as hexadecimal digits, the least important first."""
+    import matplotlib
+
+    colours = matplotlib.colormaps[COLOURS](np.arange(256), bytes=True)[:, :3]
+    return bytes(colours.astype(np.uint8).tobytes()).hex()

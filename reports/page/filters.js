@@ -1,5 +1,5 @@
 "use strict";
-// Which runs are looked at. The whole state stands in the address after #, so that a view can be linked and kept.
+// Which runs are shown. The whole state is in the address after #, so that a view can be linked and saved.
 
 hrx.View = class {
   constructor(runs) {
@@ -12,7 +12,7 @@ hrx.View = class {
     addEventListener("hashchange", () => this.read());
   }
 
-  /** Takes the state from the address, and scrolls to the part that it names. */
+  /** Reads the state from the address, and scrolls to the section that it names. */
   read() {
     const asked = new URLSearchParams(location.hash.slice(1));
     const plain = hrx.byId(location.hash.slice(1));
@@ -49,18 +49,18 @@ hrx.View = class {
     this.apply(state);
   }
 
-  /** The address of a state; `at` names the part to scroll to. */
+  /** The address of a state; `at` names the section to scroll to. */
   address(changes, at) {
     const state = { ...this.defaults, ...changes };
-    const told = new URLSearchParams();
-    if (at) told.set("at", at);
+    const query = new URLSearchParams();
+    if (at) query.set("at", at);
     Object.entries(state).forEach(([name, value]) => {
-      if (value !== this.defaults[name]) told.set(name, value);
+      if (value !== this.defaults[name]) query.set(name, value);
     });
-    return `#${told.toString() || "at=top"}`;
+    return `#${query.toString() || "at=top"}`;
   }
 
-  /** The address of the records that a number of this view rests on. */
+  /** The address of the records behind a number of this view. */
   recordsOf(changes) {
     return this.address({ ...this.state, status: "done", search: "", page: "0", ...changes }, "records");
   }
@@ -69,12 +69,14 @@ hrx.View = class {
     return this.groupings.filter((name) => this.state[name]);
   }
 
+  /** The filters as numbers of their texts: {grouping: code}. */
+  get filterCodes() {
+    return Object.fromEntries(this.filtered.map((name) => [name, this.runs.texts[name].values.indexOf(this.state[name])]));
+  }
+
   /** Whether a run passes the filters of the groupings. */
   passes() {
-    const wanted = this.filtered.map((name) => {
-      const { values, codes } = this.runs.texts[name];
-      return [codes, values.indexOf(this.state[name])];
-    });
+    const wanted = Object.entries(this.filterCodes).map(([name, code]) => [this.runs.texts[name].codes, code]);
     return (run) => wanted.every(([codes, value]) => codes[run] === value);
   }
 
@@ -91,7 +93,7 @@ hrx.View = class {
     return found;
   }
 
-  /** All runs of the record list: the filters, the status and the words searched for. */
+  /** All runs of the record list: those that pass the filters, the status and the search. */
   records() {
     const { texts, count, beats_naive: naive, key } = this.runs;
     const { status, beats, search } = this.state;
@@ -113,7 +115,7 @@ hrx.View = class {
   }
 };
 
-/** The filters: a list for each grouping, with those that cannot narrow anything switched off. */
+/** The filters: a list for each grouping, disabled where it has one value. */
 hrx.Filters = class {
   constructor(view, form) {
     this.view = view;

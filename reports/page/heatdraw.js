@@ -103,8 +103,8 @@ Object.assign(hrx.Heatmap.prototype, {
     context.beginPath();
     context.rect(place.left, place.top, place.right - place.left, place.matrix);
     context.clip();
-    context.drawImage(this.picture, this.x(-lookback), yOf(0), width, rowHeight * item.rows);
-    // Under the forecast there is no matrix: there each row is led to the step that it explains.
+    context.drawImage(this.image, this.x(-lookback), yOf(0), width, rowHeight * item.rows);
+    // Under the forecast there is no matrix: a line leads from each row to the step that it explains.
     context.strokeStyle = hrx.colour("muted");
     context.setLineDash([2, 3]);
     context.beginPath();

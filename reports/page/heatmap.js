@@ -1,6 +1,6 @@
 "use strict";
 // One window and its explanation matrix on one canvas: values and forecast, a row per forecast step, the shared vector.
-// All panels stand on the same time axis. Pointer, touch and keyboard reach the same things.
+// All panels share the time axis. Pointer, touch and keyboard reach the same cells.
 
 const HEAT = { left: 58, right: 10, top: 8, window: 170, gap: 10, strip: 18, axis: 40 };
 
@@ -37,7 +37,7 @@ hrx.Heatmap = class {
       button("−", "Zoom out", () => this.zoom(2)),
       button("Whole", "Show the whole window", () => this.whole()),
       this.bright = hrx.el("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.brighten() }, "Brighten"),
-      button("Save picture", "Save this picture as PNG", () => this.save()));
+      button("Save image", "Save this heat map as PNG", () => this.save()));
     const help = hrx.el("p", { class: "note", id: "heat-help" },
       "Point at a cell for its value, drag across cells to zoom in. On the keyboard: arrows move (with Shift by ten), " +
       "+ and − zoom, 0 shows the whole window.");
@@ -50,12 +50,12 @@ hrx.Heatmap = class {
   /** Shows a window; resolves when it is drawn. */
   async show(item) {
     this.item = null;
-    const values = await hrx.unpack(item.matrix);
+    const [values, shared] = await Promise.all([hrx.unpack(item.matrix), hrx.unpack(item.shared)]);
     this.item = item;
     this.values = values;
+    this.shared = shared;
     this.lookback = item.x.length;
     this.horizon = item.forecast.length;
-    this.shared = this.meanRow();
     this.colourIn();
     this.cursor = { row: 0, at: this.lookback - 1 };
     this.step.max = item.rows - 1;
@@ -64,23 +64,14 @@ hrx.Heatmap = class {
     this.whole();
   }
 
-  meanRow() {
-    const mean = new Float64Array(this.lookback);
-    this.values.forEach((value, k) => { mean[k % this.lookback] += value / this.item.rows; });
-    return mean;
-  }
-
   /** Both images, coloured up to the maximum, or up to the 99th percentile where one position outshines the rest. */
   colourIn() {
-    const bright = this.bright.getAttribute("aria-pressed") === "true";
-    const top = (values) => {
-      const ordered = Float64Array.from(values).sort();
-      return ordered[Math.floor((bright ? 0.99 : 1) * (ordered.length - 1))] || 1;
-    };
+    const bright = this.bright.getAttribute("aria-pressed") === "true" ? 1 : 0;
+    const [top, topShared] = this.item.tops.map((ends) => ends[bright] || 1);
     const scaled = (values, largest) => values.map((value) => Math.min(1, value / largest));
-    this.capped = top(this.values);
-    this.picture = this.paint(scaled(this.values, this.capped), this.item.rows);
-    this.strip = this.paint(scaled(this.shared, top(this.shared)), 1);
+    this.capped = top;
+    this.image = this.paint(scaled(this.values, top), this.item.rows);
+    this.strip = this.paint(scaled(this.shared, topShared), 1);
   }
 
   brighten() {
@@ -136,7 +127,7 @@ hrx.Heatmap = class {
     this.moved();
   }
 
-  /** After the cursor moved: kept in view, told in words, drawn. */
+  /** After the cursor moved: scrolls it into view, describes the cell in words, draws. */
   moved() {
     const { view, cursor, lookback } = this;
     const at = cursor.at - lookback;
@@ -147,11 +138,11 @@ hrx.Heatmap = class {
     if (cursor.row + 1 > view.bottom) [view.top, view.bottom] = [cursor.row + 1 - height, cursor.row + 1];
     this.step.value = cursor.row;
     this.stepName.textContent = `${this.item.steps[cursor.row]} of ${this.horizon}`;
-    this.tell();
+    this.describe();
     this.draw();
   }
 
-  tell() {
+  describe() {
     const { item, cursor, lookback } = this;
     const share = this.values[cursor.row * lookback + cursor.at];
     const step = item.steps[cursor.row];

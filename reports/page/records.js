@@ -1,5 +1,5 @@
 "use strict";
-// The records themselves: a page of them at a time, sorted by any column, and one of them in full.
+// The records: fifty at a time, sorted by any column, and one of them in full.
 
 const PAGE = 50;
 
@@ -24,7 +24,7 @@ hrx.Records = class {
     view.watch(["beats", "status", "search", "order", "page"], () => this.show());
   }
 
-  /** What a record holds in a column: a text, a number, or null. */
+  /** The value of a record in a column: a text, a number, or null. */
   value(run, key) {
     const { runs } = this.view;
     if (key === "key") return runs.key[run];
@@ -74,14 +74,14 @@ hrx.Records = class {
   open(run) {
     const { runs } = this.view;
     const names = [...Object.keys(runs.texts), "seed", "beats_naive", ...Object.keys(runs.numbers)];
-    const told = (name) => {
+    const shown = (name) => {
       const value = this.value(run, name);
       return value === null ? "–" : String(value);
     };
     const detail = hrx.byId("detail");
     detail.replaceChildren(hrx.el("h3", {}, `Record ${runs.key[run]}…`),
-      hrx.el("dl", { class: "record" }, names.flatMap((name) => [hrx.el("dt", {}, name), hrx.el("dd", {}, told(name))])),
-      hrx.el("p", { class: "note" }, "Numbers in full, as the ledger has them; a dash where it has none, or an impossible one. The ledger holds further columns: hrx.reports.read(…) gives all of them."));
+      hrx.el("dl", { class: "record" }, names.flatMap((name) => [hrx.el("dt", {}, name), hrx.el("dd", {}, shown(name))])),
+      hrx.el("p", { class: "note" }, "Numbers in full precision; a dash for a missing or impossible number. hrx.reports.read(…) gives all columns of the ledger."));
     detail.focus();
     detail.scrollIntoView({ block: "nearest" });
   }

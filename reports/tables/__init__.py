@@ -9,34 +9,34 @@ import pandas as pd
 
 from hrx.errors import HrxError, unknown
 from hrx.reports import published
-from hrx.reports.table import Table
-from hrx.reports.tables import estimators, gains, matrix
-from hrx.reports.tables.runs import DEFAULT_ESTIMATOR, Runs
+from hrx.reports.table import ReportTable
+from hrx.reports.tables import definitions
+from hrx.reports.tables.scored import DEFAULT_ESTIMATOR, ScoredRuns
 
 
-class Recipe(NamedTuple):
-    """How a table is made, and what a ledger must hold for it."""
+class TableRecipe(NamedTuple):
+    """The function that makes a table, and what the ledger must hold for it."""
 
-    make: Callable[[Runs], Table]
+    make: Callable[[ScoredRuns], ReportTable]
     needs: str
 
 
 _SCORED = "scored runs of that estimator with one row per forecast step"
-RECIPES: dict[str, Recipe] = {
-    "models": Recipe(gains.models, _SCORED),
-    "models_full": Recipe(gains.models_full, _SCORED),
-    "metrics": Recipe(gains.metrics, _SCORED),
-    "axes": Recipe(gains.axes, _SCORED),
-    "domains": Recipe(gains.domains, f"{_SCORED}, on datasets whose domain is known"),
-    "datasets": Recipe(gains.datasets, _SCORED),
-    "estimators": Recipe(estimators.estimators, "scored runs with one row per forecast step"),
-    "estimators_plain": Recipe(estimators.estimators_plain, "runs of an estimator with the axis removed (axis whole)"),
-    "cost": Recipe(estimators.cost, "runs with the time of their matrix and of a forward pass"),
-    "seeds": Recipe(matrix.seeds, f"{_SCORED}, with two seeds or more"),
-    "rank": Recipe(matrix.rank, _SCORED),
-    "truncation": Recipe(matrix.truncation, "runs that scored truncations of the matrix"),
-    "distance": Recipe(matrix.distance, "runs that scored rows at fixed distances"),
-    "channels": Recipe(matrix.channels, "runs of windows with several variates, scored on the channel axis"),
+RECIPES: dict[str, TableRecipe] = {
+    "models": TableRecipe(definitions.models, _SCORED),
+    "models_full": TableRecipe(definitions.models_full, _SCORED),
+    "metrics": TableRecipe(definitions.metrics, _SCORED),
+    "axes": TableRecipe(definitions.axes, _SCORED),
+    "domains": TableRecipe(definitions.domains, f"{_SCORED}, on datasets with a known domain"),
+    "datasets": TableRecipe(definitions.datasets, _SCORED),
+    "estimators": TableRecipe(definitions.estimators, "scored runs with one row per forecast step"),
+    "estimators_plain": TableRecipe(definitions.estimators_plain, "runs of an estimator without the horizon axis"),
+    "cost": TableRecipe(definitions.cost, "runs with the time of their matrix and of a forward pass"),
+    "seeds": TableRecipe(definitions.seeds, f"{_SCORED}, with two seeds or more"),
+    "rank": TableRecipe(definitions.rank, _SCORED),
+    "truncation": TableRecipe(definitions.truncation, "runs that scored truncations of the matrix"),
+    "distance": TableRecipe(definitions.distance, "runs that scored rows at fixed distances"),
+    "channels": TableRecipe(definitions.channels, "runs of windows with several variates, scored on the channel axis"),
 }
 NAMES: tuple[str, ...] = tuple(RECIPES)
 
@@ -48,15 +48,15 @@ def tables(
     against: Literal["published"] | None = None,
     estimator: str = DEFAULT_ESTIMATOR,
     fold: bool = True,
-) -> list[Table]:
+) -> list[ReportTable]:
     """The named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
 
-    `estimator` is whose runs are read by the tables that are not about estimators. Without `fold`, every seed counts as
-    a run of its own. `against="published"` sets each cell beside the paper's.
+    `estimator` selects the runs of all tables that do not compare estimators. Without `fold`, every seed counts as a
+    run. `against="published"` puts the paper's value beside each cell.
     """
     if wrong := [name for name in names or () if name not in RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
-    runs = Runs(frame, estimator, fold)
+    runs = ScoredRuns(frame, estimator, fold)
     if estimator != DEFAULT_ESTIMATOR and runs.scored.empty:
         raise HrxError(f"No scored run is of the estimator {estimator!r}. {runs.holdings()}")
     made = {name: RECIPES[name].make(runs) for name in names or NAMES}

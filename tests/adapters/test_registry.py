@@ -1,23 +1,31 @@
+"""From a name to a model: recognition by content, refusals, revisions, selection per setting, factories."""
+
 import json
 import shutil
 import subprocess
 import sys
+import types
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from helpers import tiny
 from helpers.tiny import series
 from safetensors.torch import load_file, save_file
 
-from hrx.adapters import ModelError, families, load, locate
+from hrx.adapters import Family, Forecaster, Identity, Limits, ModelError, families, load, locate, locate_each
 from hrx.adapters import registry as registry_module
-from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.registry import Family
+from hrx.adapters.checkpoint import Checkpoint, CheckpointForecaster
+from hrx.audit.admission.checks import admit
+
+SETTINGS = [(512, 24), (512, 48), (512, 96), (512, 192)]
 
 
 @pytest.fixture
 def bolt(checkpoints: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the tiny Chronos-Bolt that a test may damage."""
+    """A copy of the tiny Chronos-Bolt that a test may modify."""
     return Path(shutil.copytree(checkpoints["chronos-bolt"], tmp_path / "renamed-by-its-owner"))
 
 
@@ -40,7 +48,7 @@ def test_the_fingerprint_follows_the_weights(bolt: Path) -> None:
     assert locate(str(bolt)).identity.fingerprint != before
 
 
-def test_a_family_can_be_named_where_the_configuration_does_not_say(bolt: Path) -> None:
+def test_a_family_can_be_named_if_the_configuration_does_not_say(bolt: Path) -> None:
     config = json.loads((bolt / "config.json").read_text())
     del config["architectures"]
     (bolt / "config.json").write_text(json.dumps(config))
@@ -65,7 +73,7 @@ def test_an_unknown_name_is_answered_with_what_would_work(name: str, sentence: s
         locate(name)
 
 
-def test_a_hub_id_that_cannot_be_had_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_that_cannot_be_downloaded_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelError, match=r"someone/no-such-model .* give its directory"):
         locate("someone/no-such-model")
@@ -113,22 +121,22 @@ def test_a_lora_directory_says_to_merge_it(bolt: Path, tmp_path: Path) -> None:
 def test_a_hub_id_may_name_a_revision(bolt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
-    asked = []
+    requested = []
     snapshot = tmp_path / "snapshots" / "0123abc"
     shutil.copytree(bolt, snapshot)
 
     def download(hub_id: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append((hub_id, revision))
+        requested.append((hub_id, revision))
         return str(snapshot)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     identity = locate("someone/theirs@1024-96").identity
-    assert asked == [("someone/theirs", "1024-96")]
+    assert requested == [("someone/theirs", "1024-96")]
     assert (identity.model, identity.checkpoint) == ("someone/theirs@1024-96", "someone/theirs")
     assert identity.revision == "0123abc"
 
 
-def test_a_family_is_recognised_by_marked_keys_or_by_its_files(tmp_path: Path) -> None:
+def test_a_family_is_recognised_by_configuration_keys_or_by_its_files(tmp_path: Path) -> None:
     by_keys = Family("keys", "x:load", "d", "e", config_keys=("patch_sizes", "d_model"))
     by_files = Family("files", "x:load", "d", "e", files="special_*.pth")
     (tmp_path / "config.json").write_text(json.dumps({"patch_sizes": [16], "d_model": 8, "more": 1}))
@@ -144,9 +152,9 @@ def test_a_family_is_recognised_by_marked_keys_or_by_its_files(tmp_path: Path) -
 def test_without_a_configuration_a_family_is_recognised_by_the_names_of_its_tensors(bolt: Path) -> None:
     (bolt / "config.json").unlink()
     checkpoint = Checkpoint(bolt, "n", "s")
-    held = sorted(checkpoint.tensor_names)
-    assert Family("tensors", "x:load", "d", "e", tensors=(held[0], held[-1])).claims(checkpoint)
-    assert not Family("tensors", "x:load", "d", "e", tensors=(held[0], "another")).claims(checkpoint)
+    names = sorted(checkpoint.tensor_names)
+    assert Family("tensors", "x:load", "d", "e", tensors=(names[0], names[-1])).claims(checkpoint)
+    assert not Family("tensors", "x:load", "d", "e", tensors=(names[0], "another")).claims(checkpoint)
     assert not Family("nothing", "x:load", "d", "e").claims(checkpoint)
 
 
@@ -170,22 +178,118 @@ def test_a_library_that_pins_an_older_torch_is_installed_without_its_pins() -> N
     assert command == "pip install 'hrx[moirai-2]' && pip install --no-deps uni2ts==2.0.0"
 
 
-def test_third_parties_register_a_family_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Entry:
-        value = "their_package:FAMILY"
+class TheirForecaster(CheckpointForecaster):
+    """What a package of a third party implements."""
 
-        @staticmethod
-        def load() -> Family:
-            return Family("theirs", "their_package:load", "their-package", "theirs", architectures=("TheirModel",))
+    def open_library(self) -> torch.nn.Module:
+        layer = torch.nn.Linear(24, 6)
+        layer.load_state_dict(dict(self.checkpoint.tensors()))
+        return layer
 
+    def read_limits(self) -> Limits:
+        return Limits(lookbacks=(self.module.in_features,))
+
+    def predict(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
+        return self.module(x)[:, :horizon]
+
+    official = predict
+
+
+def load_theirs(checkpoint: Checkpoint, identity: Identity) -> Forecaster:
+    return TheirForecaster(checkpoint, identity)
+
+
+@pytest.mark.parametrize("loader", ["TheirForecaster", "load_theirs"])
+def test_third_parties_register_a_family_by_entry_point(
+    loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = Family("theirs", f"their_package:{loader}", "torch", "theirs", architectures=("TheirModel",))
+    entry = EntryPoint("theirs", "their_package:FAMILY", "hrx.adapters")
+    package = types.ModuleType("their_package")
+    vars(package).update(FAMILY=family, TheirForecaster=TheirForecaster, load_theirs=load_theirs)
+    monkeypatch.setitem(sys.modules, "their_package", package)
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry] if group == "hrx.adapters" else [])
+    layer = torch.nn.Linear(24, 6)
+    save_file(layer.state_dict(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["TheirModel"]}))
     families.cache_clear()
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry()] if group == "hrx.adapters" else [])
-    assert families()["theirs"].architectures == ("TheirModel",)
+    model: Any = load(str(tmp_path))
+    assert model.identity.family == "theirs"
+    assert torch.equal(model.official(series(2, 24), 6), layer(series(2, 24)))
+    assert model.unloaded() == model.reload().unloaded() == ()
+    assert model.double().official(series(2, 24).double(), 6).dtype == torch.float64
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry, entry])
     families.cache_clear()
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Entry(), Entry()])
-    with pytest.raises(ModelError, match="'theirs', which is taken"):
+    with pytest.raises(ModelError, match="'theirs' a second time"):
         families()
     families.cache_clear()
+
+
+def test_a_directory_is_one_checkpoint_at_every_setting(checkpoints: dict[str, Path]) -> None:
+    (selection,) = locate_each(str(checkpoints["ttm"]), SETTINGS)
+    assert selection.settings == SETTINGS
+    assert selection.located.identity.family == "ttm"
+
+
+def test_auto_uses_the_librarys_own_selection_and_names_the_weights_of_each_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requested: list[str] = []
+
+    def download(hub_id: str, revision: str | None) -> Path:
+        requested.append(f"{hub_id}@{revision}")
+        seed = len(requested)
+        return tiny.ttm(tmp_path / str(seed) / "snapshots" / f"commit{seed}", seed)
+
+    monkeypatch.setattr(registry_module, "_download", download)
+    selections = locate_each("ttm-r2@auto", SETTINGS)
+    hub_id = "ibm-granite/granite-timeseries-ttm-r2"
+    # The names of the library's releases end in the longest horizon of each.
+    assert requested == [f"{hub_id}@512-48-ft-r2.1", f"{hub_id}@main", f"{hub_id}@512-192-r2"]
+    assert [selection.settings for selection in selections] == [[(512, 24), (512, 48)], [(512, 96)], [(512, 192)]]
+    identities = [selection.located.identity for selection in selections]
+    assert [i.model for i in identities] == ["ttm-r2@512-48-ft-r2.1", "ttm-r2@main", "ttm-r2@512-192-r2"]
+    assert {i.checkpoint for i in identities} == {hub_id}
+    assert [i.revision for i in identities] == ["commit1", "commit2", "commit3"]
+    assert len({i.fingerprint for i in identities}) == 3
+
+
+@pytest.mark.parametrize("name", ["chronos-2@auto", "somewhere@auto", "owner/name@auto"])
+def test_a_family_with_one_checkpoint_has_no_automatic_selection(name: str) -> None:
+    with pytest.raises(ModelError, match=r"which only ttm-r2 offers. Drop @auto"):
+        locate_each(name, SETTINGS)
+
+
+def test_a_setting_without_a_release_is_named() -> None:
+    with pytest.raises(ModelError, match="has no release for 30x8"):
+        locate_each("ttm-r2@auto", [(30, 8)])
+
+
+def test_a_short_name_may_name_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[str | None] = []
+
+    def download(_: str, revision: str | None) -> Path:
+        requested.append(revision)
+        return tiny.ttm(tmp_path / "ttm")
+
+    monkeypatch.setattr(registry_module, "_download", download)
+    assert locate("ttm-r2@512-192-r2").identity.model == "ttm-r2@512-192-r2"
+    assert requested == ["512-192-r2"]
+
+
+def test_a_release_tuned_by_frequency_gets_the_token_of_an_unknown_frequency(tmp_path: Path) -> None:
+    from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPING
+
+    model = load(str(tiny.ttm(tmp_path / "tuned", resolution_prefix_tuning=True, frequency_token_vocab_size=10)))
+    x = series(3, 512)
+    token = torch.full((3,), DEFAULT_FREQUENCY_MAPPING["oov"])
+    library = model.module  # type: ignore[attr-defined]
+    expected = library(past_values=x[..., None], freq_token=token).prediction_outputs[..., 0]
+    assert torch.equal(model.official(x, 96), expected)
+    hourly = library(past_values=x[..., None], freq_token=token + DEFAULT_FREQUENCY_MAPPING["h"])
+    assert not torch.equal(hourly.prediction_outputs[..., 0], expected)
+    for horizon in (96, 120):
+        assert all(check.passed for check in admit(model, x, horizon))
 
 
 FACTORY = """
@@ -211,10 +315,10 @@ def test_a_factory_in_a_file_makes_a_model(tmp_path: Path) -> None:
             load(f"module:{file}:{factory}")
     for body in ("raise ValueError('no weights')", "return None", "import sys; sys.exit(0)"):
         file.write_text(f"def make():\n    {body}\n")
-        with pytest.raises(ModelError, match="failed to make a model"):
+        with pytest.raises(ModelError, match="failed to create a model"):
             load(f"module:{file}:make")
     file.write_text("import nothing_of_that_name")
-    with pytest.raises(ModelError, match="failed while it was imported: ModuleNotFoundError"):
+    with pytest.raises(ModelError, match="cannot be imported: ModuleNotFoundError"):
         load(f"module:{file}:make")
 
 

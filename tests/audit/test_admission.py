@@ -1,4 +1,4 @@
-"""Admission, with models built to cheat each check."""
+"""Admission, with a model that violates each check."""
 
 import copy
 from pathlib import Path
@@ -56,8 +56,8 @@ def test_an_honest_module_passes_in_float64() -> None:
     assert figure_of(from_module(Honest()), "derivative").figure <= 1e-6
 
 
-def test_a_kink_beside_the_window_is_no_wrong_gradient() -> None:
-    # Multiples of 1/16: products and sums are exact in fp32, so both precisions stand on the same side of the corner.
+def test_a_kink_beside_the_window_is_not_a_wrong_gradient() -> None:
+    # Multiples of 1/16: products and sums are exact in fp32, so both precisions are on the same side of the corner.
     x = (series(2, 40) * 16).round() / 16
 
     class Kinked(torch.nn.Module):
@@ -236,7 +236,7 @@ def test_weights_changed_after_loading_fail_the_trained_head_check(checkpoints: 
 
 def test_a_gradient_of_constant_magnitude_fails_the_gradient_path_check() -> None:
     class Quantised(torch.nn.Module):
-        """Reads tokens, which have no derivative, and a scale, which has the same one at every position."""
+        """Uses tokens, which have no derivative, and a scale with the same derivative at every position."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             scale = x.abs().mean(dim=1, keepdim=True)

@@ -1,6 +1,5 @@
 """The channel axis, against closed forms, the definitions and a library's multivariate model."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +8,12 @@ import torch
 from helpers import by_definition
 from helpers.tiny import series
 
-from hrx.adapters import Forecaster, Identity, Limits, from_module, load
+from hrx.adapters import Forecaster, Limits, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, score
-from hrx.audit.ledger.record import DONE, EXCLUDED
+from hrx.audit.admission.checks import admit_channels
 from hrx.audit.protocol import ProtocolError
-from hrx.audit.runner.plan import Run, Setting
-from hrx.audit.runner.run import attempt, measure_run
-from hrx.audit.scoring.channels import admit_channels, explain_both, score_channels
+from hrx.audit.scoring.channels import explain_both, score_channels
 from hrx.audit.scoring.deletion import replacements
-from hrx.gift_eval import Dataset, MultivariateSeries
 
 MULTIVARIATE = Limits(multivariate=True)
 
@@ -41,7 +37,7 @@ def mixing(weight: torch.Tensor) -> Forecaster:
 
 
 def one_channel_per_step(lookback: int = 12, channels: int = 8) -> Forecaster:
-    """Step `h` reads channel `h` and no other, in all channels of its forecast."""
+    """Step `h` depends on channel `h` only, in all channels of its forecast."""
     weight = torch.zeros(channels, channels, lookback, channels)
     pattern = torch.rand(channels, lookback, generator=torch.Generator().manual_seed(0)) + 0.1
     for h in range(channels):
@@ -49,38 +45,38 @@ def one_channel_per_step(lookback: int = 12, channels: int = 8) -> Forecaster:
     return mixing(weight)
 
 
-def test_a_step_that_reads_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:
+def test_a_step_that_depends_on_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:
     model, x = one_channel_per_step(), windows(3, 12, 8)
-    found = score_channels(model, x, 8, protocol=Protocol(draws=2), stream=5)
-    # Own row: the channel that is read goes first of eight, or last. The shared vector is tied and goes by position:
-    # channel j after j others, or before them. In areas over the grid of nine this is 7/8 against (7 − 2j)/8.
+    result = score_channels(model, x, 8, protocol=Protocol(draws=2), stream=5)
+    # Own row: the one channel that matters is deleted first of eight, or last. The shared vector is tied and goes by
+    # position: channel j after j others, or before them. In areas over the grid of nine this is 7/8 against (7 − 2j)/8.
     drawn = replacements(x, Protocol(draws=2), stream=5, first=0, count=2, variants=1)[:, 0]
     before = model.forward(x, 8)[:, None]
     after = model.forward(drawn.flatten(0, 1), 8).unflatten(0, (3, 2))
     everything = (after - before).square().sum(dim=-1).mean(dim=(0, 1)).double()
-    gain = float((everything * 2 * torch.arange(8) / 8).mean()) / found.channel.variance
-    assert found.channel.rank == pytest.approx(8, rel=1e-6)
-    assert found.channel.g_own == pytest.approx(gain, rel=1e-5)
-    assert found.channel.g_own > 0
+    gain = float((everything * 2 * torch.arange(8) / 8).mean()) / result.channel.variance
+    assert result.channel.rank == pytest.approx(8, rel=1e-6)
+    assert result.channel.g_own == pytest.approx(gain, rel=1e-5)
+    assert result.channel.g_own > 0
 
 
 def test_a_step_independent_choice_of_channels_has_no_gain_and_rank_one() -> None:
-    # Every step reads channels in the same proportions, at times of its own.
+    # Every step uses the channels in the same proportions, at times of its own.
     generator = torch.Generator().manual_seed(1)
     time = torch.rand(10, 16, generator=generator)
     share = torch.rand(4, generator=generator)
     weight = torch.einsum("ht,k->htk", time, share)[:, None].expand(-1, 4, -1, -1)
-    found = score_channels(mixing(weight), windows(3, 16, 4), 10, protocol=Protocol(draws=2))
-    assert found.channel.rank == pytest.approx(1, abs=1e-9)
-    assert (found.channel.g_own, found.channel.g_shuffled, found.channel.g_margin) == (0.0, 0.0, 0.0)
-    assert found.time.rank > 1
-    assert found.time.g_own != 0
+    result = score_channels(mixing(weight), windows(3, 16, 4), 10, protocol=Protocol(draws=2))
+    assert result.channel.rank == pytest.approx(1, abs=1e-9)
+    assert (result.channel.g_own, result.channel.g_shuffled, result.channel.g_margin) == (0.0, 0.0, 0.0)
+    assert result.time.rank > 1
+    assert result.time.g_own != 0
 
 
 def test_both_axes_agree_with_the_definitions() -> None:
     weight = torch.randn(10, 3, 14, 3, generator=torch.Generator().manual_seed(2))
     model, x, protocol = mixing(weight), windows(2, 14, 3), Protocol(draws=2)
-    found = score_channels(model, x, 10, protocol=protocol, stream=9)
+    result = score_channels(model, x, 10, protocol=protocol, stream=9)
     importance = weight.sum(dim=1).abs().expand(2, -1, -1, -1).numpy()
     drawn = replacements(x, protocol, stream=9, first=0, count=2, variants=1)[:, 0].numpy()
 
@@ -88,7 +84,7 @@ def test_both_axes_agree_with_the_definitions() -> None:
         with torch.no_grad():
             return model.forward(torch.as_tensor(window)[None], 10)[0].numpy()
 
-    for axis, q in ((3, found.time), (2, found.channel)):
+    for axis, q in ((3, result.time), (2, result.channel)):
         slow = by_definition.Run(forecast, x.numpy(), importance.sum(axis=axis), drawn, 9, channels=axis == 2)
         assert q.variance == pytest.approx(slow.variance, rel=1e-6)
         for name, raw in slow.quantities().items():
@@ -110,7 +106,7 @@ def test_a_single_channel_is_measured_like_a_univariate_window() -> None:
     assert (both.channel.g_own, both.channel.rank) == (0.0, pytest.approx(1))
 
 
-def test_replacements_rearrange_each_channel_by_itself_and_keep_those_of_a_single_one() -> None:
+def test_replacements_rearrange_each_channel_separately_and_keep_those_of_a_single_one() -> None:
     x = windows(2, 21, 3)
     drawn = replacements(x, Protocol(), stream=5, first=0, count=4, variants=1)
     assert drawn.shape == (2, 1, 4, 21, 3)
@@ -134,7 +130,7 @@ def chronos_2(checkpoints: dict[str, Path]) -> Forecaster:
 
 
 @pytest.mark.parametrize("horizon", [24, 160])
-def test_chronos_2_reads_all_channels_of_a_window_as_its_official_call_does(
+def test_the_multivariate_forecast_of_chronos_2_equals_its_official_call(
     chronos_2: Forecaster, checkpoints: dict[str, Path], horizon: int
 ) -> None:
     x = windows(3, 96, 4)
@@ -153,13 +149,13 @@ def test_chronos_2_reads_all_channels_of_a_window_as_its_official_call_does(
 
 def test_chronos_2_is_scored_along_both_axes(chronos_2: Forecaster) -> None:
     x = windows(2, 96, 3)
-    found = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
+    result = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
     both = explain_both(chronos_2, x, 24, Protocol(), Budget())
     assert both.time.matrix.shape == (2, 24, 96)
     assert both.channel.matrix.shape == (2, 24, 3)
     torch.testing.assert_close(both.time.matrix.sum(dim=2), both.channel.matrix.sum(dim=2))
-    assert 1 <= found.channel.rank <= 3
-    assert found.time.g_own != 0
+    assert 1 <= result.channel.rank <= 3
+    assert result.time.g_own != 0
 
 
 def test_a_multivariate_model_passes_admission_and_one_with_a_cut_channel_does_not(chronos_2: Forecaster) -> None:
@@ -172,47 +168,8 @@ def test_a_multivariate_model_passes_admission_and_one_with_a_cut_channel_does_n
     assert "derivative" in {check.check for check in admit_channels(cut, x, 16) if not check.passed}
 
 
-def test_only_the_input_gradient_reads_the_channel_axis() -> None:
+def test_the_channel_axis_needs_the_input_gradient_and_multivariate_windows() -> None:
     with pytest.raises(ProtocolError, match="input_gradient"):
         score_channels(one_channel_per_step(), windows(2, 12, 8), 8, protocol=Protocol(estimator="occlusion"))
     with pytest.raises(Unscorable, match="channels"):
         score_channels(one_channel_per_step(), windows(2, 12, 8)[..., 0], 8)
-
-
-def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> Run:
-    values = windows(1, 400, channels)[0].T.double().numpy()
-    item = MultivariateSeries("made", "one", tuple("abcdefgh"[:channels]), "H", 24, "", values, (0,) * channels)
-    identity = Identity("mixing", "module", "mixing", "0", "torch")
-    dataset = Dataset("made", "H", 24, "", channels, row=lambda index: None, variates=channels)
-    return Run(identity, dataset, item, 0, Setting(lookback, horizon), 0, 2, protocol)
-
-
-def test_the_record_of_multivariate_windows_fills_the_columns_of_the_channel_axis() -> None:
-    model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
-    record = measure_run(model, run, Budget()).record
-    assert record["status"] == DONE
-    assert record["channels"] == 8
-    assert record["rank_channel"] == pytest.approx(8, rel=1e-6)
-    assert record["g_margin_channel"] == pytest.approx(record["g_own_channel"] - record["g_shuffled_channel"])
-    assert record["g_own"] is not None
-    assert record["forward_seconds"] > 0 < record["matrix_seconds"]
-
-
-def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_channels() -> None:
-    from hrx.audit.runner.run import windows_of
-
-    model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
-    cut = windows_of(run)
-    forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
-    record = measure_run(model, run, Budget()).record
-    assert record["mse"] == pytest.approx(np.mean((forecast - cut.y) ** 2))
-    assert record["mse_zero"] == pytest.approx(np.mean(cut.y**2))
-    assert record["mse_last"] == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
-    assert record["mse_seasonal"] == pytest.approx(np.mean((cut.seasonal - cut.y) ** 2))
-
-
-def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:
-    model = from_module(lambda x: x[:, :8], name="univariate")
-    record = attempt(model, replace(planned(12, 8, 3, Protocol(draws=2))), Budget()).record
-    assert record["status"] == EXCLUDED
-    assert record["reason"] == "univariate reads one variate at a time, so there is no channel axis"

@@ -65,16 +65,16 @@ def test_a_draw_does_not_depend_on_how_many_are_drawn_at_once_or_on_the_windows_
 
 
 class Counting(torch.nn.Module):
-    """Linear, and remembers every input it was given under no-grad."""
+    """Linear, and records every input."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.weight = torch.nn.Parameter(torch.randn(16, 12))
-        self.seen: list[torch.Tensor] = []
+        self.inputs: list[torch.Tensor] = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen.append(x.detach().clone())
+        self.inputs.append(x.detach().clone())
         return x @ self.weight
 
 
@@ -87,16 +87,16 @@ def test_a_sweep_evaluates_each_different_deletion_once_and_at_most_127_per_wind
         forecast = model.forward(x, 12)
     budget = Budget()
     budget.rows(model, x[0], 12, 1)
-    module.seen.clear()
-    done = sweep(model, x, forecast, importance, steps, Protocol(), stream=0, first=0, count=4, budget=budget)
+    module.inputs.clear()
+    swept = sweep(model, x, forecast, importance, steps, Protocol(), stream=0, first=0, count=4, budget=budget)
     different = set()
     for w in range(2):
         for row in importance[w]:
             order = sorted(range(16), key=lambda t, row=row: (-row[t], t))
             for k in deletion_counts(16, 9)[1:]:
                 different |= {(w, frozenset(order[:k])), (w, frozenset(order[::-1][:k]))}
-    assert done.forecasts == sum(map(len, module.seen)) == 4 * len(different) <= 2 * 4 * 127
-    assert done.errors.shape == (2, 4, 9, 2, 9, 8)
+    assert swept.forecasts == sum(map(len, module.inputs)) == 4 * len(different) <= 2 * 4 * 127
+    assert swept.errors.shape == (2, 4, 9, 2, 9, 8)
 
 
 def test_at_both_ends_of_the_grid_all_orderings_agree() -> None:

@@ -1,4 +1,4 @@
-"""The estimators that differentiate or corrupt, against captum and against slow versions of their definitions."""
+"""Gradient estimators and occlusion against captum and against slow versions of their definitions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
 from hrx.audit import Budget, explain
-from hrx.audit.attribution import Task, estimate, find_estimator
+from hrx.audit.attribution import AttributionTask, estimate, find_estimator
 from hrx.audit.attribution.gradients import noise, path_integral
-from hrx.audit.attribution.perturbation import replaced
-from hrx.audit.attribution.settings import IntegratedGradients, SmoothGrad
+from hrx.audit.attribution.perturbation import replacements_of
+from hrx.audit.attribution.registry import IntegratedGradientsSettings, SmoothGradSettings
 from hrx.audit.protocol import ProtocolError, scored_steps
 
 HORIZON = 24
@@ -35,8 +35,8 @@ def model(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Forec
     return from_module(small_module()) if request.param == "module" else load(str(checkpoints["chronos-bolt"]))
 
 
-def read(model: Forecaster, step: int | None) -> Callable[[Tensor], Tensor]:
-    """What captum is to explain: one step of the forecast, or the sum of all."""
+def explained(model: Forecaster, step: int | None) -> Callable[[Tensor], Tensor]:
+    """The function that captum explains: one step of the forecast, or the sum of all."""
 
     def forecast(x: Tensor) -> Tensor:
         y = model.forward(x, HORIZON)
@@ -45,38 +45,41 @@ def read(model: Forecaster, step: int | None) -> Callable[[Tensor], Tensor]:
     return forecast
 
 
-def apart(matrix: Tensor, attribute: Callable[[Callable[[Tensor], Tensor]], Tensor], model: Forecaster) -> float:
-    """How far the rows are from captum's attributions of their steps, as a part of the largest; NaN if all are zero."""
+def difference(matrix: Tensor, attribute: Callable[[Callable[[Tensor], Tensor]], Tensor], model: Forecaster) -> float:
+    """Largest difference from captum's attributions, relative to the largest of them; NaN if all are zero."""
     steps = [None] if matrix.shape[1] == 1 else STEPS
-    theirs = torch.stack([attribute(read(model, step)).detach().abs() for step in steps], dim=1)
+    theirs = torch.stack([attribute(explained(model, step)).detach().abs() for step in steps], dim=1)
     return float((matrix - theirs).abs().max() / theirs.max())
 
 
-def task_of(model: Forecaster, x: Tensor, steps: tuple[int, ...] = ()) -> Task:
-    return Task(model, x, HORIZON, steps, Budget())
+def task_of(model: Forecaster, x: Tensor, steps: tuple[int, ...] = ()) -> AttributionTask:
+    return AttributionTask(model, x, HORIZON, steps, Budget())
 
 
 @pytest.mark.parametrize(("axis", "steps"), AXES)
 def test_saliency_is_captums(model: Forecaster, axis: str, steps: list[int] | None) -> None:
     x = series(2, LOOKBACK)
-    mine = explain(model, x, HORIZON, estimator="saliency", axis=axis, steps=steps)
+    ours = explain(model, x, HORIZON, estimator="saliency", axis=axis, steps=steps)
     with GradientPath():
-        assert apart(mine, lambda f: captum.attr.Saliency(f).attribute(x.clone().requires_grad_()), model) <= 1e-5
+        assert difference(ours, lambda f: captum.attr.Saliency(f).attribute(x.clone().requires_grad_()), model) <= 1e-5
 
 
 @pytest.mark.parametrize(("axis", "steps"), AXES)
 def test_gradient_x_input_is_captums(model: Forecaster, axis: str, steps: list[int] | None) -> None:
     x = series(2, LOOKBACK)
-    mine = explain(model, x, HORIZON, estimator="gradient_x_input", axis=axis, steps=steps)
+    ours = explain(model, x, HORIZON, estimator="gradient_x_input", axis=axis, steps=steps)
     with GradientPath():
-        assert apart(mine, lambda f: captum.attr.InputXGradient(f).attribute(x.clone().requires_grad_()), model) <= 1e-5
+        assert (
+            difference(ours, lambda f: captum.attr.InputXGradient(f).attribute(x.clone().requires_grad_()), model)
+            <= 1e-5
+        )
 
 
 @pytest.mark.parametrize(("axis", "steps"), AXES)
 def test_integrated_gradients_are_captums(model: Forecaster, axis: str, steps: list[int] | None) -> None:
     x = series(2, LOOKBACK)
     baseline = x.mean(dim=1, keepdim=True).expand_as(x)
-    mine = explain(
+    ours = explain(
         model, x, HORIZON, estimator="integrated_gradients", axis=axis, steps=steps, settings='{"points": 12}'
     )
 
@@ -84,36 +87,36 @@ def test_integrated_gradients_are_captums(model: Forecaster, axis: str, steps: l
         return captum.attr.IntegratedGradients(f).attribute(x, baseline, n_steps=12, method="gausslegendre")
 
     with GradientPath():
-        assert apart(mine, theirs, model) <= 1e-5
+        assert difference(ours, theirs, model) <= 1e-5
 
 
 @pytest.mark.parametrize(("axis", "steps"), AXES)
 def test_smoothgrad_is_captums_under_the_same_noise(
     model: Forecaster, axis: str, steps: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, settings = series(2, LOOKBACK), SmoothGrad(samples=10)
+    x, settings = series(2, LOOKBACK), SmoothGradSettings(samples=10)
     drawn = noise(task_of(model, x), settings)
     monkeypatch.setattr(noise_tunnel.torch, "normal", lambda *_: drawn.flatten(0, 1))
-    mine = explain(model, x, HORIZON, estimator="smoothgrad", axis=axis, steps=steps, settings='{"samples": 10}')
+    ours = explain(model, x, HORIZON, estimator="smoothgrad", axis=axis, steps=steps, settings='{"samples": 10}')
 
     def theirs(f: Callable[[Tensor], Tensor]) -> Tensor:
         tunnel = captum.attr.NoiseTunnel(captum.attr.Saliency(f))
         return tunnel.attribute(x, nt_type="smoothgrad", nt_samples=10, stdevs=1.0, abs=False)
 
     with GradientPath():
-        assert apart(mine, theirs, model) <= 1e-5
+        assert difference(ours, theirs, model) <= 1e-5
 
 
-def test_the_noise_of_smoothgrad_has_the_named_part_of_the_windows_range_as_its_deviation() -> None:
+def test_the_standard_deviation_of_smoothgrads_noise_is_the_given_part_of_the_windows_range() -> None:
     x = series(2, LOOKBACK) * torch.tensor([[1.0], [50.0]])
-    drawn = noise(task_of(from_module(small_module()), x), SmoothGrad(samples=400, noise=0.2))
+    drawn = noise(task_of(from_module(small_module()), x), SmoothGradSettings(samples=400, noise=0.2))
     expected = 0.2 * (x.amax(dim=1) - x.amin(dim=1))
     torch.testing.assert_close(drawn.std(dim=(1, 2)), expected, rtol=0.02, atol=0)
     assert drawn.mean(dim=(1, 2)).abs().lt(0.02 * expected).all()
 
 
-def test_the_noise_of_smoothgrad_comes_from_none_of_the_streams_that_score_the_matrix() -> None:
-    x, settings = series(1, LOOKBACK), SmoothGrad(samples=1, noise=1.0)
+def test_the_noise_of_smoothgrad_differs_from_the_draws_that_score_the_matrix() -> None:
+    x, settings = series(1, LOOKBACK), SmoothGradSettings(samples=1, noise=1.0)
     unit = noise(task_of(from_module(small_module()), x), settings)[0, 0].double() / float(x.max() - x.min())
     for draw in range(64):
         scoring = np.random.default_rng([0, 0, 0, draw]).standard_normal(LOOKBACK)
@@ -127,8 +130,8 @@ def test_occlusion_is_captums_under_each_replacement(
 ) -> None:
     x, span = series(2, LOOKBACK), -(-LOOKBACK // spans)
     settings = f'{{"spans": {spans}, "replacement": "{replacement}", "draws": 2}}'
-    mine = explain(model, x, HORIZON, estimator="occlusion", axis=axis, steps=steps, settings=settings)
-    draws = replaced(task_of(model, x), replacement, 0, 2)
+    ours = explain(model, x, HORIZON, estimator="occlusion", axis=axis, steps=steps, settings=settings)
+    draws = replacements_of(task_of(model, x), replacement, 0, 2)
 
     def theirs(f: Callable[[Tensor], Tensor]) -> Tensor:
         occlusion = captum.attr.Occlusion(f)
@@ -136,12 +139,12 @@ def test_occlusion_is_captums_under_each_replacement(
         return torch.stack(each).mean(dim=0)
 
     with torch.no_grad():
-        assert apart(mine, theirs, model) <= 1e-5
+        assert difference(ours, theirs, model) <= 1e-5
 
 
 def test_replacements_rearrange_the_window_and_mirror_each_other() -> None:
     x = series(3, 40)
-    drawn = replaced(task_of(from_module(small_module(40)), x), "rearranged", 0, 4)
+    drawn = replacements_of(task_of(from_module(small_module(40)), x), "rearranged", 0, 4)
     ordered = x.sort(dim=1).values
     assert torch.equal(drawn.sort(dim=-1).values, ordered[:, None].expand(-1, 4, -1))
     place = torch.searchsorted(ordered[:, None].expand(-1, 4, -1).contiguous(), drawn)
@@ -172,11 +175,12 @@ def slow_tsr(forecast: Callable[[Tensor], Tensor], x: Tensor, base: str) -> Tens
     return torch.tensor(rows, dtype=torch.float64).reshape(len(x), 8, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["gradient_x_input", "saliency"])
 def test_tsr_is_its_definition(base: str) -> None:
     module, x = small_module(24).double(), series(2, 24).double()
-    mine = explain(from_module(lambda w: module(w)), x, HORIZON, estimator="tsr", settings=f'{{"base": "{base}"}}')
-    torch.testing.assert_close(mine, slow_tsr(module, x, base), rtol=1e-8, atol=1e-8)
+    ours = explain(from_module(lambda w: module(w)), x, HORIZON, estimator="tsr", settings=f'{{"base": "{base}"}}')
+    torch.testing.assert_close(ours, slow_tsr(module, x, base), rtol=1e-8, atol=1e-8)
 
 
 def test_tsr_runs_on_a_library_model_with_and_without_the_axis(checkpoints: dict[str, Path]) -> None:
@@ -191,23 +195,23 @@ def test_tsr_runs_on_a_library_model_with_and_without_the_axis(checkpoints: dict
 def test_integrated_gradients_of_every_step_add_up_to_its_change_from_the_baseline(
     checkpoints: dict[str, Path],
 ) -> None:
-    for twin in (from_module(small_module()).double(), load(str(checkpoints["chronos-bolt"])).double()):
+    for double in (from_module(small_module()).double(), load(str(checkpoints["chronos-bolt"])).double()):
         x = series(2, LOOKBACK).double()
         steps = tuple(scored_steps(HORIZON, 8).tolist())
-        signed = path_integral(task_of(twin, x, steps), IntegratedGradients(points=64)).jacobian
+        signed = path_integral(task_of(double, x, steps), IntegratedGradientsSettings(points=64)).jacobian
         with torch.no_grad():
             # Just off the flat window: Chronos-Bolt divides by the window's deviation, and jumps where it is zero.
             flat = x.mean(dim=1, keepdim=True)
-            change = twin.forward(x, HORIZON) - twin.forward(flat + 1e-8 * (x - flat), HORIZON)
+            change = double.forward(x, HORIZON) - double.forward(flat + 1e-8 * (x - flat), HORIZON)
             change = change[:, list(steps)]
         assert (signed.sum(dim=-1) - change).abs().max() <= 1e-5 * change.abs().max()
 
 
 def test_saliency_is_the_input_gradient_at_the_scored_steps(model: Forecaster) -> None:
     x, steps = series(2, LOOKBACK), scored_steps(HORIZON, 8)
-    found = estimate(model, x, HORIZON, estimator="saliency")
-    assert found.steps.tolist() == steps.tolist()
-    assert torch.equal(found.matrix, explain(model, x, HORIZON)[:, steps])
+    result = estimate(model, x, HORIZON, estimator="saliency")
+    assert result.steps.tolist() == steps.tolist()
+    assert torch.equal(result.matrix, explain(model, x, HORIZON)[:, steps])
 
 
 @pytest.mark.parametrize("name", ["saliency", "gradient_x_input", "integrated_gradients", "smoothgrad"])
@@ -222,7 +226,7 @@ def test_gradient_estimators_sum_magnitudes_over_the_channels_of_a_multivariate_
 
 
 @pytest.mark.parametrize("name", ["occlusion", "tsr", "dynamask", "extremalmask", "contralsp"])
-def test_an_estimator_for_one_variate_refuses_several_in_words(name: str) -> None:
+def test_an_estimator_for_one_variate_refuses_several(name: str) -> None:
     model = from_module(lambda x: x[:, :5], limits=Limits(multivariate=True))
     with pytest.raises(ProtocolError, match=f"{name} explains windows of one variate, not of 3"):
         explain(model, torch.randn(4, 7, 3), 5, estimator=name)
@@ -230,21 +234,21 @@ def test_an_estimator_for_one_variate_refuses_several_in_words(name: str) -> Non
 
 def test_the_whole_forecast_has_one_row_and_no_steps() -> None:
     model, x = from_module(small_module()), series(2, LOOKBACK)
-    found = estimate(model, x, HORIZON, axis="whole")
-    assert found.matrix.shape == (2, 1, LOOKBACK)
-    assert len(found.steps) == 0
-    with pytest.raises(ProtocolError, match="Leave out steps"):
+    result = estimate(model, x, HORIZON, axis="whole")
+    assert result.matrix.shape == (2, 1, LOOKBACK)
+    assert len(result.steps) == 0
+    with pytest.raises(ProtocolError, match="Drop steps"):
         estimate(model, x, HORIZON, axis="whole", steps=[0])
 
 
 @pytest.mark.parametrize("steps", [[], [HORIZON], [-1]])
 def test_steps_outside_the_horizon_are_refused(steps: list[int]) -> None:
-    with pytest.raises(ProtocolError, match="from 0 to 23"):
+    with pytest.raises(ProtocolError, match="Give indices 0 to 23"):
         estimate(from_module(small_module()), series(2, LOOKBACK), HORIZON, steps=steps)
 
 
 @pytest.mark.parametrize("name", ["integrated_gradients", "smoothgrad", "tsr"])
-def test_a_window_is_explained_alike_whatever_windows_stand_behind_it(name: str, checkpoints: dict[str, Path]) -> None:
+def test_a_windows_explanation_does_not_depend_on_later_windows(name: str, checkpoints: dict[str, Path]) -> None:
     model, x = load(str(checkpoints["chronos-bolt"])), series(3, 48)
     settings = {"integrated_gradients": '{"points": 6}', "smoothgrad": '{"samples": 6}'}.get(name, "{}")
     steps = [0, 4, 11]
@@ -254,7 +258,7 @@ def test_a_window_is_explained_alike_whatever_windows_stand_behind_it(name: str,
 
 
 @pytest.mark.parametrize("name", ["smoothgrad", "occlusion"])
-def test_random_draws_follow_seed_and_stream_and_leave_the_global_generator_alone(name: str) -> None:
+def test_random_draws_depend_on_seed_and_stream_and_not_on_the_global_generator(name: str) -> None:
     model, x = from_module(small_module()), series(2, LOOKBACK)
     before = torch.get_rng_state()
     first = explain(model, x, HORIZON, estimator=name)
@@ -266,6 +270,6 @@ def test_random_draws_follow_seed_and_stream_and_leave_the_global_generator_alon
     assert not torch.equal(explain(model, x, HORIZON, estimator=name, stream=1), first)
 
 
-def test_every_estimator_says_whether_it_fills_all_rows() -> None:
+def test_only_the_input_gradient_fills_all_rows_by_default() -> None:
     assert find_estimator("input_gradient").every_step
     assert not find_estimator("saliency").every_step

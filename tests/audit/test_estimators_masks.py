@@ -1,4 +1,4 @@
-"""The three mask methods: what they find on a planted model, their budget, and solving together against alone."""
+"""The three mask methods: recovery of planted positions, their budget, and solving together against alone."""
 
 import json
 
@@ -10,12 +10,11 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Budget, explain
-from hrx.audit.attribution import Task, estimate
-from hrx.audit.attribution.counterfactual import Perturbation, _recurrence
-from hrx.audit.attribution.masks import excess
-from hrx.audit.attribution.perturbation import replaced
+from hrx.audit.attribution import AttributionTask, estimate
+from hrx.audit.attribution.masks import PerturbationNetwork, excess, gru_states
+from hrx.audit.attribution.perturbation import replacements_of
 
-METHODS = ["dynamask", "extremalmask", "contralsp"]
+METHODS = [pytest.param(name, marks=pytest.mark.slow) for name in ("dynamask", "extremalmask", "contralsp")]
 LOOKBACK, HORIZON, BLOCKS, POSITIONS = 96, 24, 4, 4
 
 
@@ -49,22 +48,22 @@ def windows(count: int, lookback: int = LOOKBACK) -> Tensor:
 
 def average_precision(scores: Tensor, truth: Tensor) -> float:
     """By definition: precision at every threshold that occurs, weighted by the recall it adds."""
-    total, found = 0.0, 0
+    total, before = 0.0, 0
     for threshold in sorted(set(scores.tolist()), reverse=True):
         chosen = scores >= threshold
         hits = int((chosen & truth).sum())
-        total += (hits - found) * hits / int(chosen.sum())
-        found = hits
+        total += (hits - before) * hits / int(chosen.sum())
+        before = hits
     return total / int(truth.sum())
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(name: str) -> None:
     weight = sparseband()
-    found = estimate(from_module(linear(weight)), windows(2), HORIZON, estimator=name)
+    result = estimate(from_module(linear(weight)), windows(2), HORIZON, estimator=name)
     matrix, vector = [], []
-    for rows in found.matrix:
-        for row, step in zip(rows, found.steps, strict=True):
+    for rows in result.matrix:
+        for row, step in zip(rows, result.steps, strict=True):
             matrix.append(average_precision(row, weight[step] != 0))
             vector.append(average_precision(rows.mean(dim=0), weight[step] != 0))
     assert np.mean(matrix) >= 0.7
@@ -74,17 +73,17 @@ def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(na
 @pytest.mark.parametrize("name", METHODS)
 def test_without_the_axis_one_mask_keeps_the_positions_of_all_steps(name: str) -> None:
     weight = sparseband()
-    found = estimate(
+    result = estimate(
         from_module(linear(weight)), windows(2), HORIZON, estimator=name, axis="whole", settings='{"area": 0.14}'
     )
-    assert found.matrix.shape == (2, 1, LOOKBACK)
-    precision = [average_precision(row, (weight != 0).any(dim=0)) for row in found.matrix[:, 0]]
+    assert result.matrix.shape == (2, 1, LOOKBACK)
+    precision = [average_precision(row, (weight != 0).any(dim=0)) for row in result.matrix[:, 0]]
     assert np.mean(precision) >= 0.7
 
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("area", [0.05, 0.25])
-def test_the_budget_is_honoured_where_a_model_reads_everything(name: str, area: float) -> None:
+def test_the_budget_holds_for_a_model_that_uses_every_position(name: str, area: float) -> None:
     torch.manual_seed(0)
     dense = from_module(torch.nn.Linear(60, 4))
     settings = f'{{"area": {area}}}'
@@ -96,7 +95,7 @@ def test_the_budget_is_honoured_where_a_model_reads_everything(name: str, area: 
 class OneAtATime(Budget):
     """Memory for a single problem."""
 
-    def rows(self, model: Forecaster, window: Tensor, horizon: int, wanted: int) -> int:
+    def rows(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
         return 1
 
 
@@ -114,7 +113,7 @@ def test_solving_problems_together_is_solving_each_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_masks_are_the_same_bits_on_repetition_and_follow_seed_and_stream(name: str) -> None:
+def test_masks_are_the_same_bits_on_repetition_and_depend_on_seed_and_stream(name: str) -> None:
     model, x = from_module(linear(sparseband())), windows(1)
     settings = '{"iterations": 20}'
     before = torch.get_rng_state()
@@ -136,7 +135,7 @@ def test_the_scale_of_the_forecast_does_not_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_step_that_reads_nothing_gets_finite_values_and_spoils_no_other(name: str) -> None:
+def test_a_step_without_inputs_gets_finite_values_and_does_not_affect_the_others(name: str) -> None:
     weight, x, settings = sparseband(), windows(1), '{"iterations": 30}'
     silent = weight.clone()
     silent[0] = 0
@@ -147,7 +146,7 @@ def test_a_step_that_reads_nothing_gets_finite_values_and_spoils_no_other(name: 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_window_without_a_finite_gradient_spoils_no_other(name: str) -> None:
+def test_a_window_without_a_finite_gradient_does_not_affect_the_others(name: str) -> None:
     weight, x, settings = sparseband(), windows(2), '{"iterations": 10}'
     far = torch.cat([x[:1], x[1:] + 100])
 
@@ -155,9 +154,9 @@ def test_a_window_without_a_finite_gradient_spoils_no_other(name: str) -> None:
         return window @ weight.T * torch.where(window.mean(dim=1, keepdim=True) > 50, torch.nan, 1.0)
 
     steps = [0, 12, 23]
-    found = explain(from_module(broken), far, HORIZON, estimator=name, settings=settings, steps=steps)
+    result = explain(from_module(broken), far, HORIZON, estimator=name, settings=settings, steps=steps)
     sound = explain(from_module(linear(weight)), x, HORIZON, estimator=name, settings=settings, steps=steps)
-    torch.testing.assert_close(found[0], sound[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(result[0], sound[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -165,7 +164,7 @@ def test_what_a_mask_keeps_of_a_trained_model_preserves_its_step_better_than_cha
     model, x, steps = load("bolt-mini"), series(1, 96), [0, 23]
     settings = {"iterations": 40} | ({"halvings": 0} if name == "dynamask" else {})
     matrix = explain(model, x, 24, estimator=name, settings=json.dumps(settings), steps=steps)[0]
-    draws = replaced(Task(model, x, 24, (), Budget(), seed=9), "rearranged", 0, 16)[0]
+    draws = replacements_of(AttributionTask(model, x, 24, (), Budget(), seed=9), "rearranged", 0, 16)[0]
     generator = torch.Generator().manual_seed(0)
 
     def error(row: Tensor, step: int) -> float:
@@ -181,7 +180,7 @@ def test_what_a_mask_keeps_of_a_trained_model_preserves_its_step_better_than_cha
 
 def test_each_problems_network_is_torchs_gru_with_a_linear_layer() -> None:
     z = torch.randn(3, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    networks = Perturbation(z, [np.random.default_rng(i) for i in range(3)])
+    networks = PerturbationNetwork(z, [np.random.default_rng(i) for i in range(3)])
     recurrent, last = (parameter.detach() for parameter in networks.parameters)
     for p in range(3):
         gru, head = torch.nn.GRU(1, 1, bidirectional=True).double(), torch.nn.Linear(2, 1).double()
@@ -200,7 +199,7 @@ def test_the_networks_derivatives_agree_with_finite_differences() -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = [(5, 3, 2, 2), (3, 2, 2), (3, 2, 2)]
     given = [torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes]
-    assert torch.autograd.gradcheck(_recurrence, given)
+    assert torch.autograd.gradcheck(gru_states, given)
 
 
 def test_the_budget_is_kept_by_the_nearest_mask_within_it() -> None:
@@ -216,7 +215,7 @@ def test_the_budget_is_kept_by_the_nearest_mask_within_it() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_problems_for_which_there_is_no_memory_are_solved_in_smaller_batches(method: str) -> None:
+def test_problems_that_do_not_fit_in_memory_are_solved_in_smaller_batches(method: str) -> None:
     module, x, most = linear(sparseband()), windows(2), [10**9]
 
     def predict(x: Tensor) -> Tensor:
@@ -228,6 +227,6 @@ def test_problems_for_which_there_is_no_memory_are_solved_in_smaller_batches(met
     def masks() -> Tensor:
         return explain(from_module(predict, name="m"), x, HORIZON, estimator=method, settings='{"iterations": 5}')
 
-    wanted = masks()
+    expected = masks()
     most[0] = 5
-    torch.testing.assert_close(masks(), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(masks(), expected, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Estimators by name, their settings, and those that other packages bring."""
+"""Estimators by name, their settings, and estimators of other packages."""
 
 import json
 import sys
@@ -13,10 +13,10 @@ from helpers.tiny import series
 from hrx.adapters import from_module
 from hrx.audit import Protocol, explain
 from hrx.audit.attribution import (
+    AttributionTask,
+    EstimatedRows,
     Estimator,
-    Filled,
     Settings,
-    Task,
     estimate,
     estimator_names,
     find_estimator,
@@ -24,7 +24,7 @@ from hrx.audit.attribution import (
     registry,
     setting,
 )
-from hrx.audit.attribution.settings import read_settings
+from hrx.audit.attribution.registry import read_settings
 from hrx.audit.protocol import ProtocolError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimators.md"
@@ -35,10 +35,10 @@ class Distance(Settings):
     power: float = setting(1.0, "how fast importance falls", "this test", least=0)
 
 
-def recency(task: Task, settings: Distance) -> Filled:
+def recency(task: AttributionTask, settings: Distance) -> EstimatedRows:
     """The later, the more important."""
     row = torch.linspace(0, 1, task.x.shape[1]) ** settings.power
-    return Filled(row.expand(len(task.x), len(task.picks), -1), "by position")
+    return EstimatedRows(row.expand(len(task.x), len(task.picks), -1))
 
 
 RECENCY = Estimator("recency", f"{__name__}:recency", Distance)
@@ -46,12 +46,12 @@ RECENCY = Estimator("recency", f"{__name__}:recency", Distance)
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch):
-    """Lets a test say which entry points are installed."""
+    """entries(name="module:object", …) replaces the installed entry points."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules["__main__"])
 
     def install(**values: str) -> None:
-        found = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
-        monkeypatch.setattr(registry, "entry_points", lambda group: found if group == registry.GROUP else [])
+        result = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
+        monkeypatch.setattr(registry, "entry_points", lambda group: result if group == registry.GROUP else [])
         registry._registered.cache_clear()
 
     yield install
@@ -62,19 +62,19 @@ def test_an_installed_entry_point_is_an_estimator_like_the_others(entries) -> No
     entries(recency=f"{__name__}:RECENCY")
     assert "recency" in estimator_names()
     protocol = Protocol(estimator="recency", estimator_settings='{"power": 2}')
-    found = estimate(
+    result = estimate(
         from_module(torch.nn.Linear(40, 12)),
         series(2, 40),
         12,
         estimator=protocol.estimator,
         settings=protocol.estimator_settings,
     )
-    assert found.matrix.shape == (2, 8, 40)
-    assert torch.equal(found.matrix[1, 3], torch.linspace(0, 1, 40) ** 2)
-    assert json.loads(found.settings) == {"power": 2.0}
+    assert result.matrix.shape == (2, 8, 40)
+    assert torch.equal(result.matrix[1, 3], torch.linspace(0, 1, 40) ** 2)
+    assert json.loads(result.settings) == {"power": 2.0}
 
 
-def test_a_broken_entry_point_is_named_when_asked_for_and_harms_no_other(entries) -> None:
+def test_a_broken_entry_point_fails_only_when_it_is_used(entries) -> None:
     entries(broken="no_such_package:THING")
     assert find_estimator("saliency").name == "saliency"
     assert explain(from_module(torch.nn.Linear(40, 12)), series(1, 40), 12).shape == (1, 12, 40)
@@ -89,10 +89,10 @@ def test_a_name_that_is_taken_is_refused(entries) -> None:
     assert registry.package_of("saliency") == ""
 
 
-def test_an_entry_point_that_is_no_estimator_of_its_name_is_refused(entries) -> None:
+def test_an_entry_point_that_is_not_an_estimator_of_its_name_is_refused(entries) -> None:
     entries(other=f"{__name__}:RECENCY", path="pathlib:Path")
     for name in ("other", "path"):
-        with pytest.raises(ProtocolError, match=f"no Estimator named '{name}'"):
+        with pytest.raises(ProtocolError, match=f"not an Estimator named '{name}'"):
             find_estimator(name)
 
 
@@ -113,45 +113,45 @@ def test_an_entry_point_that_is_no_estimator_of_its_name_is_refused(entries) -> 
         ("occlusion", "{", "are not JSON"),
     ],
 )
-def test_a_protocol_refuses_what_no_estimator_can_use(estimator: str, settings: str, sentence: str) -> None:
+def test_a_protocol_refuses_an_unknown_estimator_or_setting(estimator: str, settings: str, sentence: str) -> None:
     with pytest.raises(ProtocolError, match=sentence):
         Protocol(estimator=estimator, estimator_settings=settings)
     with pytest.raises(ProtocolError, match=sentence):
         explain(from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, estimator=estimator, settings=settings)
 
 
-def test_settings_have_one_spelling_however_they_are_written() -> None:
+def test_equal_settings_have_one_canonical_form() -> None:
     written = ['{"area":0.1,"time":2}', '{ "time": 2.0, "area": 0.1, "momentum": 0.9 }']
-    found = {Protocol(estimator="dynamask", estimator_settings=text).estimator_settings for text in written}
-    assert len(found) == 1
+    result = {Protocol(estimator="dynamask", estimator_settings=text).estimator_settings for text in written}
+    assert len(result) == 1
     assert Protocol(estimator="dynamask", estimator_settings='{"area": 0.2}') == Protocol(estimator="dynamask")
 
 
-def test_a_protocol_keeps_every_setting_so_that_a_key_changes_with_a_default() -> None:
+def test_a_protocol_stores_every_setting_with_its_value() -> None:
     kept = json.loads(Protocol(estimator="occlusion", estimator_settings='{"spans": 4}').estimator_settings)
     assert kept == {"spans": 4, "replacement": "rearranged", "draws": 2}
 
 
 def test_an_explanation_carries_every_setting_with_its_value() -> None:
-    found = estimate(
+    result = estimate(
         from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, estimator="occlusion", settings='{"spans": 4}'
     )
-    assert json.loads(found.settings) == {"spans": 4, "replacement": "rearranged", "draws": 2}
+    assert json.loads(result.settings) == {"spans": 4, "replacement": "rearranged", "draws": 2}
 
 
-def test_the_command_lines_pairs_become_json() -> None:
+def test_command_line_pairs_become_json() -> None:
     pairs = ["points=64", "area=0.1", "replacement=mean"]
     assert json.loads(parse_estimator_settings(pairs)) == {"points": 64, "area": 0.1, "replacement": "mean"}
     assert parse_estimator_settings([]) == "{}"
 
 
 @pytest.mark.parametrize("pairs", [["points"], ["=3"], ["points="], ["points=3", "points=4"]])
-def test_a_setting_that_is_no_pair_or_given_twice_is_refused(pairs: list[str]) -> None:
+def test_a_setting_that_is_not_a_pair_or_is_given_twice_is_refused(pairs: list[str]) -> None:
     with pytest.raises(ProtocolError, match=r"Give NAME=VALUE|Give it once"):
         parse_estimator_settings(pairs)
 
 
-def test_the_documentation_gives_every_estimator_and_every_setting_with_its_default() -> None:
+def test_the_documentation_lists_every_estimator_and_every_setting_with_its_default() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for name in [estimator.name for estimator in registry.BUILT_IN]:
         assert f"`{name}`" in text

@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import from_module
-from hrx.audit import explain, score, scoring
+from hrx.audit import explain, score
 from hrx.audit.calibration import calibration as calibration_module
-from hrx.audit.calibration.calibration import Effort, Shape, calibrate, tasks
+from hrx.audit.calibration.calibration import Effort, Shape, calibrate, recovery, tasks
 from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank
-from hrx.audit.calibration.metrics import recovery
 from hrx.audit.calibration.results import Calibration, Trial, judge, verdict
 from hrx.audit.calibration.training import (
     HELD_OUT,
     SCORED,
     TRAINING,
-    Recipe,
-    Trained,
-    Windows,
+    GeneratedWindows,
+    TrainedBackbone,
+    TrainingRecipe,
     explained,
     least_squares,
     least_squares_check,
@@ -29,6 +28,7 @@ from hrx.audit.calibration.training import (
     train,
     windows,
 )  # fmt: skip
+from hrx.audit.scoring import score as scoring
 from hrx.audit.scoring.rank import rank
 from hrx.errors import HrxError
 
@@ -38,51 +38,51 @@ SMALL = Effort("small", (Shape(L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_the_matrix_of_an_exactly_planted_model_recovers_every_position(name: str) -> None:
-    made = generate(name, L, H, 0)
-    x = windows(made, 0, SCORED, 3).x
-    matrix = explain(from_module(planted(made)), x, H)
-    assert torch.equal(matrix, torch.from_numpy(made.weights).float().expand(3, H, L))
-    positions = torch.from_numpy(made.positions)
-    found = recovery(matrix, positions)
-    assert (found.auprc == 1).all()
+    generator = generate(name, L, H, 0)
+    x = windows(generator, 0, SCORED, 3).x
+    matrix = explain(from_module(planted(generator)), x, H)
+    assert torch.equal(matrix, torch.from_numpy(generator.weights).float().expand(3, H, L))
+    positions = torch.from_numpy(generator.positions)
+    result = recovery(matrix, positions)
+    assert (result.auprc == 1).all()
     # Positions that are tied at zero share a threshold, so precision falls to that of all positions only at the end.
-    assert torch.allclose(found.auroc, torch.ones_like(found.auroc), atol=1e-12)
+    assert torch.allclose(result.auroc, torch.ones_like(result.auroc), atol=1e-12)
     vector = recovery(matrix.mean(dim=1, keepdim=True).expand_as(matrix), positions)
     assert (vector.auprc.mean() == 1) == (name == "sparsenull")
 
 
 @pytest.mark.parametrize("planted_rank", [1, 2, 5, 12])
 def test_the_rank_of_an_exactly_planted_model_is_the_planted_one(planted_rank: int) -> None:
-    made = plant_rank(planted_rank, L, H, 1)
-    x = windows(made, 1, SCORED, 2).x
-    measured = rank(explain(from_module(planted(made)), x, H)).participation
-    sigma = np.linalg.svd(np.abs(made.weights), compute_uv=False)
+    generator = plant_rank(planted_rank, L, H, 1)
+    x = windows(generator, 1, SCORED, 2).x
+    measured = rank(explain(from_module(planted(generator)), x, H)).participation
+    sigma = np.linalg.svd(np.abs(generator.weights), compute_uv=False)
     by_svd = (sigma**2).sum() ** 2 / (sigma**4).sum()
     assert measured.numpy() == pytest.approx(np.full(2, by_svd), rel=1e-5)
     assert by_svd == pytest.approx(planted_rank, rel=1e-10)
 
 
 def test_an_exactly_planted_sparsenull_has_rank_one_and_no_gain_at_all() -> None:
-    made = generate("sparsenull", L, H, 0)
-    found = score(from_module(planted(made)), windows(made, 0, SCORED, 3).x, H)
-    assert found.rank == pytest.approx(1, abs=1e-6)
-    assert found.g_own == found.g_shuffled == found.g_margin == 0
+    generator = generate("sparsenull", L, H, 0)
+    result = score(from_module(planted(generator)), windows(generator, 0, SCORED, 3).x, H)
+    assert result.rank == pytest.approx(1, abs=1e-6)
+    assert result.g_own == result.g_shuffled == result.g_margin == 0
 
 
 def test_a_planted_model_is_the_generator() -> None:
-    made = generate("lagmix", L, H, 0)
-    x, y = windows(made, 0, HELD_OUT, 5)
-    slow = [[sum(float(x[b, t]) * made.weights[h, t] for t in range(L)) for h in range(H)] for b in range(5)]
+    generator = generate("lagmix", L, H, 0)
+    x, y = windows(generator, 0, HELD_OUT, 5)
+    slow = [[sum(float(x[b, t]) * generator.weights[h, t] for t in range(L)) for h in range(H)] for b in range(5)]
     assert y.numpy() == pytest.approx(np.array(slow), abs=1e-5)
-    assert torch.allclose(planted(made)(x), y, atol=1e-5)
+    assert torch.allclose(planted(generator)(x), y, atol=1e-5)
 
 
 def test_streams_and_seeds_share_no_window_and_repeat_exactly() -> None:
-    made = generate("sparsesplit", L, H, 0)
-    drawn = [windows(made, seed, stream, 4).x for seed in (0, 1) for stream in (TRAINING, HELD_OUT, SCORED)]
+    generator = generate("sparsesplit", L, H, 0)
+    drawn = [windows(generator, seed, stream, 4).x for seed in (0, 1) for stream in (TRAINING, HELD_OUT, SCORED)]
     rows = torch.cat(drawn)
     assert len(torch.unique(rows, dim=0)) == len(rows)
-    assert torch.equal(windows(made, 1, SCORED, 4).x, drawn[-1])
+    assert torch.equal(windows(generator, 1, SCORED, 4).x, drawn[-1])
 
 
 def test_the_share_explained_is_one_minus_residual_over_spread() -> None:
@@ -97,9 +97,11 @@ def test_least_squares_explains_a_linear_target_and_nothing_of_noise() -> None:
     rng = torch.Generator().manual_seed(0)
     x, held = torch.randn(300, 8, generator=rng), torch.randn(200, 8, generator=rng)
     weights = torch.randn(8, 3, generator=rng)
-    assert least_squares(Windows(x, x @ weights + 5), Windows(held, held @ weights + 5)) == pytest.approx(1, abs=1e-9)
+    assert least_squares(
+        GeneratedWindows(x, x @ weights + 5), GeneratedWindows(held, held @ weights + 5)
+    ) == pytest.approx(1, abs=1e-9)
     noise = [torch.randn(len(one), 3, generator=rng) for one in (x, held)]
-    assert least_squares(Windows(x, noise[0]), Windows(held, noise[1])) < 0.05
+    assert least_squares(GeneratedWindows(x, noise[0]), GeneratedWindows(held, noise[1])) < 0.05
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -107,36 +109,37 @@ def test_every_generator_passes_the_least_squares_check(name: str) -> None:
     assert least_squares_check(generate(name, L, H, 0), 0) >= 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["linear", "cnn", "transformer"])
 def test_a_backbone_learns_the_generator_and_repeats_to_the_digit(backbone: str) -> None:
-    made = generate("sparsesplit", 32, 8, 0)
-    first, again = (train(backbone, made, seed=0) for _ in range(2))
+    generator = generate("sparsesplit", 32, 8, 0)
+    first, again = (train(backbone, generator, seed=0) for _ in range(2))
     assert first.explained >= 0.98
     assert first.explained == again.explained
-    x, y = windows(made, 0, HELD_OUT, 512)
+    x, y = windows(generator, 0, HELD_OUT, 512)
     with torch.no_grad():
         residual = (first.module(x) - y).square().sum()
     assert first.explained == pytest.approx(1 - float(residual / (y - y.mean(0)).square().sum()), abs=1e-5)
 
 
-def test_training_leaves_the_callers_random_numbers_alone() -> None:
+def test_training_does_not_change_the_global_random_state() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    train("linear", generate("sparsesplit", 32, 8, 0), seed=0, recipe=Recipe(2, 4, 0.01, 0))
+    train("linear", generate("sparsesplit", 32, 8, 0), seed=0, recipe=TrainingRecipe(2, 4, 0.01, 0))
     assert torch.equal(torch.rand(1), expected)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def trained_once() -> Iterator[None]:
     """Calibrations of this file share their trained models: what differs between them is the instrument."""
-    made: dict[tuple[object, ...], Trained] = {}
+    trained: dict[tuple[object, ...], TrainedBackbone] = {}
 
-    def remembered(backbone: str, generator: Generator, seed: int) -> Trained:
+    def remembered(backbone: str, generator: Generator, seed: int) -> TrainedBackbone:
         key = (backbone, generator.name, generator.weights.tobytes(), seed)
-        if key not in made:
-            made[key] = train(backbone, generator, seed)
-        return made[key]
+        if key not in trained:
+            trained[key] = train(backbone, generator, seed)
+        return trained[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration_module, "train", remembered)
@@ -148,7 +151,8 @@ def linear(trained_once: None) -> Calibration:
     return calibrate(["linear"], effort=SMALL)
 
 
-def test_the_linear_backbone_meets_every_bar(linear: Calibration) -> None:
+@pytest.mark.slow
+def test_the_linear_backbone_meets_every_criterion(linear: Calibration) -> None:
     table = linear.evidence("linear")
     assert [trial.generator for trial in table] == list(GENERATORS)
     assert np.median([trial.auprc_matrix for trial in table]) >= 0.95
@@ -170,11 +174,12 @@ def test_the_linear_backbone_meets_every_bar(linear: Calibration) -> None:
     assert verdict(criteria).startswith("sound")
 
 
+@pytest.mark.slow
 def test_a_calibration_repeats_to_the_digit(linear: Calibration) -> None:
     assert calibrate(["linear"], effort=SMALL).trials == linear.trials
 
 
-def test_every_model_of_a_calibration_is_made_once() -> None:
+def test_a_calibration_lists_every_model_once() -> None:
     effort = replace(SMALL, shapes=(Shape(L, H), Shape(96, 48)), seeds=2, ranks=(1, 8, 16))
     planned = tasks(["linear", "cnn", "linear"], replace(effort, shapes=(Shape(96, 48), Shape(L, H))))
     # Two backbones, two seeds: six generators at two shapes, and the two ranks that the table does not hold.
@@ -198,48 +203,53 @@ def failing(calibration: Calibration) -> set[str]:
 
 
 def break_instrument(monkeypatch: pytest.MonkeyPatch, corrupt: Callable[[Tensor], Tensor]) -> Calibration:
-    """The calibration with every matrix corrupted between the estimator and all that reads it."""
+    """The calibration with every matrix corrupted right after the estimator."""
     estimate = scoring.estimate
 
     def broken(*args: object, **options: object) -> object:
-        found = estimate(*args, **options)
-        return found._replace(matrix=corrupt(found.matrix))
+        result = estimate(*args, **options)
+        return result._replace(matrix=corrupt(result.matrix))
 
     monkeypatch.setattr(scoring, "estimate", broken)
     return calibrate(["linear"], effort=SMALL)
 
 
-def test_an_instrument_that_hands_out_the_wrong_rows_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = failing(break_instrument(monkeypatch, lambda matrix: matrix.roll(matrix.shape[1] // 2, dims=1)))
-    assert "gains in the ideal directions" in found
-    assert "matrix above vector" in found
+@pytest.mark.slow
+def test_an_instrument_that_returns_the_wrong_rows_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(break_instrument(monkeypatch, lambda matrix: matrix.roll(matrix.shape[1] // 2, dims=1)))
+    assert "gains in the ideal directions" in result
+    assert "matrix above vector" in result
 
 
-def test_an_instrument_that_returns_one_explanation_for_everything_is_found_out(
+@pytest.mark.slow
+def test_an_instrument_that_returns_one_explanation_for_everything_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = failing(break_instrument(monkeypatch, torch.ones_like))
-    assert {"gains in the ideal directions", "matrix above vector", "rank rises with the plant"} <= found
+    result = failing(break_instrument(monkeypatch, torch.ones_like))
+    assert {"gains in the ideal directions", "matrix above vector", "rank rises with the plant"} <= result
 
 
+@pytest.mark.slow
 def test_an_instrument_that_invents_structure_fails_both_controls(monkeypatch: pytest.MonkeyPatch) -> None:
     def invent(matrix: Tensor) -> Tensor:
-        """A large importance at a position of its own in every row, although the model reads nothing there."""
+        """A large importance at another position in every row, although the model does not use it."""
         rows = torch.arange(matrix.shape[1])
         matrix = matrix.clone()
         matrix[:, rows, 2 * rows % (L - 1)] = 100.0
         return matrix
 
-    found = failing(break_instrument(monkeypatch, invent))
-    assert {"no gain on the exact control", "negative control not positive"} <= found
+    result = failing(break_instrument(monkeypatch, invent))
+    assert {"no gain on the exact control", "negative control not positive"} <= result
 
 
-def test_an_instrument_that_adds_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_an_instrument_that_adds_noise_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = torch.rand((1, H, L), generator=torch.Generator().manual_seed(0))
     assert "rank rises with the plant" in failing(break_instrument(monkeypatch, lambda matrix: matrix + noise))
 
 
-def test_what_was_not_learned_is_reported_and_never_read(linear: Calibration) -> None:
+@pytest.mark.slow
+def test_a_generator_that_was_not_learned_is_reported_and_not_used_as_evidence(linear: Calibration) -> None:
     def forget(trial: Trial) -> Trial:
         if trial.generator == "sparseshift":
             return replace(trial, explained=0.9, g_own=-100.0, auprc_matrix=0.0)
@@ -251,6 +261,7 @@ def test_what_was_not_learned_is_reported_and_never_read(linear: Calibration) ->
     assert "sparseshift" in verdict(judge(forgetful))
 
 
+@pytest.mark.slow
 def test_a_gain_on_the_exact_control_beyond_its_error_fails(linear: Calibration) -> None:
     for gain in (0.05, -0.05):
         control = replace(linear.control, g_own=gain, g_own_se=0.01)
@@ -259,6 +270,7 @@ def test_a_gain_on_the_exact_control_beyond_its_error_fails(linear: Calibration)
     assert all(one.passed for one in judge(within))
 
 
+@pytest.mark.slow
 def test_a_measured_rank_that_does_not_rise_fails(linear: Calibration) -> None:
     def with_ranks(measured: Callable[[Trial], float]) -> Calibration:
         return replace(linear, trials=tuple(replace(one, measured_rank=measured(one)) for one in linear.trials))
@@ -268,8 +280,9 @@ def test_a_measured_rank_that_does_not_rise_fails(linear: Calibration) -> None:
     assert all(one.passed for one in judge(with_ranks(lambda trial: 0.6 * trial.planted_rank)))
 
 
-def test_an_estimator_that_fills_only_scored_steps_is_held_against_these() -> None:
-    found = calibrate(["linear"], estimator="saliency", effort=SMALL)
-    example = next(one for one in found.examples if one.trial.generator == "sparseband")
+@pytest.mark.slow
+def test_an_estimator_of_the_scored_steps_is_compared_at_these_steps() -> None:
+    result = calibrate(["linear"], estimator="saliency", effort=SMALL)
+    example = next(one for one in result.examples if one.trial.generator == "sparseband")
     assert len(example.steps) == len(example.matrix) == len(example.answer) == 8
     assert example.trial.auprc_matrix > 0.95

@@ -1,4 +1,4 @@
-"""The six generators against what the paper says of them."""
+"""The six generators against their definitions in the paper."""
 
 import numpy as np
 import pytest
@@ -21,85 +21,85 @@ L, H = 96, 48
 
 
 def sets(generator: Generator) -> list[frozenset[int]]:
-    """`S(h)` of every step, read off the weights one by one."""
+    """`S(h)` of every step, from the weights one by one."""
     return [frozenset(t for t in range(L) if row[t] != 0) for row in generator.weights]
 
 
 @pytest.mark.parametrize("name", GENERATORS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_every_step_reads_few_positions_and_always_the_last(name: str, seed: int) -> None:
-    made = generate(name, L, H, seed)
-    assert made.weights.shape == (H, L)
-    for one in sets(made):
+def test_every_step_uses_few_positions_and_always_the_last(name: str, seed: int) -> None:
+    generator = generate(name, L, H, seed)
+    assert generator.weights.shape == (H, L)
+    for one in sets(generator):
         assert L - 1 in one
         assert len(one) == POSITIONS
 
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if name != "sparsenull"])
 def test_weights_have_unit_norm(name: str) -> None:
-    made = generate(name, L, H, 0)
-    for row in made.weights:
+    generator = generate(name, L, H, 0)
+    for row in generator.weights:
         assert sum(value * value for value in row) == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sparsenull", "sparsesplit", "sparseband"])
 def test_weights_move_smoothly_while_the_set_stays(name: str) -> None:
-    made = generate(name, L, 480, 0)
-    read = sets(made)
-    stays = [h for h in range(479) if read[h] == read[h + 1]]
+    generator = generate(name, L, 480, 0)
+    positions = sets(generator)
+    stays = [h for h in range(479) if positions[h] == positions[h + 1]]
     assert len(stays) > 400
-    change = max(np.abs(made.weights[h + 1] - made.weights[h]).max() for h in stays)
+    change = max(np.abs(generator.weights[h + 1] - generator.weights[h]).max() for h in stays)
     assert 0 < change < 0.02
 
 
-def test_a_seed_draws_once_and_for_all_and_another_seed_draws_something_else() -> None:
+def test_a_seed_always_gives_the_same_weights_and_another_seed_others() -> None:
     one, again, other = (generate("sparseband", L, H, seed).weights for seed in (3, 3, 4))
     assert (one == again).all()
     assert (one != other).any()
 
 
 def test_sparsenull_is_one_vector_scaled() -> None:
-    made = generate("sparsenull", L, H, 0)
-    assert made.rank == pytest.approx(1, abs=1e-12)
-    scale = made.weights[:, -1:]
-    assert np.allclose(made.weights / scale, made.weights[0] / scale[0], atol=1e-12)
-    assert scale.max() / scale.min() > 2, "only the magnitude changes, but that it does"
+    generator = generate("sparsenull", L, H, 0)
+    assert generator.rank == pytest.approx(1, abs=1e-12)
+    scale = generator.weights[:, -1:]
+    assert np.allclose(generator.weights / scale, generator.weights[0] / scale[0], atol=1e-12)
+    assert scale.max() / scale.min() > 2
 
 
 def test_sparsesplit_has_two_sets_by_half_with_nothing_but_the_last_position_in_common() -> None:
-    read = sets(generate("sparsesplit", L, H, 0))
-    assert len({*read[: H // 2]}) == len({*read[H // 2 :]}) == 1
-    assert read[0] & read[-1] == {L - 1}
+    positions = sets(generate("sparsesplit", L, H, 0))
+    assert len({*positions[: H // 2]}) == len({*positions[H // 2 :]}) == 1
+    assert positions[0] & positions[-1] == {L - 1}
 
 
 def test_sparseband_has_one_set_for_each_block() -> None:
-    read = sets(generate("sparseband", L, H, 0))
-    changes = [h for h in range(1, H) if read[h] != read[h - 1]]
+    positions = sets(generate("sparseband", L, H, 0))
+    changes = [h for h in range(1, H) if positions[h] != positions[h - 1]]
     assert changes == [H * block // BANDS for block in range(1, BANDS)]
 
 
 def test_sparseshift_slides_left_and_keeps_its_form() -> None:
-    read = [sorted(one - {L - 1}) for one in sets(generate("sparseshift", L, H, 0))]
-    moved = [read[0][0] - one[0] for one in read]
+    positions = [sorted(one - {L - 1}) for one in sets(generate("sparseshift", L, H, 0))]
+    moved = [positions[0][0] - one[0] for one in positions]
     assert moved[0] == 0
     assert moved[-1] == L // 16
     assert moved == sorted(moved)
-    assert all([t + shift for t in one] == read[0] for one, shift in zip(read, moved, strict=True))
+    assert all([t + shift for t in one] == positions[0] for one, shift in zip(positions, moved, strict=True))
 
 
-def test_lagmix_reads_whole_periods_before_each_step() -> None:
+def test_lagmix_uses_whole_periods_before_each_step() -> None:
     period = L // 4
     for h, one in enumerate(sets(generate("lagmix", L, H, 0))):
-        # Step h stands at L + h, so a lag of whole periods has the remainder of L + h.
+        # Step h is at L + h, so a lag of whole periods has the remainder of L + h.
         assert all((L + h - t) % period == 0 for t in one - {L - 1})
         assert all(t < L for t in one)
 
 
 @pytest.mark.parametrize("planted", range(1, 17))
 def test_a_planted_rank_is_exact(planted: int) -> None:
-    made = plant_rank(planted, L, H, 0)
-    measured = rank(torch.from_numpy(np.abs(made.weights))[None]).participation
-    assert made.rank == pytest.approx(planted, rel=1e-10)
+    generator = plant_rank(planted, L, H, 0)
+    measured = rank(torch.from_numpy(np.abs(generator.weights))[None]).participation
+    assert generator.rank == pytest.approx(planted, rel=1e-10)
     assert float(measured) == pytest.approx(planted, rel=1e-10)
 
 
@@ -114,7 +114,7 @@ def test_inputs_are_stationary_with_the_stated_correlation() -> None:
     assert np.abs(covariance - PERSISTENCE**lag).max() < 0.03
 
 
-def test_a_shape_that_cannot_hold_the_plant_is_refused_with_what_would() -> None:
+def test_a_shape_too_small_for_the_planted_rank_is_refused_with_the_least_size() -> None:
     with pytest.raises(HrxError, match="lookback of at least 52"):
         plant_rank(16, 48, 96, 0)
     with pytest.raises(HrxError, match="horizon of at least 17"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hrx.audit.calibration.metrics import recovery
+from hrx.audit.calibration.calibration import recovery
 from hrx.errors import HrxError
 
 
@@ -29,14 +29,14 @@ def areas_by_definition(scores: np.ndarray, true: np.ndarray) -> tuple[float, fl
 
 
 def check(scores: np.ndarray, true: np.ndarray) -> None:
-    found = recovery(torch.from_numpy(scores), torch.from_numpy(true))
+    result = recovery(torch.from_numpy(scores), torch.from_numpy(true))
     for index in np.ndindex(scores.shape[:-1]):
         one, known = scores[index], true[index]
         aup, aur = areas_by_definition(one, known)
-        assert float(found.auprc[index]) == pytest.approx(average_precision_score(known, one), abs=1e-12)
-        assert float(found.auroc[index]) == pytest.approx(roc_auc_score(known, one), abs=1e-12)
-        assert float(found.aup[index]) == pytest.approx(aup, abs=1e-12)
-        assert float(found.aur[index]) == pytest.approx(aur, abs=1e-12)
+        assert float(result.auprc[index]) == pytest.approx(average_precision_score(known, one), abs=1e-12)
+        assert float(result.auroc[index]) == pytest.approx(roc_auc_score(known, one), abs=1e-12)
+        assert float(result.aup[index]) == pytest.approx(aup, abs=1e-12)
+        assert float(result.aur[index]) == pytest.approx(aur, abs=1e-12)
 
 
 def test_a_batch_of_rows_agrees_with_the_definitions_row_by_row() -> None:
@@ -49,7 +49,7 @@ def test_a_batch_of_rows_agrees_with_the_definitions_row_by_row() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_ties_are_no_exception(data: st.DataObject) -> None:
+def test_ties_agree_with_the_definitions(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 9))
     scores = data.draw(arrays(np.float64, (1, size), elements=st.integers(0, 3).map(float)))
     true = data.draw(arrays(np.bool_, (1, size)))
@@ -61,13 +61,13 @@ def test_a_perfect_row_has_the_closed_forms() -> None:
     size, count = 96, 4
     true = torch.zeros(size, dtype=torch.bool)
     true[:count] = True
-    found = recovery(torch.arange(size, 0, -1.0), true)
-    assert found.auprc == found.auroc == 1
+    result = recovery(torch.arange(size, 0, -1.0), true)
+    assert result.auprc == result.auroc == 1
     # Precision 1 for the first four places, then 4/k; recall k/4, then 1; ends count half.
     precision = sum(min(1, count / k) for k in range(1, size + 1)) - (1 + count / size) / 2
     recall = sum(min(1, k / count) for k in range(1, size + 1)) - (1 / count + 1) / 2
-    assert float(found.aup) == pytest.approx(precision / (size - 1), abs=1e-12)
-    assert float(found.aur) == pytest.approx(recall / (size - 1), abs=1e-12)
+    assert float(result.aup) == pytest.approx(precision / (size - 1), abs=1e-12)
+    assert float(result.aur) == pytest.approx(recall / (size - 1), abs=1e-12)
 
 
 def test_only_the_order_of_the_scores_matters() -> None:
@@ -79,12 +79,12 @@ def test_only_the_order_of_the_scores_matters() -> None:
         assert torch.equal(one, other)
 
 
-def test_a_row_of_equal_scores_knows_nothing() -> None:
+def test_a_row_of_equal_scores_is_at_chance() -> None:
     true = torch.tensor([True, False, False, False])
-    found = recovery(torch.ones(4), true)
-    assert found.auprc == 0.25
-    assert found.auroc == 0.5
-    assert found.aup == found.aur == 0
+    result = recovery(torch.ones(4), true)
+    assert result.auprc == 0.25
+    assert result.auroc == 0.5
+    assert result.aup == result.aur == 0
 
 
 def test_known_positions_are_shared_by_all_windows() -> None:

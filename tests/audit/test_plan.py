@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.small import Row
+from helpers.small import StoredSeries
 
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
@@ -27,7 +27,7 @@ IDENTITY = Identity("model", "family", "checkpoint", "f" * 64, "library 1.0")
 def dataset(name: str, lengths: list[int]) -> Dataset:
     rng = np.random.default_rng(0)
     values = [rng.normal(size=length) if length else np.array([np.nan]) for length in lengths]
-    return Dataset(name, "H", 24, "Test", len(lengths), lambda index: Row(f"T{index}", values[index]))
+    return Dataset(name, "H", 24, "Test", len(lengths), lambda index: StoredSeries(f"T{index}", values[index]))
 
 
 def planned(datasets: list[Dataset], settings: tuple[Setting, ...] = QUICK, **changes: object) -> list[Run]:
@@ -182,7 +182,8 @@ def test_the_same_weights_under_another_family_are_another_model() -> None:
 
 
 def test_a_model_is_admitted_on_up_to_four_windows_of_different_series_none_of_them_flat() -> None:
-    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: Row("T0", np.r_[np.sin(np.arange(400)), np.zeros(300)]))
+    values = np.r_[np.sin(np.arange(400)), np.zeros(300)]
+    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: StoredSeries("T0", values))
     runs = planned([flat, dataset("many/H", [700, 0, 700, 20, 700, 700, 700])], (Setting(96, 24),), series=7)
     windows = admission_windows(runs)
     assert windows is not None

@@ -39,6 +39,6 @@ def test_the_grid_of_deleted_counts_is_symmetric_and_rounds_the_fractions(lookba
         ({"fractions": 2}, "at least 3"),
     ],
 )
-def test_a_protocol_that_cannot_be_measured_is_refused_in_words(setting: dict, sentence: str) -> None:
+def test_an_invalid_protocol_is_refused_with_the_reason(setting: dict, sentence: str) -> None:
     with pytest.raises(ProtocolError, match=sentence):
         Protocol(**setting)

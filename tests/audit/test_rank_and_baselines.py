@@ -7,7 +7,7 @@ from helpers.by_definition import participation_ratio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hrx.audit.scoring.baselines import skill
+from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.rank import rank
 
 
@@ -24,44 +24,44 @@ def test_rank_of_an_outer_product_is_one() -> None:
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**16))
 def test_rank_agrees_with_eigenvalues_and_never_exceeds_the_entropy_rank(rows: int, columns: int, seed: int) -> None:
     matrix = torch.rand(1, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = rank(matrix)
-    assert found.participation.item() == pytest.approx(participation_ratio(matrix[0].numpy()), rel=1e-9)
+    result = rank(matrix)
+    assert result.participation.item() == pytest.approx(participation_ratio(matrix[0].numpy()), rel=1e-9)
     sigma = np.linalg.svd(matrix[0].numpy(), compute_uv=False)
     p = [s / sum(sigma) for s in sigma if s > 0]
-    assert found.entropy.item() == pytest.approx(math.exp(-sum(q * math.log(q) for q in p)), rel=1e-9)
-    assert found.entropy.item() >= found.participation.item() - 1e-9
+    assert result.entropy.item() == pytest.approx(math.exp(-sum(q * math.log(q) for q in p)), rel=1e-9)
+    assert result.entropy.item() >= result.participation.item() - 1e-9
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(0, 2**16))
 def test_the_rank_of_a_run_is_the_mean_of_the_windows_whose_matrix_is_not_zero(zero: list[bool], seed: int) -> None:
     matrix = torch.rand(len(zero), 5, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     matrix[torch.tensor(zero)] = 0
-    found = rank(matrix).mean()
+    result = rank(matrix).mean()
     ratios = [participation_ratio(one.numpy()) for one in matrix if one.any()]
     entropies = []
     for one in (one for one in matrix if one.any()):
         sigma = np.linalg.svd(one.numpy(), compute_uv=False)
         share = sigma / sigma.sum()
         entropies.append(math.exp(-sum(p * math.log(p) for p in share)))
-    assert found.dropped == sum(zero)
+    assert result.dropped == sum(zero)
     if all(zero):
-        assert math.isnan(found.participation)
-        assert math.isnan(found.entropy)
+        assert math.isnan(result.participation)
+        assert math.isnan(result.entropy)
     else:
-        assert found.participation == pytest.approx(sum(ratios) / len(ratios), rel=1e-9)
-        assert found.entropy == pytest.approx(sum(entropies) / len(entropies), rel=1e-9)
+        assert result.participation == pytest.approx(sum(ratios) / len(ratios), rel=1e-9)
+        assert result.entropy == pytest.approx(sum(entropies) / len(entropies), rel=1e-9)
 
 
-def test_skill_is_measured_against_zero_and_the_last_value_and_the_seasonal_one_has_no_say() -> None:
+def test_beating_naive_means_zero_and_the_last_value_but_not_the_seasonal_forecast() -> None:
     truth = np.array([[1.0, 2.0], [0.0, -1.0]])
     forecast = np.array([[1.0, 1.0], [0.0, 0.0]])
-    found = skill(forecast, truth, last=np.array([2.0, 1.0]), seasonal=truth)
-    assert found.mse == 0.5
-    assert found.mae == 0.5
-    assert found.mse_zero == 1.5
-    assert found.mse_last == (1 + 0 + 1 + 4) / 4
-    assert found.mse_seasonal == 0
-    assert found.beats_naive
+    result = skill(forecast, truth, last=np.array([2.0, 1.0]), seasonal=truth)
+    assert result.mse == 0.5
+    assert result.mae == 0.5
+    assert result.mse_zero == 1.5
+    assert result.mse_last == (1 + 0 + 1 + 4) / 4
+    assert result.mse_seasonal == 0
+    assert result.beats_naive
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])

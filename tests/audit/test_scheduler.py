@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.records import without_times
-from helpers.small import SETTINGS, Row, dataset, linear
+from helpers.small import SETTINGS, StoredSeries, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
@@ -196,9 +196,9 @@ def test_every_run_checks_parity_on_its_own_windows(tmp_path: Path) -> None:
 
 
 def test_series_that_cannot_be_used_are_recorded_and_the_rest_go_on(tmp_path: Path) -> None:
-    def row(index: int) -> Row:
+    def row(index: int) -> StoredSeries:
         values = np.sin(np.arange(200) / 3)
-        return Row(f"T{index}", [values, np.full(200, np.nan), values[:20], np.ones(200)][index])
+        return StoredSeries(f"T{index}", [values, np.full(200, np.nan), values[:20], np.ones(200)][index])
 
     mixed = Dataset("mixed/H", "H", 24, "", 3, row)
     constant = Dataset("constant/H", "H", 24, "", 1, lambda index: row(3))
@@ -343,7 +343,7 @@ def test_flat_windows_do_not_exclude_a_model_that_divides_by_their_spread(tmp_pa
 
     values = np.sin(np.arange(200) / 3)
     flat_at_the_end = np.concatenate([values[:120], np.zeros(80)])
-    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: Row("T0", flat_at_the_end))
+    flat = Dataset("flat/H", "H", 24, "", 1, lambda index: StoredSeries("T0", flat_at_the_end))
     records, _ = run_all([PreparedModel(from_module(Normalised()))], [flat, dataset(count=1)], tmp_path / "l.db")
     status = {record.dataset: record.status for record in records}
     assert status == {"flat/H": "excluded", "waves/H": "done"}

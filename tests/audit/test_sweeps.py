@@ -1,4 +1,4 @@
-"""Truncations, distances, curves and reach, all from one sweep."""
+"""Truncations, distances, curves and effective lookback, all from one sweep."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +13,12 @@ from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
-from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
-from hrx.audit.protocol import ProtocolError, scored_steps
-from hrx.audit.scoring.deletion import ranks, replacements
-from hrx.audit.scoring.distance import effective_lookback, rows_away
-from hrx.audit.scoring.orderings import orderings
+from hrx.audit.protocol import DISTANCES, TRUNCATIONS, ProtocolError, scored_steps
+from hrx.audit.scoring.deletion import orderings, ranks, replacements, rows_away
 from hrx.audit.scoring.quantities import measure
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.rank import effective_lookback, rank, truncate
 from hrx.audit.scoring.rank_bins import RANK_BINS, rank_bin
 from hrx.audit.scoring.score import score_in_full
-from hrx.audit.scoring.truncation import truncate
 from hrx.gift_eval import cut, open_source
 
 SWEPT = Protocol(draws=2, truncation=True, distance=True)
@@ -46,11 +42,11 @@ def slow_run(model: Forecaster, x: torch.Tensor, horizon: int, matrix: np.ndarra
 def test_a_truncation_is_the_sum_of_the_leading_outer_products(rows: int, columns: int, kept: int, seed: int) -> None:
     matrix = torch.rand(1, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     expected = by_definition.truncation(matrix[0].numpy(), kept)
-    found = truncate(matrix, kept)[0].numpy()
+    result = truncate(matrix, kept)[0].numpy()
     if kept == 1 < min(rows, columns):
-        weights = np.linalg.norm(expected, axis=1, keepdims=True) / np.linalg.norm(found, axis=1, keepdims=True)
-        found = weights * found
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+        weights = np.linalg.norm(expected, axis=1, keepdims=True) / np.linalg.norm(result, axis=1, keepdims=True)
+        result = weights * result
+    np.testing.assert_allclose(result, expected, atol=1e-12)
 
 
 def test_positions_that_no_row_reads_stay_tied_at_zero_in_every_truncation() -> None:
@@ -85,8 +81,8 @@ def test_truncations_and_distances_agree_with_the_definitions() -> None:
         slow = slow_run(model, x, 64, np.stack([by_definition.truncation(one, kept) for one in matrix]))
         assert q.truncated[place] == pytest.approx(slow.quantities()["g_own"] / slow.variance, rel=1e-6, abs=1e-6)
     slow = slow_run(model, x, 64, matrix)
-    for found, distance in zip(q.distant, DISTANCES, strict=True):
-        assert found == pytest.approx(slow.distance_gain(distance) / slow.variance, rel=1e-6, abs=1e-6)
+    for result, distance in zip(q.distant, DISTANCES, strict=True):
+        assert result == pytest.approx(slow.distance_gain(distance) / slow.variance, rel=1e-6, abs=1e-6)
 
 
 def test_a_truncation_that_the_matrix_cannot_exceed_has_the_gain_of_the_matrix() -> None:
@@ -94,7 +90,7 @@ def test_a_truncation_that_the_matrix_cannot_exceed_has_the_gain_of_the_matrix()
     assert q.truncated[-1] == q.g_own != 0
 
 
-def test_further_sweeps_leave_every_other_number_as_it_is() -> None:
+def test_further_sweeps_do_not_change_the_other_quantities() -> None:
     model, x = from_module(linear()), series(2, 40)
     plain, swept = score(model, x, 64, protocol=Protocol(draws=2)), score(model, x, 64, protocol=SWEPT)
     np.testing.assert_allclose(swept.normalised, plain.normalised, rtol=1e-9)
@@ -104,54 +100,54 @@ def test_further_sweeps_leave_every_other_number_as_it_is() -> None:
 
 def test_orderings_list_each_different_row_once() -> None:
     matrix, steps = torch.rand(2, 64, 40, dtype=torch.float64), scored_steps(64, 8)
-    by = orderings(matrix, np.arange(64), steps, SWEPT)
+    ordered = orderings(matrix, np.arange(64), steps, SWEPT)
     # Eight rows and their mean; one vector of rank one; nine for each of three more ranks; the rows at distances.
     away = {int(h) + side * d for h in steps for d in DISTANCES for side in (1, -1)} & set(range(64))
-    assert by.importance.shape == (2, 9 + 1 + 27 + len(away - set(steps.tolist())), 40)
-    assert torch.equal(by.importance[:, by.matrix[:-1]], matrix[:, steps])
-    assert (by.truncated[0] == by.truncated[0, 0]).all()
+    assert ordered.importance.shape == (2, 9 + 1 + 27 + len(away - set(steps.tolist())), 40)
+    assert torch.equal(ordered.importance[:, ordered.matrix[:-1]], matrix[:, steps])
+    assert (ordered.truncated[0] == ordered.truncated[0, 0]).all()
     for place, distance in enumerate(DISTANCES):
         for side, sign in enumerate((1, -1)):
             for s, h in enumerate(steps):
                 row = int(h) + sign * distance
-                index = by.distant[place, side, s]
+                index = ordered.distant[place, side, s]
                 assert (index < 0) == (not 0 <= row < 64)
                 if index >= 0:
-                    assert torch.equal(by.importance[:, index], matrix[:, row])
+                    assert torch.equal(ordered.importance[:, index], matrix[:, row])
 
 
-def test_a_distance_that_some_scored_step_cannot_go_is_not_a_number() -> None:
+def test_a_distance_without_a_row_for_some_scored_step_is_nan() -> None:
     q = score(from_module(linear(40, 24)), series(2, 40), 24, protocol=SWEPT)
     # Of 24 steps, the twelfth has no row 16 or 32 away.
     assert np.isnan(q.distant).tolist() == [False, False, False, False, True, True]
 
 
-def test_rows_away_are_looked_for_among_the_estimated_steps_only() -> None:
+def test_rows_at_a_distance_come_from_the_estimated_steps_only() -> None:
     steps = np.array([0, 3, 7])
     assert rows_away(steps, steps, (3, 4)).tolist() == [[[3, -1, -1], [-1, 0, -1]], [[-1, 7, -1], [-1, -1, 3]]]
 
 
-def test_a_matrix_of_scored_rows_alone_has_truncations_and_no_distance_that_all_steps_can_go() -> None:
+def test_a_matrix_of_scored_rows_has_truncations_and_no_distances() -> None:
     protocol = Protocol(estimator="saliency", draws=2, truncation=True, distance=True)
-    found = score_in_full(from_module(linear()), series(2, 40), 64, protocol=protocol, stream=3)
-    assert found.explanation.matrix.shape == (2, 8, 40)
-    assert found.quantities.truncated[0] == 0 != found.quantities.truncated[1]
-    assert np.isnan(found.quantities.distant).all()
+    result = score_in_full(from_module(linear()), series(2, 40), 64, protocol=protocol, stream=3)
+    assert result.explanation.matrix.shape == (2, 8, 40)
+    assert result.quantities.truncated[0] == 0 != result.quantities.truncated[1]
+    assert np.isnan(result.quantities.distant).all()
 
 
-def test_scored_rows_alone_are_averaged_into_the_shared_vector() -> None:
+def test_the_shared_vector_of_scored_rows_is_their_mean() -> None:
     model, x = from_module(linear()), series(2, 40)
-    found = score(model, x, 64, protocol=Protocol(estimator="saliency", draws=2), stream=3)
+    result = score(model, x, 64, protocol=Protocol(estimator="saliency", draws=2), stream=3)
     matrix = explain(model, x, 64).numpy()
     slow = slow_run(model, x, 64, matrix)
     shared = matrix[:, slow.steps].astype(np.float64).mean(axis=1)
     for w in range(2):
         slow._orderings[w, None] = sorted(range(40), key=lambda t, w=w: (-shared[w][t], t))
-    assert found.g_own == pytest.approx(slow.quantities()["g_own"] / slow.variance, rel=1e-6)
+    assert result.g_own == pytest.approx(slow.quantities()["g_own"] / slow.variance, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["antithetic", "paired", "independent"])
-def test_with_the_axis_removed_every_gain_is_exactly_nothing_and_the_gap_is_that_of_the_one_vector(kind: str) -> None:
+def test_with_the_axis_removed_every_gain_is_zero_and_the_gap_is_that_of_the_one_vector(kind: str) -> None:
     model, x = from_module(linear()), series(2, 40)
     protocol = Protocol(estimator="saliency", axis="whole", draws=2, draws_kind=kind)
     q = score(model, x, 64, protocol=protocol, stream=3)
@@ -175,8 +171,8 @@ def test_curves_and_gaps_agree_with_the_definitions_and_with_the_gains() -> None
     model, x = from_module(linear()), series(2, 40)
     q = score(model, x, 64, protocol=Protocol(draws=2), stream=3)
     slow = slow_run(model, x, 64, explain(model, x, 64).numpy())
-    readers = (lambda h: [h], lambda h: [None], lambda h: slow.steps)
-    expected = [[slow.mean_curve(rows, first) for first in (True, False)] for rows in readers]
+    rows_of_step = (lambda h: [h], lambda h: [None], lambda h: slow.steps)
+    expected = [[slow.mean_curve(rows, first) for first in (True, False)] for rows in rows_of_step]
     np.testing.assert_allclose(q.curves, np.array(expected) / slow.variance, rtol=1e-6, atol=1e-9)
     gaps = [np.trapezoid(morf - lerf, dx=1 / 8) for morf, lerf in q.curves]
     assert (q.gap_own, q.gap_shared) == pytest.approx(gaps[:2])
@@ -184,12 +180,12 @@ def test_curves_and_gaps_agree_with_the_definitions_and_with_the_gains() -> None
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any), st.sampled_from([0.5, 0.9, 1.0]))
-def test_reach_counts_positions_from_the_end_that_hold_the_mass(row: list[int], mass: float) -> None:
-    found = effective_lookback(torch.tensor([[row]], dtype=torch.float32), mass)
-    assert found.item() == by_definition.positions_from_the_end([float(value) for value in row], mass)
+def test_the_effective_lookback_counts_positions_from_the_end_that_hold_the_mass(row: list[int], mass: float) -> None:
+    result = effective_lookback(torch.tensor([[row]], dtype=torch.float32), mass)
+    assert result.item() == by_definition.positions_from_the_end([float(value) for value in row], mass)
 
 
-def test_a_row_that_reads_nothing_has_no_reach_and_is_left_out_of_the_mean() -> None:
+def test_a_zero_row_has_no_effective_lookback_and_is_left_out_of_the_mean() -> None:
     weight = torch.zeros(8, 20)
     weight[1:, 15] = 1.0
     q = score(from_module(lambda x: x @ weight.T), series(2, 20), 8, protocol=Protocol(draws=2))
@@ -198,24 +194,24 @@ def test_a_row_that_reads_nothing_has_no_reach_and_is_left_out_of_the_mean() -> 
     assert q.effective_lookback == 5.0
 
 
-def reading(stream: int, permutations: int = 3) -> np.ndarray:
-    """`g_shuffled_permuted` of made errors, in which every step reads something else under every row."""
+def permuted_gain(stream: int, permutations: int = 3) -> np.ndarray:
+    """`g_shuffled_permuted` of synthetic errors that differ for every step and row."""
     errors = np.zeros((1, 2, 9, 2, 9, 8))
     errors[:, :, :8, 0, 1:8] = np.random.default_rng(0).random((8, 8))[:, None, :]
     return measure(errors, Protocol(permutations=permutations), stream).samples["g_shuffled_permuted"]
 
 
-def test_permutations_are_those_of_the_stream_and_many_of_them_give_the_expectation() -> None:
-    np.testing.assert_array_equal(reading(stream=1), reading(stream=1))
-    assert len({reading(stream).tobytes() for stream in range(4)}) == 4
+def test_permutations_depend_on_the_stream_and_many_of_them_give_the_expectation() -> None:
+    np.testing.assert_array_equal(permuted_gain(stream=1), permuted_gain(stream=1))
+    assert len({permuted_gain(stream).tobytes() for stream in range(4)}) == 4
     rows = np.random.default_rng(0).random((8, 8)).mean(axis=0) * 7 / 8
-    np.testing.assert_allclose(reading(0, permutations=40000)[0, 0], rows, atol=0.01)
+    np.testing.assert_allclose(permuted_gain(0, permutations=40000)[0, 0], rows, atol=0.01)
 
 
 @pytest.mark.parametrize(
     ("value", "worth"), [(1 - 1e-12, "no"), (1.0999, "no"), (1.1, "perhaps"), (1.5, "yes"), (7.6, "yes")]
 )
-def test_a_rank_is_read_by_the_published_bin_it_falls_in(value: float, worth: str) -> None:
+def test_a_rank_belongs_to_one_published_bin(value: float, worth: str) -> None:
     assert rank_bin(value).worth == worth
     assert rank_bin(max(value, 1.0)).low <= max(value, 1.0) < rank_bin(value).high
 
@@ -227,7 +223,7 @@ def test_the_published_bins_follow_one_another_and_their_gains_rise() -> None:
         assert before.positive < after.positive
 
 
-def test_rank_one_of_a_real_checkpoint_on_real_series_reads_exactly_nothing(real_data: Path) -> None:
+def test_the_rank_one_truncation_of_a_real_checkpoint_on_real_series_has_no_gain(real_data: Path) -> None:
     model = load(str(real_data / "checkpoints" / "ttm-r2"))
     for dataset in open_source(str(real_data / "gift_eval")):
         if dataset.name == "m4_hourly":

@@ -1,10 +1,10 @@
-"""How much of a whole small audit is spent in model code.
+"""The share of a small audit's time that is spent in model code.
 
     python tests/benchmarks/audit_share.py [--json FILE]
 
 TTM-r2 on three datasets of GIFT-Eval where HRX_TEST_DATA has them, else the embedded model on the embedded series; two
-seeds, all in this process. Model code is `forward`, `official`, `torch.autograd.grad` and the bare `predict` of rows,
-and, apart, loading. The rest is cutting windows, orderings, masks, quantities and the ledger.
+seeds, all in this process. Model code is `forward`, `official`, `torch.autograd.grad` and, listed
+separately, loading. The rest is cutting windows, orderings, masks, quantities and the ledger.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from side_by_side import Row, arguments, begin, quiet, report
+from side_by_side import Line, arguments, begin, quiet, report
 
 from hrx.adapters import Forecaster, Located, locate
 from hrx.audit.ledger.store import Ledger
@@ -58,7 +58,7 @@ class Clock:
     def watching(self, located: Located) -> Iterator[None]:
         """Wraps the model's calls, the backward pass, and loading."""
         kind = type(located.load())
-        places = [(Forecaster, "forward"), *((kind, name) for name in ("official", "predict"))]
+        places = [(Forecaster, "forward"), (kind, "official")]
         places += [(torch.autograd, "grad"), (type(located), "load")]
         originals = [(owner, name, getattr(owner, name)) for owner, name in places]
         for owner, name, call in originals:
@@ -70,7 +70,7 @@ class Clock:
                 setattr(owner, name, call)
 
 
-def audit(folder: Path, located: Located, source: str, setting: Setting) -> Row:
+def audit(folder: Path, located: Located, source: str, setting: Setting) -> Line:
     clock = Clock()
     runs = plan([located.identity], open_source(source), (setting,), series=1, seeds=2, windows=4, protocol=Protocol())
     with clock.watching(located), Ledger.open(folder / "audit.db") as ledger:
@@ -80,7 +80,7 @@ def audit(folder: Path, located: Located, source: str, setting: Setting) -> Row:
         wall = time.perf_counter() - began
         done = sum(record["status"] == "done" for record in ledger.records())
     inside = sum(clock.seconds.values())
-    shares: Row = {f"{name}, %": 100 * seconds / wall for name, seconds in sorted(clock.seconds.items())}
+    shares: Line = {f"{name}, %": 100 * seconds / wall for name, seconds in sorted(clock.seconds.items())}
     return {
         "model": located.identity.model, "setting": str(setting), "runs done": float(done), "seconds": wall,
         "model code, %": 100 * inside / wall, **shares,
@@ -95,10 +95,10 @@ def main() -> None:
         if data:
             os.environ["GIFT_EVAL"] = f"{data}/gift_eval"
             located, source = locate(f"ttm:{data}/checkpoints/ttm-r2"), f"gift-eval:{','.join(REAL)}"
-            rows = [audit(Path(name), located, source, Setting(512, 96))]
+            lines = [audit(Path(name), located, source, Setting(512, 96))]
         else:
-            rows = [audit(Path(name), locate("bolt-mini"), "sample", Setting(512, 96))]
-    report("share of an audit in model code", rows, options.json)
+            lines = [audit(Path(name), locate("bolt-mini"), "sample", Setting(512, 96))]
+    report("share of an audit in model code", lines, options.json)
 
 
 if __name__ == "__main__":

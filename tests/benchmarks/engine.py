@@ -35,7 +35,7 @@ from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import AdmissionChecks, Admit, LoadedModel, LoadModel, Task, TaskResult, WorkerSettings
 from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.gift_eval import Dataset, open_source
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.series import StoredSeries
 from hrx.reports import read, render_table
 
 PUBLISHED = 16_729
@@ -82,7 +82,8 @@ def simulated_plan(runs: int, datasets: int) -> tuple[list[Run], list[Located]]:
     """So many runs of the seven settings over so many datasets, as in the published table."""
     values = np.random.default_rng(0).normal(size=(3, 900)).cumsum(axis=1)
     sources = [
-        Dataset(f"d{i:02}/H", "H", 24, "", 3, lambda index: Row(f"T{index}", values[index])) for i in range(datasets)
+        Dataset(f"d{i:02}/H", "H", 24, "", 3, lambda index: StoredSeries(f"T{index}", values[index]))
+        for i in range(datasets)
     ]
     models = -(-runs // (datasets * 42))
     identities = [Identity(f"model-{i}", "simulated", f"model-{i}", f"{i:064}", "none 1") for i in range(models)]
@@ -186,7 +187,7 @@ def overhead(folder: Path, small: bool) -> Figures:
 def main() -> None:
     from side_by_side import machine, quiet  # a file beside this one, which the tests do not need
 
-    from hrx.cli.allocator import keep_freed_memory
+    from hrx.cli.process import keep_freed_memory
 
     parser = argparse.ArgumentParser(description="Benchmark of the runner and the ledger.")
     parser.add_argument("--json", type=Path)

@@ -1,4 +1,4 @@
-"""What each estimator costs relative to one forward pass of the same model and windows, beside the published ratios.
+"""The cost of each estimator relative to one forward pass of the same model and windows, beside the published ratios.
 
     python tests/benchmarks/estimator_cost.py [--models "NAME;…"] [--settings LxH,…] [--windows N] [--json FILE]
 
@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator
 
 import torch
-from side_by_side import Row, arguments, begin, models, report, series, timed
+from side_by_side import Line, arguments, begin, models, report, series, timed
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution import estimate, estimator_names
@@ -33,7 +33,7 @@ PUBLISHED = {
 FORWARDS = 15
 
 
-def measure(name: str, model: Forecaster, setting: Setting, count: int, estimators: list[str]) -> Iterator[Row]:
+def measure(name: str, model: Forecaster, setting: Setting, count: int, estimators: list[str]) -> Iterator[Line]:
     """The cost of each estimator on the same windows."""
     x, budget, horizon = series(count, setting.lookback), Budget(), setting.horizon
 
@@ -60,14 +60,14 @@ def main() -> None:
     parser.add_argument("--estimators", default=",".join(estimator_names()), help="NAME,… (default: all)")
     options = begin(parser)
     names = options.estimators.split(",")
-    with models(options.models.split(";")) as found:
-        rows = [
-            row
-            for name, model in found.items()
+    with models(options.models.split(";")) as loaded:
+        lines = [
+            line
+            for name, model in loaded.items()
             for setting in parse_settings(options.settings)
-            for row in measure(name, model, setting, options.windows, names)
+            for line in measure(name, model, setting, options.windows, names)
         ]
-    report("cost of each estimator, in forward passes", rows, options.json)
+    report("cost of each estimator, in forward passes", lines, options.json)
 
 
 if __name__ == "__main__":

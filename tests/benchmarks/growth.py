@@ -2,9 +2,9 @@
 
     python tests/benchmarks/growth.py [--models NAME] [--json FILE]
 
-From one run of the embedded model, one size at a time is doubled twice, windows and draws fourfold. `power` is the
-exponent of the growth from the first to the last: 1 is linear, 0 flat. Memory is what a process that has just loaded
-the model adds to what it holds, by the kernel's own high-water mark; Linux only.
+From one run of the embedded model, one size at a time is doubled twice; windows and draws grow fourfold. `power` is the
+exponent of the growth from the first to the last: 1 is linear, 0 constant. Memory is the growth of the resident set of
+a process that has just loaded the model, by the kernel's high-water mark; Linux only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from side_by_side import Row, arguments, begin, fastest, models, report, series
+from side_by_side import Line, arguments, begin, fastest, models, report, series
 
 from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget
@@ -30,14 +30,14 @@ FOURFOLD = ("windows", "draws")
 
 
 class Size(NamedTuple):
-    """Everything that makes a run long."""
+    """The sizes that decide the time of a run."""
 
     lookback: int = 128
     horizon: int = 24
     windows: int = 4
     draws: int = 4
     scored: int = 4
-    """One more than it is the number of orderings."""
+    """The number of orderings is one more."""
 
 
 def run(model: Forecaster, size: Size, budget: Budget) -> object:
@@ -46,7 +46,7 @@ def run(model: Forecaster, size: Size, budget: Budget) -> object:
 
 
 def peak(call: Callable[[], object]) -> int:
-    """Bytes that a call adds to what the process holds, counted in a copy of it."""
+    """Bytes that a call adds to the resident set, measured in a fork of the process."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_count, args=(call, theirs))
     process.start()
@@ -55,8 +55,8 @@ def peak(call: Callable[[], object]) -> int:
 
 
 def _count(call: Callable[[], object], answer: Connection) -> None:
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before goes back: a call that reused it would look small
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the mark falls to what is held now
+    ctypes.CDLL(None).malloc_trim(0)  # a call that reuses freed memory would look small
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets the high-water mark
     before = _status("VmRSS")
     call()
     answer.send(_status("VmHWM") - before)
@@ -68,12 +68,12 @@ def _status(name: str) -> int:
 
 
 def sizes(name: str) -> list[Size]:
-    """Three sizes of a run that differ in one of them."""
+    """Three runs that differ in one size."""
     factor = 4 if name in FOURFOLD else 2
     return [Size()._replace(**{name: getattr(Size(), name) * factor**power}) for power in range(3)]
 
 
-def line(model: Forecaster, name: str, peaks: list[int]) -> Row:
+def line(model: Forecaster, name: str, peaks: list[int]) -> Line:
     values, budget = [getattr(size, name) for size in sizes(name)], Budget()
     taken = fastest({str(size): partial(run, model, size, budget) for size in sizes(name)}, turns=3)
     seconds = list(taken.values())
@@ -90,9 +90,9 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.set_defaults(models="bolt-mini")
     options = begin(parser)
-    with models([options.models]) as found:
-        model = found[options.models]
-        # Memory first: a process that has made a run keeps some of what it took.
+    with models([options.models]) as loaded:
+        model = loaded[options.models]
+        # Memory first: after a run the process keeps some of its memory.
         peaks = {name: [peak(partial(run, model, size, Budget())) for size in sizes(name)] for name in Size._fields}
         rows = [line(model, name, peaks[name]) for name in Size._fields]
     start = ", ".join(f"{name} {value}" for name, value in Size()._asdict().items())

@@ -1,10 +1,10 @@
-"""How much memory opening the largest entry of the catalogue and taking three of its items needs.
+"""Memory of opening the largest dataset of the catalogue and reading three of its items.
 
     python tests/benchmarks/memory_of_opening.py [--json] [--take N] [--items N] [--folder DIR]
 
 Writes a dataset of the shape of bitbrains_fast_storage/5T in the official format (1,250 items × 2 variates, 302 MB)
-to a temporary directory, then opens it in a fresh process, so that writing leaves no trace in what is measured.
-`--folder` measures a directory that is there already instead. Linux only: the figures come from /proc.
+to a temporary directory, then opens it in a fresh process, so that writing does not affect the measurement.
+`--folder` measures an existing directory instead. Linux only: the figures come from /proc.
 """
 
 import argparse
@@ -19,7 +19,7 @@ ROWS_PER_BATCH = 100
 
 CHILD = """
 import gc, json, sys
-import numpy, pyarrow, pyarrow.ipc
+import datasets, numpy, pyarrow
 from hrx.gift_eval import spaced
 from hrx.gift_eval.store import open_directory
 
@@ -32,7 +32,7 @@ def reset_peak():
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
-pyarrow.array([1.0]).to_numpy(zero_copy_only=False)  # imports pandas, once: 45 MB that no data causes
+pyarrow.array([1.0]).to_numpy(zero_copy_only=False)  # imports pandas once: 45 MB that are not data
 reset_peak()
 before = status("VmRSS")
 (dataset,) = open_directory(sys.argv[1])
@@ -73,7 +73,7 @@ def write(folder: Path, items: int) -> None:
 
 
 def measure(folder: Path, take: int) -> dict[str, int]:
-    """What a fresh process needs, in bytes."""
+    """The figures of a fresh process, in bytes."""
     command = [sys.executable, "-c", CHILD, str(folder), str(take)]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"file_bytes": sum(path.stat().st_size for path in folder.glob("data-*.arrow")), **figures}
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--take", type=int, default=3, help="items to take, evenly spaced (default: 3)")
     parser.add_argument("--items", type=int, default=ITEMS, help=f"items to write (default: {ITEMS})")
-    parser.add_argument("--folder", type=Path, help="measure this folder of data instead of a written one")
+    parser.add_argument("--folder", type=Path, help="measure this directory instead of a synthetic one")
     options = parser.parse_args()
     if options.folder:
         figures = measure(options.folder, options.take)

@@ -1,10 +1,10 @@
-"""One complete run against a direct reading of the definitions, and against the least that it could take.
+"""One complete run against a direct implementation of the definitions, and against its lower bound.
 
     python tests/benchmarks/one_run.py [--models "NAME;…"] [--setting LxH] [--json FILE]
 
-Four windows, four draws. The direct reading (tests/helpers/by_definition.py) makes one forecast and one backward pass
-at a time; it is timed on one window, and four windows take four times as long. The floor is the number of perturbed
-forecasts times the time of one at the best batch size, and the rows, had by the strategy that the probe chooses.
+Four windows, four draws. The direct implementation (tests/helpers/by_definition.py) makes one forecast and one backward
+pass at a time; it is timed on one window, and four windows take four times as long. The floor is the number of
+perturbed forecasts times the time of one at the best batch size, plus the Jacobian rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from side_by_side import Row, arguments, begin, by_definition, fastest, models, report, series, timed
+from side_by_side import Line, arguments, begin, by_definition, fastest, models, report, series, timed
 from torch import Tensor
 
 from hrx.adapters import Forecaster
@@ -23,14 +23,13 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Setting, parse_settings
 from hrx.audit.scoring.deletion import replacements
 from hrx.audit.scoring.score import score
-from hrx.audit.way import Wanted, choose
 
 WINDOWS = 4
 BATCHES = (64, 128, 256, 512)
 
 
 def directly(model: Forecaster, x: Tensor, horizon: int, protocol: Protocol) -> float:
-    """`g_own` of the run, read literally."""
+    """`g_own` of the run by the direct implementation."""
     drawn = replacements(x, protocol, stream=0, first=0, count=protocol.draws, variants=1)[:, 0].numpy()
     matrix = by_definition.gradient_rows(lambda some: model.forward(some.clone(), horizon), x).numpy()
 
@@ -48,10 +47,10 @@ def throughput(model: Forecaster, lookback: int, horizon: int) -> dict[str, Call
     return {f"batch {size}": partial(torch.no_grad()(model.forward), x[:size], horizon) for size in BATCHES}
 
 
-def measure(name: str, model: Forecaster, setting: Setting) -> Row:
+def measure(name: str, model: Forecaster, setting: Setting) -> Line:
+    """One line of the table."""
     horizon, protocol, budget = setting.horizon, Protocol(draws=4), Budget()
     x = series(WINDOWS, setting.lookback)
-    model = choose(model, x, horizon, Wanted(), budget).model
     forecasts = score(model, x, horizon, protocol=protocol, budget=budget).forecasts
     calls: dict[str, Callable[[], object]] = {
         "hrx": partial(score, model, x, horizon, protocol=protocol, budget=budget),
@@ -62,15 +61,14 @@ def measure(name: str, model: Forecaster, setting: Setting) -> Row:
     best = min(each, key=lambda size: each[size])
     floor = forecasts * each[best] + seconds["rows"]
 
-    found: list[float] = []
-    direct = WINDOWS * timed(lambda: found.append(directly(model, x[:1], horizon, protocol)))
-    (slow,) = found
+    results: list[float] = []
+    direct = WINDOWS * timed(lambda: results.append(directly(model, x[:1], horizon, protocol)))
+    (slow,) = results
     quick = score(model, x[:1], horizon, protocol=protocol, budget=budget).normalised.g_own
     if abs(slow - quick) > 1e-3 * max(1.0, abs(slow)):
         raise AssertionError(f"{name}: g_own is {quick} and {slow} by definition")
     return {
         "model": name,
-        "rows by": model.rows,
         "seconds": seconds["hrx"],
         "rows, s": seconds["rows"],
         "forecasts": float(forecasts),
@@ -87,9 +85,9 @@ def main() -> None:
     parser.add_argument("--setting", default="512x96", help="LxH (default: 512x96)")
     options = begin(parser)
     (setting,) = parse_settings(options.setting)
-    with models(options.models.split(";")) as found:
-        rows = [measure(name, model, setting) for name, model in found.items()]
-    report(f"one run at {setting}, {WINDOWS} windows, 4 draws", rows, options.json)
+    with models(options.models.split(";")) as loaded:
+        lines = [measure(name, model, setting) for name, model in loaded.items()]
+    report(f"one run at {setting}, {WINDOWS} windows, 4 draws", lines, options.json)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What the benchmarks share: models to measure, calls timed in turn, and one form for what they print and write.
+"""Shared by the benchmarks: models, timing of calls in turn, tables and JSON.
 
-A busy machine slows whatever runs at the moment, and a call runs faster after its like. So calls that are compared take
-turns, each turn in another order, and the fastest turn of each counts. With one thread the clock is the processor time
-of the process, which on an idle machine is the wall time.
+A busy machine slows whatever runs at the moment, and a repeated call runs faster. So compared calls take turns, each
+turn in another order, and the fastest turn of each counts. With one thread the clock is the processor time of the
+process, which on an idle machine is the wall time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from helpers import by_definition, tiny, tiny_timesfm
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, load
+from hrx.cli.process import keep_freed_memory
 from hrx.reports import render_table
 
-__all__ = ["Row", "arguments", "begin", "by_definition", "fastest", "models", "quiet", "report", "series", "timed"]
+__all__ = ["Line", "arguments", "begin", "by_definition", "fastest", "models", "quiet", "report", "series", "timed"]
 
-Row = dict[str, str | float | None]
+Line = dict[str, str | float | None]
 LIBRARIES = ("torch", "transformers", "chronos-forecasting", "granite-tsfm", "timesfm", "uni2ts", "captum")
 
 
@@ -51,21 +52,21 @@ def models(names: Sequence[str] = ()) -> Iterator[dict[str, Forecaster]]:
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         opened.enter_context(tiny_timesfm.small_timesfm_25())
-        made = {name: tiny.FAMILIES[name] for name in ("ttm", "chronos-2", "moirai-2")}
-        for name, make in (made | {"timesfm-2.5": tiny_timesfm.timesfm_25}).items():
+        tiny_families = {name: tiny.FAMILIES[name] for name in ("ttm", "chronos-2", "moirai-2")}
+        for name, make in (tiny_families | {"timesfm-2.5": tiny_timesfm.timesfm_25}).items():
             makers[f"{name}, tiny"] = lambda name=name, make=make: load(f"{name}:{make(folder / name)}")
         yield {name: make() for name, make in makers.items() if not names or name in names}
 
 
 def fastest(calls: Mapping[str, Callable[[], object]], turns: int = 3, least: float = 0.0) -> dict[str, float]:
-    """Seconds of the fastest of a few turns of each call, after one that is not counted.
+    """Seconds of the fastest of several turns of each call, after one untimed turn.
 
-    Turns go on until `least` seconds have passed: short calls need many of them for a quiet one.
+    Turns continue until `least` seconds have passed: short calls need many turns.
     """
     names, seconds = list(calls), dict.fromkeys(calls, float("inf"))
-    shuffled, began = random.Random(0), time.perf_counter()
+    shuffled, start = random.Random(0), time.perf_counter()
     for turn in itertools.count():
-        if turn > turns and time.perf_counter() - began > least:
+        if turn > turns and time.perf_counter() - start > least:
             break
         for name in names:
             took = timed(calls[name])
@@ -77,30 +78,31 @@ def fastest(calls: Mapping[str, Callable[[], object]], turns: int = 3, least: fl
 def timed(call: Callable[[], object]) -> float:
     """Seconds of one call."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    began = clock()
+    start = clock()
     call()
-    return clock() - began
+    return clock() - start
 
 
 def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options of a benchmark, with torch's threads set by them."""
+    """The options of a benchmark; sets torch's threads, and the allocator as the command line does."""
     options = parser.parse_args()
+    keep_freed_memory()
     torch.set_num_threads(options.threads)
     return options
 
 
 def quiet() -> None:
-    """Keeps what libraries say while they load out of the tables."""
-    from transformers.utils import logging as of_transformers
+    """Silences the messages of libraries while they load."""
+    from transformers.utils import logging as transformers_logging
 
-    of_transformers.disable_progress_bar()
-    of_transformers.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what the figures were measured."""
+    """The machine and the versions of the measurement."""
     versions = {}
     for name in LIBRARIES:
         try:
@@ -118,23 +120,25 @@ def machine() -> dict[str, Any]:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with what every benchmark understands."""
+    """A parser with the options of every benchmark."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--models", default="", help="NAME;… (default: all)")
-    parser.add_argument("--threads", type=int, default=1, help="of torch (default: 1, which no busy machine distorts)")
+    parser.add_argument("--threads", type=int, default=1, help="of torch (default: 1, timed by processor time)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures")
     return parser
 
 
-def report(title: str, rows: Sequence[Row], file: Path | None) -> None:
+def report(title: str, lines: Sequence[Line], file: Path | None) -> None:
     """Prints a table with the machine under it, and writes both as JSON."""
-    names = list(rows[0])
+    names = list(lines[0])
     print(title)
-    print(render_table(names, [[_cell(row[name]) for name in names] for row in rows], width=120))
+    print(render_table(names, [[_cell(line[name]) for name in names] for line in lines], width=120))
     where = machine()
     print(", ".join(f"{name} {value}" for name, value in where.items()), flush=True)
     if file:
-        file.write_text(json.dumps({"title": title, "machine": where, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        file.write_text(
+            json.dumps({"title": title, "machine": where, "lines": lines}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def _cell(value: str | float | None) -> str:

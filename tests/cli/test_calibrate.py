@@ -126,7 +126,7 @@ def test_published_gains_are_consistent() -> None:
         (["--backbones", "lineer"], "Unknown backbone 'lineer'. Did you mean 'linear'?"),
         (["--backbones", ","], "No backbone is named. Known: linear, cnn, transformer."),
         (["--estimator", "dynamsk"], "Unknown estimator 'dynamsk'. Did you mean 'dynamask'"),
-        (["--out", "/proc/hrx"], "/proc/hrx cannot be made"),
+        (["--out", "/proc/hrx"], "cannot create /proc/hrx"),
     ],
 )
 def test_a_wrong_request_is_a_sentence_before_any_training(

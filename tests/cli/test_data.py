@@ -1,4 +1,4 @@
-"""`hrx data` and `hrx datasets`: what a person sees, what a program reads, and the exit codes."""
+"""`hrx data` and `hrx datasets`: their tables, their JSON and their exit codes."""
 
 import hashlib
 import json
@@ -68,7 +68,7 @@ def test_fetch_brings_what_is_missing_and_check_agrees(
     assert main(["data", "check", "--data", root]) == 3
 
 
-def test_fetch_and_check_tell_programs_the_same(
+def test_fetch_and_check_print_json(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GIFT_EVAL", str(tmp_path))

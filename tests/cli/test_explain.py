@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import browser
+from helpers.browser import open_browser
 
 from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
 from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.runner.explain_series import read_series
 from hrx.audit.runner.explained import ExplainedForecast, Trust
-from hrx.audit.scoring.baselines import Skill
+from hrx.audit.scoring.quantities import Skill
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError
@@ -181,25 +181,15 @@ def test_the_embedded_checkpoint_explains_a_series_of_ones_own(table, tmp_path, 
 
 def _look(page: Path) -> None:
     """In a browser, where there is one: no complaint, no request, and a step can be chosen."""
-    program = browser.find()
-    if program is None:
-        pytest.skip("no Chromium here: the page was written but not looked at")
-    opened = browser.Browser(program)
-    try:
+    with open_browser() as opened:
         opened.open(page, width=375, height=700)
         assert opened.run("document.documentElement.scrollWidth") == 375
-        opened.run(
-            "(s => { s.value = 7; s.dispatchEvent(new Event('input')) })(document.querySelector('input[type=range]'))"
-        )
-        assert opened.run("document.querySelector('.readout').textContent").startswith(
-            "Step 8 reads position -1 (2024-09-30)"
-        )
-        assert opened.run("hrx.byId('steps-note').textContent").startswith("Step 8 of 24")
-        assert opened.run("document.querySelectorAll('#top-points tbody tr').length") == 10
+        opened.tab.locator("input[type=range]").fill("7")
+        assert opened.text(".readout").startswith("Step 8 reads position -1 (2024-09-30)")
+        assert opened.text("#steps-note").startswith("Step 8 of 24")
+        assert len(opened.texts("#top-points tbody tr")) == 10
         assert opened.complaints == []
         assert all(url.startswith("file:") for url in opened.requests)
-    finally:
-        opened.close()
 
 
 def test_one_column_of_values_is_a_series_and_needs_a_header(tmp_path: Path) -> None:

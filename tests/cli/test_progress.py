@@ -3,7 +3,7 @@ import io
 import pytest
 
 from hrx.cli import progress as module
-from hrx.cli.progress import Progress, duration
+from hrx.cli.terminal import Progress, duration
 
 
 class Terminal(io.StringIO):
@@ -25,9 +25,8 @@ def test_time_to_go_weighs_runs_by_what_they_are_expected_to_take(clock: list[fl
     progress.step("a", "a done")
     clock[0] += 2  # twice as long as expected
     progress.step("b", "b done")
-    last = stream.getvalue().split("\r\x1b[K")[-1]
-    assert last == "10/12 runs, 102 s to go: b done".replace("102 s", duration((1 + 50) / 1 * 2))
-    assert duration(102) == "2 min"
+    assert duration((1 + 50) / 1 * 2) == "2 min"
+    assert "10/12 runs, 2 min to go: b done" in stream.getvalue()
 
 
 def test_where_nobody_watches_a_line_comes_now_and_then_and_at_the_end(clock: list[float]) -> None:
@@ -43,7 +42,7 @@ def test_where_nobody_watches_a_line_comes_now_and_then_and_at_the_end(clock: li
     assert lines[-1] == "100/100 runs, none to go: done"
 
 
-def test_durations_are_told_in_one_unit() -> None:
+def test_durations_have_one_unit() -> None:
     assert [duration(s) for s in (0, 89, 91, 3600, 7200, 86400 * 4)] == [
         "0 s", "89 s", "2 min", "60 min", "2.0 h", "4 days",
     ]  # fmt: skip

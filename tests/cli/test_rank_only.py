@@ -148,4 +148,6 @@ def test_a_model_that_reads_nothing_has_no_rank_and_says_so(tmp_path: Path, caps
     (tmp_path / "sometimes.py").write_text(SOMETIMES)
     found = ranked(capsys, f"module:{tmp_path / 'sometimes.py'}:never", "--data", "sample:co2/W")["models"][0]
     assert found["ranks"] == []
-    assert found["not_measured"] == [{"reason": "the matrix of every window is zero: nothing is read", "runs": 1}]
+    assert found["not_measured"] == [
+        {"reason": "the matrix of every window is zero: the forecast ignores its input", "runs": 1}
+    ]

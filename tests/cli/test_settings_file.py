@@ -12,7 +12,7 @@ from hrx.adapters import EMBEDDED
 from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
 from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
-from hrx.cli.isolation import divide, family_of
+from hrx.cli.other_python import divide, family_of
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError
 from hrx.reports import read
@@ -64,7 +64,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(fold
     [
         ("data = 'sample'\nserie = 3", "audit.toml, line 2: Unknown option 'serie'. Did you mean 'series'"),
         ("\nseries = 0", "audit.toml, line 2: series = 0: '0' is not a whole number"),
-        ("series = true", "line 1: series = True is not a value"),
+        ("series = true", "line 1: series = True is not a valid value"),
         ("json = 'yes'", "line 1: json = 'yes' is neither true nor false"),
         ("engine = 'spark'", "line 1: engine = 'spark': invalid choice"),
         ("# all\nmemory = 'much'", "line 2: memory = 'much': invalid float value"),
@@ -127,13 +127,13 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(folder: Path, caps
     assert all(run["seconds"] > 0 for run in runs if run["setting"] == "24x8")
 
 
-def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_without_places(
+def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_without_paths(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audit = ["audit", f"module:{folder}/line.py:line", *PLAN]
     assert main(audit) == 0
     assert main([*audit, "--seeds", "3", "--dry-run"]) == 0
-    assert "3 runs (1 model, 1 dataset), 2 of them in the ledger already" in capsys.readouterr().out
+    assert "3 runs (1 model, 1 dataset), 2 of them stored" in capsys.readouterr().out
     with Ledger.open(folder / "hrx-audit" / "ledger.db", create=False) as ledger:
         (stored,) = ledger.audits()
         text = json.dumps([ledger.records(), ledger.checks(), ledger.audits()])

@@ -25,7 +25,7 @@ def commands(script: str) -> list[list[str]]:
     """The hrx commands of a shell script, as the words that the program receives."""
     lines = [line.strip() for line in script.splitlines()]
     found = [line.split("||")[0] for line in lines if re.match(r"hrx \w", line)]
-    # What the shell fills in is stood in for by a value of its kind.
+    # Shell variables are replaced by an example value.
     filled = [line.replace('"${gates[@]}"', '--gate "g_margin >= 0"').replace('"$SETTINGS"', "96x24") for line in found]
     return [shlex.split(line)[1:] for line in filled]
 
@@ -71,7 +71,7 @@ def test_the_workflow_gives_the_action_inputs_that_it_has() -> None:
 
 
 def test_the_script_of_the_action_turns_lines_into_gates_and_keeps_the_exit_code(tmp_path: Path) -> None:
-    """The comparing step in a real shell, with an hrx that writes down what it was given and fails."""
+    """The comparing step in a real shell, with a fake hrx that records its arguments and fails."""
     script = yaml.safe_load(ACTION.read_text())["runs"]["steps"][2]["run"]
     fake = tmp_path / "bin" / "hrx"
     fake.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Writes datasets the way Hugging Face's save_to_disk does, with pyarrow alone."""
+"""Writes datasets like Hugging Face's save_to_disk, batch by batch."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def save() -> Callable[..., list[Path]]:
     """save(folder, shard, …): a shard is a list of record batches, a batch a list of targets, one per row."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'hrx[gift-eval]')")
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'hrx[gift-eval]')")
     return _save
 
 

@@ -63,7 +63,7 @@ def test_names_of_results_are_those_of_the_leaderboard() -> None:
     known = {folder.name: folder for folder in folders()}
     for each in configurations():
         folder = known[each.folder]
-        result = folder.dataset.lower().replace("saugeenday", "saugeen").removesuffix("_with_missing")
+        result = folder.name.partition("/")[0].lower().replace("saugeenday", "saugeen").removesuffix("_with_missing")
         assert each.name == f"{result}/{folder.frequency}/{each.term}"
 
 
@@ -76,7 +76,7 @@ def test_the_papers_66_names_are_51_folders_13_library_sets_and_2_of_finance() -
         assert bool(each.folder) != bool(each.bring), each.name
 
 
-def test_the_paper_leaves_out_the_five_folders_too_short_for_its_smallest_setting() -> None:
+def test_the_paper_omits_the_five_folders_too_short_for_its_smallest_setting() -> None:
     left_out = {folder.name: folder for folder in folders() if folder.name not in IN_PAPER}
     assert set(left_out) == {"car_parts_with_missing", "hospital", "ett1/W", "ett2/W", "solar/W"}
     assert all(folder.longest is not None and folder.longest < 96 + 24 for folder in left_out.values())

@@ -80,14 +80,14 @@ def test_a_long_history_is_cut_into_windows(tmp_path: Path) -> None:
         ({"Date": ["Ticker", *DAYS[1:]]}, r"row 2, column 'Date': 'Ticker' is not a date"),
     ],
 )
-def test_a_price_file_that_is_none_is_named(tmp_path: Path, changes: dict[str, list[object]], expected: str) -> None:
+def test_an_invalid_price_file_is_refused(tmp_path: Path, changes: dict[str, list[object]], expected: str) -> None:
     with pytest.raises(HrxError) as error:
         open_source(wide(tmp_path / "p.csv", **changes))
     assert re.search(expected, str(error.value))
 
 
 def test_options_that_do_not_belong_to_prices_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(HrxError, match="leave the option frequency out"):
+    with pytest.raises(HrxError, match="drop the option frequency"):
         open_source(wide(tmp_path / "p.csv") + "?frequency=D")
     with pytest.raises(HrxError, match="one closing price, but value names 2 columns"):
         open_source(long(tmp_path / "q.csv") + "?value=Open,Close")

@@ -12,8 +12,8 @@ import pytest
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.catalogue import Configuration, configurations, folders
 from hrx.gift_eval.frequency import season
-from hrx.gift_eval.official import Scored, count_windows, score, starts
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.official import NaiveScores, count_windows, score, starts
+from hrx.gift_eval.series import StoredSeries
 from hrx.gift_eval.store import open_directory
 
 # MSE, MAE and MASE of the leaderboard's model Seasonal_Naive.
@@ -55,7 +55,7 @@ def dataset(name: str, *targets: Any) -> Dataset:
     """A dataset of the benchmark's name and frequency that holds these targets."""
     frequency = next(folder.frequency for folder in folders() if folder.name == name)
     values = [np.asarray(target, dtype=np.float32).astype(np.float64) for target in targets]
-    rows = [Row(f"T{index}", each) for index, each in enumerate(values)]
+    rows = [StoredSeries(f"T{index}", each) for index, each in enumerate(values)]
     return Dataset(name, frequency, season(frequency), "", len(rows), rows.__getitem__)
 
 
@@ -170,12 +170,12 @@ def test_every_window_is_forecast_from_what_lies_before_it() -> None:
     assert scored.naive.mse == pytest.approx(np.mean(by_window))
 
 
-def test_what_cannot_be_scored_says_why_and_the_rest_goes_on() -> None:
+def test_a_dataset_that_cannot_be_scored_gives_a_reason_and_the_others_are_scored() -> None:
     broken = Dataset.damaged("us_births/D", "data-00000-of-00001.arrow is cut short.")
     short = dataset("us_births/M", [1.0] * 12)
     empty = dataset("us_births/W", [], [1.0] * 40)
-    other = Dataset("solar/H", "D", 1, "", 1, [Row("a", np.ones(5000))].__getitem__)
-    own = Dataset("mine/D", "D", 1, "", 1, [Row("a", np.ones(50))].__getitem__)
+    other = Dataset("solar/H", "D", 1, "", 1, [StoredSeries("a", np.ones(5000))].__getitem__)
+    own = Dataset("mine/D", "D", 1, "", 1, [StoredSeries("a", np.ones(50))].__getitem__)
     found = {
         scored.configuration: scored
         for scored in score([broken, short, empty, other, own, dataset("hospital", walk(1, 84))])
@@ -213,22 +213,13 @@ def test_rows_in_one_go_are_those_read_one_by_one(tmp_path: Path, save: Any) -> 
             np.testing.assert_array_equal(row.values, alone.values)
 
 
-def test_a_truncated_file_is_named_and_the_other_datasets_are_scored(tmp_path: Path, save: Any) -> None:
-    save(tmp_path / "us_births" / "W", [[walk(1, 300).tolist()]], freq="W-SUN")
-    (path,) = save(tmp_path / "us_births" / "D", [[walk(2, 300).tolist()]])
-    path.write_bytes(path.read_bytes()[:-100])
-    found = {scored.configuration: scored for scored in score(open_directory(tmp_path))}
-    assert "us_births/D" in found["us_births/D/short"].damage
-    assert found["us_births/W/short"].windows == 4
-
-
 @pytest.fixture(scope="module")
-def real(real_data: Path) -> dict[str, Scored]:
+def real(real_data: Path) -> dict[str, NaiveScores]:
     return {scored.configuration: scored for scored in score(open_directory(real_data / "gift_eval"))}
 
 
 def test_on_real_data_the_last_value_has_the_leaderboards_naive_scores(
-    real: dict[str, Scored], real_data: Path
+    real: dict[str, NaiveScores], real_data: Path
 ) -> None:
     with (real_data / "reference" / "gift_eval_naive.csv").open(newline="") as lines:
         published = list(csv.DictReader(lines))
@@ -243,7 +234,7 @@ def test_on_real_data_the_last_value_has_the_leaderboards_naive_scores(
         assert real[name].naive.mase == pytest.approx(mase, rel=1e-6), name
 
 
-def test_on_real_data_the_last_season_has_the_leaderboards_seasonal_naive_scores(real: dict[str, Scored]) -> None:
+def test_on_real_data_the_last_season_has_the_leaderboards_seasonal_naive_scores(real: dict[str, NaiveScores]) -> None:
     assert set(real) == set(LEADERBOARD_SEASONAL)
     for name, published in LEADERBOARD_SEASONAL.items():
         assert real[name].seasonal == pytest.approx(published, rel=1e-6), name

@@ -27,10 +27,6 @@ def test_the_sample_has_the_stated_series(name: str, season: int, items: list[st
     assert [(s.item, s.values.size, s.missing) for s in found] == [(item, length, missing) for item in items]
 
 
-def test_the_sample_holds_five_datasets_in_the_order_of_their_names() -> None:
-    assert list(SAMPLE) == ["co2/W", "elnino/M", "seattle_temps/H", "seattle_weather/D", "sf_temps/H"]
-
-
 @pytest.mark.parametrize(("lookback", "horizon"), [(96, 24), (512, 96), (512, 192)])
 def test_every_series_of_the_sample_is_cut_at_every_setting_it_admits(lookback: int, horizon: int) -> None:
     for dataset in SAMPLE.values():

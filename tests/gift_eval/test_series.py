@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hrx.gift_eval.series import DamagedDataset, Dataset, Row, Series, UnusableSeries, fill, spaced
+from hrx.gift_eval.series import DamagedDataset, Dataset, Series, StoredSeries, UnusableSeries, fill, spaced
 
 gappy = st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf])), min_size=1)
 
@@ -86,7 +86,7 @@ def test_the_fingerprint_depends_on_the_name_and_on_every_value_and_on_nothing_e
 
 
 def test_a_dataset_fills_what_it_reads_and_names_the_series_that_cannot_be_used() -> None:
-    rows = [Row("T1", np.array([math.nan, 1, math.nan, 2])), Row("T2", np.array([math.nan]))]
+    rows = [StoredSeries("T1", np.array([math.nan, 1, math.nan, 2])), StoredSeries("T2", np.array([math.nan]))]
     dataset = Dataset("d/H", "H", 24, "Energy", 2, rows.__getitem__)
     found = dataset.read(0)
     assert (found.dataset, found.item, found.frequency, found.season) == ("d/H", "T1", "H", 24)

@@ -18,7 +18,7 @@ def test_the_sample_is_the_default() -> None:
     assert [dataset.name for dataset in open_source()] == names("sample")
 
 
-def test_the_room_imports_no_model_library_and_no_pyarrow_until_a_file_is_opened() -> None:
+def test_the_package_imports_no_model_library_and_no_pyarrow_until_a_file_is_opened() -> None:
     script = (
         "import sys; from hrx.gift_eval import data_root, open_source; open_source()[0].read(0); "
         "print(*{'torch', 'pyarrow', 'transformers'} & set(sys.modules))"

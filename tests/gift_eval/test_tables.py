@@ -1,5 +1,6 @@
-"""Tables of a person's own: what is found out about them, and what they are told when that is not possible."""
+"""CSV and Parquet files: what is inferred from them, and the message where nothing can be."""
 
+import importlib.util
 import pickle
 import re
 import subprocess
@@ -22,7 +23,7 @@ DAYS = [f"2024-01-{day:02}" for day in range(1, 32)]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """write(line, …): a CSV of these lines as a source; `name`, `encoding` and `options` may be said."""
+    """write(line, …): a CSV of these lines as a source, with a `name`, an `encoding` and `options`."""
 
     def written(*lines: str, name: str = "t.csv", encoding: str = "utf-8", options: str = "") -> str:
         (tmp_path / name).write_bytes("\n".join([*lines, ""]).encode(encoding))
@@ -135,7 +136,7 @@ def test_rows_in_any_order_with_gaps_land_on_the_steps_of_their_dates(
     assert dataset.read(0).missing == empty
 
 
-def test_rows_out_of_order_are_sorted_and_said(write: Write) -> None:
+def test_rows_out_of_order_are_sorted_with_a_note(write: Write) -> None:
     lines = dated(list(range(10)))
     assert "have been sorted" not in opened(write("date,v", *lines)).note
     dataset = opened(write("date,v", *reversed(lines)))
@@ -206,13 +207,13 @@ def test_the_decimal_sign_of_a_file_is_one_for_all_its_columns(write: Write) -> 
 
 
 @pytest.mark.parametrize(("sign", "expected"), [(".", [1234, 2345]), (",", [1.234, 2.345])])
-def test_a_comma_that_may_be_either_is_refused_until_it_is_said(write: Write, sign: str, expected: list[float]) -> None:
+def test_an_ambiguous_comma_is_refused_without_the_option(write: Write, sign: str, expected: list[float]) -> None:
     lines = ("date;v", "2024-01-01;1,234", "2024-01-02;2,345")
     assert re.search(r"comma in '1,234' is: 1234 or 1\.234\? Add decimal=", refused(write(*lines)))
     assert stored(opened(write(*lines, options=f"?decimal={sign}"))) == {"v": expected}
 
 
-def test_day_and_month_that_may_be_exchanged_are_refused_until_it_is_said(write: Write) -> None:
+def test_an_ambiguous_order_of_day_and_month_is_refused_without_the_option(write: Write) -> None:
     lines = ["date,v", *(f"0{i}/02/2024,{i}" for i in range(1, 6))]
     assert re.search(
         r"t\.csv, row 2, column 'date': '01/02/2024' may have the day or the month", refused(write(*lines))
@@ -227,7 +228,7 @@ def test_day_and_month_that_may_be_exchanged_are_refused_until_it_is_said(write:
 @pytest.mark.parametrize(
     ("encoding", "note"), [("utf-8-sig", ""), ("latin-1", "read as Latin-1"), ("utf-16", "read as UTF-16")]
 )
-def test_encodings_of_spreadsheets_are_understood_and_said(write: Write, encoding: str, note: str) -> None:
+def test_encodings_of_spreadsheets_are_read_with_a_note(write: Write, encoding: str, note: str) -> None:
     dataset = opened(write("date,Köln", *dated([1, 2, 3]), encoding=encoding))
     assert list(stored(dataset)) == ["Köln"]
     assert note in dataset.note
@@ -254,7 +255,7 @@ def test_encodings_of_spreadsheets_are_understood_and_said(write: Write, encodin
         (["date,v", "2024-01-01,1", "", "2024-01-02,two", "2024-01-03,3"], "row 4, column 'v': 'two' is not a number"),
         (["date,v", "2024-01-01,12%", "2024-01-02,3", "2024-01-03,4"], "row 2, column 'v': '12%' is not a number"),
         (["date;v", "2024-01-01;1,5", "2024-01-02;1.5", "2024-01-03;2"], "row 3, column 'v': '1.5' is not a number"),
-        (["date;v", "2024-01-01;1,5", "2024-01-02;1,234.5"], "in two ways: '1,234.5' .* '1,5'"),
+        (["date;v", "2024-01-01;1,5", "2024-01-02;1,234.5"], "in two formats: '1,234.5' .* '1,5'"),
         (["date,v", "2024-01-01,1", "2024-01-02,2", "2024-01-01,3"], "rows 2 and 4, column 'date': .* 2024-01-01.*id="),
         (["date,id,v", "2024-01-01,a,1", "2024-01-01,a,2"], "rows 2 and 3, .*two rows of 'a' have the date 2024-01-01"),
         (["time,v", "2024-10-27 02:00,1", "2024-10-27 02:00,2"], "if the clock went back then, write times in UTC"),
@@ -288,7 +289,7 @@ def test_what_is_wrong_is_named_with_file_row_column_value_and_the_next_step(
         ("?frequency=M", "row 3, .*does not fit M"),
     ],
 )
-def test_options_that_make_no_sense_are_named(write: Write, options: str, expected: str) -> None:
+def test_options_that_are_not_valid_are_named(write: Write, options: str, expected: str) -> None:
     assert re.search(expected, refused(write("date,v", *dated([1, 2, 3]), options=options)))
 
 
@@ -327,11 +328,51 @@ def test_series_without_values_too_short_or_constant_are_exclusions_and_the_othe
         cut(dataset.read(0), 512, 96, 4, 0)
 
 
-def test_columns_that_are_no_series_are_left_out_and_said(write: Write) -> None:
+def test_columns_that_are_not_series_are_listed_as_not_used(write: Write) -> None:
     rows = [f"{i},{day},{i},note {i}" for i, day in enumerate(DAYS)]
     dataset = opened(write(",date,v,comment", *rows))
     assert list(stored(dataset)) == ["v"]
     assert "not used: 'column 1', 'comment'" in dataset.note
+
+
+@pytest.mark.parametrize(("item", "time", "value"), [("unique_id", "ds", "y"), ("item_id", "timestamp", "target")])
+@pytest.mark.parametrize("items", [(1, 2), (7,)])
+def test_the_column_names_of_forecasting_libraries_are_known(
+    tmp_path: Path, item: str, time: str, value: str, items: tuple[int, ...]
+) -> None:
+    """Numeric ids, a second column of dates and other columns of numbers do not confuse the layout."""
+    frame = pd.DataFrame(
+        [(i, day, "2020-01-01", 0.5, 10 * i + d) for i in items for d, day in enumerate(DAYS[:5])],
+        columns=[item, time, "issued", "price", value],
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    dataset = opened(f"csv:{tmp_path / 't.csv'}")
+    assert stored(dataset) == {str(i): [10 * i + d for d in range(5)] for i in items}
+    assert "not used: 'issued', 'price'" in dataset.note
+    assert list(stored(opened(f"csv:{tmp_path / 't.csv'}?value=price"))) == [str(i) for i in items]
+
+
+def test_a_stored_index_is_not_a_series(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"date": DAYS, "v": range(31)}).sample(frac=1, random_state=0)
+    frame.to_csv(tmp_path / "t.csv")
+    frame.rename_axis("Unnamed: 0").to_csv(tmp_path / "u.csv")
+    sources = [f"csv:{tmp_path / 't.csv'}", f"csv:{tmp_path / 'u.csv'}"]
+    if importlib.util.find_spec("pyarrow"):
+        frame.to_parquet(tmp_path / "t.parquet")
+        frame.assign(__index_level_0__=frame.index).reset_index(drop=True).to_parquet(tmp_path / "u.parquet")
+        sources += [f"parquet:{tmp_path / 't.parquet'}", f"parquet:{tmp_path / 'u.parquet'}"]
+    for source in sources:
+        assert stored(opened(source)) == {"v": list(range(31))}, source
+    frame.set_index(pd.to_datetime(frame.pop("date"))).rename_axis(None).to_csv(tmp_path / "t.csv")
+    assert stored(opened(sources[0])) == {"v": list(range(31))}
+
+
+def test_numbers_are_never_taken_for_dates(write: Write) -> None:
+    values = ["2001.5", "1999.12", "-2001.01", "2024.1"]
+    dataset = opened(write("date,v", *dated(values)))
+    assert stored(dataset) == {"v": [2001.5, 1999.12, -2001.01, 2024.1]}
+    assert re.search("row 3, column 'date': '2021-W53' is not a", refused(write("date,v", "2021-W52,1", "2021-W53,2")))
+    assert re.search("row 2, column 'd': '2024011' is not a", refused(write("d,v", "2024011,1", options="?date=d")))
 
 
 def test_files_that_are_something_else_say_what_they_are(tmp_path: Path) -> None:
@@ -343,7 +384,7 @@ def test_files_that_are_something_else_say_what_they_are(tmp_path: Path) -> None
         (tmp_path / "t.csv").write_bytes(content)
         assert expected in refused(f"csv:{tmp_path / 't.csv'}")
     (tmp_path / "t.parquet").write_text("date,v\n")
-    assert "is no Parquet file" in refused(f"parquet:{tmp_path / 't.parquet'}")
+    assert "is not a Parquet file" in refused(f"parquet:{tmp_path / 't.parquet'}")
     assert "is a directory" in refused(f"csv:{tmp_path}")
     assert "There is no file" in refused(f"csv:{tmp_path / 'absent.csv'}")
     assert "names no file" in refused("csv:")
@@ -360,6 +401,8 @@ def test_parquet_is_read_with_its_types_its_index_and_its_time_zone(tmp_path: Pa
     long = pd.DataFrame({"day": DAYS[:3] * 2, "id": ["x"] * 3 + ["y"] * 3, "v": ["1", "2", "3", "4", "five", "6"]})
     long.to_parquet(tmp_path / "t.parquet")
     assert "t.parquet, row 5, column 'v': 'five' is not a number" in refused(f"parquet:{tmp_path / 't.parquet'}")
+    pd.DataFrame({"day": DAYS[:2], "v": [[1.0, 2.0], [3.0]]}).to_parquet(tmp_path / "t.parquet")
+    assert "t.parquet: column 'v' holds lists" in refused(f"parquet:{tmp_path / 't.parquet'}")
     (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:200])
     assert "cannot be read as Parquet" in refused(f"parquet:{tmp_path / 't.parquet'}")
 
@@ -385,7 +428,7 @@ def test_a_csv_needs_no_pyarrow(write: Write) -> None:
     width=st.integers(1, 4),
     encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"]),
 )
-def test_whatever_is_in_a_file_gives_a_dataset_or_a_sentence(
+def test_any_file_gives_a_dataset_or_a_message(
     tmp_path_factory: pytest.TempPathFactory, cells: list[str], width: int, encoding: str
 ) -> None:
     path = tmp_path_factory.mktemp("t") / "t.csv"

@@ -1,170 +1,67 @@
-"""A real Chromium, driven over its DevTools pipe: no driver, no socket and no further library.
+"""Pages in a real browser: Playwright with the system's Chromium. Nothing is downloaded."""
 
-What the page asks of any network, and what it complains about, is kept for the tests to look at.
-"""
-
-import base64
-import json
 import os
-import select
 import shutil
-import subprocess
-import tempfile
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage",
-    "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
-)  # fmt: skip
-PATIENCE = 60.0
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb")
 
 
-def find() -> str | None:
-    """The path of a Chromium, if this machine has one."""
-    asked = os.environ.get("HRX_CHROMIUM")
-    return asked or next((path for name in NAMES if (path := shutil.which(name))), None)
+class OpenPage:
+    """One tab with what its pages requested from any network, and what they complained about."""
 
-
-class PageError(Exception):
-    """An expression that threw in the page."""
-
-
-class Browser:
-    """One browser with one tab. Pages are given as files."""
-
-    def __init__(self, program: str):
-        self.profile = tempfile.mkdtemp(prefix="hrx-chromium-")
-        to_child, self._write = os.pipe()
-        self._read, from_child = os.pipe()
-
-        def hand_over() -> None:
-            # The pipe's protocol: commands are read from descriptor 3 and answered on descriptor 4.
-            spare = [os.dup(to_child), os.dup(from_child)]
-            os.dup2(spare[0], 3)
-            os.dup2(spare[1], 4)
-
-        self.process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={self.profile}", "about:blank"],
-            preexec_fn=hand_over, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        os.close(to_child)
-        os.close(from_child)
-        self._held, self._number, self._session = b"", 0, None
+    def __init__(self, browser: Any):
+        self.tab = browser.new_page()
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        targets = self.command("Target.getTargets")["targetInfos"]
-        target = next(one["targetId"] for one in targets if one["type"] == "page")
-        self._session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.command(f"{domain}.enable")
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("console", self._console)
 
-    def close(self) -> None:
-        os.close(self._write)
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._read)
-        shutil.rmtree(self.profile, ignore_errors=True)
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self.complaints.append(message.text)
 
-    def command(self, method: str, **parameters: object) -> dict:
-        """One command and its answer; events that come in between are kept."""
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise PageError(f"{method}: {answer['error']}")
-                return answer["result"]
-
-    def _next(self) -> dict:
-        deadline = time.monotonic() + PATIENCE
-        while b"\0" not in self._held:
-            ready, _, _ = select.select([self._read], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError(f"Chromium did not answer within {PATIENCE:.0f} s")
-            got = os.read(self._read, 1 << 20)
-            if not got:
-                raise ConnectionError("Chromium ended")
-            self._held += got
-        text, _, self._held = self._held.partition(b"\0")
-        message = json.loads(text)
-        self._keep(message.get("method", ""), message.get("params", {}))
-        return message
-
-    def _keep(self, method: str, event: dict) -> None:
-        if method == "Network.requestWillBeSent":
-            self.requests.append(event["request"]["url"][:200])
-        elif method == "Runtime.exceptionThrown":
-            details = event["exceptionDetails"]
-            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
-        elif method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
-            self.complaints.append(str(event["args"]))
-        elif method == "Log.entryAdded" and event["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(event["entry"]["text"])
-
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, hash_: str = "") -> None:
+    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, address: str = "") -> None:
         """Opens a file at a width and a theme, and waits until its script is done."""
+        self.tab.goto("about:blank")
         self.requests.clear()
         self.complaints.clear()
-        self.size(width, height)
-        self.media(dark=dark)
-        self.command("Page.navigate", url="about:blank")
-        self.command("Page.navigate", url=page.resolve().as_uri() + hash_)
+        self.tab.set_viewport_size({"width": width, "height": height})
+        self.tab.emulate_media(color_scheme="dark" if dark else "light", media="screen")
+        self.tab.goto(page.resolve().as_uri() + address)
         self.wait("document.body && document.body.dataset.ready === 'yes'")
 
-    def size(self, width: int, height: int) -> None:
-        self.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
-
-    def media(self, *, dark: bool = False, medium: str = "") -> None:
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.command("Emulation.setEmulatedMedia", media=medium, features=[scheme])
-
-    def run(self, expression: str) -> object:
-        """The value of an expression in the page; promises are waited for."""
-        answer = self.command("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in answer:
-            details = answer["exceptionDetails"]
-            raise PageError(details.get("exception", {}).get("description") or details["text"])
-        return answer["result"].get("value")
+    def run(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        return self.tab.evaluate(expression)
 
     def wait(self, expression: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not self.run(f"Boolean({expression})"):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{expression} did not come true: {self.complaints}")
-            time.sleep(0.02)
+        """Returns when the expression is true in the page."""
+        self.tab.wait_for_function(f"() => Boolean({expression})", timeout=60_000)
 
-    def press(self, key: str, *, shift: bool = False, times: int = 1) -> None:
-        """A key as a person presses it."""
-        codes = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
-                 "Home": 36, "End": 35}  # fmt: skip
-        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
-        about = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0])), "modifiers": 8 if shift else 0}
-        for _ in range(times):
-            down = "keyDown" if text else "rawKeyDown"
-            self.command("Input.dispatchKeyEvent", type=down, **about, **({"text": text} if text else {}))
-            self.command("Input.dispatchKeyEvent", type="keyUp", **about)
+    def text(self, selector: str) -> str:
+        return str(self.tab.locator(selector).first.text_content())
 
-    def mouse(self, kind: str, x: float, y: float, buttons: int = 0) -> None:
-        button = "left" if kind != "mouseMoved" or buttons else "none"
-        self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, buttons=buttons, clickCount=1)
+    def texts(self, selector: str) -> list[str]:
+        return list(self.tab.locator(selector).all_text_contents())
 
-    def picture(self, path: Path, *, whole: bool = True) -> Path:
-        """A screenshot, for people."""
-        answer = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
-        return path
 
-    def pdf(self) -> bytes:
-        return base64.b64decode(self.command("Page.printToPDF", printBackground=True)["data"])
+@contextmanager
+def open_browser() -> Iterator[OpenPage]:
+    """A tab of the system's Chromium; skips the test where Playwright or Chromium is missing."""
+    program = os.environ.get("HRX_CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no Chromium: install one (apt-get install chromium) or set HRX_CHROMIUM to its path")
+    reason = "no Playwright: pip install playwright (without a browser download)"
+    api = pytest.importorskip("playwright.sync_api", reason=reason)
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield OpenPage(browser)
+        browser.close()

@@ -1,6 +1,6 @@
-"""The measurement read literally from its definitions: one forecast at a time, loops everywhere, nothing shared.
+"""A literal implementation of the definitions: one forecast at a time, loops everywhere.
 
-Independent of `hrx.audit`; it is given the matrix and the replacements, and computes all the rest.
+Independent of `hrx.audit`: from the matrix and the replacements it computes everything else.
 """
 
 from collections.abc import Callable
@@ -44,9 +44,9 @@ def steps_of(horizon: int, count: int = 8) -> list[int]:
 
 
 class Run:
-    """One run, measured slowly. `replacements[w][d]` is what a deleted position of window `w` receives in draw `d`.
+    """One run, measured slowly. `replacements[w][d]` replaces deleted positions of window `w` in draw `d`.
 
-    Windows `(W, L, C)` have channels, which are deleted instead of times with `channels=True`.
+    With `channels=True`, the channels of windows `(W, L, C)` are deleted instead of times.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Run:
         self.counts = fraction_counts(matrix.shape[2], fractions)
         self.variance = np.var(np.stack(self.base), axis=(0, 1), dtype=np.float64).sum()
         self._orderings: dict[tuple[int, int | None], list[int]] = {}
-        self._seen: dict[tuple, np.ndarray] = {}
+        self._forecasts: dict[tuple, np.ndarray] = {}
 
     def ordering(self, w: int, row: int | None) -> list[int]:
         """Positions, most important first, ties by position; `None` is the shared vector."""
@@ -77,13 +77,13 @@ class Run:
 
     def error_without(self, w: int, d: int, h: int, deleted: frozenset[int]) -> float:
         """Squared change of step `h` when positions are replaced, summed over the forecast's channels."""
-        if (w, d, deleted) not in self._seen:
+        if (w, d, deleted) not in self._forecasts:
             perturbed = self.x[w].copy()
             for position in deleted:
                 place = (slice(None), position) if self.channels else position
                 perturbed[place] = self.replacements[w][d][place]
-            self._seen[w, d, deleted] = self.forecast(perturbed)
-        changed, before = self._seen[w, d, deleted][h], self.base[w][h]
+            self._forecasts[w, d, deleted] = self.forecast(perturbed)
+        changed, before = self._forecasts[w, d, deleted][h], self.base[w][h]
         return float(np.sum((changed.astype(np.float64) - before.astype(np.float64)) ** 2))
 
     def curve(self, w: int, d: int, h: int, row: int | None, most_first: bool) -> list[float]:
@@ -103,24 +103,24 @@ class Run:
 
     def quantities(self) -> dict[str, float]:
         """Every quantity, undivided."""
-        found = {}
+        quantities = {}
         for suffix, kind in (("", "gap"), ("_morf", "morf")):
             own = self.average(lambda w, d, h, kind=kind: self.area(w, d, h, h, kind))
             shared = self.average(lambda w, d, h, kind=kind: self.area(w, d, h, None, kind))
             other = self.average(lambda w, d, h, kind=kind: fmean(self.area(w, d, h, r, kind) for r in self.steps))
-            found["g_own" + suffix], found["g_shuffled" + suffix] = own - shared, other - shared
-            found["g_margin" + suffix] = own - other
-        found["aopc"] = found["g_own_morf"]
-        found["comprehensiveness"] = self.average(
+            quantities["g_own" + suffix], quantities["g_shuffled" + suffix] = own - shared, other - shared
+            quantities["g_margin" + suffix] = own - other
+        quantities["aopc"] = quantities["g_own_morf"]
+        quantities["comprehensiveness"] = self.average(
             lambda w, d, h: fmean(self.curve(w, d, h, h, True)) - fmean(self.curve(w, d, h, None, True))
         )
-        found["sufficiency"] = self.average(
+        quantities["sufficiency"] = self.average(
             lambda w, d, h: fmean(self.retention(w, d, h, None)) - fmean(self.retention(w, d, h, h))
         )
-        found["insertion"] = fmean(
+        quantities["insertion"] = fmean(
             self.insertion(w, h, h) - self.insertion(w, h, None) for w in range(len(self.x)) for h in self.steps
         )
-        return found
+        return quantities
 
     def retention(self, w: int, d: int, h: int, row: int | None) -> list[float]:
         """Error when only the top ρ is kept, over the grid."""
@@ -132,7 +132,7 @@ class Run:
         return errors
 
     def distance_gain(self, distance: int) -> float:
-        """What steps read under the rows so far away against the shared vector, undivided."""
+        """Gain of the rows at a distance over the shared vector, undivided."""
 
         def gain(w: int, d: int, h: int) -> float:
             rows = [row for row in (h + distance, h - distance) if 0 <= row < len(self.base[w])]
@@ -141,7 +141,7 @@ class Run:
         return self.average(gain)
 
     def mean_curve(self, rows: Callable[[int], list[int | None]], most_first: bool) -> list[float]:
-        """Deletion curve, undivided, averaged over windows, draws, scored steps and the rows that a step reads."""
+        """Deletion curve, undivided, averaged over windows, draws, scored steps and the rows of a step."""
         curves = [
             self.curve(w, d, h, row, most_first)
             for w in range(len(self.x))
@@ -178,7 +178,7 @@ def truncation(matrix: np.ndarray, rank: int) -> np.ndarray:
 
 
 def positions_from_the_end(row: list[float], mass: float) -> int:
-    """How many of the last positions hold so much of a row's sum."""
+    """The number of last positions that hold this share of a row's sum."""
     held = 0.0
     for count, value in enumerate(reversed(row), start=1):
         held += value

@@ -1,60 +1,50 @@
-"""Runs made to measure: frames of records whose medians, shares, counts and intervals are known beforehand."""
+"""Records, frames and ledgers built by hand, with medians, shares, counts and intervals that are known beforehand."""
 
+import hashlib
 import sqlite3
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from hrx.audit.ledger.record import COLUMNS, NAMES
-from hrx.audit.ledger.store import Ledger
+from hrx.audit.ledger.record import COLUMNS, Record
+from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
 
 _DTYPES = {"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}
-_DEFAULTS = {
-    "status": "done",
-    "model": "made-up",
-    "family": "chronos-bolt",
-    "checkpoint": "nobody/made-up",
-    "fingerprint": "f" * 64,
-    "library": "chronos-forecasting 2.3.2",
-    "adapter_version": "1",
-    "torch_version": "2.10.0",
-    "dataset": "nowhere/H",
-    "domain": "",
-    "frequency": "H",
-    "season": 24,
-    "series": "T1",
-    "lookback": 512,
-    "horizon": 96,
-    "seed": 0,
-    "windows": 4,
-    "leakage": "none declared",
-    "starts": "[600, 620, 640, 660]",
-    "protocol_version": "1",
-    "estimator": "input_gradient",
-    "estimator_settings": "{}",
-    "axis": "step",
-    "truncation": 0,
-    "distance": 0,
-    "draws": 4,
-    "draws_kind": "antithetic",
-    "max_draws": 64,
-    "scored": 8,
-    "fractions": 9,
-    "area": "gap",
-    "permutations": 3,
-    "protocol_seed": 0,
-    "beats_naive": 1,
-    "parity": 1e-7,
-}
+NAMES = [column.name for column in COLUMNS]
+DEFAULTS: dict[str, Any] = {
+    "status": "done", "model": "made-up", "family": "chronos-bolt", "checkpoint": "nobody/made-up",
+    "fingerprint": "f" * 64, "library": "chronos-forecasting 2.3.2", "adapter_version": "1", "torch_version": "2.10.0",
+    "dataset": "nowhere/H", "domain": "", "frequency": "H", "season": 24, "series": "T1", "series_fingerprint": "s1",
+    "missing": 0, "channels": None, "leakage": "none declared", "lookback": 96, "horizon": 24, "seed": 0, "windows": 4,
+    "starts": "[100, 120, 140, 160]", "protocol_version": "1", "estimator": "input_gradient",
+    "estimator_settings": "{}", "axis": "step", "truncation": 0, "distance": 0, "draws": 4, "draws_kind": "antithetic",
+    "precision": None, "max_draws": 64, "scored": 8, "fractions": 9, "area": "gap", "permutations": 3,
+    "protocol_seed": 0, "beats_naive": 1, "parity": 2e-7, "scored_steps": "[0, 3, 7, 10, 13, 16, 20, 23]",
+}  # fmt: skip
+MEASURED: dict[str, Any] = {
+    "g_own": 0.12, "g_shuffled": -0.08, "g_margin": 0.2, "rank": 3.0, "mse": 0.5, "mse_zero": 1.0, "mse_last": 0.9,
+}  # fmt: skip
 _number = count()
 
 
+def record(**changes: object) -> Record:
+    """A scored run that beats naive, with these changes; an excluded or failed one has no numbers."""
+    values = DEFAULTS | MEASURED | changes
+    if values["status"] != "done":
+        for name in ("g_own", "g_shuffled", "g_margin", "rank", "mse", "beats_naive", "parity"):
+            values[name] = changes.get(name)
+    text = repr(sorted((name, str(value)) for name, value in values.items()))
+    return Record(key=hashlib.sha256(text.encode()).hexdigest(), **values)
+
+
 def runs(n: int, **columns: object) -> pd.DataFrame:
-    """`n` scored runs as `read` returns them, each of a series of its own unless a column says otherwise."""
+    """`n` scored runs as `read` returns them, each of a series of its own, with these columns and no other numbers."""
     marks = [f"s{next(_number)}" for _ in range(n)]
-    given = _DEFAULTS | {"key": marks, "series_fingerprint": marks} | columns
+    given = DEFAULTS | {"key": marks, "series_fingerprint": marks} | columns
     frame = pd.DataFrame({name: given.get(name) for name in NAMES}, index=range(n))
     return frame.astype({column.name: _DTYPES[column.kind] for column in COLUMNS})
 
@@ -73,6 +63,35 @@ def store(frame: pd.DataFrame, path: Path) -> Path:
     return path
 
 
+def write_ledger(
+    path: Path,
+    records: Iterable[Record],
+    checks: Iterable[StoredCheck] = (),
+    examples: Iterable[StoredExample] = (),
+) -> Path:
+    """A new ledger with these records, checks and examples."""
+    stored = {example.key: example for example in examples}
+    with Ledger.open(path) as opened:
+        for one in records:
+            opened.write(one, stored.get(one.key))
+        if found := list(checks):
+            opened.write_checks(found)
+    return path
+
+
+def example(one: Record, rows: int | None = None) -> StoredExample:
+    """A seasonal window and a matrix with rows that move with the step."""
+    lookback, horizon = one.lookback or 0, one.horizon or 0
+    rng = np.random.default_rng(0)
+    t = np.arange(-lookback, horizon)
+    y = np.sin(2 * np.pi * t / 24) + 0.3 * np.sin(2 * np.pi * t / 168) + 0.15 * rng.standard_normal(len(t))
+    h, back = np.arange(rows or horizon)[:, None], np.arange(-lookback, 0)[None]
+    near = np.exp(back / 30.0) * (1 + 0 * h)
+    seasonal = 0.6 * np.exp(-(((h - back + 12) % 24 - 12) ** 2) / 4.0) * np.exp(back / 150.0)
+    forecast = np.sin(2 * np.pi * np.arange(horizon) / 24) * 0.9
+    return StoredExample(one.key, y[:lookback], y[lookback:], forecast, near + seasonal)
+
+
 def positives(n: int, percent: float, median: float) -> int:
     """How many of n values are positive, so that the share prints as `percent` and the median can have its sign."""
     least, most = ((n + 1) // 2, n) if median > 0 else (0, n // 2)
@@ -84,9 +103,9 @@ def positives(n: int, percent: float, median: float) -> int:
 def values(
     n: int, median: float, positive: int, *, under: float | None = None, over: float | None = None
 ) -> np.ndarray:
-    """`n` values with this median, of which so many are positive.
+    """`n` values with this median, of which `positive` are above zero.
 
-    `under` is what positive values below the median are, `over` what values above it are that have its sign.
+    `under` is the value of positive ones below the median, `over` that of values above it with its sign.
     """
     ordered = np.empty(n)
     negative = n - positive
@@ -96,7 +115,7 @@ def values(
         ordered[negative:low] = median / 2 if under is None else under
         ordered[low : high + 1] = median
         ordered[high + 1 :] = median + 1 if over is None else over
-        if negative > low:  # an even count whose two middle values have different signs
+        if negative > low:  # an even count with two middle values of different signs
             ordered[low], ordered[high] = -0.001, 2 * median + 0.001
     else:
         ordered[:low] = median - 1
@@ -110,7 +129,7 @@ def values(
 
 
 def spread(n: int, median: float, low: float, high: float, positive: int | None = None) -> np.ndarray:
-    """`n` values whose median has this bootstrap interval.
+    """`n` values with this median and bootstrap interval.
 
     The rank of a resampled median has a standard deviation of √n/2. Half of one from the middle the values jump to the
     ends of the interval, so that each end holds far more than 2.5 % of the resampled medians.

@@ -1,37 +1,36 @@
-"""A ledger as large as the published one, with random numbers: for tests of size, time and arithmetic."""
+"""A ledger as large as the published one, with random numbers: for time, size and arithmetic, not for meaning."""
 
 import hashlib
+import sqlite3
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from hrx.audit.ledger.record import Record, Value
+from hrx.audit.ledger.record import COLUMNS, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 
-Fields = dict[str, Value]
-"""The fields of a record, which a test may change before they are written."""
-
+NAMES = [column.name for column in COLUMNS]
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))
 DOMAINS = ("Nature", "Energy", "Sales", "Transport", "Web", "Healthcare", "Econ/Fin")
 
 
-def records(count: int = RUNS, models: int = MODELS, datasets: int = DATASETS) -> list[Fields]:
+def records(count: int = RUNS, models: int = MODELS, datasets: int = DATASETS) -> list[Record]:
     """Random runs over models × datasets × settings × series × seeds; a few are excluded, fewer failed."""
     rng = np.random.default_rng(0)
-    runs = []
+    found = []
     for number in range(count):
         cell, rest = number % (models * datasets), number // (models * datasets)
         (lookback, horizon), (series, seed) = SETTINGS[rest % 7], divmod(rest // 7, 2)
-        runs.append(_fields(rng, cell % models, cell // models, lookback, horizon, series, seed))
-    return runs
+        found.append(_record(rng, cell % models, cell // models, lookback, horizon, series, seed))
+    return found
 
 
-def _fields(
-    rng: np.random.Generator, model: int, dataset: int, lookback: int, horizon: int, series: int, seed: int
-) -> Fields:
+def _record(rng, model: int, dataset: int, lookback: int, horizon: int, series: int, seed: int) -> Record:
     own, margin = rng.normal(0.02 * (model - 3), 0.2), rng.normal(0.03 * (dataset % 7 - 2), 0.3)
-    one: Fields = {
+    one: dict[str, Any] = {
         "model": f"model-{model}", "family": "family", "checkpoint": f"vendor/model-{model}",
         "fingerprint": f"{model:064x}", "library": "library 1.0", "adapter_version": "1",
         "torch_version": "2.10.0", "hrx_version": "0.1.0",
@@ -42,10 +41,10 @@ def _fields(
         "permutations": 3, "protocol_seed": 0, "leakage": ("declared", "none declared", "unknown")[dataset % 3],
         "created": "2026-01-01T00:00:00+00:00", "status": "done", "scored_steps": "[0, 14, 27, 41, 54, 68, 81, 95]",
     }  # fmt: skip
-    chance = rng.random()
-    if chance < 0.03:
+    fate = rng.random()
+    if fate < 0.03:
         one |= {"status": "excluded", "reason": f"too short: {rng.integers(100, 600)} values"}
-    elif chance < 0.035:
+    elif fate < 0.035:
         one |= {"status": "failed", "reason": "RuntimeError: out of memory"}
     else:
         mse = float(rng.lognormal(-0.5, 0.6))
@@ -56,13 +55,12 @@ def _fields(
             "mse": mse, "mse_zero": 1.0, "mse_last": 0.9, "mse_seasonal": 0.8, "beats_naive": int(mse < 0.9),
             "parity": 2e-7,
         }  # fmt: skip
-    one["key"] = hashlib.sha256(repr(sorted(one.items())).encode()).hexdigest()
-    return one
+    return Record(key=hashlib.sha256(repr(sorted(one.items())).encode()).hexdigest(), **one)
 
 
-def example(record: Fields, seed: int = 0) -> StoredExample:
-    """A seasonal window and a noisy matrix whose rows shift with the forecast step, like those of a real model."""
-    lookback, horizon = int(str(record["lookback"])), int(str(record["horizon"]))
+def example(record: Record, seed: int = 0) -> StoredExample:
+    """A seasonal window and a matrix with rows that move with the step, with the noise of a real gradient."""
+    lookback, horizon = record.lookback or 0, record.horizon or 0
     rng = np.random.default_rng(seed)
     t = np.arange(-lookback, horizon)
     y = np.sin(2 * np.pi * t / 24) + 0.15 * rng.standard_normal(len(t))
@@ -72,16 +70,18 @@ def example(record: Fields, seed: int = 0) -> StoredExample:
     curves = np.stack([np.stack([size * rho**0.5, size * rho**2]) for size in (1.0, 0.9, 0.7)])
     noisy = rows * rng.lognormal(0, 0.3, rows.shape)
     forecast = np.sin(2 * np.pi * t[lookback:] / 24)
-    return StoredExample(str(record["key"]), y[:lookback], y[lookback:], forecast, noisy, curves)
+    return StoredExample(record.key, y[:lookback], y[lookback:], forecast, noisy, curves)
 
 
-def write(path: Path, runs: list[Fields], examples: int) -> Path:
-    """Writes a ledger of these runs in one transaction; the first scored ones at 512x96 have an example."""
-    scored = [one for one in runs if (one["status"], one["lookback"], one["horizon"]) == ("done", 512, 96)]
-    with Ledger.open(path) as ledger, ledger.transaction():
+def write(path: Path, many: list[Record], examples: int) -> Path:
+    """A ledger of these records, the first `examples` scored ones with an example, in one transaction."""
+    scored = [one for one in many if one.status == "done" and one.horizon == 96 and one.lookback == 512]
+    with Ledger.open(path) as ledger:
         for number, one in enumerate(scored[:examples]):
-            ledger.put(Record(**one))  # type: ignore[arg-type]
-            ledger.put_example(example(one, number))
-        for one in runs:
-            ledger.put(Record(**one))  # type: ignore[arg-type]
+            ledger.write(one, example(one, number))
+    places = ", ".join("?" * len(NAMES))
+    with sqlite3.connect(path) as connection:
+        rows = [astuple(one) for one in many]
+        names = ", ".join(f'"{name}"' for name in NAMES)
+        connection.executemany(f"INSERT OR IGNORE INTO runs ({names}) VALUES ({places})", rows)
     return path

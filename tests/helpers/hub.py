@@ -1,4 +1,4 @@
-"""A hub on this machine: answers what `huggingface_hub` asks for the files of one dataset repository."""
+"""A local server that answers `huggingface_hub` like the hub, for the files of one dataset repository."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ REPOSITORY = "/datasets/Salesforce/GiftEval/resolve/main/"
 
 
 class Request(NamedTuple):
-    """What was asked: `path` below the repository, and where a byte range starts."""
+    """A request: `path` below the repository, and the start of the byte range."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class Hub:
         self._thread.join()
 
     def gets(self, path: str) -> list[int]:
-        """Where each download of a file began."""
+        """The first byte of each download of a file."""
         return [request.begin for request in self.requests if request.method == "GET" and request.path == path]
 
 

@@ -1,21 +1,18 @@
-"""A model, a dataset and a setting so small that an audit of them takes a moment."""
-
-from typing import Any
+"""A small model, dataset and setting for quick audits."""
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module
 from hrx.audit.runner.plan import Setting
 from hrx.gift_eval import Dataset
-from hrx.gift_eval.series import Row
+from hrx.gift_eval.series import StoredSeries
 
 SETTINGS = (Setting(32, 8),)
 
 
 class Given:
-    """A located model that is there already."""
+    """A located model that is already loaded."""
 
     def __init__(self, model: Forecaster | Exception, identity: Identity | None = None):
         self._model = model
@@ -33,22 +30,10 @@ def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:
 
 
 def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset:
-    def row(index: int) -> Row:
+    def row(index: int) -> StoredSeries:
         t = np.arange(length)
-        return Row(f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length))
+        return StoredSeries(
+            f"T{index}", np.sin(t / (3 + index)) + 0.1 * np.random.default_rng(index).normal(size=length)
+        )
 
     return Dataset(name, "H", 24, "Test", count, row)
-
-
-class OneRowAtATime(torch.autograd.Function):
-    """A square whose backward asks for a number, which no batch of rows has."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 2 * x * slopes[0] if float(slopes[0].abs().sum()) >= 0 else x

@@ -1,10 +1,14 @@
 """Tiny randomly initialised checkpoints, built with each library's own classes and saved in its official format."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from helpers.tiny_moirai import moirai_2
+from hrx.adapters import Forecaster, GradientPath
+from hrx.adapters.gradients import differentiable_input
 
 QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
@@ -59,7 +63,51 @@ def ttm(path: Path, seed: int = 0, **changes: object) -> Path:
     return path
 
 
+def moirai_2(path: Path, seed: int = 0) -> Path:
+    from uni2ts.model.moirai2 import Moirai2Module
+
+    torch.manual_seed(seed)
+    # One head is 64 wide, and the release forecasts four patches of 16 steps in one pass.
+    module = Moirai2Module(
+        d_model=64, d_ff=64, num_layers=1, patch_size=16, max_seq_len=32, attn_dropout_p=0.0, dropout_p=0.0,
+        num_predict_token=4,
+    )  # fmt: skip
+    module.save_pretrained(path)
+    return path
+
+
 FAMILIES = {"chronos-bolt": chronos_bolt, "chronos-2": chronos_2, "ttm": ttm, "moirai-2": moirai_2}
+
+
+class TinyFamily(NamedTuple):
+    """How a tiny checkpoint of a family is built."""
+
+    build: Callable[[Path], Path]
+    context: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Must be open while the checkpoint is built, loaded and run."""
+
+
+def families() -> dict[str, TinyFamily]:
+    """The families that this environment runs.
+
+    VisionTS needs an environment of its own, and so does `generate`, the official call of Timer and TimeMoE.
+    """
+    from helpers import tiny_timesfm, tiny_visionts
+
+    if tiny_visionts.importable():
+        return {"visionts": TinyFamily(tiny_visionts.visionts, tiny_visionts.tiny_architecture)}
+    import transformers
+
+    from helpers import tiny_generate
+
+    generating = {name: TinyFamily(build) for name, build in tiny_generate.FAMILIES.items()}
+    if transformers.__version__.startswith("4.40."):
+        return generating
+    timesfm = {
+        "timesfm-2.5": TinyFamily(tiny_timesfm.timesfm_25, tiny_timesfm.small_timesfm_25),
+        "timesfm-3": TinyFamily(tiny_timesfm.timesfm_3),
+    }
+    return {name: TinyFamily(build) for name, build in FAMILIES.items()} | timesfm | generating
 
 
 def series(windows: int, lookback: int, seed: int = 0) -> torch.Tensor:
@@ -71,16 +119,23 @@ def series(windows: int, lookback: int, seed: int = 0) -> torch.Tensor:
     return torch.sin(t / 4 + phase) + 0.3 * torch.cos(t / 37 + phase) + noise + phase / 6
 
 
-def hard_windows() -> dict[str, torch.Tensor]:
-    """`(2, 96)` each: windows on which a statistic is zero, or a scale is far from one."""
-    wave = series(2, 96)
-    patches = wave.clone()
-    patches[:, 32:64] = 0.5
-    return {
-        "flat": torch.full((2, 96), 3.0),
-        "zeros": torch.zeros(2, 96),
-        "flat patches": patches,
-        "far from zero": wave + 1e4,
-        "huge": wave * 1e6,
-        "tiny": wave * 1e-6,
-    }
+HARD = ("flat", "zeros", "one of two flat", "flat patches", "far from zero", "huge", "tiny")
+
+
+def hard_windows(lookback: int = 96) -> dict[str, torch.Tensor]:
+    """`(2, L)` by the names in `HARD`: windows with a statistic of zero or a scale far from one."""
+    wave = series(2, lookback)
+    patches, one_flat = wave.clone(), wave.clone()
+    patches[:, lookback // 3 : 2 * lookback // 3] = 0.5
+    one_flat[0] = 3.0
+    windows = (torch.full_like(wave, 3.0), wave * 0, one_flat, patches, wave + 1e4, wave * 1e6, wave * 1e-6)
+    return dict(zip(HARD, windows, strict=True))
+
+
+def forecast_and_gradient(model: Forecaster, x: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The forecast `(B, H)`, and the gradient `(B, L)` of the sum of its values that are not NaN."""
+    with GradientPath():
+        leaf, working = differentiable_input(x)
+        y = model.forward(working, horizon)
+        assert y.requires_grad
+        return y.detach(), torch.autograd.grad(y.nansum(), leaf)[0]

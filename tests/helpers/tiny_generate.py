@@ -1,21 +1,14 @@
 """Tiny randomly initialised Timer and TimeMoE checkpoints in the format of the hub, with the keys of its `config.json`.
 
-Weights are larger than the library's own initialisation: at that one, attention and routing would hardly matter.
+Weights are larger than the library's own initialisation, so that attention and routing affect the forecast.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import save_file
-
-from helpers.tiny import series
-from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity
-from hrx.adapters.timer import GeneratingForecaster
 
 
 def timer(path: Path, seed: int = 0) -> Path:
@@ -59,14 +52,6 @@ def timemoe(path: Path, seed: int = 0) -> Path:
 FAMILIES = {"timer": timer, "timemoe": timemoe}
 
 
-def opened(load: Callable[[Checkpoint, Identity], Forecaster], path: Path) -> GeneratingForecaster:
-    """The checkpoint of a directory, loaded by an adapter without the registry."""
-    checkpoint = Checkpoint(path, path.name, path.name)
-    model = load(checkpoint, Identity(path.name, path.name, path.name, checkpoint.fingerprint, "sktime 1.2.0"))
-    assert isinstance(model, GeneratingForecaster)
-    return model
-
-
 def edited(path: Path, copy: Path, **changes: Any) -> Path:
     """A copy of a checkpoint with other values in its `config.json`."""
     copy.mkdir()
@@ -76,42 +61,15 @@ def edited(path: Path, copy: Path, **changes: Any) -> Path:
     return copy
 
 
-def needs_generate() -> None:
-    """Skips a test where the installed transformers cannot run the official call."""
-    if GeneratingForecaster.official_call != "generate":
-        pytest.skip("generate runs with transformers 4.40 only: this test runs in the environment of .venv-generate")
-
-
 def rotary_tables(positions: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine `(P, W)` of rotary positions, by definition and in float64."""
+    """Cosine and sine `(P, W)` of rotary positions by definition, in float64."""
     frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency.repeat(2)
     return angle.cos(), angle.sin()
 
 
-def hard_windows(lookback: int) -> dict[str, torch.Tensor]:
-    """Windows `(2, L)` that break a careless adapter, by name."""
-    wave = series(2, lookback)
-    patches = wave.clone()
-    patches[:, lookback // 3 : 2 * lookback // 3] = 0.5
-    one_flat = wave.clone()
-    one_flat[0] = 3.0
-    return {
-        "flat": torch.full((2, lookback), 3.0),
-        "zeros": torch.zeros(2, lookback),
-        "one of two flat": one_flat,
-        "flat patches": patches,
-        "far from zero": wave + 1e4,
-        "huge": wave * 1e6,
-        "tiny": wave * 1e-6,
-    }
-
-
-HARD = ("flat", "zeros", "one of two flat", "flat patches", "far from zero", "huge", "tiny")
-
-
 def _save(path: Path, library_class: Any, config: dict[str, Any], dtype: torch.dtype) -> Path:
-    """Written by hand: `save_pretrained` writes other keys with every release of transformers, and drops `auto_map`."""
+    """Without `save_pretrained`, which writes other keys with each release of transformers and drops `auto_map`."""
     model = library_class(library_class.config_class.from_dict(config))
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")

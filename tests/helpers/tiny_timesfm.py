@@ -1,7 +1,7 @@
 """Tiny randomly initialised TimesFM checkpoints, saved in the official format by the library's own classes.
 
-TimesFM-2.5 has no size in its `config.json`: the architecture is an attribute of its class. `small_timesfm_25` replaces
-it, and has to stay open while such a checkpoint is built, loaded and run.
+The `config.json` of TimesFM-2.5 has no size: the architecture is an attribute of its class. `small_timesfm_25` replaces
+it and must be open while such a checkpoint is built, loaded and run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RELEASED_CONFIG_25 = {
     "horizon_length": 128, "patch_length": 32, "quantile_horizon_length": 1024, "quantiles": QUANTILES,
     "torch_compile": True,
 }  # fmt: skip
-"""The marks of the released `config.json`, quoted second-hand. The library reads nothing of it but `torch_compile`."""
+"""Keys of the released `config.json`, from secondary sources. The library reads only `torch_compile`."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def small_timesfm_25() -> Iterator[None]:
         )
 
     class Small(TimesFM_2p5_200M_Definition):
-        context_limit = 1024  # not a field of the dataclass, so no argument either
+        context_limit = 1024  # not a field of the dataclass, so not an argument
 
     transformer = TransformerConfig(
         model_dims=WIDTH, hidden_dims=WIDTH, num_heads=2, attention_norm="rms", feedforward_norm="rms", qk_norm="rms",
@@ -64,7 +64,7 @@ def timesfm_25(path: Path, seed: int = 0) -> Path:
         model = TimesFM_2p5_200M_torch(torch_compile=False)
     with torch.no_grad():
         for name, parameter in model.model.named_parameters():
-            if name.endswith("scale") and "per_dim" not in name:  # a norm starts at zero and would mute its layer
+            if name.endswith("scale") and "per_dim" not in name:  # a norm starts at zero, which disables its layer
                 parameter.fill_(1.0)
     model.save_pretrained(path)
     (path / "config.json").write_text(json.dumps(RELEASED_CONFIG_25), encoding="utf-8")

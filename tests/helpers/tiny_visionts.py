@@ -1,4 +1,4 @@
-"""A tiny VisionTS checkpoint in the official format, and what it takes to import `visionts` beside a CPU-only torch."""
+"""A tiny VisionTS checkpoint in the official format, and the import of `visionts` beside a CPU-only torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ FILE = "mae_visualize_vit_tiny.pth"
 
 
 def importable() -> bool:
-    """Whether `visionts` is installed here; if so it imports, with torchvision's operators declared where need be."""
+    """Whether `visionts` is installed; if so, torchvision is imported, with its operators declared if necessary."""
     if find_spec("visionts") is None:
         return False
     _import_torchvision()
@@ -22,7 +22,7 @@ def importable() -> bool:
 
 @contextmanager
 def tiny_architecture() -> Iterator[None]:
-    """Within it the library knows the tiny autoencoder's file name, for building and for loading."""
+    """Registers the file name of the tiny autoencoder with the library, for building and for loading."""
     from visionts.model import MAE_ARCH
 
     MAE_ARCH[ARCHITECTURE] = [_autoencoder, FILE]
@@ -50,7 +50,7 @@ def _autoencoder(embed_dim: int = 32) -> torch.nn.Module:
 
 
 def _import_torchvision() -> None:
-    """torchvision's compiled operators need another build of torch. Declared without a body, they let it import."""
+    """torchvision's compiled operators need another build of torch; declared without a body they allow the import."""
     try:
         import_module("torchvision")
     except RuntimeError as error:

@@ -3,38 +3,18 @@
 import json
 import math
 import warnings
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.compared import side
 from helpers.constructed import runs
 from scipy import stats
 
 from hrx.errors import Exit, HrxError
-from hrx.reports import compare, compare_text
-from hrx.reports.compare import PAIRING, Comparison
+from hrx.reports import compare, compare_report
+from hrx.reports.compare import PAIRING
 from hrx.reports.gates import GATED
-
-MARKS = [f"series{i}" for i in range(30)]
-
-
-def side(fingerprint: str, shift: float = 0.0, *, scale: float = 1.0, seed: int = 0, **columns: object) -> pd.DataFrame:
-    """Thirty series of one model; `shift` moves its gains, `scale` its errors."""
-    rng = np.random.default_rng(seed)
-    gains = rng.standard_normal(30)
-    given = {
-        "g_own": gains + shift,
-        "g_margin": gains + 0.5 + shift,
-        "g_shuffled": -0.5,
-        "rank": 2.0,
-        "mse": scale * np.exp(rng.standard_normal(30)),
-        "mae": 0.3,
-        "parity": 1e-7,
-        "beats_naive": (gains > 0).astype(int),
-        "dataset": [f"d{i % 3}/H" for i in range(30)],
-    }
-    return runs(30, model="m", fingerprint=fingerprint * 64, series_fingerprint=MARKS, **(given | columns))
 
 
 def test_a_comparison_with_itself_is_exactly_zero_and_passes_every_gate() -> None:
@@ -118,7 +98,7 @@ def test_only_scored_runs_pair_and_the_rest_is_counted() -> None:
     assert compared.pairs == 23
     assert (compared.new.scored, compared.new.excluded, compared.new.failed) == (23, 5, 2)
     assert compared.base.unpaired == 7
-    assert "7 scored without a partner" in compare_text.text(compared, 120)
+    assert "7 scored without a partner" in compare_report.text(compared, 120)
 
 
 def test_a_gate_fails_only_beyond_its_interval_unless_it_is_strict() -> None:
@@ -149,7 +129,7 @@ def test_too_few_pairs_are_not_comparable_and_say_why() -> None:
     assert few.exit == Exit.NOT_COMPARABLE
     assert few.verdict == "not comparable: 9 pairs of runs, at least 10 are needed."
     assert compare(side("a")[:9], side("b"), min_pairs=9).exit == Exit.DONE
-    none = compare(side("a"), side("b").assign(lookback=96, estimator="tsr"))
+    none = compare(side("a"), side("b").assign(lookback=48, estimator="tsr"))
     assert none.verdict.endswith("They have no lookback and estimator in common.")
     assert none.exit == Exit.NOT_COMPARABLE
     assert "scored runs" in compare(side("a"), side("b").assign(status="failed")).verdict
@@ -179,77 +159,6 @@ def test_of_several_models_one_must_be_named() -> None:
         compare(runs(0), both)
 
 
-def failing() -> Comparison:
-    return compare(
-        side("a"), side("b", -0.5, scale=2.0), ["g_own >= -0.02", "rank <= +5%", "mse <= +2%", "parity <= 1e-5"]
-    )
-
-
-def test_json_has_what_the_design_promises() -> None:
-    told = json.loads(json.dumps(compare_text.as_json(failing()), allow_nan=False))
-    assert told["pairs"] == 30
-    assert {"base", "new", "difference", "low", "high"} <= set(told["quantities"]["g_margin"])
-    assert told["quantities"]["parity"]["low"] is None
-    assert [(gate["gate"], gate["passed"]) for gate in told["gates"]] == [
-        ("g_own >= -0.02", False), ("rank <= +5%", True), ("mse <= +2%", False), ("parity <= 1e-5", True),
-    ]  # fmt: skip
-    assert told["verdict"].startswith("failed: g_own >= -0.02 and mse <= +2%")
-    assert told["exit"] == 1
-
-
-def test_junit_is_valid_xml_with_a_case_for_every_gate() -> None:
-    root = ElementTree.fromstring(compare_text.junit(failing()).encode())
-    (suite,) = root
-    assert root.tag == "testsuites"
-    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
-        "tests": "5", "failures": "2", "errors": "0",
-    }  # fmt: skip
-    cases = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
-    assert cases == {
-        "pairs": [], "g_own >= -0.02": ["failure"], "rank <= +5%": [], "mse <= +2%": ["failure"], "parity <= 1e-5": [],
-    }  # fmt: skip
-    unjudged = ElementTree.fromstring(compare_text.junit(compare(side("a"), side("b"), ["insertion >= 0"])).encode())
-    assert unjudged[0].get("errors") == "1"
-
-
-def test_hostile_names_are_text_in_every_report() -> None:
-    hostile = "<b>\x1b[1m|`@all`\x00\u202e]]>&\ud800 https://evil.example\n# x"
-    compared = compare(
-        side("a").assign(model=hostile, dataset=hostile), side("b").assign(model=hostile, dataset=hostile)
-    )
-    shown = compare_text.text(compared)
-    assert "\x1b" not in shown
-    assert "\u202e" not in shown
-    summary = compare_text.markdown(compared)
-    assert "<b>" not in summary
-    assert "https:" not in summary
-    ElementTree.fromstring(compare_text.junit(compared).encode())
-    json.dumps(compare_text.as_json(compared), allow_nan=False)
-
-
-def test_the_summary_stays_below_the_hosts_limit_and_says_what_it_cut() -> None:
-    names = [f"d{i:05}/" + "数" * 60 for i in range(600)]
-    two = [runs(600, fingerprint=mark, series_fingerprint=names, dataset=names, g_margin=0.1) for mark in "ab"]
-    summary = compare_text.markdown(compare(*two, ["g_margin >= 0"]))
-    assert len(summary.encode()) <= 65_536
-    assert "Cut here" in summary
-    assert "| g\\_margin &gt;= 0 | passed |" in summary
-    lines = summary.split("Cut here")[0].rstrip().splitlines()
-    assert lines[-1].startswith("| ")
-    assert lines[-1].endswith(" |")
-    assert "Cut here" not in compare_text.markdown(failing())
-
-
-def test_the_text_names_both_sides_the_gates_and_the_verdict_last() -> None:
-    shown = compare_text.text(failing())
-    assert "base: m (weights aaaaaaaaaaaa): 30 scored" in shown
-    assert "FAILED      mse <= +2%: +100.00% [+100.00, +100.00]" in shown
-    assert shown.rstrip().splitlines()[-1].startswith("Verdict: failed:")
-    assert "n<10" not in shown
-    few = compare_text.text(compare(side("a")[:9], side("b")))
-    assert "n<10: few runs" in few
-
-
 def test_the_seeds_of_a_dataset_are_folded_before_its_median(record, frame):
     """One configuration with nine seeds that lost, two with one seed each that did not: the median is theirs."""
 
@@ -260,13 +169,6 @@ def test_the_seeds_of_a_dataset_are_folded_before_its_median(record, frame):
     (found,) = compare(frame(side(0.0)), frame(side(0.3))).datasets
     assert found.pairs == 11
     assert found.differences["g_margin"] == 0.0
-
-
-def test_hostile_names_are_harmless_in_the_sentence_that_lists_models(record, frame):
-    two = frame([record(model="a\x1b[31m"), record(model="b\u202e")])
-    with pytest.raises(HrxError, match="several models") as caught:
-        compare(two, two)
-    assert not {"\x1b", "\u202e"} & set(str(caught.value))
 
 
 def test_a_seed_that_doubles_and_one_that_halves_an_error_are_folded_before_the_ratio(record, frame):
@@ -290,12 +192,12 @@ def strange(missing: bool = False) -> pd.DataFrame:
     return side("b", g_own=gains, mse=errors)
 
 
-def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told_of_their_side() -> None:
+def test_impossible_numbers_count_like_missing_ones_and_are_reported_of_their_side() -> None:
     gates = ["g_own >= -0.02", "mse <= +2%"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = compare(side("a"), strange(), gates)
-        shown = compare_text.text(found, 200)
+        shown = compare_report.text(found, 200)
     missing = compare(side("a"), strange(missing=True), gates)
     for name, change in found.quantities.items():
         np.testing.assert_equal(tuple(vars(change).values()), tuple(vars(missing.quantities[name]).values()))
@@ -303,7 +205,7 @@ def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told_
     assert found.gates == missing.gates
     assert (found.quantities["g_own"].pairs, found.quantities["mse"].pairs) == (25, 26)
     remark = (
-        "7 of 30 scored runs hold numbers that no measurement gives (infinite, or beyond 1e+100), "
+        "7 of 30 scored runs hold impossible numbers (infinite, or beyond 1e+100), "
         "in g_own and mse: these are left out."
     )
     assert (found.base.impossible, found.new.impossible) == ("", remark)
@@ -311,26 +213,9 @@ def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told_
     base, new, *_ = shown.splitlines()
     assert base.endswith("30 scored, 0 excluded, 0 failed")
     assert new.endswith(f"30 scored, 0 excluded, 0 failed. {remark}")
-    assert "in g\\_own and mse: these are left out." in compare_text.markdown(found)
-    told = json.loads(json.dumps(compare_text.as_json(found), allow_nan=False))
-    assert (told["base"]["impossible"], told["new"]["impossible"]) == ("", remark)
-
-
-def test_an_infinite_parity_fails_its_gate_and_is_seen_in_every_report() -> None:
-    base, new = side("a"), side("b")
-    new.loc[3, "parity"] = np.inf
-    found = compare(base, new, ["parity <= 1e-5"])
-    assert found.exit == Exit.GATE_FAILED
-    assert (found.quantities["parity"].base, found.quantities["parity"].new) == (1e-7, math.inf)
-    assert "FAILED      parity <= 1e-5: worst inf" in compare_text.text(found)
-    assert "| **FAILED** | worst inf |" in compare_text.markdown(found)
-    told = json.loads(json.dumps(compare_text.as_json(found), allow_nan=False))
-    assert told["quantities"]["parity"]["new"] is None
-    assert told["gates"][0]["passed"] is False
-    assert told["new"]["impossible"] == "1 of 30 scored runs have an infinite parity."
-    both = compare(new, new, ["parity <= 1e-5"])
-    assert math.isnan(both.quantities["parity"].difference.point)
-    assert both.exit == Exit.GATE_FAILED
+    assert "in g\\_own and mse: these are left out." in compare_report.markdown(found)
+    loaded = json.loads(json.dumps(compare_report.as_json(found), allow_nan=False))
+    assert (loaded["base"]["impossible"], loaded["new"]["impossible"]) == ("", remark)
 
 
 def test_a_seed_without_a_value_on_one_side_is_left_out_of_its_datasets_change_on_both(record, frame):

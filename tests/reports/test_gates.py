@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from hrx.errors import Exit
-from hrx.reports.gates import EXAMPLES, GATED, Estimate, GateError, estimate_of, exit_code, judge, judge_audit, parse
+from hrx.reports.gates import EXAMPLES, GATED, GateError, estimate_of, exit_code, judge, judge_audit, parse
+from hrx.reports.runs import Interval
 
 
 @pytest.mark.parametrize(
@@ -50,8 +51,7 @@ def test_an_expression_is_a_quantity_a_side_and_a_bound(text: str, expected: tup
 def test_a_wrong_expression_is_answered_with_its_position_and_examples(text: str, position: int, instead: str) -> None:
     with pytest.raises(GateError) as wrong:
         parse(text)
-    assert f"at position {position} there should be" in str(wrong.value)
-    assert f"not {instead}." in str(wrong.value)
+    assert f"at position {position}, not {instead}." in str(wrong.value)
     assert all(example in str(wrong.value) for example in EXAMPLES)
 
 
@@ -94,15 +94,15 @@ def test_any_text_is_a_gate_or_an_answer(text: str) -> None:
 def test_a_gate_fails_when_the_interval_is_beyond_and_a_strict_one_when_the_estimate_is(
     text: str, estimate: tuple, passed: bool, strictly: bool
 ) -> None:
-    assert judge(parse(text), Estimate(*estimate)).passed is passed
-    assert judge(parse(text), Estimate(*estimate), strict=True).passed is strictly
+    assert judge(parse(text), Interval(*estimate)).passed is passed
+    assert judge(parse(text), Interval(*estimate), strict=True).passed is strictly
 
 
 def test_a_gate_without_a_value_is_neither_passed_nor_failed() -> None:
-    nothing = Estimate(math.nan, math.nan, math.nan)
+    nothing = Interval(math.nan, math.nan, math.nan)
     judged = judge(parse("g_own >= 0"), nothing)
     assert judged.passed is None
-    passed, failed = (judge(parse("g_own >= 0"), Estimate(x, x, x)) for x in (1.0, -1.0))
+    passed, failed = (judge(parse("g_own >= 0"), Interval(x, x, x)) for x in (1.0, -1.0))
     assert exit_code([]) == exit_code([passed]) == Exit.DONE
     assert exit_code([passed, judged]) == Exit.NOT_COMPARABLE
     assert exit_code([judged, failed, passed]) == Exit.GATE_FAILED
@@ -137,7 +137,7 @@ def test_an_infinite_parity_is_the_worst_and_fails_its_gate() -> None:
     assert unknown.judged.passed is None
 
 
-def test_gates_of_an_audit_leave_out_numbers_that_no_measurement_gives() -> None:
+def test_gates_of_an_audit_leave_out_impossible_numbers() -> None:
     gains = [0.1, 0.11, 0.12, 0.13, 1e200, 1.7e308, 1.7e308, math.inf, math.nan]
     marks = [f"s{i}" for i in range(9)]
     other = runs(9, series_fingerprint=marks, seed=1, g_own=[math.inf, *[math.nan] * 8])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hrx.audit.ledger.record import COLUMNS, NAMES
+from hrx.audit.ledger.record import COLUMNS
 from hrx.audit.ledger.store import LedgerError
 from hrx.reports import read
 
@@ -15,8 +15,8 @@ from hrx.reports import read
 def test_the_frame_has_a_row_per_run_and_every_column_of_the_record(record, ledger):
     records = [record(seed=seed) for seed in range(3)]
     frame = read(ledger(records))
-    assert list(frame.columns) == list(NAMES)
-    assert frame["key"].to_list() == [one["key"] for one in records]
+    assert list(frame.columns) == [column.name for column in COLUMNS]
+    assert frame["key"].to_list() == [one.key for one in records]
     assert json.loads(frame["starts"][0]) == [100, 120, 140, 160]
 
 
@@ -27,7 +27,7 @@ def test_columns_have_the_same_types_in_an_empty_a_full_and_a_refused_ledger(rec
         assert read(ledger(records)).dtypes.astype(str).to_dict() == expected
 
 
-def test_a_ledger_that_is_missing_or_is_none_is_named(tmp_path):
+def test_a_path_without_a_ledger_is_named(tmp_path):
     with pytest.raises(LedgerError, match=r"absent\.db does not exist"):
         read(tmp_path / "absent.db")
     (tmp_path / "note.txt").write_text("no database, but a text that is long enough to be looked at\n" * 20)

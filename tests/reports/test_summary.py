@@ -47,15 +47,15 @@ def test_medians_and_shares_are_those_of_runs_with_their_seeds_folded(record, fr
     ]
     by_series = {}
     for one in records:
-        by_series.setdefault(one["series"], []).append(one)
-    margins = [(a["g_margin"] + b["g_margin"]) / 2 for a, b in by_series.values()]
+        by_series.setdefault(one.series, []).append(one)
+    margins = [(a.g_margin + b.g_margin) / 2 for a, b in by_series.values()]
     summary = summarise(frame(records), [])[0]
     assert summary.scored.g_margin.median == pytest.approx(standard.median(margins))
     assert summary.scored.g_margin.positive == pytest.approx(sum(m > 0 for m in margins) / 15)
     assert summary.beating_naive.g_margin.median == pytest.approx(standard.median(margins[:11]))
     assert (summary.beating_naive.runs, summary.beating_naive.n) == (22, 11)
     assert summary.beats_naive == pytest.approx(22 / 30)
-    assert summary.rank == pytest.approx(standard.median((a["rank"] + b["rank"]) / 2 for a, b in by_series.values()))
+    assert summary.rank == pytest.approx(standard.median((a.rank + b.rank) / 2 for a, b in by_series.values()))
     assert "of 11 runs that beat naive, seeds folded" in summary.verdict
 
 
@@ -95,8 +95,8 @@ def test_few_runs_are_said_to_be_few_and_give_no_direction(verdict):
     assert not verdict(0.12, 0.3, n=10).startswith("Too few")
 
 
-def test_no_gain_is_read_where_no_run_beats_naive(verdict):
-    assert verdict(0.12, 0.3, beats_naive=0) == "No gain may be read: no run beats both naive forecasts."
+def test_no_gain_is_meaningful_where_no_run_beats_naive(verdict):
+    assert verdict(0.12, 0.3, beats_naive=0) == "No gain is meaningful: no run beats both naive forecasts."
     assert "n<10: few runs" in verdict(0.12, 0.3, n=3, beats_naive=0)
 
 
@@ -107,7 +107,7 @@ def test_the_verdict_reads_only_runs_that_beat_naive(many, frame):
     assert summary.scored.g_margin.median == -9.0
 
 
-def test_a_model_whose_every_run_was_excluded_is_not_audited_and_the_check_is_named(record, frame, check):
+def test_a_model_without_a_scored_run_is_not_audited_and_the_check_is_named(record, frame, check):
     runs = [record(status="excluded", reason="equivalence: …", seed=s, check_failed="equivalence") for s in range(2)]
     checks = [
         check("equivalence", False, 0.0123, 1e-5),
@@ -142,7 +142,7 @@ def test_checks_of_other_weights_or_versions_are_not_held_against_a_model(record
     assert "equivalence" in summarise(runs, [failed])[0].verdict
 
 
-def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_told(many, record, frame):
+def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_reported(many, record, frame):
     runs = [
         *many(0.1 + AROUND, 0.3 + AROUND),
         record(status="excluded", reason="derivative: 0.3", lookback=512, horizon=192),
@@ -168,7 +168,7 @@ def test_a_missing_gain_is_not_counted(record, frame):
     assert (summary.scored.g_own.n, summary.scored.g_margin.n, summary.beats_naive) == (1, 2, 0.5)
 
 
-def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told(many, record, frame):
+def test_impossible_numbers_count_like_missing_ones_and_are_reported(many, record, frame):
     def stored(gain, margin, rank):
         good = many(0.1 + AROUND, 0.3 + AROUND)
         bad = [record(series="T90", g_own=gain), record(series="T91", g_margin=margin), record(series="T92", rank=rank)]
@@ -183,7 +183,7 @@ def test_numbers_that_no_measurement_gives_count_like_missing_ones_and_are_told(
         assert group == expected
     assert found.rank == missing.rank == 3.0
     assert found.scored.g_own.median == pytest.approx(np.median([*(0.1 + AROUND), 0.12, 0.12, 0.7]))
-    remark = "numbers that no measurement gives (infinite, or beyond 1e+100), in g_own, g_margin and rank: these are"
+    remark = "impossible numbers (infinite, or beyond 1e+100), in g_own, g_margin and rank: these are"
     assert found.verdict == f"{missing.verdict} 5 of 18 scored runs hold {remark} left out."
     json.dumps(found.as_json(), allow_nan=False)
 

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 from helpers.constructed import runs
 
-from hrx.reports import escape, tables
-from hrx.reports.cells import (
+from hrx.reports import tables
+from hrx.reports.table import (
     COUNT,
     FINE_GAIN,
     GAIN,
@@ -19,15 +19,16 @@ from hrx.reports.cells import (
     SHARE,
     TIMES,
     Cell,
-    Column,
     Format,
     P,
-    Row,
+    ReportTable,
     Span,
-    latex,
+    TableColumn,
+    TableRow,
     plain,
 )
-from hrx.reports.table import Table
+from hrx.reports.table_formats import latex_value
+from hrx.reports.text import escape_latex, escape_markdown
 
 HOSTILE = {
     "html": "<script>alert('x')</script><img src=x onerror=alert(1)>",
@@ -51,20 +52,21 @@ HOSTILE = {
 }
 
 COLUMNS = (
-    Column("name", "Name"),
-    Column("g_own", "g_own", GAIN, hue="red"),
-    Column("ci", "95% CI", INTERVAL),
-    Column("positive", "Positive", SHARE, hue="red"),
-    Column("n", "n", COUNT),
+    TableColumn("name", "Name"),
+    TableColumn("g_own", "g_own", GAIN, hue="red"),
+    TableColumn("ci", "95% CI", INTERVAL),
+    TableColumn("positive", "Positive", SHARE, hue="red"),
+    TableColumn("n", "n", COUNT),
 )
 
 
-def a_table(name: str = "Chronos-2", *, n: int = 1234) -> Table:
+def a_table(name: str = "Chronos-2", *, n: int = 1234) -> ReportTable:
     values = (name, 0.0702, Span(-0.01, 0.25), 0.655, n)
     cells = tuple(column.cell(value, n=n) for column, value in zip(COLUMNS, values, strict=True))
     other = tuple(column.cell(value) for column, value in zip(COLUMNS, ("b", -0.5, None, 0.1, 20), strict=True))
     beside = (other[0], other[1].beside(-0.25), *other[2:])
-    return Table("t", "A title", COLUMNS, (Row(cells, key=name), Row(beside, key="b", section="S")), "A note.", "tab:t")
+    rows = (TableRow(cells, key=name), TableRow(beside, key="b", section="S"))
+    return ReportTable("t", "A title", COLUMNS, rows, "A note.", "tab:t")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def a_table(name: str = "Chronos-2", *, n: int = 1234) -> Table:
 )
 def test_numbers_are_written_as_the_paper_writes_them(value, format, text, tex) -> None:
     assert plain(value, format) == text
-    assert latex(value, format) == tex
+    assert latex_value(value, format) == tex
 
 
 def test_text_keeps_every_number_whole_however_narrow_the_terminal() -> None:
@@ -133,11 +135,11 @@ def test_csv_has_full_precision_and_fields_of_their_own_for_intervals_and_publis
 
 
 def test_json_has_values_texts_and_differences() -> None:
-    told = json.loads(a_table().to_json())
-    first, second = told["rows"]
+    loaded = json.loads(a_table().to_json())
+    first, second = loaded["rows"]
     assert first["cells"]["ci"] == {"value": [-0.01, 0.25], "text": "[-0.010, +0.250]", "bold": False}
     assert second["cells"]["g_own"]["published"]["difference"] == -0.25
-    assert [column["name"] for column in told["columns"]] == ["name", "g_own", "ci", "positive", "n"]
+    assert [column["name"] for column in loaded["columns"]] == ["name", "g_own", "ci", "positive", "n"]
 
 
 def test_a_row_of_few_runs_says_so_in_every_form_and_is_never_bold() -> None:
@@ -153,7 +155,7 @@ def test_a_row_of_few_runs_says_so_in_every_form_and_is_never_bold() -> None:
 
 def test_a_row_must_have_a_cell_for_every_column() -> None:
     with pytest.raises(ValueError, match="more or fewer cells"):
-        Table("t", "A title", COLUMNS, (Row((Cell("a"),)),))
+        ReportTable("t", "A title", COLUMNS, (TableRow((Cell("a"),)),))
 
 
 class Page(HTMLParser):
@@ -249,9 +251,9 @@ def test_a_hostile_name_is_text_in_html(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_name_comes_through_json_unchanged(name: str) -> None:
-    told = a_table(name).to_json()
-    assert told.isascii()
-    assert json.loads(told)["rows"][0]["cells"]["name"]["value"] == name
+    loaded = a_table(name).to_json()
+    assert loaded.isascii()
+    assert json.loads(loaded)["rows"][0]["cells"]["name"]["value"] == name
 
 
 def test_hostile_names_of_records_pass_through_every_table_and_form() -> None:
@@ -266,5 +268,5 @@ def test_hostile_names_of_records_pass_through_every_table_and_form() -> None:
 
 
 def test_notes_escape_the_names_they_hold() -> None:
-    assert escape.markdown_prose("a|b <i> @you") == r"a\|b &lt;i&gt; @<!-- -->you"
-    assert escape.latex_prose("100 % of a_b") == r"100 \% of a\_b"
+    assert escape_markdown("a|b <i> @you") == r"a\|b &lt;i&gt; @<!-- -->you"
+    assert escape_latex("100 % of a_b") == r"100 \% of a\_b"

@@ -1,14 +1,13 @@
-"""What a terminal gets to see."""
+"""Terminal text: summaries, tables, names and numbers."""
 
 import unicodedata
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from hrx.reports import render, summarise
-from hrx.reports.layout import clean, columns, pad, shorten, wrap
-from hrx.reports.text import render_table
-from hrx.reports.words import listed, percent, signed
+from hrx.reports.text import clean, listed, percent, render_table, shorten, signed, wrap
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",
@@ -35,11 +34,11 @@ def test_a_hostile_name_neither_leaves_its_place_nor_is_obeyed(record, frame, na
     runs = frame([record(model=stored, checkpoint=stored), record(model=stored, status="failed", reason=stored)])
     text = render(summarise(runs, []), width)
     assert _is_harmless(text)
-    assert max(map(columns, text.splitlines())) <= width
+    assert max(map(cell_len, text.splitlines())) <= width
     assert len(text.splitlines()) < 60
     text = render_table(("name", "runs"), [(name, 3), ("other", 12)], width)
     assert _is_harmless(text)
-    assert max(map(columns, text.splitlines())) <= width
+    assert max(map(cell_len, text.splitlines())) <= width
     text.encode()
 
 
@@ -87,10 +86,10 @@ def test_an_infinite_parity_is_shown(record, frame):
     assert "parity" not in render(summarise(frame([record(parity=None)]), []))
 
 
-def test_numbers_that_no_measurement_gives_are_told_below_the_gains(many, frame):
+def test_impossible_numbers_are_reported_below_the_gains(many, frame):
     text = render(summarise(frame(many([0.1] * 13, [*[0.3] * 12, np.inf])), []), 200)
     assert "all scored runs (n=12)\n" in text
-    assert "1 of 13 scored runs hold numbers that no measurement gives" in " ".join(text.split())
+    assert "1 of 13 scored runs hold impossible numbers" in " ".join(text.split())
     assert "inf" not in text.replace("infinite", "")
 
 
@@ -141,7 +140,9 @@ def test_text_columns_share_what_room_there_is_and_numbers_stay_whole():
     assert max(map(len, text.splitlines())) <= 50
     assert "123456" in text
     assert text.count("word") == text.count("text") == 12
-    assert [len(rule) for rule in text.splitlines()[1].split()] == [20, 6, 20]
+    first, number, second = (len(rule) for rule in text.splitlines()[1].split())
+    assert number == 6
+    assert abs(first - second) <= 2
 
 
 def test_wide_letters_count_twice():
@@ -153,7 +154,7 @@ def test_a_shortened_name_keeps_both_ends():
     assert shorten("organisation/model-large-v2", 11) == "organ…ge-v2"
     assert shorten("short", 5) == "short"
     for width in range(1, 12):
-        assert columns(shorten("数据abc数据", width)) <= width
+        assert cell_len(shorten("数据abc数据", width)) <= width
 
 
 def test_wrapping_loses_no_word_and_keeps_the_width():
@@ -162,11 +163,6 @@ def test_wrapping_loses_no_word_and_keeps_the_width():
     assert max(map(len, lines)) <= 10
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert wrap("", 10) == [""]
-
-
-def test_padding_goes_by_columns():
-    assert pad("数", 4) == "数  "
-    assert pad("7", 3, right=True) == "  7"
 
 
 def test_accents_and_scripts_with_marks_stay_as_they_are():

@@ -1,0 +1,163 @@
+"""Chronos-Bolt and Chronos-2 (`chronos-forecasting`): the median of the pipeline's quantiles.
+
+Chronos-Bolt: `ChronosBoltPipeline.predict` is the library's whole computation inside no-grad blocks, which
+`GradientPath` undoes. The public call, `predict_quantiles`, detaches it.
+
+Chronos-2: the public call pads future covariates with NaN, which makes every gradient NaN. Without covariates the
+library computes the same forecast, so `predict` repeats the pipeline's steps with none. Group attention runs over the
+batch axis with one group per window. In a group of one series the attention weight is exactly 1, so for univariate
+windows `predict` skips scores, weights and their two projections; the forecast keeps every bit.
+
+Both unroll nine quantile paths beyond the native horizon.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from chronos import Chronos2Pipeline, ChronosBoltPipeline
+from chronos.chronos2.layers import MHA, AttentionOutput, GroupSelfAttention
+from torch import Tensor
+
+from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.contract import Limits, ModelError
+
+UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""The paths that `Chronos2Pipeline.predict` unrolls by default."""
+
+
+class ChronosForecaster(CheckpointForecaster):
+    """A pipeline around one model, as both families of this library have it."""
+
+    module_attribute = "model"
+    pipeline_class: ClassVar[Any]
+
+    def open_library(self) -> Any:
+        pipeline = self.pipeline_class.from_pretrained(self.checkpoint.path, dtype=torch.float32)
+        if 0.5 not in pipeline.quantiles:
+            raise ModelError(
+                f"{self.checkpoint.path} was trained without the median (its quantiles: {pipeline.quantiles})."
+            )
+        return pipeline
+
+    def read_limits(self) -> Limits:
+        return Limits(longest_lookback=self.library.model_context_length)
+
+    @property
+    def median_index(self) -> int:
+        return cast(int, self.library.quantiles.index(0.5))
+
+
+class ChronosBolt(ChronosForecaster):
+    """The median of a Chronos-Bolt checkpoint."""
+
+    pipeline_class = ChronosBoltPipeline
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        with ignore_long_horizon_warning():
+            return cast(Tensor, self.library.predict(x, prediction_length=horizon)[:, self.median_index])
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        with ignore_long_horizon_warning():
+            _, median = self.library.predict_quantiles(x, prediction_length=horizon, quantile_levels=[0.5])
+        return cast(Tensor, median)
+
+
+class Chronos2(ChronosForecaster):
+    """The median of a Chronos-2 checkpoint; each window, with all its channels, is a group of its own."""
+
+    pipeline_class = Chronos2Pipeline
+
+    def prepare(self) -> None:
+        self.univariate_pipeline = _without_group_scores(self.library)
+
+    def multivariate(self) -> Self:
+        other = copy.copy(self)
+        other.limits = replace(self.limits, multivariate=True)
+        return other
+
+    def reload(self) -> Self:
+        again = super().reload()
+        return again.multivariate() if self.limits.multivariate else again
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        series = self._to_library(x)
+        groups = torch.arange(len(x)).repeat_interleave(series.shape[1])
+        medians = self._medians(series.flatten(0, 1), groups, horizon)
+        return self._from_library(medians.reshape(*series.shape[:2], horizon))
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        with ignore_long_horizon_warning():
+            _, medians = self.library.predict_quantiles(
+                self._to_library(x), prediction_length=horizon, quantile_levels=[0.5]
+            )
+        return self._from_library(torch.stack(cast("list[Tensor]", medians)))
+
+    def _to_library(self, x: Tensor) -> Tensor:
+        """Windows in the library's shape `(B, C, L)`."""
+        return x.transpose(1, 2) if self.limits.multivariate else x[:, None, :]
+
+    def _from_library(self, y: Tensor) -> Tensor:
+        """Forecasts `(B, C, H)` of the library in the layout of the windows."""
+        return y.transpose(1, 2) if self.limits.multivariate else y[:, 0]
+
+    def _medians(self, context: Tensor, groups: Tensor, horizon: int) -> Tensor:
+        """`(N, L) -> (N, H)`: series of one group attend to one another."""
+        pipeline = self.library if self.limits.multivariate else self.univariate_pipeline
+        context = context.to(dtype=torch.float32)
+        step = pipeline._predict_step(context, groups, None, self._patches(horizon))
+        steps, remaining = [step], horizon - step.shape[-1]
+        if remaining > 0:
+            quantiles = torch.tensor(UNROLLED_QUANTILES)
+            context, groups, _, weights = pipeline._prepare_inputs_for_long_horizon_unrolling(
+                context, groups, None, quantiles
+            )
+        while remaining > 0:
+            step, context, _ = pipeline._autoregressive_unroll_for_long_horizon(
+                context, groups, None, step, quantiles, weights, self._patches(remaining)
+            )
+            steps.append(step)
+            remaining -= step.shape[-1]
+        return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]
+
+    def _patches(self, steps: int) -> int:
+        """Output patches of one pass that forecasts `steps` steps."""
+        return cast(int, min(math.ceil(steps / self.library.model_output_patch_size), self.library.max_output_patches))
+
+
+def _without_group_scores(pipeline: Any) -> Any:
+    """A pipeline for groups of one series: a second model on the same weights."""
+    other, weights = copy.copy(pipeline), (*pipeline.model.parameters(), *pipeline.model.buffers())
+    other.model = copy.deepcopy(pipeline.model, {id(weight): weight for weight in weights})
+    for module in other.model.modules():
+        if isinstance(module, GroupSelfAttention):
+            module.self_attention = _SingleSeriesAttention(module.self_attention)
+    return other
+
+
+class _SingleSeriesAttention(torch.nn.Module):
+    """Group attention of series that attend to themselves only."""
+
+    def __init__(self, attention: MHA):
+        super().__init__()
+        self.v, self.o = attention.v, attention.o
+
+    def forward(self, states: Tensor, mask: Tensor, output_attentions: bool = False) -> AttentionOutput:
+        return AttentionOutput(hidden_states=self.o(self.v(states)), attn_weights=None)
+
+
+@contextmanager
+def ignore_long_horizon_warning() -> Iterator[None]:
+    """Hides the library's advice against horizons beyond its native one: an audit requests them on purpose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+        yield

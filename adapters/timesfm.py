@@ -1,0 +1,141 @@
+"""TimesFM-2.5 and TimesFM-3 (`timesfm`): the median, computed by the library's own `decode`.
+
+TimesFM-2.5: the public call goes through numpy, so `predict` repeats its few steps around `decode`: masked zeros fill
+the first patch, the forecast of the negated window is subtracted (flip invariance), and a window without negative
+values gets a forecast without negative values. These are the defaults of `ForecastConfig`. The other options in the
+project's examples change the quantiles or the rounding, not the point forecast. Beyond 128 steps the decoder continues
+through a key-value cache.
+
+TimesFM-3 forecasts the whole horizon in one pass. Its public call runs in inference mode, which has no gradient, so
+`predict` repeats its few steps as well: whole patches on both sides, and quantiles sorted before the median is taken.
+The audited forecast is the default of `TimesFM3Forecaster`. `TimesFM3Evaluator`, the variant for benchmarks, averages
+with the negated window and clamps at zero, which is a different forecast.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from timesfm import ForecastConfig, TimesFM_2p5_200M_torch
+from timesfm3.torch import TimesFM3Forecaster
+from torch import Tensor
+
+from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.contract import Limits, ModelError
+
+POINT = 5
+"""The output that TimesFM-2.5 returns as its point forecast: the mean comes first, then nine deciles."""
+
+
+@dataclass(frozen=True)
+class SharedContext(Limits):
+    """Lookback and horizon, each rounded up to whole patches, share one context."""
+
+    context: int = 16384
+    input_patch: int = 32
+    output_patch: int = 128
+
+    def refusal(self, lookback: int, horizon: int) -> str | None:
+        needed = _round_up(lookback, self.input_patch) + _round_up(horizon, self.output_patch)
+        if not (reason := super().refusal(lookback, horizon)) and needed > self.context:
+            return f"has room for {self.context} steps of lookback and horizon together, not {needed}"
+        return reason
+
+
+class TimesFM25(CheckpointForecaster):
+    """The median of a TimesFM-2.5 checkpoint under the library's default forecasting flags."""
+
+    module_attribute = "model"
+
+    def open_library(self) -> Any:
+        try:
+            # If `torch_compile` is not given here, the saved config decides.
+            library = TimesFM_2p5_200M_torch.from_pretrained(
+                self.checkpoint.path, torch_compile=False, local_files_only=True
+            )
+        except RuntimeError as error:  # torch lists every name that does not match, hundreds of lines
+            raise ModelError(
+                f"{self.checkpoint.path} does not hold the weights of TimesFM-2.5 in the format of timesfm. "
+                "Use google/timesfm-2.5-200m-pytorch, not a conversion for another library or another version."
+            ) from error
+        # The library moves itself to the first GPU it finds.
+        library.model.to("cpu")
+        library.model.device, library.model.device_count = torch.device("cpu"), 1
+        return library
+
+    def read_limits(self) -> Limits:
+        model = self.module
+        return SharedContext(
+            longest_lookback=model.config.context_limit - model.o,
+            longest_horizon=model.config.context_limit - model.p,
+            context=model.config.context_limit,
+            input_patch=model.p,
+            output_patch=model.o,
+        )
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        x = x.to(dtype=torch.float32)
+        missing = _round_up(x.shape[1], self.module.p) - x.shape[1]
+        window = torch.nn.functional.pad(x, (missing, 0))
+        padded = (torch.arange(window.shape[1]) < missing).expand(window.shape)
+        y = (self._decode(window, padded, horizon) - self._decode(-window, padded, horizon)) / 2
+        nonnegative = (x >= 0).all(dim=-1, keepdim=True)
+        return torch.where(nonnegative, torch.maximum(y, torch.zeros_like(y)), y)
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        self.library.compile(ForecastConfig(max_context=x.shape[1], max_horizon=horizon, per_core_batch_size=len(x)))
+        # A copy: the library appends to the list it is given and may fill gaps in its arrays.
+        point, _ = self.library.forecast(horizon, list(x.detach().cpu().numpy().copy()))
+        return torch.from_numpy(point)
+
+    def _decode(self, window: Tensor, padded: Tensor, horizon: int) -> Tensor:
+        """`(B, N · 32) -> (B, H)`: the first pass after the last patch, then the steps fed back through the cache."""
+        first, _, fed_back = self.module.decode(horizon, window, padded)
+        y: Tensor = first[:, -1, :, POINT]
+        if fed_back is not None:
+            y = torch.cat([y, fed_back[..., POINT].flatten(1)], dim=1)
+        return y[:, :horizon]
+
+
+class TimesFM3(CheckpointForecaster):
+    """The median of a TimesFM-3 checkpoint; each series is forecast by itself."""
+
+    module_attribute = "model"
+
+    def open_library(self) -> Any:
+        with redirect_stdout(io.StringIO()):  # the library prints progress, and standard output is for results
+            return TimesFM3Forecaster.from_pretrained(str(self.checkpoint.path), device="cpu", local_files_only=True)
+
+    def read_limits(self) -> Limits:
+        return Limits(longest_lookback=self.library.global_context)
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        missing = -x.shape[1] % self.module.input_patch_len
+        window = torch.nn.functional.pad(x.to(dtype=torch.float32), (missing, 0))
+        padded = (torch.arange(window.shape[1]) < missing).expand(window.shape)
+        # The forecast depends on the requested horizon, and the library requests whole output patches.
+        requested = horizon + -horizon % self.module.output_patch_len
+        quantiles = self.module.decode(target=window[:, None], horizon=requested, mask=padded)[:, 0, :horizon]
+        return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        """The public call; after a conversion `predict` without gradients.
+
+        The public call rounds its input to fp32, and finite differences of a rounded input measure the rounding.
+        """
+        self.check(x, horizon)
+        if self.is_converted:
+            with torch.no_grad():
+                return self.predict(x, horizon)
+        self.library.config.per_core_batch_size = len(x)
+        forecasts = self.library.predict_batch(list(x.detach().cpu().numpy().copy()), horizon)
+        return torch.stack([torch.from_numpy(y.forecast) for y in forecasts])
+
+
+def _round_up(steps: int, patch: int) -> int:
+    return -(-steps // patch) * patch

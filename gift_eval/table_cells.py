@@ -1,0 +1,425 @@
+"""Read a CSV or Parquet file with pandas, and convert its cells to dates and numbers.
+
+A CSV is read as text: its cells are converted once, under a convention that holds for a whole column, one date format
+and one decimal sign. A cell that does not fit is refused with its file, row and column. `tables` decides which column
+is what.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+
+from hrx.errors import HrxError, describe_error
+
+from .frequency import Stamps
+from .series import Floats
+from .store import readable
+
+MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "nat")
+_AS_TEXT: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
+_AS_TEXT |= {"header": 0, "index_col": False, "skip_blank_lines": False}
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+_DATE_IN_HEADER = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*")
+_MOMENT = (
+    r"^(?P<day>.+?)(?:[Tt\s]\s*(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)(?:\.0+)?\s*(?P<half>[AaPp][Mm])?"
+    r"\s*(?P<zone>[Zz]|UTC|utc|[+-]\d{2}(?::?\d{2})?)?)?$"
+)
+# A column is read under one of these groups of formats, the separators of its days written as hyphens.
+_DAY_FIRST, _MONTH_FIRST = ("%d-%m-%Y", "%d-%m-%y"), ("%m-%d-%Y", "%m-%d-%y")
+_EPOCH = ("seconds or milliseconds since 1970",)
+_NAMED_MONTH = ("%d-%b-%Y", "%d-%b-%y", "%b-%Y", "%b-%y"), ("%b-%d-%Y", "%b-%d-%y")
+_FORMATS = (("%Y-%m-%d", "%Y-%m", "%Y"), _DAY_FIRST, _MONTH_FIRST, *_NAMED_MONTH, _EPOCH)
+_NUMBERLIKE = re.compile(r"[+-]?[\d.,'’\s]*\d[\d.,'’\s]*(?:[eE][+-]?\d+)?")
+_GROUP_GAP = re.compile(r"(?<=\d)[\s'’](?=\d{3}(?:\D|$))")
+_THOUSANDS = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d*)?(?:[eE][+-]?\d+)?")
+# 1,234 alone may be a thousand or a decimal number; 0,234 is a decimal number.
+_EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+
+@dataclass
+class InputTable:
+    """The columns of one file: text from a CSV, typed from Parquet. `rows` (N,) are row numbers as a person counts
+    them: in a CSV the header is row 1. `index` names the column that stores the index of a pandas frame. `notes`
+    collects what was inferred.
+    """
+
+    file: str
+    columns: dict[str, pd.Series]
+    rows: NDArray[np.int64]
+    index: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not len(self.rows):
+            raise HrxError(f"{self.file} has a header and no rows. Give a file with at least a date and a value.")
+
+    def error(self, position: int, column: str, trouble: str) -> HrxError:
+        """The error for one cell, by its position among the rows."""
+        return HrxError(f"{self.file}, row {self.rows[position]}, column {column!r}: {trouble}")
+
+
+def read_table(path: Path, kind: str) -> InputTable:
+    """The file at `path`; `kind` is `csv` or `parquet`."""
+    return read_csv(path) if kind == "csv" else read_parquet(path)
+
+
+def read_csv(path: Path, *, least: int = 2) -> InputTable:
+    """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar.
+
+    It must have at least `least` columns: a date and a value, or a value alone where dates are not needed.
+    """
+    file = readable(path.name)
+    text, notes = _decode(_bytes(path), file)
+    body = text.lstrip("\r\n")
+    skipped = len(text[: len(text) - len(body)].splitlines())
+    if not body.strip():
+        raise HrxError(f"{file} is empty. Give a file with a header and rows.")
+    header, separator = _header(body, file, least)
+    if separator != ",":
+        notes.append(f"separated by {_SEPARATORS[separator]}")
+    names = _unique([name or f"column {number}" for number, name in enumerate(header, start=1)], file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame: pd.DataFrame = pd.read_csv(io.StringIO(body), sep=separator, names=names, **_AS_TEXT).fillna("")
+    except pd.errors.ParserWarning as error:
+        raise HrxError(
+            f"{file}: its rows have more cells than its header ({len(names)}). Complete the header."
+        ) from error
+    except pd.errors.ParserError as error:
+        long = re.search(r"Expected \d+ fields in line (\d+), saw (\d+)", str(error))
+        if long is None:
+            reason = f"{describe_error(error)}. Look for an unclosed quotation mark."
+            raise HrxError(f"{file} is not a valid CSV table: {reason}") from error
+        raise HrxError(
+            f"{file}: row {int(long[1]) + skipped} has {long[2]} cells, the header {len(names)}. A separator inside a "
+            'text or a number needs quotation marks around the cell: "1,234".'
+        ) from error
+    filled = (frame != "").any(axis=1).to_numpy()
+    kept = frame[filled].reset_index(drop=True)
+    index = names[0] if header[0] in ("", "Unnamed: 0", "__index_level_0__") else ""
+    return InputTable(file, {name: kept[name] for name in names}, np.flatnonzero(filled) + skipped + 2, index, notes)
+
+
+def read_parquet(path: Path) -> InputTable:
+    """A Parquet file with one value per cell; an index that pandas stored is a column like the others."""
+    file = readable(path.name)
+    if not _bytes(path, 4).startswith(b"PAR1"):
+        raise HrxError(f"{file} is not a Parquet file. If it is text, open it as csv:{file}.")
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except ImportError as error:
+        raise HrxError(
+            "Reading Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or save it as CSV."
+        ) from error
+    except Exception as error:  # whatever pyarrow raises for damaged bytes
+        raise HrxError(f"{file} cannot be read as Parquet: {error}. Write it again.") from error
+    index = "__index_level_0__" if "__index_level_0__" in frame else "index" if frame.index.names == [None] else ""
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index()
+    names = _unique([str(name) for name in frame.columns], file)
+    columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
+    for name, column in columns.items():
+        if not column.map(pd.api.types.is_hashable).all():
+            raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
+    return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
+
+
+def _bytes(path: Path, size: int = -1) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(size)
+    except FileNotFoundError as error:
+        raise HrxError(f"There is no file {readable(str(path))}. Check the name, and the folder you are in.") from error
+    except OSError as error:
+        raise HrxError(f"{readable(str(path))} cannot be read: {error.strerror}.") from error
+
+
+def _decode(raw: bytes, file: str) -> tuple[str, list[str]]:
+    """The text of a CSV, and a note where it is not plain UTF-8."""
+    if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise HrxError(f"{file} is a workbook, not a CSV. Save the sheet as CSV (UTF-8) and give that file.")
+    if raw.startswith(b"PAR1"):
+        raise HrxError(f"{file} is a Parquet file. Open it as parquet:{file}.")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16", "replace"), ["read as UTF-16"]
+    if b"\0" in raw[:4096]:
+        raise HrxError(f"{file} is not text. Give a CSV file with a header and rows.")
+    try:
+        return raw.decode("utf-8-sig"), []
+    except UnicodeDecodeError:
+        return raw.decode("latin-1"), ["not UTF-8, read as Latin-1"]
+
+
+def _header(text: str, file: str, least: int) -> tuple[list[str], str]:
+    """The cells of the header, and the separator under which most of the first lines have equally many cells."""
+    head = [line for line in text.splitlines()[:50] if line.strip()]
+    try:
+        tables = {separator: list(csv.reader(head, delimiter=separator)) for separator in _SEPARATORS}
+    except csv.Error as error:
+        raise HrxError(f"{file} is not a valid CSV table: {error}. Give a file with a header and rows.") from error
+    common = {separator: Counter(map(len, rows)).most_common(1)[0] for separator, rows in tables.items()}
+    separator = max(_SEPARATORS, key=lambda each: (common[each][0] > 1, common[each][1], common[each][0]))
+    width, header = common[separator][0], [cell.strip() for cell in tables[separator][0]]
+    dates = sum(bool(_DATE_IN_HEADER.fullmatch(cell)) for cell in header)
+    if width < least:
+        raise HrxError(
+            f"{file} has one column, {header[0][:40]!r}; a date and a value are needed, separated by "
+            f"{', '.join(_SEPARATORS.values())}."
+        )
+    if len(header) != width:
+        raise HrxError(
+            f"{file}: row 1 has {len(header)} cells, most rows have {width}. The first row must be the header, one "
+            "name per column: delete what stands above it, or complete it."
+        )
+    if dates > 1:
+        advice = "Transpose it: one row per date, one column per series."
+        raise HrxError(f"{file} has its dates across the first row. {advice}")
+    if dates or (width == 1 and pd.notna(pd.to_numeric(header[0], errors="coerce"))):
+        kind, example = ("date", "date,value") if dates else ("number", "value")
+        raise HrxError(f"{file} has no header: its first row holds a {kind}. Add a first row such as {example}.")
+    return header, separator
+
+
+def _unique(names: list[str], file: str) -> list[str]:
+    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise HrxError(f"{file} has {count} columns called {name!r}. Give each its own name.")
+    return names
+
+
+def as_text(column: pd.Series) -> pd.Series:
+    """The cells as text without the space around them; a null is empty."""
+    return column.astype(object).where(column.notna(), "").astype(str).str.strip()
+
+
+def holds_dates(column: pd.Series) -> bool:
+    """Whether a column holds dates: by its type, or by four of five of its first cells. Bare numbers do not count."""
+    if is_datetime64_any_dtype(column.dtype) or is_numeric_dtype(column.dtype):
+        return bool(is_datetime64_any_dtype(column.dtype))
+    cells = column.dropna()[:100].astype(str).str.strip()
+    cells = cells[~cells.str.lower().isin(MISSING)]
+    if all(_THOUSANDS.fullmatch(cell) or _DECIMAL_COMMA.fullmatch(cell) for cell in cells):
+        return False
+    parts = _split(cells)
+    return any(5 * _parse(parts, formats).notna().sum() >= 4 * len(cells) for formats in _FORMATS)
+
+
+def parse_dates(table: InputTable, name: str, day_first: bool | None) -> Stamps:
+    """(N,): the column as points in time, to the second; `day_first` decides what 1/2/2024 means."""
+    column = table.columns[name]
+    if is_datetime64_any_dtype(column.dtype):
+        if column.dt.tz is not None:
+            column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+            table.notes.append("times taken in UTC")
+        _refuse(table, name, column.astype(str), column.isna(), int(column.isna().sum()))
+        return column.to_numpy("datetime64[s]")
+    # Dates repeat in a long table: each distinct cell is parsed once, and stands for the first row that has it.
+    codes, distinct = pd.factorize(as_text(column))
+    table = replace(table, rows=table.rows[np.unique(codes, return_index=True)[1]])
+    cells = pd.Series(distinct)
+    parts = _split(cells)
+    formats = max(_FORMATS, key=lambda each: _parse(parts[:1000], each).notna().sum())
+    if formats in (_DAY_FIRST, _MONTH_FIRST):
+        formats = _find_order(table, name, cells, parts, day_first)
+    parsed = _parse(parts, formats)
+    bad = parsed.isna()
+    _refuse(table, name, cells, bad, int(bad.to_numpy()[codes].sum()))
+    return _on_one_clock(table, name, parts["zone"], parsed).to_numpy("datetime64[s]")[codes]
+
+
+def _split(cells: pd.Series) -> pd.DataFrame:
+    """Each cell as `moment`, a day with hyphens between its parts and a clock, and `zone`. Quarters and weeks are
+    written as the day they begin.
+    """
+    parts = cells.str.extract(_MOMENT)
+    day = parts["day"].fillna("").str.replace(r"[\s,/.]+", "-", regex=True)
+    day = day.str.replace(r"^(\d{4})(\d{2})(\d{2})$", r"\1-\2-\3", regex=True)
+    day = day.str.replace(r"^[Qq](\d)-?(\d{4})$", r"\2Q\1", regex=True)
+    day = day.str.replace(r"^(\d{4})-?[Qq]([1-4])$", lambda m: f"{m[1]}-{3 * int(m[2]) - 2}", regex=True)
+    day = day.str.replace(r"^(\d{4})-?[Ww](\d{2})(?:-?([1-7]))?$", _monday, regex=True)
+    day = day.str.replace(r"([A-Za-z]{3})[a-z]*", r"\1", regex=True)
+    clock = parts["clock"].fillna("0:00")
+    clock = clock.where(clock.str.count(":") == 2, clock + ":00")
+    if parts["half"].notna().any():
+        halves = pd.to_datetime(clock + parts["half"], format="%I:%M:%S%p", errors="coerce").dt.strftime("%H:%M:%S")
+        clock = clock.where(parts["half"].isna(), halves.fillna("not a time"))
+    return pd.DataFrame({"moment": day + " " + clock, "zone": parts["zone"]})
+
+
+def _monday(match: re.Match[str]) -> str:
+    try:
+        return date.fromisocalendar(int(match[1]), int(match[2]), int(match[3] or 1)).isoformat()
+    except ValueError:  # pandas would carry week 53 of a shorter year into the next
+        return match[0]
+
+
+def _parse(parts: pd.DataFrame, formats: tuple[str, ...]) -> pd.Series:
+    """The moments under a group of formats, by the first that fits; NaT where none does."""
+    texts = parts["moment"]
+    if formats is _EPOCH:
+        numbers = pd.to_numeric(texts.str.extract(r"^(-?(?:\d{10}|\d{13})) 0:00:00$")[0])
+        return pd.to_datetime(numbers.where(numbers.abs() < 10**10, numbers // 1000), unit="s", errors="coerce")
+    parsed = pd.Series(pd.NaT, index=texts.index)
+    for day in formats:
+        if parsed.isna().any():
+            missing = texts.where(parsed.isna())
+            parsed = parsed.fillna(pd.to_datetime(missing, format=f"{day} %H:%M:%S", errors="coerce"))
+    return parsed
+
+
+def _find_order(
+    table: InputTable, name: str, cells: pd.Series, parts: pd.DataFrame, day_first: bool | None
+) -> tuple[str, ...]:
+    """Which of day and month is first: as given, or as some date of the column shows; refused where none does."""
+    if day_first is None:
+        by_day, by_month = (_parse(parts, formats).notna() for formats in (_DAY_FIRST, _MONTH_FIRST))
+        only_day, only_month = by_day & ~by_month, by_month & ~by_day
+        dotted = cells[by_day | by_month].str.match(r"\d+\.\d+\.").all()
+        both = only_day.any() and only_month.any()
+        if both or not (only_day.any() or only_month.any() or dotted):
+            position = int((only_day if both else by_day).argmax())
+            trouble = "the column has both orders" if both else "no date of the column has a day above 12"
+            advice = "Write 2024-01-31, or add dayfirst=yes or dayfirst=no to the source."
+            cell = f"{cells[position]!r} may have the day or the month first"
+            raise table.error(position, name, f"{cell}; {trouble}. {advice}")
+        day_first = not only_month.any()
+        table.notes.append(f"dates are {'day' if day_first else 'month'} first")
+    return _DAY_FIRST if day_first else _MONTH_FIRST
+
+
+def _on_one_clock(table: InputTable, name: str, zones: pd.Series, times: pd.Series) -> pd.Series:
+    """Times with one offset, and dates, keep their wall clock; times with several offsets are converted to UTC, where
+    no hour is lost or repeated when clocks change.
+    """
+    if zones.isna().all():
+        return times
+    some = zones.dropna().iloc[0]
+    if zones.isna().any():
+        advice = "Write all of them with an offset, or none."
+        raise table.error(int(zones.isna().argmax()), name, f"this time has no offset, others have {some!r}. {advice}")
+    signed = zones.str.replace(r"^[A-Za-z]+$", "+00", regex=True).str.replace(":", "").str.ljust(5, "0")
+    offsets = pd.to_timedelta(signed.str[:3] + ":" + signed.str[3:] + ":00")
+    if offsets.nunique() == 1 or (times == times.dt.normalize()).all():
+        table.notes.append(f"the offset of the times, such as {some}, is dropped")
+        return times
+    table.notes.append(f"times with {offsets.nunique()} offsets taken in UTC")
+    return times - offsets
+
+
+def _refuse(table: InputTable, name: str, cells: pd.Series, bad: pd.Series, count: int) -> None:
+    """Name the first of `count` cells that are not dates, if there is one."""
+    if not count:
+        return
+    position = int(bad.argmax())
+    cell = cells[position]
+    others = f" ({count} cells of this column are not.)" if count > 1 else ""
+    expected = "Write dates like 2024-01-31 or 2024-01-31 13:00, from 1678 to 2261."
+    if not bad.all():
+        expected = f"The others are written like {cells[~bad].iloc[0]!r}."
+    trouble = f"{cell!r} is not a date.{others} {expected} If another column has the dates: date=NAME."
+    if cell.lower() in MISSING:
+        trouble = "there is no date. Fill it in, or delete the row."
+    elif re.fullmatch(r"[2-6]\d{4}(\.\d+)?", cell):
+        trouble = f"{cell!r} looks like a spreadsheet's day number. Format the column as a date (2024-01-31) and "
+        trouble += "save it again."
+    raise table.error(position, name, trouble)
+
+
+def is_numeric(column: pd.Series) -> bool:
+    """Whether a column holds numbers: by its type, or because more than half of its filled cells look like one."""
+    if is_bool_dtype(column.dtype) or is_datetime64_any_dtype(column.dtype):
+        return False
+    if is_numeric_dtype(column.dtype) or pd.to_numeric(column, errors="coerce").notna().all():
+        return True
+    cells = _texts(column)
+    return bool(2 * cells.str.fullmatch(_NUMBERLIKE).sum() > (cells != "").sum())
+
+
+def is_empty(column: pd.Series) -> bool:
+    """Whether no cell of a column holds anything."""
+    return bool((_texts(column) == "").all())
+
+
+def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floats:
+    """(N, C): the columns `names` as numbers, NaN where missing. An empty `decimal` is inferred from all columns."""
+    plain = {name: pd.to_numeric(table.columns[name], errors="coerce") for name in names}
+    typed = {name for name in names if is_numeric_dtype(table.columns[name].dtype)}
+    texts = {name: _texts(table.columns[name]) for name in names if name not in typed and plain[name].isna().any()}
+    decimal = _find_decimal(
+        table, [cell for cells in texts.values() for cell in cells.unique() if "," in cell], decimal
+    )
+    values = []
+    for name, numbers in plain.items():
+        # A decimal comma anywhere makes the points of every text column separators of thousands.
+        if name in texts or (decimal == "," and name not in typed):
+            cells = texts[name] if name in texts else _texts(table.columns[name])
+            values.append(_numbers(table, name, cells, decimal))
+        else:
+            values.append(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.stack(values, axis=1)
+
+
+def _texts(column: pd.Series) -> pd.Series:
+    """Cells without the space around them and between groups of three digits; a missing one is empty."""
+    codes, cells = pd.factorize(as_text(column))
+    plain = ["" if cell.lower() in MISSING else _GROUP_GAP.sub("", cell) for cell in cells]
+    return pd.Series(np.array(plain, dtype=object)[codes])
+
+
+def _find_decimal(table: InputTable, commas: Sequence[str], decimal: str) -> str:
+    """The decimal sign of the file, by the cells with a comma; a note states how commas were interpreted."""
+    if decimal:
+        table.notes.append(f"decimal sign {decimal!r} as given")
+    if decimal or not commas:
+        return decimal or "."
+    thousands = next((c for c in commas if _THOUSANDS.fullmatch(c) and not _DECIMAL_COMMA.fullmatch(c)), "")
+    comma = next((c for c in commas if _DECIMAL_COMMA.fullmatch(c) and not _EITHER.fullmatch(c)), "")
+    either = next((c for c in commas if _EITHER.fullmatch(c)), "")
+    if thousands and comma:
+        raise HrxError(
+            f"{table.file} writes numbers in two formats: {thousands!r} has commas between thousands, {comma!r} a "
+            "decimal comma. Write all of them in one format."
+        )
+    if either and not (thousands or comma):
+        raise HrxError(
+            f"{table.file} does not say what the comma in {either!r} is: {either.replace(',', '')} or "
+            f"{either.replace(',', '.')}? Add decimal=. (the comma separates thousands) or decimal=, to the source."
+        )
+    if comma or thousands:
+        kind = "decimal commas" if comma else "thousands separators"
+        table.notes.append(f"{kind} understood ({comma or thousands!r})")
+    return "," if comma else "."
+
+
+def _numbers(table: InputTable, name: str, cells: pd.Series, decimal: str) -> Floats:
+    """(N,): the cells as numbers under one convention."""
+    if decimal == ",":
+        fits = cells.str.fullmatch(_DECIMAL_COMMA)
+        # A point separates thousands here, so 1.5 is not a number.
+        plain = cells.mask(~fits & cells.str.contains(".", regex=False), "not a number")
+        plain = plain.mask(fits, cells.str.replace(".", "").str.replace(",", "."))
+    else:
+        plain = cells.mask(cells.str.fullmatch(_THOUSANDS), cells.str.replace(",", ""))
+    numbers = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64)
+    bad = np.flatnonzero(np.isnan(numbers) & (cells != "").to_numpy())
+    if bad.size:
+        others = f" ({bad.size} cells of this column are not.)" if bad.size > 1 else ""
+        advice = "Write plain numbers, without units or currencies, and leave missing ones empty."
+        raise table.error(int(bad[0]), name, f"{cells[bad[0]]!r} is not a number.{others} {advice}")
+    return numbers

@@ -1,0 +1,263 @@
+"""Figures of a whole ledger: gains by group with their intervals, gain against rank, deletion curves.
+
+Each function takes records and returns a matplotlib figure; `figures` writes those of a ledger. Whatever differs in
+colour differs in marker or dash as well. matplotlib is imported when a figure is drawn, and without pyplot: no display
+is needed, and the caller's state stays unchanged.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hrx.audit.ledger.store import Ledger
+from hrx.errors import HrxError
+from hrx.reports.files import make_directory, write_bytes
+from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
+from hrx.reports.text import clean, shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+INK, FORECAST, TRUTH, GUIDE = "#222222", "#D55E00", "#0072B2", "#888888"  # Okabe and Ito: safe for colour-blind readers
+_TIMELESS = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Without the time of writing, the same figure is the same bytes."""
+Floats = npt.NDArray[np.floating]
+UNIT = "share of the forecasts' variance"
+LEAST_BINNED = 2 * FEW
+_LONGEST_NAME = 26
+_MOST_BINS = 8
+_MOST_CURVES = 12
+_ROWS = (("own row", TRUTH, "-", "o"), ("shared vector", FORECAST, "--", "s"), ("all rows (mean)", GUIDE, ":", "^"))
+_ORDERS = ("most relevant first", "least relevant first")
+
+
+class FigureError(HrxError):
+    """A figure that cannot be written."""
+
+
+@contextmanager
+def plain_style() -> Iterator[None]:
+    """matplotlib's defaults instead of the user's matplotlibrc, and the same bytes every time."""
+    from matplotlib import style
+
+    with warnings.catch_warnings(), style.context(["default", {"svg.hashsalt": "hrx", "pdf.fonttype": 42}]):
+        # A letter that the font lacks is drawn as a box, which needs no warning.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        yield
+
+
+def check_format(path: Path) -> None:
+    """Refuses a suffix other than those of `FORMATS`."""
+    if path.suffix.lower() not in FORMATS:
+        raise FigureError(f"{path} has the suffix {path.suffix!r}. Give a file that ends in {' or '.join(FORMATS)}.")
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure in the format of the path's suffix."""
+    kind = path.suffix.lower()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind[1:], metadata=_TIMELESS[kind])
+    return write_bytes(path, buffer.getvalue())
+
+
+class ForestBar(NamedTuple):
+    """One line of a forest plot."""
+
+    label: str
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+def beating(frame: pd.DataFrame) -> pd.DataFrame:
+    """The scored runs that beat naive, the only ones with a meaningful gain, without impossible numbers."""
+    done = scored_runs(frame)
+    return done[beats_naive(done)]
+
+
+def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[ForestBar]:
+    """The median of a quantity in each group, largest first; seeds folded, and `n` counts configurations."""
+    if frame.empty:
+        return []
+    folded = fold_seeds(frame, [quantity])
+    found = []
+    for label, values in folded.groupby(by, sort=False)[quantity]:
+        if len(kept := finite(values)):
+            found.append(ForestBar(str(label), *median_interval(kept), n=len(kept)))
+    return sorted(found, key=lambda bar: -bar.median)
+
+
+def forest(shown: Sequence[ForestBar], quantity: str = "g_margin") -> Figure:
+    """A line per group: median, 95 % interval, n. Groups of fewer than ten are faint and hollow."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 1.4 + 0.27 * max(1, len(shown))), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for row, bar in enumerate(shown):
+        few = is_few(bar.n)
+        colour = GUIDE if few else TRUTH
+        axes.plot([bar.low, bar.high], [row, row], color=colour, linewidth=1.8 if not few else 1.0)
+        fill = "white" if few else colour
+        axes.plot(bar.median, row, "o", color=colour, markerfacecolor=fill, markersize=5.5)
+    axes.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    labels = [shorten(clean(bar.label), _LONGEST_NAME) for bar in shown]
+    axes.set_yticks(range(len(shown)), labels, parse_math=False)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    # Centred below the figure: long names leave the axes too narrow for it.
+    figure.supxlabel(f"{quantity} ({UNIT}); median and 95 % interval", fontsize=10)
+    counts = axes.secondary_yaxis("right")
+    counts.set_yticks(range(len(shown)), [f"n={bar.n}" for bar in shown])
+    counts.tick_params(length=0, labelsize=8)
+    _scale_to_large_groups(axes, shown)
+    _tidy(axes)
+    counts.spines["right"].set_visible(False)
+    return figure
+
+
+def _scale_to_large_groups(axes: Axes, shown: Sequence[ForestBar]) -> None:
+    """An axis for the large groups: a group of three runs may have an interval of any width."""
+    large = [bar for bar in shown if not is_few(bar.n)] or shown
+    if not large:
+        return
+    low, high = min(0.0, *(bar.low for bar in large)), max(0.0, *(bar.high for bar in large))
+    room = 0.06 * (high - low) or 1.0
+    axes.set_xlim(low - room, high + room)
+
+
+def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure:
+    """Each configuration's gain against the rank of its matrix, with the medians of bins of equal count."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+    points = fold_seeds(frame, ["rank", quantity])[["rank", quantity]].dropna() if len(frame) else pd.DataFrame()
+    figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    beyond = 0
+    if len(points):
+        rank, gain = (points[name].to_numpy(dtype=np.float64) for name in ("rank", quantity))
+        alpha = float(np.clip(60 / len(points), 0.12, 0.7))
+        axes.scatter(rank, gain, s=12, color=TRUTH, alpha=alpha, linewidths=0, rasterized=len(points) > 2000)
+        binned = bin_medians(rank, gain)
+        if len(binned):
+            axes.plot(*binned.T, color=INK, marker="s", markersize=6, linewidth=1.8, label="median of a bin")
+            axes.legend(frameon=False)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        low, high = central_limits(gain)
+        axes.set_ylim(low, high)
+        beyond = int(((gain < low) | (gain > high)).sum())
+    axes.axhline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.set_xlabel("rank of the explanation matrix (participation ratio)")
+    axes.set_ylabel(f"{quantity}\n({UNIT})")
+    outside = f", {beyond} of them beyond the axis" if beyond else ""
+    axes.set_title(f"{len(points)} configurations that beat naive{outside}", fontsize=10, loc="left")
+    _tidy(axes)
+    return figure
+
+
+def bin_medians(rank: Floats, gain: Floats) -> Floats:
+    """`(B, 2)`: median rank and gain of bins with equally many points, by rank. Empty where there are too few."""
+    if len(rank) < LEAST_BINNED:
+        return np.empty((0, 2))
+    order = np.argsort(rank, kind="stable")
+    parts = np.array_split(order, min(_MOST_BINS, len(rank) // FEW))
+    return np.array([(np.median(rank[part]), np.median(gain[part])) for part in parts])
+
+
+def central_limits(values: Floats) -> tuple[float, float]:
+    """Limits that hold zero and all values; of very many, all but one percent on either side."""
+    tail = 1.0 if len(values) > 200 else 0.0
+    low, high = np.percentile(values, (tail, 100 - tail))
+    low, high = min(0.0, float(low)), max(0.0, float(high))
+    room = 0.06 * (high - low) or 1.0
+    return low - room, high + room
+
+
+def deletion_curves(curves: Mapping[str, Floats]) -> Figure:
+    """How far the forecast moves as more of the lookback is deleted: a row of two panels for each name.
+
+    Each value is `(3, 2, K)`: own row, shared vector, mean of all rows; most and least relevant first; fractions.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    count = max(1, len(curves))
+    figure = Figure(figsize=(7.2, 0.9 + 2.3 * count), dpi=150, layout="constrained")
+    grid = figure.subplots(count, 2, sharex=True, sharey="row", squeeze=False)
+    for panels, (name, lines) in zip(grid, curves.items(), strict=False):
+        fractions = np.linspace(0, 1, lines.shape[-1])
+        for axes, order, which in zip(panels, _ORDERS, range(2), strict=True):
+            for (label, colour, dash, marker), line in zip(_ROWS, lines[:, which], strict=True):
+                axes.plot(
+                    fractions, line, dash, color=colour, marker=marker, markersize=3.5, linewidth=1.6, label=label
+                )
+            title = f"{shorten(clean(name), _LONGEST_NAME)}\ndeleted {order}"
+            axes.set_title(title, fontsize=9, loc="left", parse_math=False)
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+            _tidy(axes)
+        panels[0].set_ylabel(f"squared change\n({UNIT})", fontsize=8)
+    for axes in grid[-1]:
+        axes.set_xlabel("deleted share of the lookback")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="both", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def figures(ledger_path: str | Path, out_dir: str | Path, frame: pd.DataFrame) -> list[Path]:
+    """Writes the figures of a ledger with the runs `frame`, in every format. Returns their paths."""
+    out = make_directory(Path(out_dir))
+    chosen = beating(frame)
+    curves = model_curves(ledger_path, frame)
+    with plain_style():
+        drawn: dict[str, Figure] = {}
+        for by in ("model", "dataset"):
+            if shown := bars(chosen, by):
+                drawn[f"g-margin-by-{by}"] = forest(shown)
+        if len(chosen):
+            drawn["gain-against-rank"] = gain_against_rank(chosen)
+        if curves:
+            drawn["deletion-curves"] = deletion_curves(curves)
+        for figure in drawn.values():
+            # Laid out once for all formats: that takes longer than writing them.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+        return [save(figure, out / f"{name}{suffix}") for name, figure in drawn.items() for suffix in FORMATS]
+
+
+def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floats]:
+    """The deletion curves of each model: the median over its stored runs, of its most frequent number of fractions."""
+    models = dict(zip(frame["key"].astype(str), frame["model"].astype(str), strict=True))
+    found: dict[str, list[Floats]] = {}
+    with Ledger.open(ledger_path, create=False) as ledger:
+        for key in ledger.example_keys():
+            curves = ledger.examples([key])[0].curves if key in models else None
+            if curves is not None:
+                found.setdefault(models[key], []).append(curves)
+    return {model: _median_curves(curves) for model, curves in list(found.items())[:_MOST_CURVES]}
+
+
+def _median_curves(curves: Sequence[Floats]) -> Floats:
+    lengths = [one.shape[-1] for one in curves]
+    usual = max(set(lengths), key=lengths.count)
+    median: Floats = np.median([one for one in curves if one.shape[-1] == usual], axis=0)
+    return median

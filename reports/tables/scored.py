@@ -1,0 +1,225 @@
+"""The runs that the tables summarise, and how a table is built from groups of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from hrx.audit.ledger.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
+from hrx.reports.published import dataset_name, domain_name, model_name
+from hrx.reports.runs import (
+    CONFIGURATION,
+    SEEDS,
+    GroupStatistics,
+    describe,
+    fold_seeds,
+    impossible_remark,
+    mask_impossible,
+    pooled,
+)
+from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.text import listed
+
+DEFAULT_ESTIMATOR = "input_gradient"
+SWEPT_RANKS = tuple(f"g_own_rank_{r}" for r in TRUNCATIONS)
+SWEPT_DISTANCES = tuple(f"g_distance_{d}" for d in DISTANCES)
+_MEASURED = (
+    "g_own", "g_shuffled", "g_margin", "comprehensiveness", "aopc", "sufficiency", "insertion", "rank", "gap_shared",
+    "g_own_channel", "rank_channel", *SWEPT_RANKS, *SWEPT_DISTANCES,
+)  # fmt: skip
+FOLDED = (*_MEASURED, "beats_naive", "leaked", "cost")
+_FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds")
+_SHOWN_APART = ("estimator", "estimator_settings", "axis")
+"""Settings that a table about them has one row each for."""
+
+
+class ScoredRuns:
+    """The scored runs of a ledger: those of one estimator, those of all, and those without the horizon axis."""
+
+    def __init__(self, frame: pd.DataFrame, estimator: str = DEFAULT_ESTIMATOR, fold: bool = True):
+        self.frame, self.estimator, self.fold = frame, estimator, fold
+        stored = frame.loc[frame["status"] == DONE, [*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS]]
+        self._impossible = impossible_remark(stored)
+        done = mask_impossible(stored).copy()
+        done["leaked"] = (done["leakage"] == DECLARED).astype("float64")
+        done["cost"] = done["matrix_seconds"] / done["forward_seconds"].where(done["forward_seconds"] > 0)
+        done["beats_naive"] = done["beats_naive"].astype("float64")
+        self._done = done
+        self._whole = (done["axis"] == "whole").to_numpy(dtype=bool)
+
+    @cached_property
+    def scored(self) -> pd.DataFrame:
+        """Before folding: the runs of the chosen estimator, with a row per forecast step."""
+        return self._done[~self._whole & (self._done["estimator"] == self.estimator).to_numpy(dtype=bool)]
+
+    @cached_property
+    def configurations(self) -> pd.DataFrame:
+        """The same with their seeds folded, and with the names of the paper."""
+        return self._prepared(self.scored)
+
+    @cached_property
+    def every_estimator(self) -> pd.DataFrame:
+        """Configurations of all estimators, with a row per forecast step."""
+        return self._prepared(self._done[~self._whole])
+
+    @cached_property
+    def whole(self) -> pd.DataFrame:
+        """Configurations of all estimators without the horizon axis."""
+        return self._prepared(self._done[self._whole])
+
+    def _prepared(self, runs: pd.DataFrame) -> pd.DataFrame:
+        named = (fold_seeds(runs, FOLDED) if self.fold else runs).copy()
+        checkpoints = dict(zip(runs["fingerprint"], runs["checkpoint"], strict=True))
+        domains = dict(zip(runs["dataset"], runs["domain"].fillna(""), strict=True))
+        datasets = named["dataset"].astype(str)
+        named["dataset_name"] = [dataset_name(name) for name in datasets]
+        named["domain_name"] = [domain_name(name, str(domains.get(name, ""))) for name in datasets]
+        named["checkpoint"] = [str(checkpoints.get(weights, "")) for weights in named["fingerprint"]]
+        named["model_name"] = [
+            model_name(str(model), checkpoint)
+            for model, checkpoint in zip(named["model"], named["checkpoint"], strict=True)
+        ]
+        return named
+
+    def note(self, group: pd.DataFrame, *sentences: str) -> str:
+        """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
+        return " ".join([*filter(None, sentences), *self._remarks(group)])
+
+    def _remarks(self, group: pd.DataFrame) -> Iterator[str]:
+        if "seeds" in group:
+            yield f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
+        else:
+            yield "n counts runs: every seed is one."
+        yield "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there."
+        leaked = int((group["leaked"] > 0).sum())
+        yield f"Leakage: on a dataset that the model is declared to have seen ({leaked:,} of {len(group):,})."
+        if differing := pooled(group, but=_SHOWN_APART):
+            yield f"Pools runs that differ in {listed(differing)}."
+        if self._impossible:
+            yield self._impossible
+
+    def holdings(self) -> str:
+        """What the ledger holds, for an error message."""
+        counts = self.frame["status"].value_counts()
+        statuses = listed(f"{count} {status}" for status, count in counts.items()) or "no runs"
+        estimators = sorted({str(name) for name in self._done["estimator"]})
+        of = f", scored ones of {listed(estimators)}" if estimators else ""
+        return f"The ledger holds {statuses}{of}."
+
+
+@dataclass(frozen=True)
+class TableGroup:
+    """The runs of one row: its label, the quantity that its row is about, and its place in the table."""
+
+    label: str
+    runs: pd.DataFrame
+    quantity: str = "g_own"
+    key: str = ""
+    """Its name in the published table, where that is not the label."""
+    section: str = ""
+    where: tuple[tuple[str, str | int], ...] = ()
+    total: bool = False
+    _described: dict[str, GroupStatistics] = field(default_factory=dict, compare=False)
+
+    def statistics(self, quantity: str = "") -> GroupStatistics:
+        """The statistics of a quantity, by default that of the row."""
+        name = quantity or self.quantity
+        if name not in self._described:
+            self._described[name] = describe(self.runs[name].to_numpy(dtype=np.float64))
+        return self._described[name]
+
+
+class Figure(NamedTuple):
+    """A column of a table, and the cell of a group in it."""
+
+    column: TableColumn
+    cell: Callable[[TableGroup], Cell]
+
+
+def median_of(column: TableColumn, quantity: str = "") -> Figure:
+    """The median of a quantity, by default that of the row."""
+
+    def cell(group: TableGroup) -> Cell:
+        found = group.statistics(quantity)
+        return column.cell(found.median, n=found.n)
+
+    return Figure(column, cell)
+
+
+def interval_of(column: TableColumn, quantity: str = "") -> Figure:
+    """The 95 % interval of that median."""
+
+    def cell(group: TableGroup) -> Cell:
+        found = group.statistics(quantity)
+        return column.cell(Span(found.low, found.high), n=found.n)
+
+    return Figure(column, cell)
+
+
+def value_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figure:
+    """Any other value over the runs of the row's quantity."""
+    return Figure(column, lambda group: column.cell(value(group), n=group.statistics().n))
+
+
+def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figure:
+    """A value that is meaningful for any number of runs: a count, a name, a p value."""
+    return Figure(column, lambda group: column.cell(value(group)))
+
+
+def _positive(group: TableGroup) -> Cell:
+    """The share above zero; as in the paper it is bold where the median is positive."""
+    found = group.statistics()
+    cell = POSITIVE_COLUMN.cell(found.positive, n=found.n)
+    return cell if found.median > 0 else replace(cell, bold=False)
+
+
+POSITIVE_COLUMN = TableColumn("positive", "Positive", SHARE, hue="red")
+G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
+G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
+G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
+POSITIVE = Figure(POSITIVE_COLUMN, _positive)
+N = count_of(TableColumn("n", "n", COUNT), lambda group: group.statistics().n)
+SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.statistics().p)
+BEATS_NAIVE = count_of(
+    TableColumn("beats_naive", "Beats naive", SHARE), lambda group: float(group.runs["beats_naive"].mean())
+)
+LEAKED = count_of(TableColumn("leaked", "Leakage", COUNT), lambda group: int((group.runs["leaked"] > 0).sum()))
+"""Runs on a dataset that the model is declared to have seen."""
+TAIL = (BEATS_NAIVE, LEAKED)
+"""The last columns of every table."""
+
+
+def build_table(
+    name: str,
+    title: str,
+    latex_label: str,
+    label: TableColumn,
+    figures: Sequence[Figure],
+    groups: Iterable[TableGroup],
+    note: str,
+    *,
+    descending: bool = False,
+    drop_empty: bool = False,
+) -> ReportTable:
+    """A row for each group, in the given order or by falling median with missing ones last."""
+    chosen = [group for group in groups if group.statistics().n or not drop_empty]
+    if descending:
+        chosen.sort(key=lambda group: (math.isnan(group.statistics().median), -group.statistics().median))
+    rows = [
+        TableRow(
+            (label.cell(group.label, n=group.statistics().n), *(figure.cell(group) for figure in figures)),
+            key=group.key or group.label,
+            section=group.section,
+            total=group.total,
+            where=group.where,
+        )
+        for group in chosen
+    ]
+    columns = (label, *(figure.column for figure in figures))
+    return ReportTable(name, title, columns, tuple(rows), note, latex_label)

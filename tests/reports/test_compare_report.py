@@ -1,0 +1,109 @@
+"""A comparison as text, Markdown, JUnit XML and JSON."""
+
+import json
+import math
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from helpers.compared import side
+from helpers.constructed import runs
+
+from hrx.errors import Exit, HrxError
+from hrx.reports import compare, compare_report
+from hrx.reports.compare import CheckpointComparison
+
+
+def failing() -> CheckpointComparison:
+    return compare(
+        side("a"), side("b", -0.5, scale=2.0), ["g_own >= -0.02", "rank <= +5%", "mse <= +2%", "parity <= 1e-5"]
+    )
+
+
+def test_json_has_what_the_design_promises() -> None:
+    loaded = json.loads(json.dumps(compare_report.as_json(failing()), allow_nan=False))
+    assert loaded["pairs"] == 30
+    assert {"base", "new", "difference", "low", "high"} <= set(loaded["quantities"]["g_margin"])
+    assert loaded["quantities"]["parity"]["low"] is None
+    assert [(gate["gate"], gate["passed"]) for gate in loaded["gates"]] == [
+        ("g_own >= -0.02", False), ("rank <= +5%", True), ("mse <= +2%", False), ("parity <= 1e-5", True),
+    ]  # fmt: skip
+    assert loaded["verdict"].startswith("failed: g_own >= -0.02 and mse <= +2%")
+    assert loaded["exit"] == 1
+
+
+def test_junit_is_valid_xml_with_a_case_for_every_gate() -> None:
+    root = ElementTree.fromstring(compare_report.junit(failing()).encode())
+    (suite,) = root
+    assert root.tag == "testsuites"
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
+        "tests": "5", "failures": "2", "errors": "0",
+    }  # fmt: skip
+    cases = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
+    assert cases == {
+        "pairs": [], "g_own >= -0.02": ["failure"], "rank <= +5%": [], "mse <= +2%": ["failure"], "parity <= 1e-5": [],
+    }  # fmt: skip
+    unjudged = ElementTree.fromstring(compare_report.junit(compare(side("a"), side("b"), ["insertion >= 0"])).encode())
+    assert unjudged[0].get("errors") == "1"
+
+
+def test_hostile_names_are_text_in_every_report() -> None:
+    hostile = "<b>\x1b[1m|`@all`\x00\u202e]]>&\ud800 https://evil.example\n# x"
+    compared = compare(
+        side("a").assign(model=hostile, dataset=hostile), side("b").assign(model=hostile, dataset=hostile)
+    )
+    shown = compare_report.text(compared)
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    summary = compare_report.markdown(compared)
+    assert "<b>" not in summary
+    assert "https:" not in summary
+    ElementTree.fromstring(compare_report.junit(compared).encode())
+    json.dumps(compare_report.as_json(compared), allow_nan=False)
+
+
+def test_the_summary_stays_below_the_hosts_limit_and_says_what_it_cut() -> None:
+    names = [f"d{i:05}/" + "数" * 60 for i in range(600)]
+    two = [runs(600, fingerprint=mark, series_fingerprint=names, dataset=names, g_margin=0.1) for mark in "ab"]
+    summary = compare_report.markdown(compare(*two, ["g_margin >= 0"]))
+    assert len(summary.encode()) <= 65_536
+    assert "Cut here" in summary
+    assert "| g\\_margin &gt;= 0 | passed |" in summary
+    lines = summary.split("Cut here")[0].rstrip().splitlines()
+    assert lines[-1].startswith("| ")
+    assert lines[-1].endswith(" |")
+    assert "Cut here" not in compare_report.markdown(failing())
+
+
+def test_the_text_names_both_sides_the_gates_and_the_verdict_last() -> None:
+    shown = compare_report.text(failing())
+    assert "base: m (weights aaaaaaaaaaaa): 30 scored" in shown
+    assert "FAILED      mse <= +2%: +100.00% [+100.00, +100.00]" in shown
+    assert shown.rstrip().splitlines()[-1].startswith("Verdict: failed:")
+    assert "n<10" not in shown
+    few = compare_report.text(compare(side("a")[:9], side("b")))
+    assert "n<10: few runs" in few
+
+
+def test_an_infinite_parity_fails_its_gate_and_is_seen_in_every_report() -> None:
+    base, new = side("a"), side("b")
+    new.loc[3, "parity"] = np.inf
+    found = compare(base, new, ["parity <= 1e-5"])
+    assert found.exit == Exit.GATE_FAILED
+    assert (found.quantities["parity"].base, found.quantities["parity"].new) == (1e-7, math.inf)
+    assert "FAILED      parity <= 1e-5: worst inf" in compare_report.text(found)
+    assert "| **FAILED** | worst inf |" in compare_report.markdown(found)
+    loaded = json.loads(json.dumps(compare_report.as_json(found), allow_nan=False))
+    assert loaded["quantities"]["parity"]["new"] is None
+    assert loaded["gates"][0]["passed"] is False
+    assert loaded["new"]["impossible"] == "1 of 30 scored runs have an infinite parity."
+    both = compare(new, new, ["parity <= 1e-5"])
+    assert math.isnan(both.quantities["parity"].difference.point)
+    assert both.exit == Exit.GATE_FAILED
+
+
+def test_hostile_names_are_harmless_in_the_sentence_that_lists_models(record, frame):
+    two = frame([record(model="a\x1b[31m"), record(model="b\u202e")])
+    with pytest.raises(HrxError, match="several models") as caught:
+        compare(two, two)
+    assert not {"\x1b", "\u202e"} & set(str(caught.value))
