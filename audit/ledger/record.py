@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
+from hrx.audit.protocol import DISTANCES as DISTANCES
+from hrx.audit.protocol import TRUNCATIONS as TRUNCATIONS
+
 Text = str | None
 Whole = int | None
 Number = float | None
@@ -18,8 +21,6 @@ Value = str | int | float | None
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
-TRUNCATIONS = (1, 2, 4, 8)
-DISTANCES = (1, 2, 4, 8, 16, 32)
 
 
 def _column(meaning: str) -> Any:
