@@ -29,7 +29,7 @@ _MARKS_IN_A_ROW = 2
 """Combining marks that living scripts put on one letter; more of them would draw over other lines."""
 _NUMBER = re.compile(r"[<>]?[+\-−]?\d[\d.,]*(e[+\-]?\d+|\^-?\d+)?( ?%|×| pt)?|\[[^\[\]]*\d\]")
 _HEAD_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
-_PLAIN = Console(file=io.StringIO(), color_system=None, markup=False, highlight=False, emoji=False)
+_PLAIN = Console(file=io.StringIO(), color_system=None, force_jupyter=False)
 
 
 def clean(text: object) -> str:
@@ -88,7 +88,7 @@ def render_table(headers: Sequence[str], rows: Iterable[Sequence[str | float | N
         table.add_column(Text(name), justify="right" if right else "left", no_wrap=right and fits, overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
     with console.capture() as capture:
         console.print(table)
     head, *body = capture.get().split("\n")

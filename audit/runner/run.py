@@ -13,9 +13,10 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Identity
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
-from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, FAILED, TRUNCATIONS, Record, Value
+from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget
+from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.channels import explain_both, score_both
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill

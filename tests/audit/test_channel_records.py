@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from audit.test_channels import one_channel_per_step, windows
+from helpers.multivariate import one_channel_per_step, windows
 
 from hrx.adapters import Identity, from_module
 from hrx.audit import Budget, Protocol

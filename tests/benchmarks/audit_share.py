@@ -25,10 +25,10 @@ from hrx.adapters import Forecaster, Located, locate
 from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.executors.in_process import Here
+from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import Setting, plan
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import WorkerContext
+from hrx.audit.runner.worker import WorkerSettings
 from hrx.gift_eval import open_source
 
 REAL = ("us_births/D", "m4_hourly", "saugeenday/D")
@@ -75,8 +75,8 @@ def audit(folder: Path, located: Located, source: str, setting: Setting) -> Line
     runs = plan([located.identity], open_source(source), (setting,), series=1, seeds=2, windows=4, protocol=Protocol())
     with clock.watching(located), Ledger.open(folder / "audit.db") as ledger:
         began = time.perf_counter()
-        crew = Here(WorkerContext([located], 2 * GIBIBYTE))
-        execute(runs, [located], ledger, crew, progress=lambda run, record: None)
+        executor = InProcessExecutor(WorkerSettings((located,), 2 * GIBIBYTE))
+        execute(runs, [located], ledger, executor, progress=lambda run, record: None)
         wall = time.perf_counter() - began
         done = sum(record["status"] == "done" for record in ledger.records())
     inside = sum(clock.seconds.values())

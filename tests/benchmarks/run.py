@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, each in its own process: about five minutes on two idle cores.
+"""All benchmarks, one after the other, each in its own process.
 
     python tests/benchmarks/run.py [--out DIR]
 

@@ -45,7 +45,7 @@ def broken(made: Calibration) -> Calibration:
     return replace(made, trials=tuple(replace(trial, g_own=-trial.g_own - 1) for trial in made.trials))
 
 
-def test_it_ends_with_a_verdict_tables_beside_the_published_ones_and_a_picture_of_each_generator(
+def test_it_ends_with_a_verdict_tables_beside_the_published_ones_and_a_figure_of_each_generator(
     quickly: pytest.MonkeyPatch, made: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quickly.setattr(verb, "run", lambda backbones, **options: made)
@@ -65,17 +65,17 @@ def test_json_has_what_the_design_promises_and_equals_the_trials(
     quickly: pytest.MonkeyPatch, made: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["calibrate", "--backbones", "linear", "--out", str(tmp_path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [cell["generator"] for cell in told["backbones"]] == list(GENERATORS)
+    output = json.loads(capsys.readouterr().out)
+    assert [cell["generator"] for cell in output["backbones"]] == list(GENERATORS)
     with open(tmp_path / "trials.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["curve_only"] == "False"]
-    for cell, row in zip(told["backbones"], rows, strict=True):
+    for cell, row in zip(output["backbones"], rows, strict=True):
         assert cell["learned"] == cell["runs"] == 1
         for name in ("g_own", "g_shuffled", "g_margin", "auprc_vector", "auprc_matrix", "aur_matrix"):
             assert cell[name] == float(row[name])
-    assert [round(point["planted"]) for point in told["planted_rank"]] == [1, 4, 8, 12]
-    assert told["verdict"].startswith("sound")
-    assert told == json.loads((tmp_path / "calibration.json").read_text()) == calibration_json(made)
+    assert [round(point["planted"]) for point in output["planted_rank"]] == [1, 4, 8, 12]
+    assert output["verdict"].startswith("sound")
+    assert output == json.loads((tmp_path / "calibration.json").read_text()) == calibration_json(made)
 
 
 def test_a_failing_criterion_is_exit_code_1_after_the_report(
@@ -124,7 +124,7 @@ def test_published_gains_are_consistent() -> None:
     ("arguments", "sentence"),
     [
         (["--backbones", "lineer"], "Unknown backbone 'lineer'. Did you mean 'linear'?"),
-        (["--backbones", ","], "No backbone is named. Known: linear, cnn, transformer."),
+        (["--backbones", ","], "No backbone is given. Known: linear, cnn, transformer."),
         (["--estimator", "dynamsk"], "Unknown estimator 'dynamsk'. Did you mean 'dynamask'"),
         (["--out", "/proc/hrx"], "cannot create /proc/hrx"),
     ],

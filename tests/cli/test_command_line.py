@@ -30,14 +30,14 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.
     return folder, hrx("audit", *QUICK, cwd=folder)
 
 
-def test_an_audit_ends_with_a_verdict_a_ledger_and_a_picture_of_each_dataset(audited) -> None:
+def test_an_audit_ends_with_a_verdict_a_ledger_and_a_heat_map_of_each_dataset(audited) -> None:
     folder, done = audited
     assert done.returncode == 0, done.stderr
     assert "Verdict:" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert "4/4 runs" in done.stderr
-    pictures = sorted(path.name for path in (folder / "hrx-audit").glob("*.png"))
-    assert pictures == ["bolt-mini--co2-w.png", "bolt-mini--elnino-m.png"]
+    figures = sorted(path.name for path in (folder / "hrx-audit").glob("*.png"))
+    assert figures == ["bolt-mini--co2-w.png", "bolt-mini--elnino-m.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in (folder / "hrx-audit").glob("*.png"))
 
 
@@ -53,10 +53,10 @@ def test_repeating_it_runs_nothing_and_says_the_same(audited) -> None:
 
 def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> None:
     folder, _ = audited
-    told = json.loads(hrx("audit", *QUICK, "--json", cwd=folder).stdout)
-    (model,) = told["models"]
+    output = json.loads(hrx("audit", *QUICK, "--json", cwd=folder).stdout)
+    (model,) = output["models"]
     assert {"model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "rank"} <= set(model)
-    frame = read(folder / told["ledger"])
+    frame = read(folder / output["ledger"])
     assert model["runs"] == len(frame) == 4
     assert model["beats_naive"] == frame["beats_naive"].mean()
     folded = frame.groupby("dataset")["g_own"].mean()
@@ -96,12 +96,12 @@ def stored(ledger: Path) -> int:
 
 def test_verify_shows_five_checks_and_admits_the_embedded_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bolt-mini", "--settings", "96x24", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["admitted"] is True
-    assert [c["check"] for c in told["checks"]] == [
+    output = json.loads(capsys.readouterr().out)
+    assert output["admitted"] is True
+    assert [c["check"] for c in output["checks"]] == [
         "equivalence", "determinism", "gradient path", "trained head", "derivative",
     ]  # fmt: skip
-    assert all(c["setting"] == "96x24" and c["passed"] for c in told["checks"])
+    assert all(c["setting"] == "96x24" and c["passed"] for c in output["checks"])
 
 
 CHEAT = """
@@ -160,8 +160,8 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--settings", "600x24"], "reads a lookback of at most 512, not 600"),
         (["--settings", "90000x24"], "too few for 90000x24"),
         (["--draws", "3"], "come in pairs"),
-        (["--memory", "0"], "is no amount of memory"),
-        (["--memory", "inf"], "is no amount of memory"),
+        (["--memory", "0"], "is not a valid amount of memory"),
+        (["--memory", "inf"], "is not a valid amount of memory"),
         ([""], "Unknown model ''"),
         (["--data", ""], "Unknown source ''"),
         (["--precision", "-1"], "must be above 0"),

@@ -4,7 +4,7 @@ from hrx.errors import without_paths
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("output", "kept"),
     [
         ("no /data/alice/weights.bin here", "no weights.bin here"),
         ("cannot read:/data/alice/weights.bin", "cannot read:weights.bin"),
@@ -18,12 +18,12 @@ from hrx.errors import without_paths
         ("~alice/models/a and ../alice/b", "a and b"),
     ],
 )
-def test_a_path_is_reduced_to_its_last_name(told: str, kept: str) -> None:
-    assert without_paths(told) == kept
+def test_a_path_is_reduced_to_its_last_name(output: str, kept: str) -> None:
+    assert without_paths(output) == kept
 
 
 @pytest.mark.parametrize(
-    "told",
+    "output",
     [
         "amazon/chronos-2 on us_births/D",
         "see https://huggingface.co/amazon/chronos-2",
@@ -31,5 +31,5 @@ def test_a_path_is_reduced_to_its_last_name(told: str, kept: str) -> None:
         "96x24: 0.5",
     ],
 )
-def test_what_is_no_path_stays(told: str) -> None:
-    assert without_paths(told) == told
+def test_other_text_stays(output: str) -> None:
+    assert without_paths(output) == output

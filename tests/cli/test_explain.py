@@ -12,7 +12,7 @@ from helpers.browser import open_browser
 from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
 from hrx.audit.ledger.store import StoredCheck
-from hrx.audit.runner.explain_series import read_series
+from hrx.audit.runner.explain_series import explain_series
 from hrx.audit.runner.explained import ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import Skill
 from hrx.cli import main
@@ -49,7 +49,7 @@ def model():
 
 def test_the_rows_are_those_of_the_last_window_and_the_forecast_is_in_the_series_own_unit(table, model):
     found = find_series(f"{table}:units")
-    reading = read_series(model, found.series, LOOKBACK, HORIZON, labels=found.dates)
+    reading = explain_series(model, found.series, LOOKBACK, HORIZON, labels=found.dates)
     np.testing.assert_array_equal(reading.x, found.series.values[-LOOKBACK:])
     np.testing.assert_allclose(reading.forecast, found.series.values[-8:], rtol=1e-5)
     expected = np.zeros((HORIZON, LOOKBACK))
@@ -62,11 +62,11 @@ def test_the_rows_are_those_of_the_last_window_and_the_forecast_is_in_the_series
     assert reading.trust is Trust.OWN_ROWS
 
 
-def test_the_verdict_is_the_first_thing_that_speaks_against_the_reading(table, model):
+def test_the_verdict_is_the_first_reason_against_the_explanation(table, model):
     from dataclasses import replace
 
     found = find_series(f"{table}:units")
-    good = read_series(model, found.series, LOOKBACK, HORIZON)
+    good = explain_series(model, found.series, LOOKBACK, HORIZON)
     failed = StoredCheck("f", "l", "1", "t", "m", "32x8", "derivative", False, 1.0, 0.1, "differs")
     worse = Skill(2.0, 1.0, 1.0, 1.5, 1.0)
     changed = {
@@ -92,17 +92,17 @@ def _with_gains(reading: ExplainedForecast, own: float, margin: float) -> Explai
     return replace(reading, quantities=replace(reading.quantities, normalised=normalised, error=error))
 
 
-def test_windows_whose_matrix_is_zero_are_told_instead_of_a_rank_that_is_no_number(table, model):
+def test_windows_whose_matrix_is_zero_are_reported_instead_of_a_rank(table, model):
     from dataclasses import replace
 
     found = find_series(f"{table}:units")
-    good = read_series(model, found.series, LOOKBACK, HORIZON)
+    good = explain_series(model, found.series, LOOKBACK, HORIZON)
     assert "is zero" not in render(good)
     some = replace(good, quantities=replace(good.quantities, rank_dropped=1))
     assert "The matrix of 1 of 4 windows is zero and left out of both." in render(some)
     nothing = replace(good.quantities, rank=float("nan"), effective_lookback=float("nan"), rank_dropped=4)
     page = render(replace(good, quantities=nothing))
-    assert "The matrix of every held-out window is zero: there is no rank" in page
+    assert "The matrix of every held-out window is zero: it has no rank" in page
     assert "Rank of the matrix" not in page
 
 
@@ -137,11 +137,11 @@ def test_the_embedded_sample_can_be_explained_without_a_file():
     ("asked", "sentence"),
     [
         (":unit", r"Unknown column 'unit'. Did you mean 'units'"),
-        ("", r"holds 2 series: units, returns. Say which, as in --series .*sales.csv:units"),
+        ("", r"holds 2 series: units, returns. Name one, as in --series .*sales.csv:units"),
         (":remark", r"row 2, column 'remark': 'fine' is not a number"),
     ],
 )
-def test_a_column_that_cannot_be_meant_is_told(table, asked, sentence):
+def test_a_column_that_is_missing_or_ambiguous_is_refused(table, asked, sentence):
     with pytest.raises(HrxError, match=sentence):
         find_series(f"{table}{asked}")
 
@@ -170,8 +170,8 @@ def test_the_embedded_checkpoint_explains_a_series_of_ones_own(table, tmp_path, 
         str(page),
     ]
     assert main(command) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("Verdict: ")
+    output = capsys.readouterr().out
+    assert output.startswith("Verdict: ")
     shown = page.read_text()
     data = json.loads(re.search(r'id="window">(.*?)</script>', shown).group(1))
     assert (len(data["x"]), len(data["forecast"]), data["rows"]) == (96, 24, 24)

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from hrx.cli import progress as module
+from hrx.cli import terminal as module
 from hrx.cli.terminal import Progress, duration
 
 

@@ -92,18 +92,18 @@ def test_verify_shows_sanity_checks_on_request_and_they_do_not_decide_admission(
     models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify", f"module:{models}:full", "--settings", "32x8", "--sanity", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    names = [check["check"] for check in told["checks"]]
+    output = json.loads(capsys.readouterr().out)
+    names = [check["check"] for check in output["checks"]]
     assert names[-3:] == ["randomised parameters", "stable size", "stable order"]
-    assert all({"figure", "limit", "setting", "passed"} <= set(check) for check in told["checks"])
+    assert all({"figure", "limit", "setting", "passed"} <= set(check) for check in output["checks"])
 
     models.write_text(
         RANK_ONE + "\ndef fixed():\n    weight = full().weight.detach()\n    return lambda x: x @ weight.T\n"
     )
     assert main(["verify", f"module:{models}:fixed", "--settings", "32x8", "--sanity", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["admitted"]
-    failed = [check for check in told["checks"] if not check["passed"]]
+    output = json.loads(capsys.readouterr().out)
+    assert output["admitted"]
+    failed = [check for check in output["checks"] if not check["passed"]]
     assert [check["check"] for check in failed] == ["randomised parameters"]
     assert failed[0]["figure"] is None
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -93,14 +94,14 @@ def test_effective_settings_are_a_settings_file_and_a_command_line_with_the_same
     given = options(
         "ttm:some dir", "--workers", "2", "--python", "timer=/bin/b", "--estimator-setting", "a=1", "--json"
     )
-    told = effective(given, parser())
-    (folder / "again.toml").write_text(as_toml(told))
-    assert effective(options("--config", "again.toml"), parser()) == told
-    assert effective(options(*as_arguments(told)), parser()) == told
-    assert tomllib.loads(as_toml(told))["python"] == {"timer": "/bin/b"}
+    output = effective(given, parser())
+    (folder / "again.toml").write_text(as_toml(output))
+    assert effective(options("--config", "again.toml"), parser()) == output
+    assert effective(options(*as_arguments(output)), parser()) == output
+    assert tomllib.loads(as_toml(output))["python"] == {"timer": "/bin/b"}
 
 
-def test_an_unknown_sweep_is_told_with_its_near_match(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_sweep_is_refused_with_its_near_match(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "module:line.py:line", *PLAN, "--sweeps", "distanc"]) == 2
     assert "Unknown sweep 'distanc'. Did you mean 'distance'" in capsys.readouterr().err
 
@@ -136,7 +137,7 @@ def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_withou
     assert "3 runs (1 model, 1 dataset), 2 of them stored" in capsys.readouterr().out
     with Ledger.open(folder / "hrx-audit" / "ledger.db", create=False) as ledger:
         (stored,) = ledger.audits()
-        text = json.dumps([ledger.records(), ledger.checks(), ledger.audits()])
+        text = json.dumps([list(map(asdict, ledger.records())), ledger.checks(), ledger.audits()])
     settings = json.loads(stored.settings)
     assert settings["models"] == ["module:line.py:line"]
     assert settings["data"] == "sample:elnino/M"
@@ -182,8 +183,8 @@ def test_a_share_in_another_interpreter_ends_in_the_same_ledger_and_the_same_rep
     python = other if other.exists() else Path(sys.executable)
     plan = ["audit", "module:line.py:line", *PLAN, "--python", f"module={python}", "--json"]
     assert main(plan) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(model["model"], model["runs"]) for model in told["models"]] == [("line:line", 2)]
+    output = json.loads(capsys.readouterr().out)
+    assert [(model["model"], model["runs"]) for model in output["models"]] == [("line:line", 2)]
     assert main(["audit", "module:line.py:line", *PLAN, "--out", "alone", "--json"]) == 0
     apart, alone = read("hrx-audit/ledger.db"), read("alone/ledger.db")
     assert apart["g_own"].tolist() == alone["g_own"].tolist()

@@ -39,7 +39,7 @@ def _side(model: str, shift: float):
     )  # fmt: skip
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+def output(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     """What a command prints."""
     assert main([str(argument) for argument in arguments]) == code
     return capsys.readouterr().out
@@ -55,7 +55,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_tables_shows_all_that_the_ledger_can_fill(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = told(capsys, "tables", base)
+    out = output(capsys, "tables", base)
     assert [title in out for title in ("by model", "by dataset", "Margin by distance")] == [True, True, False]
     assert "+0.300" in out
 
@@ -65,18 +65,18 @@ def test_tables_shows_all_that_the_ledger_can_fill(base: Path, capsys: pytest.Ca
     [("md", "| base |"), ("tex", r"\toprule"), ("csv", "\nbase,"), ("html", "<caption>"), ("json", '"tables"')],
 )
 def test_a_table_comes_in_every_form(base: Path, form: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = told(capsys, "tables", base, "--table", "models", "--format", form, "--against", "published")
+    out = output(capsys, "tables", base, "--table", "models", "--format", form, "--against", "published")
     assert sign in out
     assert "0.3" in out
 
 
 def test_tables_go_to_a_file_or_one_file_each(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "tables", base, "--format", "tex", "--out", tmp_path / "sub" / "all.tex") == ""
+    assert output(capsys, "tables", base, "--format", "tex", "--out", tmp_path / "sub" / "all.tex") == ""
     assert (tmp_path / "sub" / "all.tex").read_text().count(r"\end{table}") == 7
-    told(capsys, "tables", base, "--format", "csv", "--out", tmp_path / "tables")
+    output(capsys, "tables", base, "--format", "csv", "--out", tmp_path / "tables")
     names = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names == {f"{n}.csv" for n in ("models", "models_full", "metrics", "axes", "datasets", "estimators", "rank")}
-    whole = json.loads(told(capsys, "tables", base, "--format", "json"))
+    whole = json.loads(output(capsys, "tables", base, "--format", "json"))
     assert whole["tables"][0]["name"] == "models"
 
 
@@ -92,7 +92,7 @@ def test_wrong_requests_for_tables_are_answered_in_words(
 
 
 def test_compare_passes_itself_and_exits_0(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = told(capsys, "compare", base, base, "--gate", "g_margin >= -0", "--gate", "mse <= +0%", "--strict")
+    out = output(capsys, "compare", base, base, "--gate", "g_margin >= -0", "--gate", "mse <= +0%", "--strict")
     assert "Verdict: passed: all 2 gates, over 20 pairs of runs." in out
 
 
@@ -101,18 +101,18 @@ def test_a_failed_gate_exits_1_after_every_report_is_written(
 ) -> None:
     summary, junit, report = tmp_path / "summary.md", tmp_path / "junit.xml", tmp_path / "report.json"
     arguments = [base, worse, "--gate", "g_margin >= -0.02", "--summary", summary, "--junit", junit, "--json", report]
-    out = told(capsys, "compare", *arguments, code=1)
+    out = output(capsys, "compare", *arguments, code=1)
     assert "FAILED      g_margin >= -0.02: -0.3000 [-0.3000, -0.3000]" in out
     assert "| **FAILED** |" in summary.read_text()
     assert ElementTree.parse(junit).getroot().get("failures") == "1"
     assert json.loads(report.read_text())["gates"][0]["passed"] is False
-    told(capsys, "compare", *arguments, "--informational")
+    output(capsys, "compare", *arguments, "--informational")
 
 
 def test_compare_prints_json_alone_where_it_is_asked_to(
     base: Path, worse: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = json.loads(told(capsys, "compare", base, worse, "--json"))
+    report = json.loads(output(capsys, "compare", base, worse, "--json"))
     assert report["quantities"]["mse"]["relative"]["difference"] == pytest.approx(0.3)
     assert report["verdict"].startswith("informational")
 
@@ -121,7 +121,7 @@ def test_too_few_pairs_exit_4_with_the_report(
     base: Path, worse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = tmp_path / "summary.md"
-    told(capsys, "compare", base, worse, "--min-pairs", "21", "--summary", summary, code=4)
+    output(capsys, "compare", base, worse, "--min-pairs", "21", "--summary", summary, code=4)
     assert "not comparable: 20 pairs of runs, at least 21 are needed" in summary.read_text()
 
 
@@ -160,7 +160,7 @@ def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: py
     same = ["--base-model", "bolt-mini", "--new-model", "bolt-mini", "--strict"]
     expressions = ("g_margin >= -0.02", "mse <= +2%", "beats_naive >= -5%", "parity <= 1e-5")
     gates = [part for expression in expressions for part in ("--gate", expression)]
-    report = json.loads(told(capsys, "compare", audited, *same, *gates, "--json"))
+    report = json.loads(output(capsys, "compare", audited, *same, *gates, "--json"))
     assert report["pairs"] == 12
     moved = {(q["difference"], q["low"], q["high"]) for name, q in report["quantities"].items() if name != "parity"}
     assert moved == {(0, 0, 0)}
@@ -168,7 +168,7 @@ def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: py
 
 def test_shuffled_weights_fail_the_gates(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = ["--base-model", "bolt-mini", "--new-model", "shuffled"]
-    out = told(capsys, "compare", audited, *both, "--gate", "g_margin >= -0.001", "--gate", "mse <= +2%", code=1)
+    out = output(capsys, "compare", audited, *both, "--gate", "g_margin >= -0.001", "--gate", "mse <= +2%", code=1)
     assert "FAILED      g_margin" in out
     assert "FAILED      mse" in out
     assert "BASE holds several models" in refused(capsys, "compare", audited, audited)
@@ -185,8 +185,8 @@ def test_a_terminal_without_a_letter_shows_a_question_mark_and_the_exit_code_sta
 
 
 def test_an_estimator_that_no_run_has_is_refused(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "tables", base, "--estimator", "occlusion")
-    assert "No scored run is of the estimator 'occlusion'. The ledger holds" in told
+    output = refused(capsys, "tables", base, "--estimator", "occlusion")
+    assert "No scored run is of the estimator 'occlusion'. The ledger holds" in output
 
 
 def test_a_ledger_is_never_overwritten_by_an_export_or_an_explanation(
@@ -195,6 +195,6 @@ def test_a_ledger_is_never_overwritten_by_an_export_or_an_explanation(
     before = base.read_bytes()
     assert "is a ledger and would be overwritten" in refused(capsys, "export", base, "--format", "csv", "--out", base)
     setting = ("--lookback", "96", "--horizon", "24")
-    told = refused(capsys, "explain", "bolt-mini", "--series", "sample:co2", *setting, "--out", base)
-    assert "is a ledger and would be overwritten" in told
+    output = refused(capsys, "explain", "bolt-mini", "--series", "sample:co2", *setting, "--out", base)
+    assert "is a ledger and would be overwritten" in output
     assert base.read_bytes() == before
