@@ -24,12 +24,12 @@ MODEL_LIBRARIES = (
 
 def sources() -> dict[str, Path]:
     """Every module of hrx and its file."""
-    found = {}
+    modules = {}
     for package, folder in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            found[".".join((package, *(part for part in parts if part != "__init__")))] = path
-    return found
+            modules[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return modules
 
 
 SOURCES = sources()
@@ -38,21 +38,21 @@ SOURCES = sources()
 @cache
 def imports(module: str, *, at_start: bool = False) -> frozenset[str]:
     """Modules that a module imports, in functions too; `at_start`, only those imported whenever it is."""
-    found = set()
+    imported = set()
     waiting: list[ast.AST] = [ast.parse(SOURCES[module].read_text(encoding="utf-8"))]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             origin = absolute(module, node)
             names = {f"{origin}.{alias.name}" for alias in node.names}
-            found |= (names & set(SOURCES)) or {origin}
+            imported |= (names & set(SOURCES)) or {origin}
         elif at_start and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting += node.orelse
         elif not (at_start and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)):
             waiting += ast.iter_child_nodes(node)
-    return frozenset(found)
+    return frozenset(imported)
 
 
 def absolute(module: str, node: ast.ImportFrom) -> str:
@@ -135,12 +135,12 @@ def test_no_module_of_reports_or_ledger_needs_torch(package: str) -> None:
 
 def reachable(module: str) -> set[str]:
     """Modules of hrx that are imported with a module: its imports, their imports, and the packages they are in."""
-    found, waiting = set(), {module}
+    reached, waiting = set(), {module}
     while waiting:
         current = waiting.pop()
-        found.add(current)
-        waiting |= ({current.rpartition(".")[0]} | imports(current, at_start=True)) & set(SOURCES) - found
-    return found
+        reached.add(current)
+        waiting |= ({current.rpartition(".")[0]} | imports(current, at_start=True)) & set(SOURCES) - reached
+    return reached
 
 
 def test_top_level_packages_do_not_import_each_other_in_a_circle() -> None:

@@ -1,6 +1,6 @@
 """The SQLite file of a ledger: its tables, how it is opened, and how an older one is migrated.
 
-Schema 1 had runs, checks and matrices; schema 2 added columns, `audits` and an index; schema 3 adds the column
+Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an index; schema 3 adds the column
 `device` and drops the table of row strategies. A migration keeps every row. Columns that are no longer in the record
 stay in the file and are not read.
 """

@@ -20,7 +20,7 @@ class MergeResult(NamedTuple):
     """Counts of a merge."""
 
     added: int
-    """Runs that were absent from the target, or had failed there."""
+    """Runs that the target did not hold, or held as failed."""
     known: int
     """Runs that the target held already, with the same numbers."""
     unreadable: int

@@ -145,9 +145,9 @@ class Ledger:
         columns = ", ".join(f'"{name}"' if name in present else "NULL" for name in NAMES)
         if keys is None:
             return self._connection.execute(f"SELECT {columns} FROM runs ORDER BY rowid").fetchall()
-        wanted, numbered = list(dict.fromkeys(keys)), []
-        for first in range(0, len(wanted), KEYS_AT_ONCE):
-            some = wanted[first : first + KEYS_AT_ONCE]
+        unique, numbered = list(dict.fromkeys(keys)), []
+        for first in range(0, len(unique), KEYS_AT_ONCE):
+            some = unique[first : first + KEYS_AT_ONCE]
             where = f"WHERE key IN ({', '.join('?' * len(some))})"
             numbered += self._connection.execute(f"SELECT rowid, {columns} FROM runs {where}", some).fetchall()
         return [row[1:] for row in sorted(numbered, key=lambda row: int(row[0]))]

@@ -85,7 +85,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-class Audit:
+class DistributedAudit:
     """A plan of one or more models, and a ledger for it."""
 
     def __init__(self, file: Path, *factories: str):
@@ -120,15 +120,15 @@ class Audit:
 def reference(file: Path, *factories: str) -> dict[str, Record]:
     """The records of one process."""
     (file.parent / "died").touch()  # a model that dies once has done so
-    audit = Audit(file, *factories)
+    audit = DistributedAudit(file, *factories)
     audit.ledger = file.parent / "reference.db"
     return audit.run_on(InProcessExecutor(audit.settings))
 
 
-def assert_same(found: dict[str, Record], expected: dict[str, Record]) -> None:
+def assert_same(records: dict[str, Record], expected: dict[str, Record]) -> None:
     """Numbers agree within a relative 1e-4 (absolute 1e-6), everything else exactly."""
-    assert set(found) == set(expected)
-    for key, record in found.items():
+    assert set(records) == set(expected)
+    for key, record in records.items():
         assert [str(difference) for difference in differences(record, expected[key])] == []
         for column in COLUMNS:
             if column.name not in NUMBERS and column.name not in VOLATILE:
@@ -141,10 +141,10 @@ def starts_high(run: Run) -> bool:
     return len(x) == 2 and bool(np.float32(x[0, 0]) > 0)
 
 
-def assert_deadly_runs_failed(audit: Audit, found: dict[str, Record]) -> None:
+def assert_deadly_runs_failed(audit: DistributedAudit, records: dict[str, Record]) -> None:
     deadly = {run.key for run in audit.runs if starts_high(run)}
-    assert 0 < len(deadly) < len(found) == len(audit.runs)
-    for key, record in found.items():
+    assert 0 < len(deadly) < len(records) == len(audit.runs)
+    for key, record in records.items():
         assert record.status == ("failed" if key in deadly else "done")
         if key in deadly:
             assert "its worker process died twice" in str(record.reason)
@@ -152,35 +152,35 @@ def assert_deadly_runs_failed(audit: Audit, found: dict[str, Record]) -> None:
 
 @pytest.mark.slow
 def test_two_workers_one_of_which_is_killed_give_the_numbers_of_one_process(file: Path) -> None:
-    audit = Audit(file, "one", "two")
+    audit = DistributedAudit(file, "one", "two")
     executor = ProcessExecutor(audit.settings.divided(2), 2)
     first, second = executor.process_ids()
-    found = audit.run_on(executor, kill_after=5)
+    records = audit.run_on(executor, kill_after=5)
     assert executor.process_ids()[0] != first
     assert executor.process_ids()[1] == second
-    assert {record.status for record in found.values()} == {"done"}
-    assert_same(found, reference(file, "one", "two"))
+    assert {record.status for record in records.values()} == {"done"}
+    assert_same(records, reference(file, "one", "two"))
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
 
 
 @pytest.mark.slow
 def test_a_run_whose_worker_dies_once_is_measured_by_another(file: Path) -> None:
-    audit = Audit(file, "dies_once")
-    found = audit.run_on(ProcessExecutor(audit.settings, 1))
+    audit = DistributedAudit(file, "dies_once")
+    records = audit.run_on(ProcessExecutor(audit.settings, 1))
     assert (file.parent / "died").exists()
-    assert {record.status for record in found.values()} == {"done"}
+    assert {record.status for record in records.values()} == {"done"}
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
 
 
 @pytest.mark.slow
 def test_a_run_that_kills_its_worker_twice_is_failed_and_the_others_are_done(file: Path) -> None:
-    audit = Audit(file, "deadly")
+    audit = DistributedAudit(file, "deadly")
     audit.runs = audit.runs[:3]
     assert_deadly_runs_failed(audit, audit.run_on(ProcessExecutor(audit.settings, 1)))
 
 
 def test_a_signal_to_a_worker_that_is_still_starting_is_ignored(file: Path) -> None:
-    audit = Audit(file, "one")
+    audit = DistributedAudit(file, "one")
     with closing(ProcessExecutor(audit.settings, 1)) as executor:
         (process,) = executor._workers[0]._pool._processes
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -192,7 +192,7 @@ def test_a_signal_to_a_worker_that_is_still_starting_is_ignored(file: Path) -> N
 
 
 def test_closing_stops_a_worker_in_the_middle_of_a_task(file: Path) -> None:
-    audit = Audit(file, "blocking")
+    audit = DistributedAudit(file, "blocking")
     executor = ProcessExecutor(audit.settings, 1)
     (process,) = executor.process_ids()
     executor.submit(0, MeasureRun(next(run for run in audit.runs if starts_high(run))))
@@ -224,24 +224,24 @@ def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Pat
 
 
 def test_a_model_that_has_other_weights_in_each_process_is_refused(file: Path) -> None:
-    audit = Audit(file, "unseeded")
+    audit = DistributedAudit(file, "unseeded")
     with pytest.raises(ModelError, match="has other weights each time it is built"):
         audit.run_on(ProcessExecutor(audit.settings, 1))
 
 
-def ranks(audit: Audit, executor: Executor) -> dict[str, MeanRank]:
+def ranks(audit: DistributedAudit, executor: Executor) -> dict[str, MeanRank]:
     """The rank of every run of the plan, by key."""
-    found: dict[str, MeanRank] = {}
+    by_key: dict[str, MeanRank] = {}
 
     def collect(task: Task, result: TaskResult) -> None:
         assert isinstance(task, RankRun)
         assert isinstance(result, RunRank)
         assert result.rank is not None
-        found[task.run.key] = result.rank
+        by_key[task.run.key] = result.rank
 
     with closing(executor):
         run_tasks(ListQueue([RankRun(run) for run in audit.runs], collect), executor)
-    return found
+    return by_key
 
 
 def loads(file: Path) -> dict[int, int]:
@@ -252,19 +252,19 @@ def loads(file: Path) -> dict[int, int]:
 
 
 def test_ranks_are_the_same_in_a_worker_process_which_loads_the_model_once(file: Path) -> None:
-    audit = Audit(file, "counted")
+    audit = DistributedAudit(file, "counted")
     expected = ranks(audit, InProcessExecutor(audit.settings))
     executor = ProcessExecutor(audit.settings, 1)
     (process,) = executor.process_ids()
-    found = ranks(audit, executor)
-    assert set(found) == set(expected) == {run.key for run in audit.runs}
-    for key, rank in found.items():
+    from_worker = ranks(audit, executor)
+    assert set(from_worker) == set(expected) == {run.key for run in audit.runs}
+    for key, rank in from_worker.items():
         assert rank == pytest.approx(expected[key], rel=1e-4)
     assert loads(file) == {process: 1}
 
 
 def test_workers_share_the_memory(file: Path) -> None:
-    settings = Audit(file, "one").settings
+    settings = DistributedAudit(file, "one").settings
     assert settings.divided(4).memory == settings.memory // 4
     assert settings.divided(4).models == settings.models
 
@@ -278,10 +278,10 @@ def test_a_ray_cluster_on_this_machine_is_started_and_ended_for_one_audit(
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
-        audit = Audit(file, "one")
-        found = audit.run_on(RayExecutor(audit.settings, 1, address=LOCAL))
+        audit = DistributedAudit(file, "one")
+        records = audit.run_on(RayExecutor(audit.settings, 1, address=LOCAL))
     assert not ray.is_initialized()
-    assert_same(found, reference(file, "one"))
+    assert_same(records, reference(file, "one"))
 
 
 @pytest.fixture(scope="module")
@@ -309,22 +309,22 @@ def test_a_ray_cluster_whose_worker_dies_in_the_middle_gives_the_numbers_of_one_
     from hrx.audit.runner.executors.ray import RayExecutor
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    audit = Audit(file, "dies_once", "two")
+    audit = DistributedAudit(file, "dies_once", "two")
     executor = RayExecutor(audit.settings, 2, address=cluster)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert executor.size == 2
-    found = audit.run_on(executor)
+    records = audit.run_on(executor)
     assert (file.parent / "died").exists()
-    assert {record.status for record in found.values()} == {"done"}
+    assert {record.status for record in records.values()} == {"done"}
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
-    assert_same(found, reference(file, "dies_once", "two"))
+    assert_same(records, reference(file, "dies_once", "two"))
 
 
 @pytest.mark.slow
 def test_a_run_that_kills_its_ray_worker_twice_is_failed_and_the_others_are_done(file: Path, cluster: str) -> None:
     from hrx.audit.runner.executors.ray import RayExecutor
 
-    audit = Audit(file, "deadly")
+    audit = DistributedAudit(file, "deadly")
     audit.runs = audit.runs[:3]
     assert_deadly_runs_failed(audit, audit.run_on(RayExecutor(audit.settings, 1, address=cluster)))
 
@@ -333,7 +333,7 @@ def test_a_run_that_kills_its_ray_worker_twice_is_failed_and_the_others_are_done
 def test_a_ray_worker_process_loads_a_model_once_for_all_its_tasks(file: Path, cluster: str) -> None:
     from hrx.audit.runner.executors.ray import RayExecutor
 
-    audit = Audit(file, "counted")
+    audit = DistributedAudit(file, "counted")
     assert len(ranks(audit, RayExecutor(audit.settings, 1, address=cluster))) == len(audit.runs)
     assert set(loads(file).values()) == {1}
     assert len(loads(file)) < len(audit.runs)
@@ -344,7 +344,7 @@ def test_a_cluster_without_a_free_gpu_is_reported(file: Path, cluster: str) -> N
     from hrx.audit.runner.executors.ray import RayError, RayExecutor
 
     with pytest.raises(RayError, match="has no free GPU"):
-        RayExecutor(Audit(file, "one").settings, 2, gpus=1, address=cluster)
+        RayExecutor(DistributedAudit(file, "one").settings, 2, gpus=1, address=cluster)
 
 
 def test_without_a_cluster_the_error_names_the_command_that_starts_one(
@@ -358,7 +358,7 @@ def test_without_a_cluster_the_error_names_the_command_that_starts_one(
 
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
-        RayExecutor(Audit(file, "one").settings, 1)
+        RayExecutor(DistributedAudit(file, "one").settings, 1)
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])

@@ -39,13 +39,13 @@ class Line(torch.nn.Module):
         y = self.layer(x[:, -24:])
         if len(x) != 2 or torch.equal(x[0], x[1]):  # a run has two different windows
             return y
-        if self.fault == "gated" and (FOLDER / "closed").exists():
+        if self.fault == "held" and (FOLDER / "closed").exists():
             (FOLDER / f"waiting-{os.getpid()}").touch()
             while (FOLDER / "closed").exists():
                 time.sleep(0.005)
         return y * float("nan") if self.fault == "nan" and x[0, 0] > 0 else y
 
-def gated(): return Line("gated")
+def held(): return Line("held")
 def nan(): return Line("nan")
 """
 PLAN = ["--data", "sample", "--settings", "32x8,24x8", "--windows", "2", "--draws", "2", "--seeds", "3"]
@@ -66,8 +66,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Gate:
-    """Holds every run of the model `gated` until it is opened."""
+class Barrier:
+    """Holds every run of the model `held` until it is opened."""
 
     def __init__(self, model: Path):
         self._folder = model.parent
@@ -87,11 +87,11 @@ class Gate:
 
 
 @pytest.fixture
-def gate(model: Path, undisturbed: Path) -> Iterator[Gate]:
-    gate = Gate(model)
-    gate.close()
-    yield gate
-    gate.open()
+def barrier(model: Path, undisturbed: Path) -> Iterator[Barrier]:
+    barrier = Barrier(model)
+    barrier.close()
+    yield barrier
+    barrier.open()
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def undisturbed(model: Path, server: ForkServer, tmp_path_factory: pytest.TempPa
     return folder / "out" / "ledger.db"
 
 
-def audit(model: Path, factory: str = "gated", *more: str) -> list[str]:
+def audit(model: Path, factory: str = "held", *more: str) -> list[str]:
     return ["audit", f"module:{model}:{factory}", *PLAN, "--out", "out", "--json", *more]
 
 
@@ -132,18 +132,18 @@ def assert_same(one: Path, other: Path) -> None:
 
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing(
-    model: Path, server: ForkServer, undisturbed: Path, gate: Gate, tmp_path: Path
+    model: Path, server: ForkServer, undisturbed: Path, barrier: Barrier, tmp_path: Path
 ) -> None:
     assert len(read(undisturbed)) == RUNS
     ledger, rng = tmp_path / "out" / "ledger.db", random.Random(7)
     before = 0
     for moment in rng.sample(["while it starts", "in a task", "after a run"], counts=[6, 7, 7], k=20):
-        gate.open() if moment == "after a run" else gate.close()
+        barrier.open() if moment == "after a run" else barrier.close()
         child = server.start(audit(model), tmp_path)
         if moment == "while it starts":
             time.sleep(rng.uniform(0, 0.15))
         elif moment == "in a task":
-            wait_until(lambda: gate.waiting or not running(child.pid))  # noqa: B023
+            wait_until(lambda: barrier.waiting or not running(child.pid))  # noqa: B023
         else:  # perhaps in the next run, or in its transaction
             wait_until(lambda: stored(ledger) > before or not running(child.pid))  # noqa: B023
         child.kill()
@@ -151,7 +151,7 @@ def test_twenty_kills_lose_nothing(
         assert stored(ledger) >= before
         before = stored(ledger)
     assert before > 0
-    gate.open()
+    barrier.open()
     code, output = server.run(audit(model), tmp_path)
     assert code == 0, output
     assert_same(ledger, undisturbed)
@@ -185,14 +185,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_file_system_stops_the_audit_with_a_sentence_too(
     model: Path, server: ForkServer, undisturbed: Path, disk: Path, tmp_path: Path
 ) -> None:
-    code, output = server.run(audit(model, "gated", "--ledger", str(disk / "ledger.db")), tmp_path)
+    code, output = server.run(audit(model, "held", "--ledger", str(disk / "ledger.db")), tmp_path)
     assert code == 2, output
     assert "free disk space" in output
     kept = stored(disk / "ledger.db")
     shutil.copytree(disk, tmp_path / "larger")
     ledger = tmp_path / "larger" / "ledger.db"
     assert 0 < kept == stored(ledger) < RUNS
-    assert server.run(audit(model, "gated", "--ledger", str(ledger)), tmp_path)[0] == 0
+    assert server.run(audit(model, "held", "--ledger", str(ledger)), tmp_path)[0] == 0
     assert_same(ledger, undisturbed)
 
 
@@ -216,10 +216,10 @@ def test_a_ledger_on_a_read_only_disk_with_runs_in_its_log_is_refused(undisturbe
     with closing(sqlite3.connect(ledger)) as connection:
         connection.execute("INSERT INTO runs (key, status) VALUES ('late', 'done')")
         connection.commit()
-        held = log.read_bytes()  # the last connection to close would empty it
+        log_content = log.read_bytes()  # the last connection to close would empty it
         kept = ledger.read_bytes()
     ledger.write_bytes(kept)
-    log.write_bytes(held)
+    log.write_bytes(log_content)
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     with pytest.raises(LedgerError, match=r"has runs in ledger\.db-wal"):
         read(ledger)
@@ -232,7 +232,7 @@ def test_a_damaged_ledger_is_refused_and_its_readable_runs_can_be_saved(
     shutil.copy(undisturbed, damaged)
     overwrite_a_page_of_runs(damaged)
     before = damaged.read_bytes()
-    code, output = server.run(audit(model, "gated", "--ledger", str(damaged)), tmp_path)
+    code, output = server.run(audit(model, "held", "--ledger", str(damaged)), tmp_path)
     assert code == 2
     assert "is damaged" in output
     assert "hrx merge" in output
@@ -240,7 +240,7 @@ def test_a_damaged_ledger_is_refused_and_its_readable_runs_can_be_saved(
     assert main(["merge", str(damaged), "--into", str(saved)]) == 3
     assert "cannot be read any more" in capsys.readouterr().out
     assert 0 < stored(saved) < RUNS
-    assert server.run(audit(model, "gated", "--ledger", str(saved)), tmp_path)[0] == 0
+    assert server.run(audit(model, "held", "--ledger", str(saved)), tmp_path)[0] == 0
     pd.testing.assert_frame_equal(content(saved), content(undisturbed), check_exact=True)
 
 
@@ -252,15 +252,15 @@ def test_two_processes_on_one_ledger_do_every_run_once(
     pd.testing.assert_frame_equal(content(tmp_path / "out" / "ledger.db"), content(undisturbed), check_exact=True)
 
 
-def start_gated(model: Path, server: ForkServer, gate: Gate, folder: Path, workers: int) -> ForkedAudit:
+def start_held(model: Path, server: ForkServer, barrier: Barrier, folder: Path, workers: int) -> ForkedAudit:
     """An audit of which the first seed is stored and every worker is in the middle of a run of the next."""
-    gate.open()
+    barrier.open()
     code, output = server.run([*audit(model), "--seeds", "1"], folder)
     assert code == 0, output
     assert stored(folder / "out" / "ledger.db") == RUNS // 3
-    gate.close()
-    child = server.start(audit(model, "gated", "--workers", str(workers)), folder)
-    wait_until(lambda: gate.waiting == workers or not running(child.pid))
+    barrier.close()
+    child = server.start(audit(model, "held", "--workers", str(workers)), folder)
+    wait_until(lambda: barrier.waiting == workers or not running(child.pid))
     assert running(child.pid), child.output
     return child
 
@@ -271,14 +271,14 @@ def start_gated(model: Path, server: ForkServer, gate: Gate, folder: Path, worke
     [(1, signal.SIGINT, 130), (1, signal.SIGTERM, 143), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143)],
 )
 def test_a_signal_to_the_group_lets_running_tasks_finish_and_starts_no_others(
-    workers: int, number: int, code: int, model: Path, server: ForkServer, gate: Gate, tmp_path: Path
+    workers: int, number: int, code: int, model: Path, server: ForkServer, barrier: Barrier, tmp_path: Path
 ) -> None:
-    child = start_gated(model, server, gate, tmp_path, workers)
+    child = start_held(model, server, barrier, tmp_path, workers)
     processes = child.workers
     assert len(processes) == (workers if workers > 1 else 0)
     child.kill_group(number)
     wait_until(lambda: "topping" in child.output)
-    gate.open()
+    barrier.open()
     assert child.wait() == code, child.output
     ledger = tmp_path / "out" / "ledger.db"
     assert stored(ledger) == RUNS // 3 + workers
@@ -291,29 +291,31 @@ def test_a_signal_to_the_group_lets_running_tasks_finish_and_starts_no_others(
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_signal_stops_at_once_and_loses_nothing_written(
-    workers: int, model: Path, server: ForkServer, gate: Gate, tmp_path: Path
+    workers: int, model: Path, server: ForkServer, barrier: Barrier, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "out" / "ledger.db"
-    child = start_gated(model, server, gate, tmp_path, workers)
+    child = start_held(model, server, barrier, tmp_path, workers)
     before, processes = content(ledger), child.workers
     child.kill_group(signal.SIGINT)
     wait_until(lambda: "topping" in child.output)
     child.kill_group(signal.SIGINT)
-    assert child.wait() == 130, child.output  # although the gate is closed
+    assert child.wait() == 130, child.output  # although the barrier is closed
     assert "Traceback" not in child.output
     pd.testing.assert_frame_equal(content(ledger), before, check_exact=True)
     wait_until(lambda: not any(map(running, processes)))
 
 
 @pytest.mark.slow
-def test_workers_end_with_a_parent_that_is_killed(model: Path, server: ForkServer, gate: Gate, tmp_path: Path) -> None:
-    child = start_gated(model, server, gate, tmp_path, 2)
+def test_workers_end_with_a_parent_that_is_killed(
+    model: Path, server: ForkServer, barrier: Barrier, tmp_path: Path
+) -> None:
+    child = start_held(model, server, barrier, tmp_path, 2)
     processes = child.workers
     assert len(processes) == 2
     child.kill()
     assert child.wait() == -signal.SIGKILL
-    wait_until(lambda: not any(map(running, processes)))  # although the gate is closed
-    gate.open()
+    wait_until(lambda: not any(map(running, processes)))  # although the barrier is closed
+    barrier.open()
     assert server.run(audit(model), tmp_path)[0] == 0
     assert stored(tmp_path / "out" / "ledger.db") == RUNS
 

@@ -74,9 +74,9 @@ def test_checks_and_examples_come_back_as_they_were_written(tmp_path: Path) -> N
         ledger.write_checks([check._replace(figure=0.5)])
     with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
         assert ledger.checks() == [check._replace(figure=0.5)]
-        (found,) = ledger.examples(["a", "absent"])
-    assert found.key == "a"
-    for back, given in zip(found[1:], stored[1:], strict=True):
+        (loaded,) = ledger.examples(["a", "absent"])
+    assert loaded.key == "a"
+    for back, given in zip(loaded[1:], stored[1:], strict=True):
         np.testing.assert_array_equal(back, given)
 
 
@@ -111,8 +111,8 @@ def test_many_keys_are_read_at_once_and_come_in_the_order_of_writing(tmp_path: P
         with ledger.transaction():
             for number in range(2500):
                 ledger.put(record(f"k{number}"))
-        wanted = [f"k{number}" for number in range(2400, 100, -1)]
-        assert [r.key for r in ledger.records([*wanted, "absent", *wanted])] == wanted[::-1]
+        keys = [f"k{number}" for number in range(2400, 100, -1)]
+        assert [r.key for r in ledger.records([*keys, "absent", *keys])] == keys[::-1]
         assert set(ledger.keys()) == {f"k{number}" for number in range(2500)}
 
 
@@ -170,7 +170,7 @@ def test_a_ledger_opened_for_reading_refuses_to_write(tmp_path: Path) -> None:
 
 @pytest.fixture
 def writers() -> "list[subprocess.Popen[str]]":
-    """Four processes; each writes runs of its own to every ledger whose path and number of runs it is sent."""
+    """Four processes; each writes runs of its own to the ledgers that it receives by path and number of runs."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -214,7 +214,7 @@ def test_a_new_ledger_waits_for_another_process_that_is_creating_it(
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        # The lock is released only once this process has found the file locked.
+        # The lock is released only once this process has seen the file locked.
         monkeypatch.setattr("hrx.audit.ledger.database.time.sleep", lambda seconds: holder.execute("ROLLBACK"))
         with Ledger.open(path) as ledger:
             assert not holder.in_transaction

@@ -77,7 +77,7 @@ def test_checks_of_other_windows_and_examples_of_other_runs_are_added_and_known_
     merge([two], one)
     with Ledger.open(one, create=False) as merged:
         assert merged.checks() == [CHECK, CHECK._replace(windows="w2")]
-        assert [found.x[0] for found in merged.examples(["a", "b"])] == [1.0, 3.0]
+        assert [one.x[0] for one in merged.examples(["a", "b"])] == [1.0, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_of_a_damaged_source_the_readable_runs_are_added_and_the_lost_ones_count
     assert result.added + result.unreadable == 60
     assert 0 < result.added < 60
     with Ledger.open(tmp_path / "saved.db", create=False) as saved:
-        found = {one.key: one for one in saved.records()}
+        saved_runs = {one.key: one for one in saved.records()}
         assert saved.damage() == ""
-    assert len(found) == result.added
-    assert found == {key: written[key] for key in found}
+    assert len(saved_runs) == result.added
+    assert saved_runs == {key: written[key] for key in saved_runs}
 
 
 def test_two_processes_merge_into_one_new_ledger_at_the_same_moment(tmp_path: Path) -> None:

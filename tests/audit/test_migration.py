@@ -49,17 +49,17 @@ def test_a_ledger_of_schema_2_is_read_without_being_changed(schema_2: Path) -> N
     (stored,) = content(schema_2, "runs")
     before = schema_2.read_bytes()
     with Ledger.open(schema_2, create=False) as ledger:
-        (found,) = ledger.records()
-        assert ledger.finished() == {found.key}
+        (loaded,) = ledger.records()
+        assert ledger.finished() == {loaded.key}
         assert [check.check for check in ledger.checks()] == [
             "equivalence", "determinism", "gradient path", "trained head", "derivative",
         ]  # fmt: skip
         assert [audit.hrx_version for audit in ledger.audits()] == ["0.1.0"]
-        (example,) = ledger.examples([found.key])
-    assert {name: getattr(found, name) for name in NAMES if name in stored} == {
+        (example,) = ledger.examples([loaded.key])
+    assert {name: getattr(loaded, name) for name in NAMES if name in stored} == {
         name: stored[name] for name in NAMES if name in stored
     }
-    assert found.device is None
+    assert loaded.device is None
     assert example.matrix.shape == (24, 96)
     assert len(read(schema_2)) == 1
     assert schema_2.read_bytes() == before
@@ -69,8 +69,8 @@ def test_a_ledger_of_schema_2_is_read_without_being_changed(schema_2: Path) -> N
 def test_a_ledger_of_schema_2_is_migrated_by_its_first_writer_and_keeps_every_value(schema_2: Path) -> None:
     before = {table: content(schema_2, table) for table in TABLES}
     with Ledger.open(schema_2) as ledger:
-        (found,) = ledger.records()
-        assert found.device == "cpu"
+        (loaded,) = ledger.records()
+        assert loaded.device == "cpu"
         assert set(NAMES) <= ledger.columns
     assert version_of(schema_2) == SCHEMA_VERSION == 3
     for table in TABLES:
@@ -168,9 +168,9 @@ def test_a_ledger_of_schema_1_is_read_unchanged_and_migrated_by_its_first_writer
         ledger.write_audit(StoredAudit("2026-01-01", "0.1", "{}"))
         ledger.write(record("new2"), example)
         assert ledger.examples(["new2"])[0].curves is not None
-        found = {one.key: one for one in ledger.records()}
+        by_key = {one.key: one for one in ledger.records()}
         assert ledger.columns == set(NAMES)
-    assert (found["old"].g_own, found["old"].gap_own, found["new"].gap_own) == (0.25, None, 0.75)
+    assert (by_key["old"].g_own, by_key["old"].gap_own, by_key["new"].gap_own) == (0.25, None, 0.75)
     assert version_of(path) == SCHEMA_VERSION
 
 

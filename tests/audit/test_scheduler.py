@@ -63,7 +63,7 @@ class CountingExecutor(InProcessExecutor):
         return sum(isinstance(task, kind) for task in self.tasks)
 
 
-class Audit:
+class SmallAudit:
     """Models, datasets and settings, and the ledger of their runs."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Audit:
 def run_all(
     models: list[PreparedModel], datasets: list[Dataset], path: Path, settings: tuple[Setting, ...] = SETTINGS
 ) -> tuple[list[Record], list[Run]]:
-    audit = Audit(models, datasets, path, settings)
+    audit = SmallAudit(models, datasets, path, settings)
     return audit.execute(), audit.runs
 
 
@@ -115,34 +115,34 @@ def test_a_record_identifies_its_run_and_holds_what_was_measured(tmp_path: Path)
 def test_a_second_audit_measures_only_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     first, _ = run_all([PreparedModel(linear())], [dataset(count=1)], path)
-    larger = Audit([PreparedModel(linear())], [dataset(count=2)], path)
+    larger = SmallAudit([PreparedModel(linear())], [dataset(count=2)], path)
     second = larger.execute()
     assert len(first) == 2
     assert second[:2] == first
     assert len(larger.progress) == len(second) - 2 == 2
-    again = Audit([PreparedModel(linear())], [dataset(count=2)], path)
+    again = SmallAudit([PreparedModel(linear())], [dataset(count=2)], path)
     assert again.execute() == second
     assert again.executor.tasks == []
 
 
 def test_an_audit_that_is_stopped_finishes_the_running_task_and_resumes_with_the_same_digits(tmp_path: Path) -> None:
     whole, _ = run_all([PreparedModel(linear())], [dataset(count=3)], tmp_path / "whole.db")
-    halves = Audit([PreparedModel(linear())], [dataset(count=3)], tmp_path / "halves.db")
+    halves = SmallAudit([PreparedModel(linear())], [dataset(count=3)], tmp_path / "halves.db")
     stopped = halves.execute(stopping=lambda: len(halves.progress) >= 2)
     assert [record.key for record in stopped] == [run.key for run in halves.runs[:2]]
-    resumed = Audit([PreparedModel(linear())], [dataset(count=3)], tmp_path / "halves.db")
+    resumed = SmallAudit([PreparedModel(linear())], [dataset(count=3)], tmp_path / "halves.db")
     assert without_times(resumed.execute()) == without_times(whole)
     assert resumed.progress == [run.key for run in resumed.runs[2:]]
 
 
 def test_admission_results_are_stored_once_and_used_by_a_resumed_audit(tmp_path: Path) -> None:
     models, path = [PreparedModel(linear())], tmp_path / "l.db"
-    first = Audit(models, [dataset()], path)
+    first = SmallAudit(models, [dataset()], path)
     first.execute(stopping=lambda: len(first.progress) >= 1)
     assert (first.executor.count(LoadModel), first.executor.count(Admit)) == (1, 1)
     with Ledger.open(path, create=False) as ledger:
         stored = ledger.checks()
-    resumed = Audit(models, [dataset()], path)
+    resumed = SmallAudit(models, [dataset()], path)
     resumed.execute()
     assert (resumed.executor.count(LoadModel), resumed.executor.count(Admit)) == (1, 0)
     assert resumed.executor.count(MeasureRun) == len(resumed.runs) - 1
@@ -204,14 +204,14 @@ def test_series_that_cannot_be_used_are_recorded_and_the_rest_go_on(tmp_path: Pa
     constant = Dataset("constant/H", "H", 24, "", 1, lambda index: row(3))
     broken = Dataset.damaged("broken/H", "data.arrow is cut short")
     records, _ = run_all([PreparedModel(linear())], [mixed, constant, broken], tmp_path / "l.db")
-    found = {(record.dataset, record.series): record for record in records}
-    assert found["mixed/H", "T0"].status == "done"
-    assert "all 200 values are missing" in found["mixed/H", "#1"].reason
-    assert "needs at least 40" in found["mixed/H", "T2"].reason
-    assert "constant before its test region" in found["constant/H", "T3"].reason
-    assert {found[k].status for k in [("mixed/H", "#1"), ("mixed/H", "T2"), ("constant/H", "T3")]} == {"excluded"}
-    assert found["broken/H", "#0"].status == "failed"
-    assert found["broken/H", "#0"].reason == "data.arrow is cut short"
+    by_series = {(record.dataset, record.series): record for record in records}
+    assert by_series["mixed/H", "T0"].status == "done"
+    assert "all 200 values are missing" in by_series["mixed/H", "#1"].reason
+    assert "needs at least 40" in by_series["mixed/H", "T2"].reason
+    assert "constant before its test region" in by_series["constant/H", "T3"].reason
+    assert {by_series[k].status for k in [("mixed/H", "#1"), ("mixed/H", "T2"), ("constant/H", "T3")]} == {"excluded"}
+    assert by_series["broken/H", "#0"].status == "failed"
+    assert by_series["broken/H", "#0"].reason == "data.arrow is cut short"
 
 
 class Unreliable(torch.nn.Module):
@@ -249,7 +249,7 @@ def test_only_failed_runs_are_retried(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     records, _ = run_all([PreparedModel(from_module(Unreliable("raises"), name="m"))], [dataset(count=3)], path)
     failures = sum(record.status == "failed" for record in records)
-    again = Audit([PreparedModel(from_module(Unreliable("raises"), name="m"))], [dataset(count=3)], path)
+    again = SmallAudit([PreparedModel(from_module(Unreliable("raises"), name="m"))], [dataset(count=3)], path)
     again.execute()
     assert len(again.progress) == failures > 0
     assert set(again.progress) == {record.key for record in records if record.status == "failed"}
@@ -381,17 +381,17 @@ def test_a_model_that_cannot_be_loaded_is_reported_once_per_audit_and_loaded_aga
     absent = Identity("absent", "ttm", "absent", "0" * 64, "granite-tsfm 1")
     damaged = PreparedModel(ModelError("model.safetensors is damaged"), absent)
     models = [damaged, PreparedModel(linear())]
-    first = Audit(models, [dataset()], tmp_path / "l.db")
+    first = SmallAudit(models, [dataset()], tmp_path / "l.db")
     first.execute()
     assert first.executor.count(LoadModel) == 2
-    again = Audit(models, [dataset()], tmp_path / "l.db")
+    again = SmallAudit(models, [dataset()], tmp_path / "l.db")
     again.execute()
     assert (again.executor.count(LoadModel), again.executor.count(MeasureRun)) == (1, 0)
     assert len(again.progress) == len(again.runs) / 2
 
 
 def test_runs_are_measured_model_by_model_in_the_order_of_the_plan(tmp_path: Path) -> None:
-    audit = Audit(
+    audit = SmallAudit(
         [PreparedModel(linear(0)), PreparedModel(linear(1))], [dataset("a/H"), dataset("b/H")], tmp_path / "l.db"
     )
     audit.execute()
@@ -402,7 +402,7 @@ def test_runs_are_measured_model_by_model_in_the_order_of_the_plan(tmp_path: Pat
 
 
 def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_differs(tmp_path: Path) -> None:
-    audit = Audit([PreparedModel(linear())], [dataset(count=3), dataset("b/H")], tmp_path / "l.db")
+    audit = SmallAudit([PreparedModel(linear())], [dataset(count=3), dataset("b/H")], tmp_path / "l.db")
     before = audit.execute()
     with Ledger.open(audit.path) as ledger:
         shown: list[Run] = []
@@ -421,7 +421,7 @@ def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_d
 
 
 def test_a_recheck_of_a_model_that_cannot_be_loaded_any_more_has_an_error(tmp_path: Path) -> None:
-    audit = Audit([PreparedModel(linear())], [dataset()], tmp_path / "l.db")
+    audit = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "l.db")
     audit.execute()
     gone = PreparedModel(ModelError("model.safetensors is damaged"), audit.models[0].identity)
     with Ledger.open(audit.path) as ledger:
@@ -431,7 +431,7 @@ def test_a_recheck_of_a_model_that_cannot_be_loaded_any_more_has_an_error(tmp_pa
 
 
 def test_ranks_are_computed_by_the_same_loop_without_a_ledger(tmp_path: Path) -> None:
-    audit = Audit([PreparedModel(linear())], [dataset()], tmp_path / "l.db")
+    audit = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "l.db")
     records = {record.key: record for record in audit.execute()}
     ranks: dict[str, RunRank] = {}
 

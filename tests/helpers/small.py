@@ -3,25 +3,12 @@
 import numpy as np
 import torch
 
-from hrx.adapters import Forecaster, Identity, Limits, from_module
+from hrx.adapters import Forecaster, Limits, from_module
 from hrx.audit.runner.plan import Setting
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.series import StoredSeries
 
 SETTINGS = (Setting(32, 8),)
-
-
-class Given:
-    """A located model that is already loaded."""
-
-    def __init__(self, model: Forecaster | Exception, identity: Identity | None = None):
-        self._model = model
-        self.identity = identity or model.identity  # type: ignore[union-attr]
-
-    def load(self) -> Forecaster:
-        if isinstance(self._model, Exception):
-            raise self._model
-        return self._model
 
 
 def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:

@@ -65,7 +65,7 @@ class RayExecutor:
 
 
 def _run(settings: WorkerSettings, task: Task) -> TaskResult:
-    """Runs a task in a Ray worker, whose context is kept between tasks."""
+    """Runs a task in a Ray worker, which keeps its context between tasks."""
     global _context
     if _context is None or _context[0] != settings:
         torch.set_num_threads(1)
