@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hrx import __version__
-from hrx.adapters import ModelError
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.cost import PlannedRun, PlanSummary, estimate_costs, summarise_plan
+from hrx.audit.runner.cost import PlannedRun, estimate_costs, summarise_plan
 from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
@@ -61,25 +60,24 @@ def audit(options: argparse.Namespace) -> int:
     return _report(keys, request.ledger, options)
 
 
-def plan_summary(request: Request, *, estimate: bool) -> PlanSummary:
-    """The plan with the parts of other interpreters; with `estimate`, the cost of each run."""
+def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
+    """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
     if request.ledger.exists():
         with Ledger.open(request.ledger, create=False) as ledger:
             finished = ledger.finished()
     costs = estimate_costs(request.runs, finished, WorkerContext(request.workers)) if estimate else {}
-    errors = [cost.error for cost in costs.values() if cost.error]
-    if errors and len(request.workers.models) == 1:
-        raise ModelError(errors[0])
-    others = (other.plan(estimate=estimate) for other in request.other_interpreters)
-    return sum(others, summarise_plan(request.runs, finished, costs))
+    planned = summarise_plan(request.runs, finished, costs)
+    for other in request.other_interpreters:
+        planned += other.plan(estimate=estimate)
+    return planned
 
 
 def _dry_run(request: Request, options: argparse.Namespace) -> int:
     """Shows what would be done, its cost, and the effective settings. Writes nothing."""
-    planned = plan_summary(request, estimate=True)
+    planned = planned_runs(request, estimate=True)
     if options.json:
-        print(json.dumps({"settings": request.settings, "plan": planned.as_json()}))
+        print(json.dumps({"settings": request.settings, "plan": {"runs": [run._asdict() for run in planned]}}))
         return Exit.DONE
     show(_headline(planned, request.ledger))
     show("\n" + _plan_text(planned, options.workers or 1))
@@ -97,21 +95,22 @@ def _refuse_damaged(ledger: Ledger) -> None:
 
 def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> set[str]:
     """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
-    planned = plan_summary(request, estimate=False)
+    planned = planned_runs(request, estimate=False)
+    missing = any(run.state != "stored" for run in planned)
     if not options.json:
         print(_headline(planned, request.ledger), file=sys.stderr)
-        if planned.missing and (reasons := _reasons(planned.runs)):
+        if missing and (reasons := _reasons(planned)):
             print(reasons, file=sys.stderr)
-    if planned.missing:
+    if missing:
         settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
     finished = ledger.finished()
-    missing = [run for run in request.runs if run.key not in finished]
+    missing_here = [run for run in request.runs if run.key not in finished]
     # The time of a run grows about with the values it processes; the runs already finished give the scale.
-    weights = {run.key: float(run.setting.lookback + run.setting.horizon) for run in missing}
+    weights = {run.key: float(run.setting.lookback + run.setting.horizon) for run in missing_here}
     progress = Progress(len(request.runs), weights)
-    if missing:
-        with closing(_executor(request, options, len(missing))) as executor:
+    if missing_here:
+        with closing(_executor(request, options, len(missing_here))) as executor:
             execute(
                 request.runs,
                 request.workers.models,
@@ -125,7 +124,7 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
     for other in request.other_interpreters:
         if not stop():
             other.audit(stop)
-    return planned.keys
+    return {run.key for run in planned}
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
@@ -215,61 +214,44 @@ def _gate_line(one: ModelJudged) -> str:
     return f"Gate {one.judged.gate.text} of {one.model}: {outcome}"
 
 
-def _headline(plan: PlanSummary, path: Path) -> str:
+def _headline(plan: Sequence[PlannedRun], path: Path) -> str:
     """How many runs there are, and how many the ledger holds."""
-    models = len({run.model for run in plan.runs})
-    datasets = len({run.dataset for run in plan.runs})
-    known = sum(run.state == "stored" for run in plan.runs)
-    stored = f", {known} of them stored" if known else ""
-    counted = f"{models} model{'s' * (models > 1)}, {datasets} dataset{'s' * (datasets > 1)}"
-    return f"{len(plan.runs)} runs ({counted}){stored}: {path}"
+    models, datasets = ({getattr(run, name) for run in plan} for name in ("model", "dataset"))
+    stored = sum(run.state == "stored" for run in plan)
+    known = f", {stored} of them stored" if stored else ""
+    counted = f"{len(models)} model{'s' * (len(models) > 1)}, {len(datasets)} dataset{'s' * (len(datasets) > 1)}"
+    return f"{len(plan)} runs ({counted}){known}: {path}"
 
 
-def _plan_text(plan: PlanSummary, workers: int) -> str:
+def _plan_text(plan: Sequence[PlannedRun], workers: int) -> str:
     """What is stored, what is to run and what cannot run, by model and by dataset, with the estimated cost."""
-    parts = [_by_model(plan, workers), _by_dataset(plan.runs), _reasons(plan.runs), "\n".join(plan.notes)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _by_model(plan: PlanSummary, workers: int) -> str:
-    rows = []
-    for model in dict.fromkeys(run.model for run in plan.runs):
-        mine = [run for run in plan.runs if run.model == model]
-        states = Counter(run.state for run in mine)
-        memory = plan.memory.get(model)
-        rows.append(
-            (
-                model,
-                str(len(mine)),
-                str(states["stored"]),
-                str(states["to run"]),
-                str(states["cannot run"]),
-                _about([run for run in mine if run.state == "to run"], workers),
-                f"about {memory * workers / GIBIBYTE:.1f} GiB" if memory else "-",
-            )
-        )
-    return render_table(("model", "runs", "stored", "to run", "cannot run", "time", "memory"), rows).rstrip()
-
-
-def _about(runs: Sequence[PlannedRun], workers: int) -> str:
-    """The time of the missing runs; a setting without an estimate counts as the mean of the others."""
-    known = [run.seconds for run in runs if run.seconds is not None]
-    return f"about {duration(sum(known) / len(known) * len(runs) / workers)}" if known else "-"
-
-
-def _by_dataset(runs: Sequence[PlannedRun]) -> str:
-    models = list(dict.fromkeys(run.model for run in runs))
-    counts = Counter((run.dataset, run.model, run.state) for run in runs)
+    models = dict.fromkeys(run.model for run in plan)
+    rows = [(model, *_costs([run for run in plan if run.model == model], workers)) for model in models]
+    parts = [render_table(("model", "runs", "stored", "to run", "cannot run", "time", "memory"), rows).rstrip()]
+    counts: Counter[tuple[str, str, str]] = Counter((run.dataset, run.model, run.state) for run in plan)
+    datasets = dict.fromkeys(run.dataset for run in plan)
 
     def cell(dataset: str, model: str) -> str:
-        stored, left, cannot = (counts[dataset, model, state] for state in ("stored", "to run", "cannot run"))
-        parts = [f"{left} to run"] * bool(left) + [f"{stored} stored"] * bool(stored) + [f"{cannot} not"] * bool(cannot)
-        return ", ".join(parts) or "-"
+        labels = {"to run": "to run", "stored": "stored", "cannot run": "not"}
+        states = [f"{counts[dataset, model, state]} {label}" for state, label in labels.items()]
+        return ", ".join(state for state in states if not state.startswith("0 ")) or "-"
 
     rows = [
-        (dataset, *(cell(dataset, model) for model in models)) for dataset in dict.fromkeys(run.dataset for run in runs)
+        (dataset, *(cell(dataset, model) for model in models)) for dataset in dict.fromkeys(r.dataset for r in plan)
     ]
-    return render_table(("dataset", *models), rows).rstrip()
+    parts += [render_table(("dataset", *models), rows).rstrip(), _reasons(plan)]
+    notes = dict.fromkeys(f"No estimate for {run.model}: {run.note}" for run in plan if run.note)
+    return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
+
+
+def _costs(runs: Sequence[PlannedRun], workers: int) -> tuple[str, ...]:
+    """Counts by state, time and memory of a model; a setting without an estimate counts as the mean of the others."""
+    states = Counter(run.state for run in runs)
+    counts = [str(len(runs)), *(str(states[state]) for state in ("stored", "to run", "cannot run"))]
+    seconds = [run.seconds for run in runs if run.seconds is not None]
+    memory = max((run.memory for run in runs if run.memory is not None), default=None)
+    time = f"about {duration(sum(seconds) / len(seconds) * states['to run'] / workers)}" if seconds else "-"
+    return (*counts, time, "-" if memory is None else f"about {memory * workers / GIBIBYTE:.1f} GiB")
 
 
 def _reasons(runs: Sequence[PlannedRun]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.audit.runner.cost import PlanSummary
+from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
 from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
@@ -88,12 +88,12 @@ class OtherInterpreter:
         own = {name: value for name, value in settings.items() if name not in ("python", "gate")}
         self._arguments = as_arguments(own | {"models": self._models, "ledger": str(ledger), "json": True})
 
-    def plan(self, *, estimate: bool) -> PlanSummary:
+    def plan(self, *, estimate: bool) -> list[PlannedRun]:
         """Its plan; with `estimate`, the cost of each run."""
         process = self._start(["-c", _PRINT_PLAN, str(int(estimate)), *self._arguments], stdout=subprocess.PIPE)
         output, _ = process.communicate()
         self._check(process.returncode)
-        return PlanSummary.from_json(json.loads(output))
+        return [PlannedRun(**run) for run in json.loads(output)]
 
     def audit(self, stop: Stop, *more: str) -> int:
         """Runs its part, with its progress on this terminal. Returns its exit code."""
@@ -125,12 +125,12 @@ class OtherInterpreter:
 
 def print_plan(arguments: Sequence[str], *, estimate: bool) -> int:
     """Prints the plan of `hrx audit ARGUMENTS` as JSON, for an audit in another interpreter."""
-    from hrx.cli.audit import plan_summary
+    from hrx.cli.audit import planned_runs
     from hrx.cli.request import understand
 
     try:
         request = understand(parser().parse_args(["audit", *arguments]))
-        print(json.dumps(plan_summary(request, estimate=estimate).as_json()))
+        print(json.dumps([run._asdict() for run in planned_runs(request, estimate=estimate)]))
     except HrxError as error:
         print(f"hrx audit: {error}", file=sys.stderr)
         return Exit.WRONG_REQUEST

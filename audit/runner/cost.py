@@ -10,8 +10,8 @@ import resource
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -30,27 +30,18 @@ State = Literal["stored", "to run", "cannot run"]
 
 
 class RunCost(NamedTuple):
-    """About what one run takes."""
+    """About what one run of a model at a setting takes, or why it cannot be run or estimated."""
 
-    seconds: float
-    memory: int
+    seconds: float | None = None
+    memory: int | None = None
     """Bytes of the process."""
-
-
-@dataclass
-class ModelCost:
-    """The cost of a model's runs by setting, and which settings it refuses."""
-
-    error: str = ""
-    """Why the model cannot be loaded."""
-    refusals: dict[Setting, str] = field(default_factory=dict)
-    runs: dict[Setting, RunCost] = field(default_factory=dict)
+    refusal: str = ""
     note: str = ""
-    """Why there is no estimate."""
+    """Why the estimate failed."""
 
 
 class PlannedRun(NamedTuple):
-    """One run of the plan."""
+    """One run of the plan, with its estimated cost where there is one."""
 
     key: str
     model: str
@@ -62,53 +53,22 @@ class PlannedRun(NamedTuple):
     reason: str
     """Why it cannot run."""
     seconds: float | None
-    """Estimated wall time, where there is an estimate."""
+    memory: int | None
+    note: str
 
 
-@dataclass(frozen=True)
-class PlanSummary:
-    """The whole plan."""
-
-    runs: Sequence[PlannedRun]
-    memory: Mapping[str, int]
-    """Estimated peak memory of a process in bytes, by model."""
-    notes: Sequence[str]
-
-    def __add__(self, other: PlanSummary) -> PlanSummary:
-        return PlanSummary([*self.runs, *other.runs], {**self.memory, **other.memory}, [*self.notes, *other.notes])
-
-    @property
-    def keys(self) -> set[str]:
-        return {run.key for run in self.runs}
-
-    @property
-    def missing(self) -> int:
-        """Runs that the ledger does not hold."""
-        return sum(run.state != "stored" for run in self.runs)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"runs": [run._asdict() for run in self.runs], "memory": dict(self.memory), "notes": list(self.notes)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PlanSummary:
-        return cls([PlannedRun(**run) for run in data["runs"]], data["memory"], data["notes"])
+Costs = Mapping[tuple[ModelKey, Setting], RunCost]
 
 
-def summarise_plan(
-    runs: Iterable[Run], finished: Collection[str], costs: Mapping[ModelKey, ModelCost] | None = None
-) -> PlanSummary:
-    """The state of every run, with its estimated cost where `costs` are given."""
-    planned, memory, notes = [], dict[str, int](), dict[str, None]()
+def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs) -> list[PlannedRun]:
+    """The state of every run, with its estimated cost where `costs` has it."""
+    planned = []
     for run in runs:
-        model = (costs or {}).get(run.model_key, ModelCost())
-        refusal = f"too few values for {run.setting}" if run.series and run.refusal else run.refusal
-        reason = refusal or model.error or model.refusals.get(run.setting, "")
+        cost = costs.get((run.model_key, run.setting), RunCost())
+        reason = f"too few values for {run.setting}" if run.series and run.refusal else run.refusal
+        reason = reason or cost.refusal
         state: State = "stored" if run.key in finished else "cannot run" if reason else "to run"
-        cost = model.runs.get(run.setting) if state == "to run" else None
-        if cost:
-            memory[run.identity.model] = max(cost.memory, memory.get(run.identity.model, 0))
-        if model.note:
-            notes[f"No estimate for {run.identity.model}: {without_paths(model.note)}"] = None
+        pending = state == "to run"
         planned.append(
             PlannedRun(
                 key=run.key,
@@ -119,41 +79,56 @@ def summarise_plan(
                 seed=run.seed,
                 state=state,
                 reason=without_paths(reason) if state == "cannot run" else "",
-                seconds=cost.seconds if cost else None,
+                seconds=cost.seconds if pending else None,
+                memory=cost.memory if pending else None,
+                note=without_paths(cost.note),
             )
         )
-    return PlanSummary(planned, memory, list(notes))
+    return planned
 
 
-def estimate_costs(runs: Sequence[Run], finished: Collection[str], context: WorkerContext) -> dict[ModelKey, ModelCost]:
-    """Loads each model with missing runs and measures their cost at each setting."""
+def estimate_costs(runs: Sequence[Run], finished: Collection[str], context: WorkerContext) -> Costs:
+    """Loads each model with missing runs and measures the cost of a run at each setting.
+
+    A model that cannot be loaded is refused at every setting, or raises where it is the only one.
+    """
     missing: dict[ModelKey, dict[Setting, list[Run]]] = {}
     for run in runs:
         if run.key not in finished:
             missing.setdefault(run.model_key, {}).setdefault(run.setting, []).append(run)
-    return {key: _estimate_model(key, settings, context) for key, settings in missing.items()}
+    costs: dict[tuple[ModelKey, Setting], RunCost] = {}
+    for key, settings in missing.items():
+        try:
+            model = context.model(key)
+        except ModelError as error:
+            if len({run.model_key for run in runs}) == 1:
+                raise
+            costs |= {(key, setting): RunCost(refusal=str(error)) for setting in settings}
+        else:
+            by_setting = _estimate_model(model, settings, context.budget)
+            costs |= {(key, setting): cost for setting, cost in by_setting.items()}
+    return costs
 
 
-def _estimate_model(key: ModelKey, settings: Mapping[Setting, Sequence[Run]], context: WorkerContext) -> ModelCost:
-    costs = ModelCost()
-    try:
-        model = context.model(key)
-    except ModelError as error:
-        costs.error = str(error)
-        return costs
+def _estimate_model(
+    model: Forecaster, settings: Mapping[Setting, Sequence[Run]], budget: Budget
+) -> dict[Setting, RunCost]:
+    costs: dict[Setting, RunCost] = {}
+    largest: Setting | None = None
     start = time.perf_counter()
     for setting in sorted(settings, key=_area):
         if refusal := model.limits.refusal(setting.lookback, setting.horizon):
-            costs.refusals[setting] = f"{model.identity.model} {refusal}"
-        elif costs.runs and time.perf_counter() - start > PROBE_SECONDS:
-            costs.runs[setting] = _scale(costs.runs, setting)
+            costs[setting] = RunCost(refusal=f"{model.identity.model} {refusal}")
+        elif largest and time.perf_counter() - start > PROBE_SECONDS:
+            measured = costs[largest]
+            seconds = (measured.seconds or 0.0) * _area(setting) / _area(largest)
+            costs[setting] = measured._replace(seconds=seconds)
         else:
             try:
-                cost = estimate_run(model, settings[setting], context.budget)
+                costs[setting] = estimate_run(model, settings[setting], budget) or RunCost()
             except Exception as error:  # the runs will raise it too, and store it in their records
-                costs.note = describe_error(error)
-            else:
-                costs.runs |= {} if cost is None else {setting: cost}
+                costs[setting] = RunCost(note=describe_error(error))
+            largest = setting if costs[setting].seconds is not None else largest
     return costs
 
 
@@ -181,12 +156,6 @@ def estimate_run(model: Forecaster, runs: Sequence[Run], budget: Budget) -> RunC
     each = (time.perf_counter() - start) / len(batch)
     further = (run.protocol.draws - protocol.draws) * forecasts / protocol.draws
     return RunCost(run.windows * (first + further * each), memory)
-
-
-def _scale(measured: Mapping[Setting, RunCost], setting: Setting) -> RunCost:
-    """The cost of the largest measured setting, scaled by L · H."""
-    largest = max(measured, key=_area)
-    return RunCost(measured[largest].seconds * _area(setting) / _area(largest), measured[largest].memory)
 
 
 def _area(setting: Setting) -> int:
