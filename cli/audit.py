@@ -236,9 +236,7 @@ def _plan_text(plan: Sequence[PlannedRun], workers: int) -> str:
         states = [f"{counts[dataset, model, state]} {label}" for state, label in labels.items()]
         return ", ".join(state for state in states if not state.startswith("0 ")) or "-"
 
-    rows = [
-        (dataset, *(cell(dataset, model) for model in models)) for dataset in dict.fromkeys(r.dataset for r in plan)
-    ]
+    rows = [(dataset, *(cell(dataset, model) for model in models)) for dataset in datasets]
     parts += [render_table(("dataset", *models), rows).rstrip(), _reasons(plan)]
     notes = dict.fromkeys(f"No estimate for {run.model}: {run.note}" for run in plan if run.note)
     return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
