@@ -5,8 +5,6 @@ and one decimal sign. A cell that does not fit is refused with its file, row and
 is what.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
