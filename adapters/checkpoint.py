@@ -3,8 +3,6 @@
 Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -34,10 +32,6 @@ class Checkpoint:
     source: str
     """A hub id, or the name of the directory."""
     revision: str = ""
-
-    @property
-    def has_config(self) -> bool:
-        return (self.path / "config.json").exists()
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -87,10 +81,6 @@ class Checkpoint:
                     f"{file} is damaged: {error}. Download it again, or check it against the release."
                 ) from error
         return frozenset(names)
-
-    def verify(self) -> None:
-        """Opens every safetensors file, so that a damaged file is reported by path before a library reads it."""
-        _ = self.tensor_names
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every named tensor of the weight files."""

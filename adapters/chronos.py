@@ -11,8 +11,6 @@ windows `predict` skips scores, weights and their two projections; the forecast 
 Both unroll nine quantile paths beyond the native horizon.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

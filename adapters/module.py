@@ -4,8 +4,6 @@ The official call is the module itself under no-grad, so parity shows that the g
 writes and detached statistics, does not change the forecast.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import importlib.util
@@ -16,7 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -107,7 +105,7 @@ class ModuleFile:
     factory: str
 
     @classmethod
-    def parse(cls, spec: str) -> ModuleFile:
+    def parse(cls, spec: str) -> Self:
         file, _, factory = spec.rpartition(":")
         if not file or not factory:
             raise ModelError(f"module:{spec} does not name a factory. Write module:FILE.py:FACTORY.")

@@ -13,8 +13,6 @@ and undoes the scaling. `generate` uses the longest head that fits the remaining
 selected by rank, so the forecast is smooth only between the inputs at which the selection changes.
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator

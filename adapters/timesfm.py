@@ -12,8 +12,6 @@ The audited forecast is the default of `TimesFM3Forecaster`. `TimesFM3Evaluator`
 with the negated window and clamps at zero, which is a different forecast.
 """
 
-from __future__ import annotations
-
 import io
 from contextlib import redirect_stdout
 from dataclasses import dataclass

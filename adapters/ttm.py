@@ -5,8 +5,6 @@ a shorter one with zeros; both are its defaults and are audited as such. A direc
 every setting; `@auto` selects a release per lookback and horizon with the library's own rule.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from importlib import resources
 from typing import Any, cast

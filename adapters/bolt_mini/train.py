@@ -137,28 +137,11 @@ def synthetic_series(batch: int, generator: torch.Generator) -> Tensor:
 
 
 def build_model() -> ChronosBoltModelForForecasting:
-    """An untrained Chronos-Bolt that forecasts up to 96 steps in one pass."""
-    config = T5Config(
-        d_model=64,
-        d_kv=16,
-        d_ff=128,
-        num_heads=4,
-        num_layers=2,
-        num_decoder_layers=2,  # cheap: the decoder has a single token
-        relative_attention_num_buckets=128,  # one bucket per distance: the sequence has 33 tokens
-        relative_attention_max_distance=64,
-        dropout_rate=0.0,
-        decoder_start_token_id=0,
-        chronos_config={
-            "context_length": CONTEXT,
-            "prediction_length": HORIZON,
-            "input_patch_size": PATCH,
-            "input_patch_stride": PATCH,
-            "quantiles": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-            "use_reg_token": True,
-        },
-    )
-    model = ChronosBoltModelForForecasting(config)
+    """An untrained Chronos-Bolt that forecasts up to 96 steps in one pass; `config.json` beside this file describes it.
+
+    Two decoder layers are cheap, as the decoder has a single token; 128 buckets are one per distance of 33 tokens.
+    """
+    model = ChronosBoltModelForForecasting(T5Config.from_pretrained(Path(__file__).parent))
     # Under transformers 5 the library draws these with deviation 1 whatever their width.
     for name, layer in model.named_modules():
         if "patch_embedding." in name and isinstance(layer, torch.nn.Linear):
