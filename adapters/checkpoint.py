@@ -6,8 +6,10 @@ Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 import copy
 import hashlib
 import json
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -106,6 +108,14 @@ def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tenso
             equal.add(name)
             memory.add(held.data_ptr())
     return tuple(name for name, held in state.items() if name not in equal and held.data_ptr() not in memory)
+
+
+@contextmanager
+def ignore_warning(message: str) -> Iterator[None]:
+    """Hides warnings that begin with `message`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=message)
+        yield
 
 
 class CheckpointForecaster(Forecaster):

@@ -6,6 +6,7 @@ model and has no card.
 """
 
 import csv
+import re
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Literal
@@ -109,12 +110,7 @@ def model_card(identity: Identity) -> ModelCard:
 
 def _ttm_branch_card(main: ModelCard, branch: str) -> ModelCard:
     """TTM releases one checkpoint per lookback and horizon, as branches such as `512-192-r2` or `90-30-ft-r2.1`."""
-    lookback, _, rest = branch.partition("-")
-    horizon = rest.partition("-")[0]
-    return replace(
-        main,
-        parameters=None,
-        native_lookback=int(lookback) if lookback.isdecimal() else None,
-        native_horizon=int(horizon) if horizon.isdecimal() else None,
-        seen=(*(main.seen or ()), *(_MORE_IN_TTM_21 if branch.endswith("r2.1") else ())),
-    )
+    lengths = re.match(r"(\d+)-(\d+)-", branch)
+    lookback, horizon = map(int, lengths.groups()) if lengths else (None, None)
+    seen = (*(main.seen or ()), *(_MORE_IN_TTM_21 if branch.endswith("r2.1") else ()))
+    return replace(main, parameters=None, native_lookback=lookback, native_horizon=horizon, seen=seen)
