@@ -16,7 +16,7 @@ from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
 from hrx.gift_eval.frequency import slots
-from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_csv
+from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
 from hrx.reports.page.explain import trust_sentence, write_explanation
@@ -53,7 +53,7 @@ def find_series(text: str) -> Found:
         return _embedded(text)
     source, column = _split(text)
     path, options = parse_source(source)
-    table = read_csv(path, least=1)
+    table = read_table(path, "csv", least=1)
     if options.date or any(holds_dates(cells) for cells in table.columns.values()):
         if column in table.columns:
             source += f"{'&' if '?' in source else '?'}value={quote(column, safe='')}"
@@ -75,7 +75,7 @@ def _dated(source: str, column: str, text: str) -> Found:
     """A series of a table with dates, on the grid of its frequency."""
     (dataset,) = open_table("csv", source)
     path, options = parse_source(source)
-    observed = observe(read_csv(path), options)
+    observed = observe(read_table(path, "csv"), options)
     values = observed.layout.values
     # A wide table names its series by their columns, a long one in a column of its own.
     names = [name or value for name in observed.names for value in values]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hrx.cli.screen import StatusLine, show, terminal_width
 from hrx.errors import Exit, HrxError
-from hrx.gift_eval import data_root, open_source
-from hrx.gift_eval.catalogue import Configuration, Folder, choose, configurations, folders, paper_datasets
+from hrx.gift_eval import catalogue, data_root, open_source
+from hrx.gift_eval.catalogue import Configuration, Folder
 from hrx.gift_eval.download import Checked, State, check, check_sizes, extra_files, fetch
 from hrx.gift_eval.official import NaiveScores, score
 from hrx.reports import render_table
@@ -118,7 +118,9 @@ def _catalogue(as_json: bool) -> int:
     ]
     show(render_table(("name", "freq", "domain", "vars", "series", "terms", "on disk"), rows))
     here = sum(each.source == "gift-eval" and each.on_disk == "yes" for each in known)
-    show(f"\nGIFT-Eval: {here} of {len(folders())} folders are in {root}. `hrx data fetch NAME` brings the others.")
+    show(
+        f"\nGIFT-Eval: {here} of {len(catalogue.folders())} folders are in {root}. `hrx data fetch NAME` brings the others."
+    )
     show("\nThe paper's other datasets have to be brought, as csv:FILE or finance:FILE:")
     show("\n".join(_to_bring(known)))
     return Exit.DONE
@@ -138,18 +140,18 @@ def _sample() -> Iterator[KnownDataset]:
 
 
 def _benchmark(root: Path) -> Iterator[KnownDataset]:
-    in_paper = {dataset.folder: dataset for dataset in paper_datasets()}
+    in_paper = {dataset.folder: dataset for dataset in catalogue.paper_datasets()}
     on_disk = {State.RIGHT: "yes", State.MISSING: "no", State.DAMAGED: "damaged"}
     same = ["name", "frequency", "variates", "season", "covariates", "series", "shortest", "longest", "licence"]
     same += ["bytes", "sha256", "copy_of"]
-    for folder in folders():
+    for folder in catalogue.folders():
         paper = in_paper.get(folder.name)
         yield KnownDataset(
             **_fields(folder, *same),
             source="gift-eval",
             domain=folder.field,
             benchmark_domain=folder.domain,
-            configurations=tuple(each for each in configurations() if each.folder == folder.name),
+            configurations=tuple(each for each in catalogue.configurations() if each.folder == folder.name),
             paper_name=paper.name if paper else "",
             paper_runs=paper.runs if paper else None,
             on_disk=on_disk[check_sizes(root, folder)],
@@ -157,7 +159,7 @@ def _benchmark(root: Path) -> Iterator[KnownDataset]:
 
 
 def _elsewhere() -> Iterator[KnownDataset]:
-    for d in paper_datasets():
+    for d in catalogue.paper_datasets():
         if not d.folder:
             same = _fields(d, "name", "source", "frequency", "variates", "file", "bring")
             yield KnownDataset(**same, paper_name=d.name, paper_runs=d.runs)
@@ -216,7 +218,7 @@ def _scores_json(scored: NaiveScores) -> dict[str, object]:
 
 def data(options: argparse.Namespace) -> int:
     """Download GIFT-Eval's folders, or check them; incomplete where one of them is not right."""
-    root, chosen = data_root(options.data), choose(options.names)
+    root, chosen = data_root(options.data), catalogue.choose(options.names)
     states = (_fetch if options.action == "fetch" else _check)(root, chosen, options.json)
     return Exit.DONE if all(state is State.RIGHT for state in states) else Exit.INCOMPLETE
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hrx.errors import HrxError, describe_error
 
@@ -193,11 +193,9 @@ def _download(below: str, parts: Path, endpoint: str | None) -> Path:
         utils.disable_progress_bars()
     try:
         # hf_hub_download retries for half a minute when there is no connection; this request does not.
-        url = hub.hf_hub_url(REPOSITORY, below, repo_type="dataset", endpoint=endpoint)
-        hub.get_hf_file_metadata(url, token=False)
-        return Path(
-            hub.hf_hub_download(REPOSITORY, below, repo_type="dataset", endpoint=endpoint, local_dir=parts, token=False)
-        )
+        where: dict[str, Any] = {"repo_type": "dataset", "endpoint": endpoint}
+        hub.get_hf_file_metadata(hub.hf_hub_url(REPOSITORY, below, **where), token=False)
+        return Path(hub.hf_hub_download(REPOSITORY, below, local_dir=parts, token=False, **where))
     except utils.LocalEntryNotFoundError as error:
         cause = error.__cause__
         raise _unreachable(endpoint, cause if isinstance(cause, Exception) else error) from error
