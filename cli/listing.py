@@ -118,9 +118,8 @@ def _catalogue(as_json: bool) -> int:
     ]
     show(render_table(("name", "freq", "domain", "vars", "series", "terms", "on disk"), rows))
     here = sum(each.source == "gift-eval" and each.on_disk == "yes" for each in known)
-    show(
-        f"\nGIFT-Eval: {here} of {len(catalogue.folders())} folders are in {root}. `hrx data fetch NAME` brings the others."
-    )
+    every = len(catalogue.folders())
+    show(f"\nGIFT-Eval: {here} of {every} folders are in {root}. `hrx data fetch NAME` brings the others.")
     show("\nThe paper's other datasets have to be brought, as csv:FILE or finance:FILE:")
     show("\n".join(_to_bring(known)))
     return Exit.DONE
