@@ -57,11 +57,7 @@ class ModuleForecaster(Forecaster):
 
 
 def from_module(
-    predictor: Predictor,
-    *,
-    name: str | None = None,
-    limits: Limits | None = None,
-    family: str = "module",
+    predictor: Predictor, *, name: str | None = None, limits: Limits | None = None, family: str = "module"
 ) -> ModuleForecaster:
     """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are used.
 
@@ -69,13 +65,7 @@ def from_module(
     `(B, L, C)` to `(B, H, C)`. Example: `from_module(torch.nn.Linear(96, 24)).forward(x, 24)`.
     """
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
-    identity = Identity(
-        model=label,
-        family=family,
-        checkpoint=label,
-        fingerprint=_fingerprint(predictor),
-        library=f"torch {torch.__version__}",
-    )
+    identity = Identity(label, family, label, _fingerprint(predictor), library=f"torch {torch.__version__}")
     return ModuleForecaster(predictor, identity, limits or Limits())
 
 

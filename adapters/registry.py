@@ -135,14 +135,8 @@ class LocatedCheckpoint:
 
     @cached_property
     def identity(self) -> Identity:
-        return Identity(
-            model=self.checkpoint.name,
-            family=self.family.name,
-            checkpoint=self.checkpoint.source,
-            fingerprint=self.checkpoint.fingerprint,
-            library=self.family.versions,
-            revision=self.checkpoint.revision,
-        )
+        found, family = self.checkpoint, self.family
+        return Identity(found.name, family.name, found.source, found.fingerprint, family.versions, found.revision)
 
     def load(self) -> Forecaster:
         _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it

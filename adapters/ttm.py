@@ -75,10 +75,6 @@ class TinyTimeMixer(CheckpointForecaster):
         return torch.full((windows,), DEFAULT_FREQUENCY_MAPPING["oov"], device=device)
 
     def _build_recursive(self, horizon: int) -> Any:
-        config = RecursivePredictorConfig(
-            model=self.module,
-            requested_prediction_length=horizon,
-            model_prediction_length=self.module.config.prediction_length,
-            loss="mse",
-        )
-        return RecursivePredictor(config).eval()
+        native = self.module.config.prediction_length
+        lengths = {"requested_prediction_length": horizon, "model_prediction_length": native}
+        return RecursivePredictor(RecursivePredictorConfig(model=self.module, loss="mse", **lengths)).eval()
