@@ -3,13 +3,13 @@
 Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,10 +34,6 @@ class Checkpoint:
     source: str
     """A hub id, or the name of the directory."""
     revision: str = ""
-
-    @property
-    def has_config(self) -> bool:
-        return (self.path / "config.json").exists()
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -88,10 +84,6 @@ class Checkpoint:
                 ) from error
         return frozenset(names)
 
-    def verify(self) -> None:
-        """Opens every safetensors file, so that a damaged file is reported by path before a library reads it."""
-        _ = self.tensor_names
-
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every named tensor of the weight files."""
         for file in self.weights:
@@ -116,6 +108,14 @@ def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tenso
             equal.add(name)
             memory.add(held.data_ptr())
     return tuple(name for name, held in state.items() if name not in equal and held.data_ptr() not in memory)
+
+
+@contextmanager
+def ignore_warning(message: str) -> Iterator[None]:
+    """Hides warnings that begin with `message`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=message)
+        yield
 
 
 class CheckpointForecaster(Forecaster):

@@ -11,13 +11,8 @@ windows `predict` skips scores, weights and their two projections; the forecast 
 Both unroll nine quantile paths beyond the native horizon.
 """
 
-from __future__ import annotations
-
 import copy
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self, cast
 
@@ -26,11 +21,13 @@ from chronos import Chronos2Pipeline, ChronosBoltPipeline
 from chronos.chronos2.layers import MHA, AttentionOutput, GroupSelfAttention
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import CheckpointForecaster, ignore_warning
 from hrx.adapters.contract import Limits, ModelError
 
 UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The paths that `Chronos2Pipeline.predict` unrolls by default."""
+LONG_HORIZON = "We recommend keeping prediction length"
+"""The library's advice against horizons beyond its native one: an audit requests them on purpose."""
 
 
 class ChronosForecaster(CheckpointForecaster):
@@ -61,12 +58,12 @@ class ChronosBolt(ChronosForecaster):
     pipeline_class = ChronosBoltPipeline
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        with ignore_long_horizon_warning():
+        with ignore_warning(LONG_HORIZON):
             return cast(Tensor, self.library.predict(x, prediction_length=horizon)[:, self.median_index])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
-        with ignore_long_horizon_warning():
+        with ignore_warning(LONG_HORIZON):
             _, median = self.library.predict_quantiles(x, prediction_length=horizon, quantile_levels=[0.5])
         return cast(Tensor, median)
 
@@ -96,7 +93,7 @@ class Chronos2(ChronosForecaster):
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
-        with ignore_long_horizon_warning():
+        with ignore_warning(LONG_HORIZON):
             _, medians = self.library.predict_quantiles(
                 self._to_library(x), prediction_length=horizon, quantile_levels=[0.5]
             )
@@ -153,11 +150,3 @@ class _SingleSeriesAttention(torch.nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor, output_attentions: bool = False) -> AttentionOutput:
         return AttentionOutput(hidden_states=self.o(self.v(states)), attn_weights=None)
-
-
-@contextmanager
-def ignore_long_horizon_warning() -> Iterator[None]:
-    """Hides the library's advice against horizons beyond its native one: an audit requests them on purpose."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
-        yield

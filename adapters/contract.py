@@ -103,12 +103,10 @@ class Forecaster(ABC):
 
     def check(self, x: Tensor, horizon: int) -> None:
         """Raises on a shape or a setting that the model does not accept."""
-        name = self.identity.model
-        if x.ndim != (3 if self.limits.multivariate else 2) or not x.is_floating_point():
-            expected = "(batch, lookback, channels)" if self.limits.multivariate else "(batch, lookback)"
-            raise ModelError(
-                f"{name} expects a floating-point tensor of shape {expected}, not {tuple(x.shape)} {x.dtype}."
-            )
+        name, axes = self.identity.model, ("batch", "lookback", "channels")[: 3 if self.limits.multivariate else 2]
+        if x.ndim != len(axes) or not x.is_floating_point():
+            expected = f"a floating-point tensor of shape ({', '.join(axes)})"
+            raise ModelError(f"{name} expects {expected}, not {tuple(x.shape)} {x.dtype}.")
         if horizon < 1:
             raise ModelError(f"{name} cannot forecast {horizon} steps. The horizon is at least 1.")
         if refusal := self.limits.refusal(x.shape[1], horizon):

@@ -3,8 +3,6 @@
 The library's official call stays on the CPU, so the parity check compares the device that is used with the library.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

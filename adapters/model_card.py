@@ -1,14 +1,15 @@
 """Model cards of the released checkpoints: size, licence, native lengths and declared training data.
 
-Each entry names its sources. A value that is not declared is None or "unknown", never guessed. A checkpoint is
-recognised by its hub id, or by its fingerprint if the weights are known; a fine-tuned copy is another model and has no
-card.
+They are in `model_cards.csv`, each with its sources. A value that is not declared is None or "unknown", never guessed.
+A checkpoint is recognised by its hub id, or by its fingerprint if the weights are known; a fine-tuned copy is another
+model and has no card.
 """
 
-from __future__ import annotations
-
+import csv
+import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 from hrx.adapters.contract import Identity
 
@@ -40,7 +41,7 @@ class ModelCard:
     pretraining: str = "not declared"
     benchmark: Benchmark | None = None
     """What GIFT-Eval's leaderboard states: trained on test data, on training splits, or on neither; None: no entry."""
-    seen: frozenset[str] | None = None
+    seen: tuple[str, ...] | None = None
     """GIFT-Eval folders named among its training data; None if no list of datasets is declared."""
     saw_all: bool = False
     """Whether the training splits of the whole benchmark are declared as training data."""
@@ -65,70 +66,23 @@ class ModelCard:
         return "none declared" if self.benchmark == "none" else "unknown"
 
 
-LEADERBOARD = "github.com/SalesforceAIResearch/gift-eval, results/*/config.json"
-CHRONOS = "github.com/amazon-science/chronos-forecasting, README.md"
-CHRONOS_CORPUS = "github.com/amazon-science/chronos-forecasting, scripts/evaluation/configs/in-domain.yaml"
-TTM = "ibm-granite/granite-timeseries-ttm-r2"
-
-_CHRONOS_SEEN = frozenset({"electricity", "kdd_cup_2018_with_missing", "m4_daily", "m4_hourly", "m4_monthly"})
-_CHRONOS_SEEN |= {"m4_weekly", "temperature_rain_with_missing"}
-_TTM_SEEN = frozenset({"kdd_cup_2018_with_missing", "saugeenday", "solar", "us_births"})
-_TTM_21_SEEN = _TTM_SEEN | {"covid_deaths", "hierarchical_sales", "temperature_rain_with_missing"}
+_TTM = "ibm-granite/granite-timeseries-ttm-r2"
+_MORE_IN_TTM_21 = {"covid_deaths", "hierarchical_sales", "temperature_rain_with_missing"}
+"""What the branches r2.1 have seen beside the datasets of the card."""
 
 
-# fmt: off
-def _bolt(size: str, parameters: int) -> ModelCard:
-    return ModelCard(
-        f"chronos-bolt-{size}", "chronos-bolt", f"amazon/chronos-bolt-{size}", "Apache-2.0", parameters, 2048, 64,
-        pretraining="the training corpora of Chronos", benchmark="test", seen=_CHRONOS_SEEN,
-        sources=(CHRONOS, CHRONOS_CORPUS, LEADERBOARD),
-    )
+def _read_card(line: dict[str, str]) -> ModelCard:
+    """A line of `model_cards.csv`. An empty cell is not declared; the names of a list are separated by semicolons."""
+    values: dict[str, Any] = {name: cell for name, cell in line.items() if cell}
+    values |= {name: int(cell) for name, cell in values.items() if cell.isdecimal()}
+    values |= {name: cell == "yes" for name, cell in values.items() if name in ("synthetic", "saw_all")}
+    lists = ("sources", "fingerprints", "seen")
+    values |= {name: tuple(cell.split("; ")) for name, cell in values.items() if name in lists}
+    return ModelCard(**values)
 
 
-MODEL_CARDS = (
-    ModelCard(
-        EMBEDDED, "chronos-bolt", EMBEDDED, "Apache-2.0", 356_288, 512, 96,
-        pretraining="generated series only", synthetic=True, sources=("adapters/bolt_mini/README.md",),
-    ),
-    _bolt("tiny", 9_000_000),
-    _bolt("mini", 21_000_000),
-    _bolt("small", 48_000_000),
-    _bolt("base", 205_000_000),
-    ModelCard(
-        "chronos-2", "chronos-2", "amazon/chronos-2", "Apache-2.0", 120_000_000, 8192,
-        pretraining="real and generated series listed in its report (arXiv 2510.15821, table 6)",
-        benchmark="train", sources=(CHRONOS, LEADERBOARD),
-    ),
-    ModelCard(
-        "ttm-r2", "ttm", TTM, "Apache-2.0", 805_280, 512, 96,
-        pretraining="18 public datasets named in its card, and more in the branches r2.1",
-        benchmark="test", seen=_TTM_SEEN, sources=(f"huggingface.co/{TTM}, README.md", LEADERBOARD),
-        fingerprints=("348b862b15b55bdf09f900bb9daa83393f69691254146498da3746e2b64b1a49",),
-    ),
-    ModelCard(
-        "timesfm-2.5", "timesfm-2.5", "google/timesfm-2.5-200m-pytorch", "Apache-2.0", 200_000_000, 16_384, 1024,
-        benchmark="none", sources=("github.com/google-research/timesfm, README.md", LEADERBOARD),
-    ),
-    ModelCard("timesfm-3", "timesfm-3", "google/timesfm-3.0-pytorch", "timesfm-non-commercial-license-v1.0"),
-    ModelCard(
-        "moirai-2-small", "moirai-2", "Salesforce/moirai-2.0-R-small", "unknown", 11_400_000,
-        pretraining="GIFT-Eval's pretraining data and training splits, Chronos-Mixup, KernelSynth, internal data",
-        benchmark="train", saw_all=True, sources=("arXiv 2511.11698", LEADERBOARD),
-    ),
-    ModelCard(
-        "timer-base", "timer", "thuml/timer-base-84m", "Apache-2.0", 84_000_000, 2880, 96,
-        pretraining="UTSD and LOTSA", sources=("huggingface.co/thuml/timer-base-84m, README.md",),
-    ),
-    ModelCard(
-        "timemoe-50m", "timemoe", "Maple728/TimeMoE-50M", "Apache-2.0", 113_000_000, 4096, 64,
-        pretraining="Time-300B", sources=("huggingface.co/Maple728/TimeMoE-50M, README.md and config.json",),
-    ),
-    ModelCard(
-        "timemoe-200m", "timemoe", "Maple728/TimeMoE-200M", "Apache-2.0", None, 4096, 64,
-        pretraining="Time-300B", sources=("huggingface.co/Maple728/TimeMoE-200M, README.md",),
-    ),
-)
-# fmt: on
+_TEXT = files(__package__).joinpath("model_cards.csv").read_text(encoding="utf-8")
+MODEL_CARDS = tuple(map(_read_card, csv.DictReader(_TEXT.splitlines())))
 UNKNOWN = ModelCard("", "", "", "unknown")
 """The card of a checkpoint about which nothing is declared here."""
 
@@ -150,18 +104,13 @@ def model_card(identity: Identity) -> ModelCard:
             return card
         if identity.checkpoint == card.hub_id:
             branch = identity.model.partition("@")[2]
-            return _ttm_branch_card(card, branch) if card.hub_id == TTM and branch not in ("", "main") else card
+            return _ttm_branch_card(card, branch) if card.hub_id == _TTM and branch not in ("", "main") else card
     return UNKNOWN
 
 
 def _ttm_branch_card(main: ModelCard, branch: str) -> ModelCard:
     """TTM releases one checkpoint per lookback and horizon, as branches such as `512-192-r2` or `90-30-ft-r2.1`."""
-    lookback, _, rest = branch.partition("-")
-    horizon = rest.partition("-")[0]
-    return replace(
-        main,
-        parameters=None,
-        native_lookback=int(lookback) if lookback.isdecimal() else None,
-        native_horizon=int(horizon) if horizon.isdecimal() else None,
-        seen=_TTM_21_SEEN if branch.endswith("r2.1") else _TTM_SEEN,
-    )
+    lengths = re.match(r"(\d+)-(\d+)-", branch)
+    lookback, horizon = map(int, lengths.groups()) if lengths else (None, None)
+    seen = (*(main.seen or ()), *(_MORE_IN_TTM_21 if branch.endswith("r2.1") else ()))
+    return replace(main, parameters=None, native_lookback=lookback, native_horizon=horizon, seen=seen)

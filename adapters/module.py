@@ -4,8 +4,6 @@ The official call is the module itself under no-grad, so parity shows that the g
 writes and detached statistics, does not change the forecast.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import importlib.util
@@ -16,7 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -59,11 +57,7 @@ class ModuleForecaster(Forecaster):
 
 
 def from_module(
-    predictor: Predictor,
-    *,
-    name: str | None = None,
-    limits: Limits | None = None,
-    family: str = "module",
+    predictor: Predictor, *, name: str | None = None, limits: Limits | None = None, family: str = "module"
 ) -> ModuleForecaster:
     """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are used.
 
@@ -71,13 +65,7 @@ def from_module(
     `(B, L, C)` to `(B, H, C)`. Example: `from_module(torch.nn.Linear(96, 24)).forward(x, 24)`.
     """
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
-    identity = Identity(
-        model=label,
-        family=family,
-        checkpoint=label,
-        fingerprint=_fingerprint(predictor),
-        library=f"torch {torch.__version__}",
-    )
+    identity = Identity(label, family, label, _fingerprint(predictor), library=f"torch {torch.__version__}")
     return ModuleForecaster(predictor, identity, limits or Limits())
 
 
@@ -107,7 +95,7 @@ class ModuleFile:
     factory: str
 
     @classmethod
-    def parse(cls, spec: str) -> ModuleFile:
+    def parse(cls, spec: str) -> Self:
         file, _, factory = spec.rpartition(":")
         if not file or not factory:
             raise ModelError(f"module:{spec} does not name a factory. Write module:FILE.py:FACTORY.")

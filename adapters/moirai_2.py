@@ -5,8 +5,6 @@ and is differentiable, so `predict` repeats only the few lines in between. Beyon
 recurses over nine quantile paths.
 """
 
-from __future__ import annotations
-
 from contextlib import redirect_stdout
 from typing import Any, cast
 

@@ -5,16 +5,14 @@ directory, `family:path`, or `module:file.py:factory`. The family of a checkpoin
 packages add a family through an entry point of the group `hrx.adapters` with a `Family` as its value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from pkgutil import resolve_name
+from typing import NamedTuple, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
@@ -56,10 +54,8 @@ class Family:
         """Whether the content of a checkpoint identifies this family."""
         if self.files and any(checkpoint.path.glob(self.files)):
             return True
-        if not checkpoint.has_config:
+        if not (checkpoint.path / "config.json").exists():
             return bool(self.tensors) and checkpoint.tensor_names.issuperset(self.tensors)
-        if not (self.architectures or self.config_keys):
-            return False
         named = set(checkpoint.config.get("architectures") or [])
         marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
         return marked or bool(named & set(self.architectures))
@@ -139,18 +135,12 @@ class LocatedCheckpoint:
 
     @cached_property
     def identity(self) -> Identity:
-        return Identity(
-            model=self.checkpoint.name,
-            family=self.family.name,
-            checkpoint=self.checkpoint.source,
-            fingerprint=self.checkpoint.fingerprint,
-            library=self.family.versions,
-            revision=self.checkpoint.revision,
-        )
+        found, family = self.checkpoint, self.family
+        return Identity(found.name, family.name, found.source, found.fingerprint, family.versions, found.revision)
 
     def load(self) -> Forecaster:
-        self.checkpoint.verify()
-        loader: Callable[[Checkpoint, Identity], Forecaster] = _import(self.family.loader)
+        _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it
+        loader: Callable[[Checkpoint, Identity], Forecaster] = resolve_name(self.family.loader)
         try:
             return loader(self.checkpoint, self.identity)
         except ModelError:
@@ -206,17 +196,11 @@ def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]
         )
     family = families()[offered[short].family]
     require(family, name)
-    select: Callable[[str, int, int], str] = _import(family.revision_selector)
+    select: Callable[[str, int, int], str] = resolve_name(family.revision_selector)
     by_revision: dict[str, list[Pair]] = {}
     for pair in settings:
         by_revision.setdefault(select(offered[short].hub_id, *pair), []).append(pair)
     return [CheckpointSettings(locate(f"{short}@{revision}"), pairs) for revision, pairs in by_revision.items()]
-
-
-def _import(path: str) -> Any:
-    """The object that `module:name` names."""
-    module, name = path.split(":")
-    return getattr(import_module(module), name)
 
 
 def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
@@ -271,8 +255,8 @@ def _download(hub_id: str, revision: str | None) -> Path:
 
 def _recognise(checkpoint: Checkpoint) -> Family:
     """The family that the checkpoint's files identify."""
-    adapter = (checkpoint.path / "adapter_config.json").exists()
-    if adapter or (checkpoint.has_config and "peft_type" in checkpoint.config):
+    adapter, config = (checkpoint.path / name for name in ("adapter_config.json", "config.json"))
+    if adapter.exists() or (config.exists() and "peft_type" in checkpoint.config):
         raise ModelError(f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that.")
     for family in families().values():
         if family.claims(checkpoint):

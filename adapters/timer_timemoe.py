@@ -13,12 +13,7 @@ and undoes the scaling. `generate` uses the longest head that fits the remaining
 selected by rank, so the forecast is smooth only between the inputs at which the selection changes.
 """
 
-from __future__ import annotations
-
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -27,11 +22,13 @@ from sktime.libs.timemoe import TimeMoeForPrediction
 from sktime.libs.timer import TimerForPrediction
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import CheckpointForecaster, ignore_warning
 from hrx.adapters.contract import Limits, ModelError
 
 GENERATE_RUNS_WITH = "4.40."
 """The transformers release that the libraries' `generate` steps are written for. Newer ones renamed what they call."""
+MASK_MOVES = "The attention mask API"
+"""transformers' notice that the mask function which the libraries call is about to move."""
 
 
 class KeyValues(transformers.Cache):  # type: ignore[misc]  # transformers is untyped here
@@ -87,7 +84,7 @@ class GeneratingForecaster(CheckpointForecaster):
         """
         self.check(x, horizon)
         x = x.to(dtype=torch.float32)
-        with torch.no_grad(), ignore_mask_warning():
+        with torch.no_grad(), ignore_warning(MASK_MOVES):
             return self._generate(x, horizon) if self.official_call == "generate" else self._recompute(x, horizon)
 
     @abstractmethod
@@ -119,7 +116,7 @@ class Timer(GeneratingForecaster):
         inputs, past = self._whole_patches(x.to(dtype=torch.float32)), KeyValues()
         flat = torch.zeros(len(x), 1, dtype=torch.bool)
         steps, patches, done = list[Tensor](), 0, 0
-        with ignore_mask_warning():
+        with ignore_warning(MASK_MOVES):
             while done < horizon:
                 # `revin` divides by the standard deviation of this step's input; once NaN, a series stays NaN.
                 flat = flat | is_flat(inputs)
@@ -177,7 +174,7 @@ class TimeMoe(GeneratingForecaster):
         window = replace_flat(x, flat)
         mean, std = window.mean(dim=-1, keepdim=True), window.std(dim=-1, keepdim=True)
         inputs, past, steps, tokens, done = (window - mean) / std, KeyValues(), list[Tensor](), 0, 0
-        with ignore_mask_warning():
+        with ignore_warning(MASK_MOVES):
             while done < horizon:
                 tokens += inputs.shape[1]
                 # With a trailing axis: otherwise the library adds it in place to the caller's tensor.
@@ -221,11 +218,3 @@ def replace_flat(x: Tensor, flat: Tensor) -> Tensor:
     The forecast of the ramp is discarded.
     """
     return torch.where(flat, torch.arange(x.shape[1]).to(x), x)
-
-
-@contextmanager
-def ignore_mask_warning() -> Iterator[None]:
-    """Hides transformers' notice that the mask function which the libraries call is about to move."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The attention mask API", category=FutureWarning)
-        yield

@@ -12,8 +12,6 @@ The audited forecast is the default of `TimesFM3Forecaster`. `TimesFM3Evaluator`
 with the negated window and clamps at zero, which is a different forecast.
 """
 
-from __future__ import annotations
-
 import io
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -79,9 +77,7 @@ class TimesFM25(CheckpointForecaster):
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         x = x.to(dtype=torch.float32)
-        missing = _round_up(x.shape[1], self.module.p) - x.shape[1]
-        window = torch.nn.functional.pad(x, (missing, 0))
-        padded = (torch.arange(window.shape[1]) < missing).expand(window.shape)
+        window, padded = _whole_patches(x, self.module.p)
         y = (self._decode(window, padded, horizon) - self._decode(-window, padded, horizon)) / 2
         nonnegative = (x >= 0).all(dim=-1, keepdim=True)
         return torch.where(nonnegative, torch.maximum(y, torch.zeros_like(y)), y)
@@ -115,11 +111,9 @@ class TimesFM3(CheckpointForecaster):
         return Limits(longest_lookback=self.library.global_context)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        missing = -x.shape[1] % self.module.input_patch_len
-        window = torch.nn.functional.pad(x.to(dtype=torch.float32), (missing, 0))
-        padded = (torch.arange(window.shape[1]) < missing).expand(window.shape)
+        window, padded = _whole_patches(x.to(dtype=torch.float32), self.module.input_patch_len)
         # The forecast depends on the requested horizon, and the library requests whole output patches.
-        requested = horizon + -horizon % self.module.output_patch_len
+        requested = _round_up(horizon, self.module.output_patch_len)
         quantiles = self.module.decode(target=window[:, None], horizon=requested, mask=padded)[:, 0, :horizon]
         return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])
 
@@ -135,6 +129,13 @@ class TimesFM3(CheckpointForecaster):
         self.library.config.per_core_batch_size = len(x)
         forecasts = self.library.predict_batch(list(x.detach().cpu().numpy().copy()), horizon)
         return torch.stack([torch.from_numpy(y.forecast) for y in forecasts])
+
+
+def _whole_patches(x: Tensor, patch: int) -> tuple[Tensor, Tensor]:
+    """The windows with zeros before them up to whole patches, and the mask of these zeros."""
+    missing = -x.shape[1] % patch
+    window = torch.nn.functional.pad(x, (missing, 0))
+    return window, (torch.arange(window.shape[1]) < missing).expand(window.shape)
 
 
 def _round_up(steps: int, patch: int) -> int:

@@ -5,8 +5,6 @@ a shorter one with zeros; both are its defaults and are audited as such. A direc
 every setting; `@auto` selects a release per lookback and horizon with the library's own rule.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from importlib import resources
 from typing import Any, cast
@@ -77,10 +75,6 @@ class TinyTimeMixer(CheckpointForecaster):
         return torch.full((windows,), DEFAULT_FREQUENCY_MAPPING["oov"], device=device)
 
     def _build_recursive(self, horizon: int) -> Any:
-        config = RecursivePredictorConfig(
-            model=self.module,
-            requested_prediction_length=horizon,
-            model_prediction_length=self.module.config.prediction_length,
-            loss="mse",
-        )
-        return RecursivePredictor(config).eval()
+        native = self.module.config.prediction_length
+        lengths = {"requested_prediction_length": horizon, "model_prediction_length": native}
+        return RecursivePredictor(RecursivePredictorConfig(model=self.module, loss="mse", **lengths)).eval()

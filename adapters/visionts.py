@@ -6,11 +6,10 @@ downloads one; so the file is read here, and the library only builds the network
 mean and divides by its standard deviation in place: `hrx.adapters.gradients` handles both.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Self, cast
 
 import torch
@@ -57,7 +56,7 @@ class VisionTSModel(CheckpointForecaster):
             model.vision_model.load_state_dict(state, strict=True)
         except RuntimeError as error:
             raise ModelError(
-                f"{self._file} does not hold the weights of {architecture}: {_in_one_line(error)}. "
+                f"{self._file} does not hold the weights of {architecture}: {shorten(str(error), 200)}. "
                 "Download it again, or restore its original name."
             ) from error
         return model
@@ -111,13 +110,9 @@ def _read_state(file: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive may fail anywhere in the reader
-        raise ModelError(f"{file} is damaged: {_in_one_line(error)}. Download it again.") from error
+        reason = shorten(f"{type(error).__name__}: {error}", 200)
+        raise ModelError(f"{file} is damaged: {reason}. Download it again.") from error
     state = content.get("model") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(f"{file} has no tensors under the key 'model', where the release has them. Download it again.")
     return cast("dict[str, Tensor]", state)
-
-
-def _in_one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:200]} …"

@@ -15,7 +15,7 @@ from hrx.cli.terminal import refuse_ledger, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
 from hrx.gift_eval.frequency import slots
-from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_csv
+from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
 from hrx.reports.page.explain import trust_sentence, write_explanation
@@ -52,7 +52,7 @@ def find_series(text: str) -> DatedSeries:
         return _embedded(text)
     source, column = _split(text)
     path, options = parse_source(source)
-    table = read_csv(path, least=1)
+    table = read_table(path, "csv", least=1)
     if options.date or any(holds_dates(cells) for cells in table.columns.values()):
         if column in table.columns:
             source += f"{'&' if '?' in source else '?'}value={quote(column, safe='')}"
@@ -74,7 +74,7 @@ def _dated(source: str, column: str, text: str) -> DatedSeries:
     """A series of a table with dates, on the grid of its frequency."""
     (dataset,) = open_table("csv", source)
     path, options = parse_source(source)
-    observed = observe(read_csv(path), options)
+    observed = observe(read_table(path, "csv"), options)
     values = observed.layout.values
     # A wide table names its series by their columns, a long one in a column of its own.
     names = [name or value for name in observed.names for value in values]

@@ -1,42 +1,46 @@
-"""`hrx models`: the known models, and which are installed."""
-
-from __future__ import annotations
+"""`hrx models`, `hrx datasets` and `hrx data`: what is known, what is here, and GIFT-Eval's official download."""
 
 import argparse
 import json
+import math
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from hrx.adapters import EMBEDDED, families, short_names
-from hrx.adapters.model_card import published_card
-from hrx.cli.terminal import show, terminal_width
-from hrx.errors import Exit
+from hrx.cli.terminal import StatusLine, show, terminal_width
+from hrx.errors import Exit, HrxError
+from hrx.gift_eval import catalogue, data_root, open_source
+from hrx.gift_eval.catalogue import Configuration, Folder
+from hrx.gift_eval.download import Checked, State, check, check_sizes, extra_files, fetch
+from hrx.gift_eval.official import NaiveScores, score
 from hrx.reports import render_table
+
+if TYPE_CHECKING:
+    from hrx.adapters import ModelCard
 
 _PIPED_WIDTH = 80
 
 
 def models(options: argparse.Namespace) -> int:
     """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
-    known = families()
-    listed = [
-        {
-            "name": name,
-            "family": family,
-            "source": source,
-            "library": known[family].distribution,
-            "installed": known[family].installed,
-            "install": known[family].install_command,
-            **_declared(name if source == "embedded" else source),
-        }
-        for name, family, source in [
-            (EMBEDDED, "chronos-bolt", "embedded"),
-            *((released.name, released.family, released.hub_id) for released in short_names().values()),
-        ]
-    ]
+    # The other two commands do without torch.
+    from hrx.adapters import EMBEDDED, families, short_names
+    from hrx.adapters.model_card import published_card
+
+    released = [(card.name, card.family, card.hub_id) for card in short_names().values()]
+    listed = []
+    for name, family, source in [(EMBEDDED, "chronos-bolt", "embedded"), *released]:
+        known = families()[family]
+        about = {"library": known.distribution, "installed": known.installed, "install": known.install_command}
+        declared = _declared(published_card(name if source == "embedded" else source))
+        listed.append({"name": name, "family": family, "source": source, **about, **declared})
     if options.json:
-        print(json.dumps(listed, indent=1))
-        return Exit.DONE
+        return _print_json(listed)
     rows = [
-        (str(m["name"]), _size(m["parameters"]), str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no"))
+        (str(m["name"]), _count(m["parameters"]), str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no"))
         for m in listed
     ]
     headings = ("name", "size", "licence", "GIFT-Eval", "installed")
@@ -48,29 +52,231 @@ def models(options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _declared(hub_id: str) -> dict[str, object]:
-    known = published_card(hub_id)
-    if known.synthetic:
+def _declared(card: "ModelCard") -> dict[str, Any]:
+    if card.synthetic:
         seen = "nothing real"
-    elif known.saw_all:
+    elif card.saw_all:
         seen = "training splits"
-    elif known.seen is not None:
-        seen = f"{len(known.seen)} datasets"
+    elif card.seen is not None:
+        seen = f"{len(card.seen)} datasets"
     else:
-        seen = {"none": "nothing", "train": "in part", "test": "in part", None: "unknown"}[known.benchmark]
-    return {
-        "parameters": known.parameters,
-        "licence": known.licence,
-        "native_lookback": known.native_lookback,
-        "native_horizon": known.native_horizon,
-        "pretraining": known.pretraining,
-        "gift_eval": seen,
-        "seen": sorted(known.seen or ()),
-        "sources": list(known.sources),
-    }
+        seen = {"none": "nothing", "train": "in part", "test": "in part", None: "unknown"}[card.benchmark]
+    declared = _fields(card, "parameters", "licence", "native_lookback", "native_horizon", "pretraining")
+    return declared | {"gift_eval": seen, "seen": sorted(card.seen or ()), "sources": card.sources}
 
 
-def _size(parameters: object) -> str:
+def _count(parameters: object) -> str:
     if not isinstance(parameters, int):
         return "unknown"
     return f"{parameters / 1e6:.0f} M" if parameters >= 1e7 else f"{parameters / 1e6:.1f} M"
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """One dataset of the list; what is not known of it is None or empty."""
+
+    name: str
+    source: str
+    frequency: str
+    variates: int
+    season: int | None = None
+    domain: str = ""
+    benchmark_domain: str = ""
+    covariates: int | None = None
+    series: int | None = None
+    shortest: int | None = None
+    longest: int | None = None
+    configurations: tuple[Configuration, ...] = ()
+    paper_name: str = ""
+    paper_runs: int | None = None
+    licence: str = ""
+    bytes: int | None = None
+    sha256: str = ""
+    copy_of: str = ""
+    on_disk: str = "no"
+    file: str = ""
+    bring: str = ""
+
+
+def datasets(options: argparse.Namespace) -> int:
+    """The known datasets, the datasets of one source, or the scores of naive forecasts."""
+    if options.scores:
+        return _scores("gift-eval" if options.data is None else options.data, options.json)
+    return _catalogue(options.json) if options.data is None else _source(options.data, options.json)
+
+
+def _catalogue(as_json: bool) -> int:
+    """Everything that has a name: the sample, GIFT-Eval's folders, and what the paper took from elsewhere."""
+    root = data_root()
+    known = [*_sample(), *_benchmark(root), *_elsewhere()]
+    if as_json:
+        return _print_json([asdict(each) for each in known])
+    rows = [
+        (d.name, d.frequency, d.domain, str(d.variates), str(d.series), str(len(d.configurations)), d.on_disk)
+        for d in known
+        if not d.bring
+    ]
+    show(render_table(("name", "freq", "domain", "vars", "series", "terms", "on disk"), rows))
+    here = sum(each.source == "gift-eval" and each.on_disk == "yes" for each in known)
+    every = len(catalogue.folders())
+    show(f"\nGIFT-Eval: {here} of {every} folders are in {root}. `hrx data fetch NAME` brings the others.")
+    show("\nThe paper's other datasets have to be brought, as csv:FILE or finance:FILE:")
+    show("\n".join(_to_bring(known)))
+    return Exit.DONE
+
+
+def _to_bring(known: list[KnownDataset]) -> Iterator[str]:
+    """A sentence for every kind of file, and the datasets that need one."""
+    for sentence in dict.fromkeys(each.bring for each in known if each.bring):
+        names = [f"{each.name} ({each.file})" if each.file else each.name for each in known if each.bring == sentence]
+        yield textwrap.fill(f"{', '.join(names)}: {sentence}", 78, initial_indent="- ", subsequent_indent="  ")
+
+
+def _sample() -> Iterator[KnownDataset]:
+    for d in open_source("sample"):
+        about = _fields(d, "name", "frequency", "variates", "season", "domain")
+        yield KnownDataset(**about, source="sample", series=d.count, licence="public domain", on_disk="yes")
+
+
+def _benchmark(root: Path) -> Iterator[KnownDataset]:
+    in_paper = {dataset.folder: dataset for dataset in catalogue.paper_datasets()}
+    on_disk = {State.RIGHT: "yes", State.MISSING: "no", State.DAMAGED: "damaged"}
+    same = ["name", "frequency", "variates", "season", "covariates", "series", "shortest", "longest", "licence"]
+    same += ["bytes", "sha256", "copy_of"]
+    for folder in catalogue.folders():
+        paper = in_paper.get(folder.name)
+        yield KnownDataset(
+            **_fields(folder, *same),
+            source="gift-eval",
+            domain=folder.field,
+            benchmark_domain=folder.domain,
+            configurations=tuple(each for each in catalogue.configurations() if each.folder == folder.name),
+            paper_name=paper.name if paper else "",
+            paper_runs=paper.runs if paper else None,
+            on_disk=on_disk[check_sizes(root, folder)],
+        )
+
+
+def _elsewhere() -> Iterator[KnownDataset]:
+    for d in catalogue.paper_datasets():
+        if not d.folder:
+            same = _fields(d, "name", "source", "frequency", "variates", "file", "bring")
+            yield KnownDataset(**same, paper_name=d.name, paper_runs=d.runs)
+
+
+def _source(spec: str, as_json: bool) -> int:
+    """The datasets of a source. Series are counted, not read."""
+    opened = open_source(spec)
+    if as_json:
+        return _print_json(
+            [
+                _fields(d, "name", "frequency", "season", "domain")
+                | {"series": d.count}
+                | _fields(d, "variates", "note", "damage")
+                for d in opened
+            ]
+        )
+    rows = [(d.name, d.frequency, str(d.season), str(d.count), d.damage or d.domain) for d in opened]
+    show(render_table(("name", "frequency", "season", "series", "domain"), rows))
+    for dataset in opened:
+        if dataset.note:
+            show(f"\n{dataset.name}: {dataset.note}")
+    return Exit.DONE
+
+
+def _scores(spec: str, as_json: bool) -> int:
+    """Both naive forecasts on every official configuration of the source."""
+    scored, line = [], StatusLine()
+    for each in score(open_source(spec)):
+        scored.append(each)
+        line.say(f"{len(scored)} scored: {each.configuration}")
+    line.clear()
+    if not scored:
+        raise HrxError(
+            f"{spec!r} holds no dataset of GIFT-Eval, and only these have official test windows. Give the benchmark's "
+            "data directory, or drop --data."
+        )
+    if as_json:
+        _print_json([_scores_json(each) for each in scored])
+    else:
+        rows = [(each.configuration, *each.naive, *each.seasonal) for each in scored if not each.damage]
+        headers = ("config", "naive MSE", "MAE", "MASE", "seasonal MSE", "MAE", "MASE")
+        show(render_table(headers, rows, width=110))
+    for reason in dict.fromkeys(each.damage for each in scored if each.damage):
+        print(f"hrx datasets: not scored: {reason}", file=sys.stderr)
+    return Exit.INCOMPLETE if any(each.damage for each in scored) else Exit.DONE
+
+
+def _scores_json(scored: NaiveScores) -> dict[str, object]:
+    shown: dict[str, object] = {"config": scored.configuration}
+    for name, scores in (("naive", scored.naive), ("seasonal", scored.seasonal)):
+        for metric, value in scores._asdict().items():
+            shown[f"{name}_{metric}"] = None if math.isnan(value) else value
+    return shown | ({"damage": scored.damage} if scored.damage else {})
+
+
+def data(options: argparse.Namespace) -> int:
+    """Download GIFT-Eval's folders, or check them; incomplete where one of them is not right."""
+    root, chosen = data_root(options.data), catalogue.choose(options.names)
+    states = (_fetch if options.action == "fetch" else _check)(root, chosen, options.json)
+    return Exit.DONE if all(state is State.RIGHT for state in states) else Exit.INCOMPLETE
+
+
+def _fetch(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[State]:
+    results = fetch(root, chosen)
+    if as_json:
+        _print_json({"root": str(root), "folders": [_named(each._asdict()) for each in results]})
+    else:
+        for each in results:
+            if each.bytes:
+                show(f"{each.folder}: {_size(each.bytes)} fetched")
+        right = sum(each.state is State.RIGHT for each in results)
+        show(f"{right} of {len(results)} folders are in {root} and verified.")
+    for reason in dict.fromkeys(each.reason for each in results if each.reason):
+        print(f"hrx data: {reason}", file=sys.stderr)
+    return [each.state for each in results]
+
+
+def _check(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[State]:
+    line = StatusLine()
+    results = check(root, chosen, report=lambda folder: line.say(f"{folder.name}: {_size(folder.bytes)}"))
+    line.clear()
+    extra = extra_files(root, chosen)
+    if as_json:
+        checked = [_named(each._asdict() | {"problems": [one._asdict() for one in each.problems]}) for each in results]
+        _print_json({"root": str(root), "folders": checked, "extra": extra})
+    else:
+        show(_report(root, results, extra))
+    return [each.state for each in results]
+
+
+def _report(root: Path, results: list[Checked], extra: list[str]) -> str:
+    # A folder without any of its three files is listed by name alone.
+    absent = [each for each in results if each.state is State.MISSING and len(each.problems) == 3]
+    lines = [f"{p.path}: {p.reason}" for each in results if each not in absent for p in each.problems]
+    if absent:
+        lines.append(f"Not here: {', '.join(each.folder for each in absent)}.")
+    if extra:
+        lines.append(f"Extra, not part of GIFT-Eval: {', '.join(extra)}.")
+    right = sum(each.state is State.RIGHT for each in results)
+    lines.append(f"{right} of {len(results)} folders in {root} are right.")
+    if right < len(results):
+        lines.append("`hrx data fetch` brings what is missing and replaces what is damaged.")
+    return "\n".join(lines)
+
+
+def _named(result: dict[str, object]) -> dict[str, object]:
+    return {"name": result.pop("folder"), **result}
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def _print_json(value: object) -> int:
+    print(json.dumps(value, indent=1))
+    return Exit.DONE

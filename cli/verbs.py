@@ -112,7 +112,7 @@ def _models(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def _datasets(verbs: Verbs[argparse.ArgumentParser]) -> None:
     summary = "list known datasets and what is on disk, or the datasets of a source"
-    verb = _verb(verbs, "datasets", summary, "hrx.cli.datasets:datasets", "hrx datasets --data sample")
+    verb = _verb(verbs, "datasets", summary, "hrx.cli.listing:datasets", "hrx datasets --data sample")
     verb.add_argument("--data", metavar="SOURCE", help=f"{SOURCE_HELP} (default: all known datasets)")
     verb.add_argument("--scores", action="store_true", help="score naive forecasts on GIFT-Eval's official windows")
     _json(verb)
@@ -120,7 +120,7 @@ def _datasets(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
     summary = "download GIFT-Eval, or check the files on disk against its manifest"
-    verb = _verb(verbs, "data", summary, "hrx.cli.data:data", "hrx data check us_births/D")
+    verb = _verb(verbs, "data", summary, "hrx.cli.listing:data", "hrx data check us_births/D")
     verb.add_argument("action", choices=("fetch", "check"), help="fetch: download and verify; check: only verify")
     verb.add_argument("names", nargs="*", metavar="NAME", help="us_births, us_births/D, … (default: every dataset)")
     verb.add_argument("--data", type=Path, metavar="ROOT", help="default: $GIFT_EVAL, else ~/.cache/hrx/gift-eval")

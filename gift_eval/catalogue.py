@@ -9,26 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hrx.errors import HrxError, unknown
 
 from . import frequency as frequencies
+from .series import Dataset
 
 DATA_FILE = "data-00000-of-00001.arrow"
 STATE_FILE = "state.json"
 INFO_FILE = "dataset_info.json"
-
-
-class Named(Protocol):
-    """Anything with a name such as `us_births/D` or `m4_hourly`."""
-
-    @property
-    def name(self) -> str: ...
-
-
-NamedT = TypeVar("NamedT", bound=Named)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -94,16 +84,20 @@ class PaperDataset:
     bring: str
 
 
+Entry = TypeVar("Entry", Folder, Configuration, PaperDataset)
+Named = TypeVar("Named", Folder, Dataset)
+
+
 @cache
 def folders() -> tuple[Folder, ...]:
     """The benchmark's 55 folders, and the stray copy beside them that the official download and the paper have."""
-    return _read("folders.csv", Folder, name="folder")
+    return _read("folders.csv", Folder)
 
 
 @cache
 def configurations() -> tuple[Configuration, ...]:
     """The leaderboard's 97 configurations."""
-    return _read("configurations.csv", Configuration, name="configuration")
+    return _read("configurations.csv", Configuration)
 
 
 @cache
@@ -113,37 +107,33 @@ def paper_datasets() -> tuple[PaperDataset, ...]:
 
 
 def choose(names: Sequence[str]) -> tuple[Folder, ...]:
-    """The folders that `names` mean, each once: a folder (`us_births/D`), or a dataset with all its frequencies
-    (`us_births`). No names mean every folder.
-    """
-    if not names:
-        return folders()
-    known = by_name(folders())
-    chosen: dict[str, Folder] = {}
+    """The folders that `names` mean; no names mean every folder."""
+    return tuple(select(folders(), names)) if names else folders()
+
+
+def select(datasets: Iterable[Named], names: Sequence[str]) -> list[Named]:
+    """Those of `datasets` that `names` mean, each once: one (`us_births/D`), or all its frequencies (`us_births`)."""
+    known = by_name(datasets)
     for name in names:
         if name not in known:
             raise HrxError(unknown("dataset", name, known))
-        chosen.update((folder.name, folder) for folder in known[name])
-    return tuple(chosen.values())
+    return list({dataset.name: dataset for name in names for dataset in known[name]}.values())
 
 
-def by_name(datasets: Iterable[NamedT]) -> dict[str, tuple[NamedT, ...]]:
+def by_name(datasets: Iterable[Named]) -> dict[str, list[Named]]:
     """The datasets of each name: one by its full name, and all its frequencies by the part before the slash."""
-    known: dict[str, tuple[NamedT, ...]] = {}
+    known: dict[str, list[Named]] = {}
     for dataset in datasets:
         for name in dict.fromkeys((dataset.name, dataset.name.partition("/")[0])):
-            known[name] = (*known.get(name, ()), dataset)
+            known.setdefault(name, []).append(dataset)
     return known
 
 
-def _read(file: str, kind: type[T], name: str = "name") -> tuple[T, ...]:
-    """The lines of a CSV as instances of a dataclass; the column `name` is its name, an empty number is None."""
+def _read(file: str, kind: type[Entry]) -> tuple[Entry, ...]:
+    """The lines of a CSV as instances of a dataclass; an empty number is None."""
     text = files(__package__).joinpath("catalogue_data", file).read_text(encoding="utf-8")
-    described: Any = kind
-    types = {name if field.name == "name" else field.name: (field.name, field.type) for field in fields(described)}
-    lines = []
-    for line in csv.DictReader(text.splitlines()):
-        values = {key: line[column] if of is str else int(line[column]) if line[column] else None
-                  for column, (key, of) in types.items()}  # fmt: skip
-        lines.append(kind(**values))
-    return tuple(lines)
+    types = {field.name: field.type for field in fields(kind)}
+    lines: list[Any] = list(csv.DictReader(text.splitlines()))
+    for line in lines:
+        line |= {name: int(cell) if cell else None for name, cell in line.items() if types[name] is not str}
+    return tuple(kind(**line) for line in lines)

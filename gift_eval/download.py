@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hrx.errors import HrxError, describe_error
 
@@ -85,7 +85,7 @@ def check_folder(root: Path, folder: Folder) -> Checked:
         path = root / folder.name / file
         if not path.is_file():
             problems.append(Problem(f"{folder.name}/{file}", State.MISSING, "it does not exist."))
-        elif reason := find_fault(path, folder):
+        elif reason := _find_fault(path, folder):
             problems.append(Problem(f"{folder.name}/{file}", State.DAMAGED, reason))
     states = {problem.state for problem in problems}
     state = next((state for state in (State.DAMAGED, State.MISSING) if state in states), State.RIGHT)
@@ -100,11 +100,16 @@ def check_sizes(root: Path, folder: Folder) -> State:
     return State.RIGHT if sizes[FILES.index(DATA_FILE)] == folder.bytes else State.DAMAGED
 
 
-def find_fault(path: Path, folder: Folder) -> str:
+def _find_fault(path: Path, folder: Folder) -> str:
     """Why a file, one of `FILES` by its name, is not right; empty if it is."""
     try:
         if path.name == DATA_FILE:
-            return _find_data_fault(path, folder)
+            if (size := path.stat().st_size) != folder.bytes:
+                return f"it has {size} bytes, the official file {folder.bytes}."
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            wrong = f"it has the official size but sha256 {digest[:12]}…, the official file {folder.sha256[:12]}…."
+            return "" if digest == folder.sha256 else wrong
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         return f"it cannot be read: {error.strerror}."
@@ -114,17 +119,6 @@ def find_fault(path: Path, folder: Folder) -> str:
         return "it does not hold a JSON object."
     if path.name == STATE_FILE and content.get("_data_files") != [{"filename": DATA_FILE}]:
         return f"it does not name {DATA_FILE} as its one data file."
-    return ""
-
-
-def _find_data_fault(path: Path, folder: Folder) -> str:
-    size = path.stat().st_size
-    if size != folder.bytes:
-        return f"it has {size} bytes, the official file {folder.bytes}."
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != folder.sha256:
-        return f"it has the official size but sha256 {digest[:12]}…, the official file {folder.sha256[:12]}…."
     return ""
 
 
@@ -145,7 +139,6 @@ def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> 
     """Download what is missing or damaged in the chosen folders. A folder that fails does not stop the others, unless
     the hub cannot be reached.
     """
-    hub = _Hub(root / PARTS, endpoint)
     results: list[Fetched] = []
     unreachable = ""
     for folder in chosen:
@@ -154,7 +147,7 @@ def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> 
         if problems and not reason:
             try:
                 for problem in problems:
-                    size += _fetch_file(hub, root, folder, problem.path)
+                    size += _fetch_file(root, folder, problem.path, endpoint)
                 state = State.RIGHT
             except (Unreachable, NotOfficial) as error:
                 reason, state = str(error), check_folder(root, folder).state
@@ -165,13 +158,12 @@ def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> 
     return results
 
 
-def _fetch_file(hub: "_Hub", root: Path, folder: Folder, below: str) -> int:
+def _fetch_file(root: Path, folder: Folder, below: str, endpoint: str | None) -> int:
     """Bring one file to its place; returns its number of bytes."""
     place = root / below
     try:
-        part = hub.download(below)
-        fault = find_fault(part, folder)
-        if fault:
+        part = _download(below, root / PARTS, endpoint)
+        if fault := _find_fault(part, folder):
             part.unlink()
             raise NotOfficial(
                 f"The hub's {below} is not the official file: {fault} Fetch it again; if it stays so, the hub holds a "
@@ -181,55 +173,48 @@ def _fetch_file(hub: "_Hub", root: Path, folder: Folder, below: str) -> int:
         place.parent.mkdir(parents=True, exist_ok=True)
         part.replace(place)
     except OSError as error:
-        reason = error.strerror or error
-        raise HrxError(
-            f"{place} cannot be written: {reason}. Free some space, or choose another directory with --data."
-        ) from error
+        reason = f"{error.strerror or error}. Free some space, or choose another directory with --data."
+        raise HrxError(f"{place} cannot be written: {reason}") from error
     return size
 
 
-class _Hub:
-    """The hub's dataset. Only an Arrow file shows the progress bar of `huggingface_hub`."""
-
-    def __init__(self, parts: Path, endpoint: str | None):
-        try:
-            import huggingface_hub
-            from huggingface_hub import constants, utils
-        except ImportError as error:
-            raise HrxError(
-                "The download needs huggingface_hub, which is not installed. pip install 'hrx[gift-eval]'"
-            ) from error
-        self._library, self._utils, self._parts = huggingface_hub, utils, parts
-        self._endpoint = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-
-    def download(self, below: str) -> Path:
-        """One file of the dataset, in the directory of unfinished files. A broken connection is resumed."""
-        options = {"repo_type": "dataset", "endpoint": self._endpoint}
-        quiet = not below.endswith(DATA_FILE) and not self._utils.are_progress_bars_disabled()
-        if quiet:
-            self._utils.disable_progress_bars()
-        try:
-            # hf_hub_download retries for half a minute when there is no connection; this request does not.
-            self._library.get_hf_file_metadata(self._library.hf_hub_url(REPOSITORY, below, **options), token=False)
-            path = self._library.hf_hub_download(REPOSITORY, below, local_dir=self._parts, token=False, **options)
-        except Exception as error:
-            raise self._translate(error, below) from error
-        finally:
-            if quiet:
-                self._utils.enable_progress_bars()
-        return Path(path)
-
-    def _translate(self, error: Exception, below: str) -> Exception:
-        """The library's error in our words; an error of the disk, which has a number, stays as it is."""
+def _download(below: str, parts: Path, endpoint: str | None) -> Path:
+    """One file of the dataset, in the directory of unfinished files. A broken connection is resumed."""
+    try:
+        import huggingface_hub as hub
+        from huggingface_hub import constants, utils
+    except ImportError as error:
+        reason = "The download needs huggingface_hub, which is not installed. pip install 'hrx[gift-eval]'"
+        raise HrxError(reason) from error
+    endpoint = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+    # Only an Arrow file shows the progress bar.
+    quiet = not below.endswith(DATA_FILE) and not utils.are_progress_bars_disabled()
+    if quiet:
+        utils.disable_progress_bars()
+    try:
+        # hf_hub_download retries for half a minute when there is no connection; this request does not.
+        where: dict[str, Any] = {"repo_type": "dataset", "endpoint": endpoint}
+        hub.get_hf_file_metadata(hub.hf_hub_url(REPOSITORY, below, **where), token=False)
+        return Path(hub.hf_hub_download(REPOSITORY, below, local_dir=parts, token=False, **where))
+    except utils.LocalEntryNotFoundError as error:
+        cause = error.__cause__
+        raise _unreachable(endpoint, cause if isinstance(cause, Exception) else error) from error
+    except utils.EntryNotFoundError as error:
+        raise NotOfficial(f"The hub at {endpoint} has no file {below} in {REPOSITORY}.") from error
+    except Exception as error:
         connection = isinstance(error, ConnectionError | TimeoutError)
+        # An error of the disk, which has a number, stays as it is.
         if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.errno and not connection:
-            return error
-        local = isinstance(error, self._utils.LocalEntryNotFoundError)
-        if isinstance(error, self._utils.EntryNotFoundError) and not local:
-            return NotOfficial(f"The hub at {self._endpoint} has no file {below} in {REPOSITORY}.")
-        cause = error.__cause__ if local and isinstance(error.__cause__, Exception) else error
-        return Unreachable(
-            f"The hub at {self._endpoint} could not be reached, or broke off ({describe_error(cause)}). Repeat the "
-            "command: files that arrived are not fetched again. Or set HF_ENDPOINT to a mirror, or copy the folders "
-            "by hand to the data directory and run `hrx data check`."
-        )
+            raise
+        raise _unreachable(endpoint, error) from error
+    finally:
+        if quiet:
+            utils.enable_progress_bars()
+
+
+def _unreachable(endpoint: str, cause: Exception) -> Unreachable:
+    return Unreachable(
+        f"The hub at {endpoint} could not be reached, or broke off ({describe_error(cause)}). Repeat the "
+        "command: files that arrived are not fetched again. Or set HF_ENDPOINT to a mirror, or copy the folders "
+        "by hand to the data directory and run `hrx data check`."
+    )

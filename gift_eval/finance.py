@@ -8,16 +8,15 @@ the one before, so there is one fewer **[ours]**.
 `tables` reads the file. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hrx.errors import HrxError
 
+from . import frequency
 from .series import Dataset, Floats, StoredSeries
 from .table_cells import read_table
-from .tables import Observations, TableRow, observe, parse_source, shown, table_dataset
+from .tables import Observations, observe, parse_source, shown
 
 FREQUENCY = "B"
 DOMAIN = "Finance"
@@ -42,12 +41,13 @@ def open_prices(text: str) -> list[Dataset]:
         )
     reason = "it has no price on {} of the {} trading days of the file, and only complete histories enter."
     reasons = [reason.format(count, days) if count else "" for count in absent]
-    notes = [*table.notes, f"frequency {FREQUENCY}, on the {days} trading days of the file"]
+    note = "; ".join([*table.notes, f"frequency {FREQUENCY}, on the {days} trading days of the file"])
     log_prices = np.log(prices)
     datasets = []
     for form, values in (("log_price", log_prices), ("log_return", np.diff(log_prices, axis=1))):
-        rows = [TableRow(StoredSeries(*series), reason) for *series, reason in zip(names, values, reasons, strict=True)]
-        datasets.append(table_dataset(f"finance/{form}", FREQUENCY, DOMAIN, rows, 1, notes))
+        rows = [StoredSeries(name, row, "", reason) for name, row, reason in zip(names, values, reasons, strict=True)]
+        about = (f"finance/{form}", FREQUENCY, frequency.season(FREQUENCY), DOMAIN)
+        datasets.append(Dataset(*about, len(rows), rows.__getitem__, note=note))
     return datasets
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from hrx.errors import HrxError
 
-from .catalogue import Configuration, Folder, configurations, folders
-from .series import DamagedDataset, Dataset, Floats
+from .catalogue import Configuration, configurations, folders
+from .series import Dataset, Floats
 
 TEST_SHARE = 0.1
 MOST_WINDOWS = 20
@@ -62,25 +62,19 @@ def score(datasets: Sequence[Dataset]) -> Iterator[NaiveScores]:
 
     One block of series is in memory at a time. A dataset that cannot be scored gives the reason in `damage`.
     """
-    official = {folder.name: folder for folder in folders()}
+    official = {folder.name: folder.frequency for folder in folders()}
     for dataset in datasets:
         chosen = [configuration for configuration in configurations() if configuration.folder == dataset.name]
         if not chosen:
             continue
+        reason, given = dataset.damage, dataset.frequency
+        if not reason and given != official[dataset.name]:
+            reason = f"{dataset.name} has frequency {given}, the benchmark's {official[dataset.name]}: "
+            reason += "it is not the same."
         try:
-            _check(dataset, official[dataset.name])
-            yield from _score(dataset, chosen)
+            yield from [_unscored(each, reason) for each in chosen] if reason else _score(dataset, chosen)
         except HrxError as error:
             yield from (_unscored(each, str(error)) for each in chosen)
-
-
-def _check(dataset: Dataset, folder: Folder) -> None:
-    if dataset.damage:
-        raise DamagedDataset(dataset.damage)
-    if dataset.frequency != folder.frequency:
-        raise DamagedDataset(
-            f"{dataset.name} has frequency {dataset.frequency}, the benchmark's {folder.frequency}: it is not the same."
-        )
 
 
 def _unscored(configuration: Configuration, reason: str) -> NaiveScores:
@@ -90,24 +84,27 @@ def _unscored(configuration: Configuration, reason: str) -> NaiveScores:
 
 def _score(dataset: Dataset, chosen: Sequence[Configuration]) -> list[NaiveScores]:
     shortest = min(row.values.size for row in dataset.rows())
-    views = [_View(each, count_windows(dataset.name, shortest, each.prediction_length)) for each in chosen]
-    totals = {view: (_Totals(), _Totals()) for view in views if view.tested < shortest}
+    counts = [count_windows(dataset.name, shortest, each.prediction_length) for each in chosen]
+    tested = [count * each.prediction_length for count, each in zip(counts, chosen, strict=True)]
+    totals = np.zeros((len(chosen), 2, 2, 3))
     for series in _side_by_side(row.values for row in dataset.rows()):
         block = _Block(series, dataset.season)
-        for view, (naive, seasonal) in totals.items():
-            block.add_errors(view, naive, seasonal)
+        for i, each in enumerate(chosen):
+            if tested[i] < shortest:
+                totals[i] += block.sum_errors(each.prediction_length, counts[i])
+    with np.errstate(invalid="ignore"):
+        means = totals[:, :, 0] / totals[:, :, 1]
     results = []
-    for view in views:
-        if view in totals:
-            naive, seasonal = totals[view]
-            figures = (view.windows, view.windows * dataset.count, naive.scores(), seasonal.scores())
-            results.append(NaiveScores(view.configuration.name, *figures))
+    for i, each in enumerate(chosen):
+        if tested[i] < shortest:
+            naive, seasonal = (Scores(*forecast) for forecast in means[i].tolist())
+            results.append(NaiveScores(each.name, counts[i], counts[i] * dataset.count, naive, seasonal))
         else:
             reason = (
-                f"{view.configuration.name} tests the last {view.tested} values of a series, with at least one before "
-                f"them, but the shortest series of {dataset.name} has {shortest}."
+                f"{each.name} tests the last {tested[i]} values of a series, with at least one before them, but the "
+                f"shortest series of {dataset.name} has {shortest}."
             )
-            results.append(_unscored(view.configuration, reason))
+            results.append(_unscored(each, reason))
     return results
 
 
@@ -127,41 +124,16 @@ def _side_by_side(every: Iterator[Floats]) -> Iterator[list[Floats]]:
         yield block
 
 
-class _View(NamedTuple):
-    configuration: Configuration
-    windows: int
+def _sum(errors: Floats, scales: Floats) -> Floats:
+    """(2, 3): the sums of squared, absolute and scaled errors, and the number of values in each.
 
-    @property
-    def tested(self) -> int:
-        """The number of values at the end of a series that its windows cover."""
-        return self.windows * self.configuration.prediction_length
-
-
-class _Totals:
-    """Sums of errors over the windows seen so far."""
-
-    def __init__(self) -> None:
-        self._squared = self._absolute = self._scaled = 0.0
-        self._count = self._scaled_count = 0
-
-    def add(self, errors: Floats, scales: Floats) -> None:
-        """Errors (n, w, H), NaN where the truth is missing, and what each window's are divided by, (n, w)."""
-        absolute = np.abs(errors)
-        observed = np.isfinite(absolute)
-        self._squared += float(np.square(absolute[observed]).sum())
-        self._absolute += float(absolute[observed].sum())
-        self._count += int(observed.sum())
-        scaled = absolute / np.where(scales > 0, scales, np.nan)[..., None]
-        self._scaled += float(np.nansum(scaled))
-        self._scaled_count += int(np.isfinite(scaled).sum())
-
-    def scores(self) -> Scores:
-        """The means."""
-        return Scores(
-            self._squared / self._count if self._count else math.nan,
-            self._absolute / self._count if self._count else math.nan,
-            self._scaled / self._scaled_count if self._scaled_count else math.nan,
-        )
+    `errors` (n, w, H) are NaN where the truth is missing; those of a window are scaled by its `scales` (n, w).
+    """
+    absolute = np.abs(errors)
+    observed = absolute[np.isfinite(absolute)]
+    scaled = absolute / np.where(scales > 0, scales, np.nan)[..., None]
+    sums = [np.square(observed).sum(), observed.sum(), np.nansum(scaled)]
+    return np.array([sums, [observed.size, observed.size, np.isfinite(scaled).sum()]])
 
 
 class _Block:
@@ -186,16 +158,15 @@ class _Block:
         last_observed = np.maximum.accumulate(np.where(observed, np.arange(self._width), 0), axis=1)
         self._filled_from = np.maximum(last_observed, np.minimum(self._first, self._width - 1)[:, None])
 
-    def add_errors(self, view: _View, naive: _Totals, seasonal: _Totals) -> None:
-        """Add the errors of both forecasts on the windows of one configuration."""
-        horizon = view.configuration.prediction_length
-        start = starts(self._width, horizon, view.windows)
+    def sum_errors(self, horizon: int, windows: int) -> Floats:
+        """(2, 2, 3): `_sum` of the naive and of the seasonal forecast on the windows of one configuration."""
+        start = starts(self._width, horizon, windows)
         truth = self._values[:, start[:, None] + np.arange(horizon)]
         # Where the season is longer than the history, the last value is repeated.
         fits = start - self._begin[:, None] >= self._season
         scales = self._seasonal_errors(start, fits)
-        naive.add(truth - self._repeat(start, np.ones(fits.shape, dtype=np.int64), horizon), scales)
-        seasonal.add(truth - self._repeat(start, np.where(fits, self._season, 1), horizon), scales)
+        periods = np.ones(fits.shape, dtype=np.int64), np.where(fits, self._season, 1)
+        return np.stack([_sum(truth - self._repeat(start, period, horizon), scales) for period in periods])
 
     def _repeat(self, start: NDArray[np.int64], period: NDArray[np.int64], horizon: int) -> Floats:
         """The last `period` (n, w) values before each start (w,), over and over: (n, w, H); 0 where nothing was

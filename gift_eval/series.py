@@ -52,8 +52,38 @@ def fill(values: ArrayLike) -> FilledValues:
     return FilledValues(raw[last_observed], int(raw.size - observed.sum()), first)
 
 
+class _FrozenValues:
+    """Read-only values that can be named and fingerprinted."""
+
+    dataset: str
+    item: str
+    frequency: str
+    values: Floats
+
+    def __post_init__(self) -> None:
+        copy = np.array(self.values, dtype=np.float64)
+        copy.setflags(write=False)
+        object.__setattr__(self, "values", copy)
+
+    @property
+    def identity(self) -> list[object]:
+        """What the fingerprint covers beside the values."""
+        return [self.dataset, self.item, self.frequency]
+
+    @property
+    def label(self) -> str:
+        """The name in messages."""
+        return _label(self.dataset, self.item)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256, in hex, of `identity` and every value."""
+        content = json.dumps(self.identity).encode() + b"\0" + self.values.astype("<f8").tobytes()
+        return hashlib.sha256(content).hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
-class Series:
+class Series(_FrozenValues):
     """One series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
     missing values before the first observation were removed.
     """
@@ -67,22 +97,9 @@ class Series:
     missing: int
     dropped: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _frozen(self.values))
-
-    @property
-    def label(self) -> str:
-        """The series' name in messages."""
-        return _label(self.dataset, self.item)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256, in hex, of dataset, item, frequency and every value."""
-        return _fingerprint([self.dataset, self.item, self.frequency], self.values)
-
 
 @dataclass(frozen=True, eq=False)
-class MultivariateSeries:
+class MultivariateSeries(_FrozenValues):
     """The variates of one item on a common time axis: `values` (C, T) float64, read-only, without gaps.
 
     `names` and `missing` have one entry per variate. The first `dropped` steps, before each variate has been observed
@@ -99,38 +116,26 @@ class MultivariateSeries:
     missing: tuple[int, ...]
     dropped: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _frozen(self.values))
-
     @property
-    def label(self) -> str:
-        """The item's name in messages."""
-        return _label(self.dataset, self.item)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256, in hex, of dataset, item, frequency, variate names and every value."""
-        return _fingerprint([self.dataset, self.item, self.frequency, list(self.names)], self.values)
+    def identity(self) -> list[object]:
+        return [*super().identity, list(self.names)]
 
 
 class StoredSeries(NamedTuple):
     """A series as it is stored: `values` (T',) with its gaps, of one `variate` where its item has several.
 
-    The variates of a wide table have an empty item.
+    The variates of a wide table have an empty item. `reason` says why a series cannot be used.
     """
 
     item: str
     values: Floats
     variate: str = ""
+    reason: str = ""
 
     @property
     def name(self) -> str:
         """The series' name in its dataset: the item, the variate, or both: `T1[0]`."""
         return f"{self.item}[{self.variate}]" if self.item and self.variate else self.item or self.variate
-
-
-def _no_series(index: int) -> StoredSeries:
-    raise IndexError(index)
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ class Dataset:
     @classmethod
     def damaged(cls, name: str, reason: str) -> "Dataset":
         """The entry of a dataset that cannot be read: its name and the reason."""
-        return cls(name, frequency="", season=1, domain="", count=0, row=_no_series, damage=reason)
+        return cls(name, frequency="", season=1, domain="", count=0, row=[].__getitem__, damage=reason)
 
     @property
     def items(self) -> int:
@@ -169,12 +174,12 @@ class Dataset:
 
     def rows(self) -> Iterator[StoredSeries]:
         """Every stored series in order, in one pass where the source has one."""
-        return self.stream() if self.stream else map(self.row, range(self.count))
+        return self.stream() if self.stream else map(self._row, range(self.count))
 
     def read(self, index: int) -> Series:
         """The series at `index`, 0 … count − 1, its gaps filled."""
         self._check(index, self.count, "series")
-        row = self.row(index)
+        row = self._row(index)
         with naming(_label(self.name, row.name)):
             filled = fill(row.values)
         return Series(self.name, row.name, self.frequency, self.season, self.domain, *filled)
@@ -182,12 +187,18 @@ class Dataset:
     def read_item(self, index: int) -> MultivariateSeries:
         """The variates of the item at `index`, 0 … items − 1, together, their gaps filled."""
         self._check(index, self.items, "items")
-        rows = [self.row(index * self.variates + variate) for variate in range(self.variates)]
+        rows = [self._row(index * self.variates + variate) for variate in range(self.variates)]
         names = tuple(row.variate or row.item for row in rows)
         with naming(_label(self.name, rows[0].item)):
             values, missing, dropped = _together(rows)
         about = (self.frequency, self.season, self.domain)
         return MultivariateSeries(self.name, rows[0].item, names, *about, values, missing, dropped)
+
+    def _row(self, index: int) -> StoredSeries:
+        row = self.row(index)
+        if row.reason:
+            raise UnusableSeries(f"{_label(self.name, row.name)}: {row.reason}")
+        return row
 
     def _check(self, index: int, count: int, kind: str) -> None:
         if self.damage:
@@ -205,11 +216,11 @@ def spaced(count: int, n: int) -> tuple[int, ...]:
 
 @contextmanager
 def naming(label: str) -> Iterator[None]:
-    """Put the name of a series before the reason why it is unusable."""
+    """Put the name of a series or dataset before the reason why it cannot be used."""
     try:
         yield
-    except UnusableSeries as error:
-        raise UnusableSeries(f"{label}: {error}") from error
+    except (UnusableSeries, DamagedDataset) as error:
+        raise type(error)(f"{label}: {error}") from error
 
 
 def _together(rows: Sequence[StoredSeries]) -> tuple[Floats, tuple[int, ...], int]:
@@ -225,17 +236,6 @@ def _together(rows: Sequence[StoredSeries]) -> tuple[Floats, tuple[int, ...], in
     extra = [dropped - filled.dropped for filled in every]
     missing = tuple(int((~np.isfinite(row.values[dropped:])).sum()) for row in rows)
     return np.stack([filled.values[more:] for filled, more in zip(every, extra, strict=True)]), missing, dropped
-
-
-def _frozen(values: Floats) -> Floats:
-    """A read-only copy."""
-    copy = np.array(values, dtype=np.float64)
-    copy.setflags(write=False)
-    return copy
-
-
-def _fingerprint(identity: list[object], values: Floats) -> str:
-    return hashlib.sha256(json.dumps(identity).encode() + b"\0" + values.astype("<f8").tobytes()).hexdigest()
 
 
 def _label(dataset: str, item: str) -> str:

@@ -1,7 +1,7 @@
 """The sources that `--data` names, and the directory of GIFT-Eval's data."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,7 +55,7 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
             f"environment variable {ROOT_VARIABLE} to the folder that holds them."
         )
     datasets = _open_benchmark(root)
-    here, known = (catalogue.by_name(each) for each in (datasets, catalogue.folders()))
+    here, known = catalogue.by_name(datasets), catalogue.by_name(catalogue.folders())
     for name in map(str.strip, (names or "").split(",")):
         if name in known and name not in here:
             raise HrxError(f"{name} is not under {root}. Download it with `hrx data fetch {name}`, or copy it there.")
@@ -64,14 +64,11 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
 
 def _open_benchmark(path: Path) -> list[Dataset]:
     """The datasets of a directory; those in the catalogue get the paper's name of their domain."""
-    known = {folder.name: folder for folder in catalogue.folders()}
-    datasets = []
-    for dataset in open_directory(path):
-        folder = known.get(dataset.name)
-        if folder is not None and folder.frequency == dataset.frequency:
-            dataset = replace(dataset, domain=folder.field, catalogued=True)
-        datasets.append(dataset)
-    return datasets
+    domains = {(folder.name, folder.frequency): folder.field for folder in catalogue.folders()}
+    return [
+        replace(each, domain=domains[key], catalogued=True) if (key := (each.name, each.frequency)) in domains else each
+        for each in open_directory(path)
+    ]
 
 
 def _open_table(kind: str, text: str | None) -> list[Dataset]:
@@ -92,16 +89,11 @@ _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
 }
 
 
-def _choose(datasets: Sequence[Dataset], names: str | None) -> list[Dataset]:
+def _choose(datasets: list[Dataset], names: str | None) -> list[Dataset]:
     if names is None:
-        return list(datasets)
-    known = catalogue.by_name(datasets)
+        return datasets
     asked = [name.strip() for name in names.split(",")]
     if "" in asked:
-        raise HrxError(
-            f"{names!r} has an empty dataset name. Write names with commas between them: {next(iter(known))}."
-        )
-    for name in asked:
-        if name not in known:
-            raise HrxError(unknown("dataset", name, known))
-    return list({dataset.name: dataset for name in asked for dataset in known[name]}.values())
+        example = datasets[0].name
+        raise HrxError(f"{names!r} has an empty dataset name. Write names with commas between them: {example}.")
+    return catalogue.select(datasets, asked)

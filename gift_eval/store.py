@@ -12,7 +12,6 @@ names the dataset and the file, never the directory on this machine, because rec
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,7 @@ from hrx.errors import HrxError, describe_error
 
 from . import frequency
 from .catalogue import STATE_FILE
-from .series import DamagedDataset, Dataset, Floats, StoredSeries
+from .series import DamagedDataset, Dataset, Floats, StoredSeries, naming
 
 COLUMNS = ("item_id", "start", "freq", "target")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -62,7 +61,7 @@ class _SavedDataset:
     def row(self, index: int) -> StoredSeries:
         """One series, copied out of the mapped file."""
         row, variate = divmod(index, self.variates)
-        with _prefixed(self.name):
+        with naming(self.name):
             table = _load(self.folder)
             if row >= table.num_rows:
                 raise DamagedDataset("its files have changed since it was opened: they hold fewer rows than before.")
@@ -70,7 +69,7 @@ class _SavedDataset:
 
     def stream(self) -> Iterator[StoredSeries]:
         """Every series in order; the files are mapped once."""
-        with _prefixed(self.name):
+        with naming(self.name):
             for batch in _load(self.folder).to_batches():
                 records = _validated(batch)
                 for row in range(records.num_rows):
@@ -93,7 +92,7 @@ class _SavedDataset:
 
 def _open(folder: Path, name: str) -> Dataset:
     try:
-        with _prefixed(name):
+        with naming(name):
             table = _load(folder)
             if table.num_rows == 0:
                 raise DamagedDataset("it holds no series: its Arrow files have no rows.")
@@ -207,15 +206,6 @@ def _frequency(text: object, which: str) -> str:
 def _inner(kind: Any) -> Any:
     """The type of the values of an Arrow list type; None for any other type."""
     return getattr(kind, "value_type", None)
-
-
-@contextmanager
-def _prefixed(name: str) -> Iterator[None]:
-    """Put the dataset's name before the reason."""
-    try:
-        yield
-    except DamagedDataset as error:
-        raise DamagedDataset(f"{name}: {error}") from error
 
 
 def _candidates(path: Path, levels: int = 2) -> Iterator[Path]:

@@ -5,8 +5,6 @@ and one decimal sign. A cell that does not fit is refused with its file, row and
 is what.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -73,18 +71,23 @@ class InputTable:
         return HrxError(f"{self.file}, row {self.rows[position]}, column {column!r}: {trouble}")
 
 
-def read_table(path: Path, kind: str) -> InputTable:
-    """The file at `path`; `kind` is `csv` or `parquet`."""
-    return read_csv(path) if kind == "csv" else read_parquet(path)
-
-
-def read_csv(path: Path, *, least: int = 2) -> InputTable:
-    """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar.
-
-    It must have at least `least` columns: a date and a value, or a value alone where dates are not needed.
+def read_table(path: Path, kind: str, *, least: int = 2) -> InputTable:
+    """The file at `path`; `kind` is `csv` or `parquet`. A CSV has at least `least` columns: a date and a value, or a
+    value alone where dates are not needed.
     """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise HrxError(f"There is no file {readable(str(path))}. Check the name, and the folder you are in.") from error
+    except OSError as error:
+        raise HrxError(f"{readable(str(path))} cannot be read: {error.strerror}.") from error
     file = readable(path.name)
-    text, notes = _decode(_bytes(path), file)
+    return _read_csv(raw, file, least) if kind == "csv" else _read_parquet(raw, file)
+
+
+def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
+    """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar."""
+    text, notes = _decode(raw, file)
     body = text.lstrip("\r\n")
     skipped = len(text[: len(text) - len(body)].splitlines())
     if not body.strip():
@@ -116,13 +119,12 @@ def read_csv(path: Path, *, least: int = 2) -> InputTable:
     return InputTable(file, {name: kept[name] for name in names}, np.flatnonzero(filled) + skipped + 2, index, notes)
 
 
-def read_parquet(path: Path) -> InputTable:
+def _read_parquet(raw: bytes, file: str) -> InputTable:
     """A Parquet file with one value per cell; an index that pandas stored is a column like the others."""
-    file = readable(path.name)
-    if not _bytes(path, 4).startswith(b"PAR1"):
+    if not raw.startswith(b"PAR1"):
         raise HrxError(f"{file} is not a Parquet file. If it is text, open it as csv:{file}.")
     try:
-        frame = pd.read_parquet(path, engine="pyarrow")
+        frame = pd.read_parquet(io.BytesIO(raw), engine="pyarrow")
     except ImportError as error:
         raise HrxError(
             "Reading Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or save it as CSV."
@@ -138,16 +140,6 @@ def read_parquet(path: Path) -> InputTable:
         if not column.map(pd.api.types.is_hashable).all():
             raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
     return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
-
-
-def _bytes(path: Path, size: int = -1) -> bytes:
-    try:
-        with path.open("rb") as opened:
-            return opened.read(size)
-    except FileNotFoundError as error:
-        raise HrxError(f"There is no file {readable(str(path))}. Check the name, and the folder you are in.") from error
-    except OSError as error:
-        raise HrxError(f"{readable(str(path))} cannot be read: {error.strerror}.") from error
 
 
 def _decode(raw: bytes, file: str) -> tuple[str, list[str]]:
@@ -188,8 +180,9 @@ def _header(text: str, file: str, least: int) -> tuple[list[str], str]:
             "name per column: delete what stands above it, or complete it."
         )
     if dates > 1:
-        advice = "Transpose it: one row per date, one column per series."
-        raise HrxError(f"{file} has its dates across the first row. {advice}")
+        raise HrxError(
+            f"{file} has its dates across the first row. Transpose it: one row per date, a column per series."
+        )
     if dates or (width == 1 and pd.notna(pd.to_numeric(header[0], errors="coerce"))):
         kind, example = ("date", "date,value") if dates else ("number", "value")
         raise HrxError(f"{file} has no header: its first row holds a {kind}. Add a first row such as {example}.")
@@ -327,18 +320,17 @@ def _refuse(table: InputTable, name: str, cells: pd.Series, bad: pd.Series, coun
     if not count:
         return
     position = int(bad.argmax())
-    cell = cells[position]
+    cell, good = cells[position], cells[~bad]
+    if cell.lower() in MISSING:
+        raise table.error(position, name, "there is no date. Fill it in, or delete the row.")
+    if re.fullmatch(r"[2-6]\d{4}(\.\d+)?", cell):
+        advice = "Format the column as a date (2024-01-31) and save it again."
+        raise table.error(position, name, f"{cell!r} looks like a spreadsheet's day number. {advice}")
     others = f" ({count} cells of this column are not.)" if count > 1 else ""
     expected = "Write dates like 2024-01-31 or 2024-01-31 13:00, from 1678 to 2261."
-    if not bad.all():
-        expected = f"The others are written like {cells[~bad].iloc[0]!r}."
-    trouble = f"{cell!r} is not a date.{others} {expected} If another column has the dates: date=NAME."
-    if cell.lower() in MISSING:
-        trouble = "there is no date. Fill it in, or delete the row."
-    elif re.fullmatch(r"[2-6]\d{4}(\.\d+)?", cell):
-        trouble = f"{cell!r} looks like a spreadsheet's day number. Format the column as a date (2024-01-31) and "
-        trouble += "save it again."
-    raise table.error(position, name, trouble)
+    expected = f"The others are written like {good.iloc[0]!r}." if len(good) else expected
+    advice = f"{expected} If another column has the dates: date=NAME."
+    raise table.error(position, name, f"{cell!r} is not a date.{others} {advice}")
 
 
 def is_numeric(column: pd.Series) -> bool:
@@ -352,7 +344,6 @@ def is_numeric(column: pd.Series) -> bool:
 
 
 def is_empty(column: pd.Series) -> bool:
-    """Whether no cell of a column holds anything."""
     return bool((_texts(column) == "").all())
 
 
@@ -361,9 +352,8 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
     plain = {name: pd.to_numeric(table.columns[name], errors="coerce") for name in names}
     typed = {name for name in names if is_numeric_dtype(table.columns[name].dtype)}
     texts = {name: _texts(table.columns[name]) for name in names if name not in typed and plain[name].isna().any()}
-    decimal = _find_decimal(
-        table, [cell for cells in texts.values() for cell in cells.unique() if "," in cell], decimal
-    )
+    commas = [cell for cells in texts.values() for cell in cells.unique() if "," in cell]
+    decimal = _find_decimal(table, commas, decimal)
     values = []
     for name, numbers in plain.items():
         # A decimal comma anywhere makes the points of every text column separators of thousands.

@@ -7,8 +7,6 @@ inferred and stated in the dataset's `note`, or refused with a message that name
 reads files and cells, `frequency` places dates on a grid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +22,7 @@ from hrx.errors import HrxError, unknown
 
 from . import frequency
 from .frequency import Stamps
-from .series import Dataset, Floats, StoredSeries, UnusableSeries
+from .series import Dataset, Floats, StoredSeries
 from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
 
 MOST_EMPTY = 0.5
@@ -277,40 +275,14 @@ def open_table(kind: str, text: str) -> list[Dataset]:
         for column, series in zip(columns, values, strict=True):
             # A long table with one column of values names its series by their ids alone.
             variate = column if len(columns) > 1 or not item else ""
-            rows.append(TableRow(StoredSeries(item, series, variate), reason))
-    if not any(np.isfinite(row.series.values).any() for row in rows):
+            rows.append(StoredSeries(item, series, variate, reason))
+    if not any(np.isfinite(row.values).any() for row in rows):
         reason = next((row.reason for row in rows if row.reason), "all its values are missing.")
         raise HrxError(f"{table.file} has no series that can be used: {reason}")
     if empty:
         table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
-    return [table_dataset(f"{Path(table.file).stem}/{step}", step, "", rows, len(columns), table.notes)]
-
-
-class TableRow(NamedTuple):
-    """A series on its grid, or the `reason` why it cannot be used."""
-
-    series: StoredSeries
-    reason: str
-
-
-@dataclass(frozen=True)
-class _TableRows:
-    dataset: str
-    rows: tuple[TableRow, ...]
-
-    def row(self, index: int) -> StoredSeries:
-        series, reason = self.rows[index]
-        if reason:
-            raise UnusableSeries(f"{self.dataset} series {series.name}: {reason}")
-        return series
-
-
-def table_dataset(
-    name: str, step: str, domain: str, rows: Sequence[TableRow], variates: int, notes: Sequence[str]
-) -> Dataset:
-    """The dataset of the series of a table; items have `variates` series each."""
-    row, season, note = _TableRows(name, tuple(rows)).row, frequency.season(step), "; ".join(notes)
-    return Dataset(name, step, season, domain, len(rows), row, variates=variates, note=note)
+    name, season, note = f"{Path(table.file).stem}/{step}", frequency.season(step), "; ".join(table.notes)
+    return [Dataset(name, step, season, "", len(rows), rows.__getitem__, variates=len(columns), note=note)]
 
 
 def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:

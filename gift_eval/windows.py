@@ -76,7 +76,10 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) ->
     round to even. A region too small for `windows` distinct starts gives fewer, and with m = 0 every seed has the
     same starts.
     """
-    _check_request(lookback, horizon, windows, seed)
+    least = {"lookback": (lookback, 1), "horizon": (horizon, 1), "windows": (windows, 1), "seed": (seed, 0)}
+    for name, (value, lowest) in least.items():
+        if value < lowest:
+            raise HrxError(f"{name} is {value}, but it must be {lowest} or more.")
     if not admits(length, lookback, horizon):
         raise UnusableSeries(
             f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
@@ -141,11 +144,3 @@ def _windows(values: Floats, first: NDArray[np.int64], lookback: int, horizon: i
     x = values[first[:, None] + np.arange(-lookback, 0)]
     y = values[first[:, None] + np.arange(horizon)]
     return Windows(x, y, first, seasonal_naive(x, horizon, season))
-
-
-def _check_request(lookback: int, horizon: int, windows: int, seed: int) -> None:
-    for name, value in (("lookback", lookback), ("horizon", horizon), ("windows", windows)):
-        if value < 1:
-            raise HrxError(f"{name} is {value}, but it must be at least 1.")
-    if seed < 0:
-        raise HrxError(f"seed is {seed}, but it must be 0 or more.")

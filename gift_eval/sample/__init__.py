@@ -4,8 +4,7 @@
 """
 
 import csv
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 import numpy as np
@@ -13,44 +12,29 @@ import numpy as np
 from .. import frequency
 from ..series import Dataset, Floats, StoredSeries
 
-
-@dataclass(frozen=True)
-class _SampleFile:
-    """One file: a column for the time, then one column per series; a missing value is an empty cell."""
-
-    file: str
-    frequency: str
-    domain: str
-    columns: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.file}/{self.frequency}"
-
-    def row(self, index: int) -> StoredSeries:
-        column = self.columns[index]
-        return StoredSeries(column, _column(self.file, column))
-
-
+# File, frequency, domain and series: a file has a column for the time, then one per series; a missing value is empty.
 _FILES = (
-    _SampleFile("co2", "W", "Nature", ("co2",)),
-    _SampleFile("elnino", "M", "Climate", ("temperature",)),
-    _SampleFile("seattle_temps", "H", "Climate", ("temp",)),
-    _SampleFile("seattle_weather", "D", "Climate", ("precipitation", "temp_max", "temp_min", "wind")),
-    _SampleFile("sf_temps", "H", "Climate", ("temp",)),
+    ("co2", "W", "Nature", ("co2",)),
+    ("elnino", "M", "Climate", ("temperature",)),
+    ("seattle_temps", "H", "Climate", ("temp",)),
+    ("seattle_weather", "D", "Climate", ("precipitation", "temp_max", "temp_min", "wind")),
+    ("sf_temps", "H", "Climate", ("temp",)),
 )
 
 
 def open_sample() -> list[Dataset]:
     """The five datasets of the sample, by name."""
     return [
-        Dataset(each.name, each.frequency, frequency.season(each.frequency), each.domain, len(each.columns), each.row)
-        for each in _FILES
+        Dataset(f"{file}/{step}", step, frequency.season(step), domain, len(columns), partial(_row, file, columns))
+        for file, step, domain, columns in _FILES
     ]
+
+
+def _row(file: str, columns: tuple[str, ...], index: int) -> StoredSeries:
+    return StoredSeries(columns[index], _column(file, columns[index]))
 
 
 @cache
 def _column(file: str, column: str) -> Floats:
     lines = files(__name__).joinpath(f"{file}.csv").read_text(encoding="utf-8").splitlines()
-    cells = [record[column] for record in csv.DictReader(lines)]
-    return np.array([float(cell) if cell else np.nan for cell in cells])
+    return np.array([float(record[column] or "nan") for record in csv.DictReader(lines)])

@@ -35,7 +35,16 @@ def config_of(folder: Path) -> dict[str, object]:
 
 
 def train_for_three_steps(out: Path, seed: int) -> Path:
-    command = [sys.executable, CHECKPOINT / "train.py", "--out", out, "--steps", "3", "--seed", str(seed)]
+    command = [
+        sys.executable,
+        Path(__file__).with_name("train_bolt_mini.py"),
+        "--out",
+        out,
+        "--steps",
+        "3",
+        "--seed",
+        str(seed),
+    ]
     subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=300)
     return out
 

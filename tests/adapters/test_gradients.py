@@ -161,14 +161,6 @@ def test_without_the_path_the_same_code_breaks_backward(name: str) -> None:
         torch.autograd.grad(y.sum(), leaf)
 
 
-@pytest.mark.xfail(reason="torch 2.13 misses the write; once this passes, its context can replace ours", strict=False)
-def test_torch_s_own_context_handles_a_write_through_a_view_that_starts_elsewhere() -> None:
-    leaf, working = differentiable_input(X)
-    with torch.autograd.graph.allow_mutation_on_saved_tensors():
-        slopes = rows(write_through_offset_view(working), leaf, batched=False)
-    assert relative_difference(slopes, finite_differences(write_through_offset_view, X)) < 1e-8
-
-
 def test_temporaries_that_reuse_each_other_s_memory_are_not_confused() -> None:
     def block(x: Tensor, factor: float) -> Tensor:
         y = x * factor

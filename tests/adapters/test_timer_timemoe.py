@@ -16,9 +16,10 @@ from sktime.libs.timemoe import TimeMoeForPrediction
 from sktime.libs.timer import TimerConfig, TimerForPrediction
 
 from hrx.adapters import ModelError, load
+from hrx.adapters.checkpoint import ignore_warning
 from hrx.adapters.device import DoubleTwin, double_precision
 from hrx.adapters.gradients import GradientPath, relative_difference
-from hrx.adapters.timer_timemoe import GeneratingForecaster, ignore_mask_warning
+from hrx.adapters.timer_timemoe import MASK_MOVES, GeneratingForecaster
 from hrx.audit.admission.checks import DERIVATIVE_LIMIT_DOUBLE
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.runner.plan import STAR, Setting
@@ -152,7 +153,7 @@ def test_every_later_patch_is_standardised_by_its_own_statistics(timer: Any) -> 
     twin = timer.double()
     x, library = series(2, 192).double(), twin._converted.module
 
-    @ignore_mask_warning()
+    @ignore_warning(MASK_MOVES)
     @double_precision()
     def unrolled(own_scale: bool) -> torch.Tensor:
         scales = [(x.mean(1, keepdim=True), x.std(1, keepdim=True))]

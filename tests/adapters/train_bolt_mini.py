@@ -19,6 +19,7 @@ from chronos.chronos_bolt import ChronosBoltModelForForecasting
 from torch import Tensor
 from transformers import T5Config
 
+CONFIG = Path(__file__).parents[2] / "adapters" / "bolt_mini"
 CONTEXT, HORIZON, PATCH = 512, 96, 16
 LENGTH = CONTEXT + HORIZON
 CIRCLE = 1024  # stationary noise is generated on a longer circle, then cut
@@ -137,28 +138,11 @@ def synthetic_series(batch: int, generator: torch.Generator) -> Tensor:
 
 
 def build_model() -> ChronosBoltModelForForecasting:
-    """An untrained Chronos-Bolt that forecasts up to 96 steps in one pass."""
-    config = T5Config(
-        d_model=64,
-        d_kv=16,
-        d_ff=128,
-        num_heads=4,
-        num_layers=2,
-        num_decoder_layers=2,  # cheap: the decoder has a single token
-        relative_attention_num_buckets=128,  # one bucket per distance: the sequence has 33 tokens
-        relative_attention_max_distance=64,
-        dropout_rate=0.0,
-        decoder_start_token_id=0,
-        chronos_config={
-            "context_length": CONTEXT,
-            "prediction_length": HORIZON,
-            "input_patch_size": PATCH,
-            "input_patch_stride": PATCH,
-            "quantiles": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-            "use_reg_token": True,
-        },
-    )
-    model = ChronosBoltModelForForecasting(config)
+    """An untrained Chronos-Bolt that forecasts up to 96 steps in one pass; the config.json of bolt-mini describes it.
+
+    Two decoder layers are cheap, as the decoder has a single token; 128 buckets are one per distance of 33 tokens.
+    """
+    model = ChronosBoltModelForForecasting(T5Config.from_pretrained(CONFIG))
     # Under transformers 5 the library draws these with deviation 1 whatever their width.
     for name, layer in model.named_modules():
         if "patch_embedding." in name and isinstance(layer, torch.nn.Linear):
