@@ -13,7 +13,6 @@ from hrx.cli.screen import terminal_width
 from hrx.errors import Exit, HrxError
 from hrx.reports import ReportTable, read
 from hrx.reports import tables as make_tables
-from hrx.reports.table_formats import as_json
 
 SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
 _PIPED_WIDTH = 120
@@ -74,7 +73,7 @@ def _is_folder(out: Path | None) -> bool:
 def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
     """All tables in one format, one below the other."""
     if options.format == "json":
-        return json.dumps({"tables": [as_json(table) for table in made]}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({"tables": [table.as_json() for table in made]}, indent=1, allow_nan=False) + "\n"
     width = terminal_width(_PIPED_WIDTH)
     formats: dict[str, Callable[[ReportTable], str]] = {
         "text": lambda table: table.to_text(width),

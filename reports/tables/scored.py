@@ -1,9 +1,8 @@
-"""The runs that the tables summarise, and how a table is built from groups of them."""
+"""The runs that the tables summarise, groups of them as rows, and the columns that tables share."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from hrx.reports.runs import (
     mask_impossible,
     pooled,
 )
-from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.text import listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
@@ -134,6 +133,10 @@ class TableGroup:
             self._described[name] = describe(self.runs[name].to_numpy(dtype=np.float64))
         return self._described[name]
 
+    def row(self, label: TableColumn, figures: Sequence[Figure]) -> TableRow:
+        cells = (label.cell(self.label, n=self.statistics().n), *(figure.cell(self) for figure in figures))
+        return TableRow(cells, self.key or self.label, self.section, self.total, self.where)
+
 
 class Figure(NamedTuple):
     """A column of a table, and the cell of a group in it."""
@@ -144,20 +147,18 @@ class Figure(NamedTuple):
 
 def median_of(column: TableColumn, quantity: str = "") -> Figure:
     """The median of a quantity, by default that of the row."""
-
-    def cell(group: TableGroup) -> Cell:
-        found = group.statistics(quantity)
-        return column.cell(found.median, n=found.n)
-
-    return Figure(column, cell)
+    return _statistic(column, quantity, lambda found: found.median)
 
 
 def interval_of(column: TableColumn, quantity: str = "") -> Figure:
     """The 95 % interval of that median."""
+    return _statistic(column, quantity, lambda found: Span(found.low, found.high))
 
+
+def _statistic(column: TableColumn, quantity: str, value: Callable[[GroupStatistics], Value]) -> Figure:
     def cell(group: TableGroup) -> Cell:
         found = group.statistics(quantity)
-        return column.cell(Span(found.low, found.high), n=found.n)
+        return column.cell(value(found), n=found.n)
 
     return Figure(column, cell)
 
@@ -175,15 +176,15 @@ def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figur
 def _positive(group: TableGroup) -> Cell:
     """The share above zero; as in the paper it is bold where the median is positive."""
     found = group.statistics()
-    cell = POSITIVE_COLUMN.cell(found.positive, n=found.n)
+    cell = _POSITIVE.cell(found.positive, n=found.n)
     return cell if found.median > 0 else replace(cell, bold=False)
 
 
-POSITIVE_COLUMN = TableColumn("positive", "Positive", SHARE, hue="red")
+_POSITIVE = TableColumn("positive", "Positive", SHARE, hue="red")
 G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
 G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
 G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
-POSITIVE = Figure(POSITIVE_COLUMN, _positive)
+POSITIVE = Figure(_POSITIVE, _positive)
 N = count_of(TableColumn("n", "n", COUNT), lambda group: group.statistics().n)
 SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.statistics().p)
 BEATS_NAIVE = count_of(
@@ -191,35 +192,3 @@ BEATS_NAIVE = count_of(
 )
 LEAKED = count_of(TableColumn("leaked", "Leakage", COUNT), lambda group: int((group.runs["leaked"] > 0).sum()))
 """Runs on a dataset that the model is declared to have seen."""
-TAIL = (BEATS_NAIVE, LEAKED)
-"""The last columns of every table."""
-
-
-def build_table(
-    name: str,
-    title: str,
-    latex_label: str,
-    label: TableColumn,
-    figures: Sequence[Figure],
-    groups: Iterable[TableGroup],
-    note: str,
-    *,
-    descending: bool = False,
-    drop_empty: bool = False,
-) -> ReportTable:
-    """A row for each group, in the given order or by falling median with missing ones last."""
-    chosen = [group for group in groups if group.statistics().n or not drop_empty]
-    if descending:
-        chosen.sort(key=lambda group: (math.isnan(group.statistics().median), -group.statistics().median))
-    rows = [
-        TableRow(
-            (label.cell(group.label, n=group.statistics().n), *(figure.cell(group) for figure in figures)),
-            key=group.key or group.label,
-            section=group.section,
-            total=group.total,
-            where=group.where,
-        )
-        for group in chosen
-    ]
-    columns = (label, *(figure.column for figure in figures))
-    return ReportTable(name, title, columns, tuple(rows), note, latex_label)
