@@ -34,7 +34,6 @@ ESTIMATORS = {
     "input_gradient": "Input gradient", "tsr": "TSR", "smoothgrad": "SmoothGrad",
 }  # fmt: skip
 """The paper's names of the estimators, in its order."""
-MODEL, ESTIMATOR = TableColumn("model", "Model"), TableColumn("estimator", "Estimator")
 OWN = median_of(scored.G_OWN, "g_own")
 MAIN = median_of(scored.G_OWN)
 """The row's quantity in the column of g_own."""
@@ -42,6 +41,7 @@ RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals
 _SCORED = "scored runs of that estimator with one row per forecast step"
 
 Content = tuple[Iterable[TableGroup], Sequence[Figure], str]
+Maker = Callable[[ScoredRuns], Content]
 
 
 class TableRecipe(NamedTuple):
@@ -49,7 +49,7 @@ class TableRecipe(NamedTuple):
 
     title: str
     label: TableColumn
-    content: Callable[[ScoredRuns], Content]
+    content: Maker
     needs: str
     descending: bool
     keep_empty: bool
@@ -59,12 +59,13 @@ RECIPES: dict[str, TableRecipe] = {}
 
 
 def _table(
-    title: str, label: TableColumn, needs: str = _SCORED, *, descending: bool = False, keep_empty: bool = False
-) -> Callable[[Callable[[ScoredRuns], Content]], Callable[[ScoredRuns], Content]]:
+    title: str, label: str, needs: str = _SCORED, *, name: str = "", descending: bool = False, keep_empty: bool = False
+) -> Callable[[Maker], Maker]:
     """Lists a table. `descending`: by falling median; `keep_empty`: rows without a value stay."""
 
-    def add(content: Callable[[ScoredRuns], Content]) -> Callable[[ScoredRuns], Content]:
-        RECIPES[content.__name__] = TableRecipe(title, label, content, needs, descending, keep_empty)
+    def add(content: Maker) -> Maker:
+        column = TableColumn(name or label.lower(), label)
+        RECIPES[content.__name__] = TableRecipe(title, column, content, needs, descending, keep_empty)
         return content
 
     return add
@@ -109,12 +110,12 @@ def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:
     return ReportTable(name, recipe.title, heads, rows, note, published.published_tables()[name].label)
 
 
-@_table("Gain g_own by model", MODEL, keep_empty=True)
+@_table("Gain g_own by model", "Model", keep_empty=True)
 def models(runs: ScoredRuns) -> Content:
     return _by_model(runs.configurations), (OWN, POSITIVE), runs.note(runs.configurations)
 
 
-@_table("Models in full: checkpoint, naive verdict, gain and count", MODEL, keep_empty=True)
+@_table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True)
 def models_full(runs: ScoredRuns) -> Content:
     checkpoint = count_of(
         TableColumn("checkpoint", "Checkpoint"),
@@ -141,7 +142,7 @@ def _by_model(frame: pd.DataFrame) -> list[TableGroup]:
     return [*groups, TableGroup(published.ALL_MODELS, frame, total=True)] if len(groups) > 1 else groups
 
 
-@_table("Metrics of prior works", TableColumn("metric", "Metric"))
+@_table("Metrics of prior works", "Metric")
 def metrics(runs: ScoredRuns) -> Content:
     frame = runs.configurations
     middle = median_of(TableColumn("median", "Median", FINE_GAIN, hue="red"))
@@ -154,7 +155,7 @@ def metrics(runs: ScoredRuns) -> Content:
     return groups, (middle, POSITIVE, scored.SIGN_TEST, N, trimmed), note
 
 
-@_table("Gain by horizon and lookback", TableColumn("setting", "Setting"), keep_empty=True)
+@_table("Gain by horizon and lookback", "Setting", keep_empty=True)
 def axes(runs: ScoredRuns) -> Content:
     groups = [
         TableGroup(str(level), group, section=section, where=((name, int(str(level))),))
@@ -166,11 +167,7 @@ def axes(runs: ScoredRuns) -> Content:
 
 
 @_table(
-    "Gain g_own by domain",
-    TableColumn("domain", "Domain"),
-    f"{_SCORED}, on datasets with a known domain",
-    descending=True,
-    keep_empty=True,
+    "Gain g_own by domain", "Domain", f"{_SCORED}, on datasets with a known domain", descending=True, keep_empty=True
 )
 def domains(runs: ScoredRuns) -> Content:
     known = runs.configurations[runs.configurations["domain_name"] != ""]
@@ -181,7 +178,7 @@ def domains(runs: ScoredRuns) -> Content:
     return groups, (count, OWN, POSITIVE, N), note
 
 
-@_table("Gain g_own by dataset", TableColumn("dataset", "Dataset"), descending=True, keep_empty=True)
+@_table("Gain g_own by dataset", "Dataset", descending=True, keep_empty=True)
 def datasets(runs: ScoredRuns) -> Content:
     groups = [
         TableGroup(str(group["dataset_name"].iloc[0]), group, where=(("dataset", str(dataset)),))
@@ -210,7 +207,7 @@ def significant(gain: GroupStatistics) -> str:
 
 @_table(
     "A row per forecast step for each estimator",
-    ESTIMATOR,
+    "Estimator",
     "scored runs with one row per forecast step",
     keep_empty=True,
 )
@@ -225,7 +222,7 @@ def estimators(runs: ScoredRuns) -> Content:
 
 @_table(
     "The estimators without the horizon axis",
-    ESTIMATOR,
+    "Estimator",
     "runs of an estimator without the horizon axis",
     descending=True,
 )
@@ -236,7 +233,7 @@ def estimators_plain(runs: ScoredRuns) -> Content:
     return groups, (median_of(gap), scored.interval_of(interval), N), note
 
 
-@_table("Cost of each estimator", ESTIMATOR, "runs with the time of their matrix and of a forward pass")
+@_table("Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass")
 def cost(runs: ScoredRuns) -> Content:
     figures = (median_of(TableColumn("cost", "Cost", TIMES, unit="forward passes")), N)
     note = runs.note(runs.every_estimator, "Median wall time of the matrix over that of one forward pass.")
@@ -254,7 +251,7 @@ def _by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -
     ]
 
 
-@_table("Seed reproducibility", TableColumn("quantity", "Quantity"), f"{_SCORED}, with two seeds or more")
+@_table("Seed reproducibility", "Quantity", f"{_SCORED}, with two seeds or more")
 def seeds(runs: ScoredRuns) -> Content:
     names = ["g_own", "g_margin", "rank"]
     frame = runs.scored.drop_duplicates([*CONFIGURATION, *SEEDS])
@@ -284,7 +281,7 @@ def seeds(runs: ScoredRuns) -> Content:
     return [TableGroup(name, folded, name) for name in names], figures, runs.note(folded, note)
 
 
-@_table("Gain by effective rank", TableColumn("rank", "r(E)"))
+@_table("Gain by effective rank", "r(E)", name="rank")
 def rank(runs: ScoredRuns) -> Content:
     ranks = runs.configurations["rank"].to_numpy(dtype=np.float64)
     # Rounding can put the ratio of a rank-one matrix a little below one: it still belongs to the first bin.
@@ -298,11 +295,7 @@ def rank(runs: ScoredRuns) -> Content:
     return groups, (count, OWN, interval, POSITIVE), runs.note(runs.configurations)
 
 
-@_table(
-    "Gain of the truncated matrix",
-    TableColumn("truncation", "Truncation"),
-    "runs that scored truncations of the matrix",
-)
+@_table("Gain of the truncated matrix", "Truncation", "runs that scored truncations of the matrix")
 def truncation(runs: ScoredRuns) -> Content:
     group = _measured(runs, *scored.SWEPT_RANKS)
     groups = [TableGroup(f"r = {r}", group, f"g_own_rank_{r}") for r in TRUNCATIONS]
@@ -314,7 +307,7 @@ def truncation(runs: ScoredRuns) -> Content:
     return [*groups, TableGroup("full", group, total=True)], (MAIN, fraction, N), note
 
 
-@_table("Margin by distance", TableColumn("distance", "Distance"), "runs that scored rows at fixed distances")
+@_table("Margin by distance", "Distance", "runs that scored rows at fixed distances")
 def distance(runs: ScoredRuns) -> Content:
     group = _measured(runs, *scored.SWEPT_DISTANCES)
     margins = {f"Δ = {d}": group["g_own"] - group[f"g_distance_{d}"] for d in DISTANCES}
@@ -327,11 +320,7 @@ def distance(runs: ScoredRuns) -> Content:
     return groups, (median_of(scored.G_MARGIN), POSITIVE, N), note
 
 
-@_table(
-    "Time axis and channel axis",
-    TableColumn("axis", "Axis"),
-    "runs of windows with several variates, scored on the channel axis",
-)
+@_table("Time axis and channel axis", "Axis", "runs of windows with several variates, scored on the channel axis")
 def channels(runs: ScoredRuns) -> Content:
     group = _measured(runs, "g_own_channel")
     effective = TableColumn("rank", "Effective rank", RANK)
