@@ -159,6 +159,11 @@ class TableRow:
     where: tuple[tuple[str, str | int], ...] = ()
     """Which records these are: columns of the ledger and the value that each has in all of them."""
 
+    @classmethod
+    def of(cls, columns: Sequence[TableColumn], values: Sequence[Value], key: str = "", section: str = "") -> TableRow:
+        """A row of plain values, one for each column."""
+        return cls(tuple(column.cell(value) for column, value in zip(columns, values, strict=True)), key, section)
+
 
 @dataclass(frozen=True)
 class ReportTable:
@@ -310,14 +315,6 @@ class ReportTable:
                 lines.append(('<tr class="total">' if row.total else "<tr>") + cells + "</tr>")
         note = [f'<p class="hrx-note">{escape_html(self.note)}</p>'] if self.note else []
         return "\n".join([*lines, "</tbody>", "</table>", *note]) + "\n"
-
-
-def table_rows(columns: Sequence[TableColumn], rows: Sequence[Sequence[Value]], section: str = "") -> list[TableRow]:
-    """Rows of plain values, one for each column."""
-    return [
-        TableRow(tuple(column.cell(value) for column, value in zip(columns, row, strict=True)), section=section)
-        for row in rows
-    ]
 
 
 def printed(value: Value, format: Format) -> float | None:
