@@ -21,7 +21,16 @@ from hrx.audit.ledger.record import DONE
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.heatmap import COLOURS, row_steps
-from hrx.reports.runs import CONFIGURATION, SEEDS, beats_naive, mask_impossible, median, median_interval
+from hrx.reports.runs import (
+    CONFIGURATION,
+    SEEDS,
+    beats_naive,
+    finite,
+    fraction_positive,
+    mask_impossible,
+    median,
+    median_interval,
+)
 from hrx.reports.summary import GAINS
 from hrx.reports.text import clean, number_or_none
 
@@ -101,7 +110,7 @@ def _distinct_digits(hashes: set[str]) -> int:
 def code(column: Iterable[object]) -> CodedColumn:
     """Numbers for the distinct texts of a column, in the order of their first use."""
     known: dict[object, int] = {}
-    codes = [known.setdefault(None if _absent(value) else value, len(known)) for value in column]
+    codes = [known.setdefault(None if pd.isna(value) or value == "" else value, len(known)) for value in column]
     names: list[str] = []
     uses: dict[str, int] = {}
     for value in known:
@@ -110,10 +119,6 @@ def code(column: Iterable[object]) -> CodedColumn:
         # Cleaning can make two names alike, and the page finds groups by name.
         names.append(name if uses[name] == 1 else f"{name} ({uses[name]})")
     return CodedColumn(names, codes)
-
-
-def _absent(value: object) -> bool:
-    return value is None or value is pd.NA or value == "" or (isinstance(value, float) and np.isnan(value))
 
 
 def numbers(column: pd.Series) -> list[float | str | None]:
@@ -129,19 +134,21 @@ class PageStatistics:
     (`all`) and runs that do not beat naive (`no`). Seeds are folded within a group and scope, as in every table.
     """
 
-    QUANTITIES = (*GAINS, "rank")
+    QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
 
     def __init__(self, runs: PageRuns):
         frame = runs.frame
-        scored = (frame["status"] == DONE).to_numpy(dtype=bool)
-        once = ~frame.duplicated([*CONFIGURATION, *SEEDS]).to_numpy(dtype=bool)  # stored with a sweep and without
-        beats = beats_naive(frame)
-        self._scopes = {"yes": scored & beats, "all": scored, "no": scored & ~beats}
-        self._once, self._scored, self._beats = once, scored, beats
-        self._configuration = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup().to_numpy()
-        self._codes = {name: np.asarray(runs.texts[name].codes, dtype=np.int64) for name in GROUPINGS}
-        self._sizes = {name: len(runs.texts[name].values) for name in GROUPINGS}
-        self._quantities = frame[list(self.QUANTITIES)].astype("float64")
+        table = frame[list(self.QUANTITIES)].astype("float64")
+        table = table.assign(
+            beats=beats_naive(frame),
+            once=~frame.duplicated([*CONFIGURATION, *SEEDS]),  # a run can be stored with a sweep and without
+            configuration=frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup(),
+            everything="",
+            **{name: runs.texts[name].codes for name in GROUPINGS},
+        )
+        scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
+        self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
+        self._useful = [name for name in GROUPINGS if len(runs.texts[name].values) > 1]
 
     def groups(self) -> Json:
         """`{groupings: {codes: [share that beats naive, yes, all, no]}}`; groupings and codes joined by spaces.
@@ -149,70 +156,49 @@ class PageStatistics:
         Each scope is `[n, median g_own, g_shuffled, g_margin, low, high and share above zero of g_margin, median
         rank]`, or null without runs. A grouping with one value is not used: it cannot narrow anything.
         """
-        useful = [name for name in GROUPINGS if self._sizes[name] > 1]
-        chosen = [(), *((name,) for name in useful), *combinations(useful, 2)]
-        return {" ".join(names): self._by(names) for names in chosen}
+        chosen = [*((name,) for name in self._useful), *combinations(self._useful, 2)]
+        return {"": self._by("everything")} | {" ".join(names): self._by(*names) for names in chosen}
 
-    def _ids(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """One number for each combination of values."""
-        ids = np.zeros(len(self._scored), dtype=np.int64)
-        for name in names:
-            ids = ids * self._sizes[name] + self._codes[name]
-        return ids
-
-    def _by(self, names: Sequence[str]) -> Json:
-        ids = self._ids(names)
-        shares = pd.Series(self._beats[self._scored], dtype="float64").groupby(ids[self._scored]).mean()
-        scopes = [dict(self._statistics(ids, scope)) for scope in self._scopes.values()]
+    def _by(self, *names: str) -> Json:
+        scopes = [
+            {group: _statistics(part) for group, part in _fold(runs, *names).reset_index().groupby(list(names))}
+            for runs in self._scopes.values()
+        ]
         return {
-            self._key(group, names): [share, *(scope.get(group) for scope in scopes)]
-            for group, share in zip(shares.index.tolist(), shares.tolist(), strict=True)
+            " ".join(map(str, group)): [float(runs["beats"].mean()), *(scope.get(group) for scope in scopes)]
+            for group, runs in self._scopes["all"].groupby(list(names))
         }
-
-    def _key(self, group: int, names: Sequence[str]) -> str:
-        parts: list[str] = []
-        for name in reversed(names):
-            group, value = divmod(group, self._sizes[name])
-            parts.insert(0, str(value))
-        return " ".join(parts)
-
-    def _fold(self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]) -> pd.DataFrame:
-        """One row per group and configuration of the scope, in the order of the groups."""
-        chosen = scope & self._once
-        keys = [pd.Series(ids[chosen], name="group"), pd.Series(self._configuration[chosen], name="configuration")]
-        folded: pd.DataFrame = self._quantities[chosen].reset_index(drop=True).groupby(keys, sort=True).mean()
-        return folded
-
-    def _statistics(
-        self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]
-    ) -> Iterator[tuple[int, list[object]]]:
-        folded = self._fold(ids, scope)
-        groups, starts = np.unique(folded.index.get_level_values("group"), return_index=True)
-        ends = [*starts[1:], len(folded)]
-        for group, start, end in zip(groups, starts, ends, strict=False):
-            own, shuffled, margin, rank = folded.iloc[start:end].to_numpy().T
-            middle, low, high = median_interval(margin)
-            positive = np.mean(margin[np.isfinite(margin)] > 0) if math.isfinite(middle) else math.nan
-            figures = (median(own), median(shuffled), middle, low, high, float(positive), median(rank))
-            yield int(group), [int(np.isfinite(margin).sum()), *map(number_or_none, figures)]
 
     def rank_points(self) -> Json:
         """For each scope, rank and `g_margin` of every configuration, a run of each, limits of the gain's axis, and
         the medians of bins by rank: of all runs, and of each value of each grouping (`{grouping: {code: bins}}`)."""
-        return {name: self._rank_points(scope) for name, scope in self._scopes.items()}
+        return {name: self._rank_points(runs) for name, runs in self._scopes.items()}
 
-    def _rank_points(self, scope: npt.NDArray[np.bool_]) -> Json:
-        folded = self._fold(self._ids(()), scope)[["rank", "g_margin"]].dropna()
+    def _rank_points(self, runs: pd.DataFrame) -> Json:
+        folded = _fold(runs)[["rank", "g_margin"]].dropna()
         rank, gain = folded.to_numpy(dtype=np.float64).T
-        first = pd.Series(np.flatnonzero(scope)).groupby(self._configuration[scope]).first()
-        run = first.loc[folded.index.get_level_values("configuration")].to_numpy()
+        first = runs[~runs["configuration"].duplicated()].reset_index(names="run").set_index("configuration")
+        shown = first.loc[folded.index]
         bins: dict[str, dict[str, list[list[float]]]] = {"": {"": bin_medians(rank, gain).tolist()}}
         for name in GROUPINGS:
-            codes = self._codes[name][run]
+            codes = shown[name].to_numpy()
             found = {str(code): bin_medians(rank[codes == code], gain[codes == code]) for code in np.unique(codes)}
             bins[name] = {code: medians.tolist() for code, medians in found.items() if len(medians)}
         limits = list(central_limits(gain)) if len(gain) else None
-        return {"run": run.tolist(), "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "bins": bins}
+        run = shown["run"].tolist()
+        return {"run": run, "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "bins": bins}
+
+
+def _fold(runs: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """One row per group and configuration, in the order of the groups."""
+    by = runs[runs["once"]].groupby([*names, "configuration"])
+    return by[list(PageStatistics.QUANTITIES)].mean()
+
+
+def _statistics(folded: pd.DataFrame) -> list[object]:
+    own, shuffled, margin, rank = folded[list(PageStatistics.QUANTITIES)].to_numpy().T
+    figures = (median(own), median(shuffled), *median_interval(margin), fraction_positive(margin), median(rank))
+    return [len(finite(margin)), *map(number_or_none, figures)]
 
 
 class PageExamples(NamedTuple):
