@@ -85,7 +85,15 @@ class ModelSummary:
     """Median over the scored configurations."""
     parity: float
     """Worst over the scored runs; where there is none, worst of all runs and checks."""
-    verdict: str
+    tone: str
+    """What the verdict amounts to: yes, partly, no, contrary, few or none."""
+    headline: str
+    because: str
+    """The figures behind the headline, and what limits it."""
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.headline}: {self.because}"
 
     @property
     def done(self) -> int:
@@ -118,6 +126,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
     beats = beats_naive(done)
     mine = _checks_of(runs, checks)
     scored, beating = _group(done), _group(done[beats])
+    tone, headline, figures = _verdict(runs, mine, scored, beating)
     first = runs.iloc[0]
     return ModelSummary(
         model=str(first["model"]),
@@ -134,7 +143,9 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         beating_naive=beating,
         rank=median(fold_seeds(done, ["rank"])["rank"]),
         parity=_worst_parity(runs, done, mine),
-        verdict=" ".join([_verdict(runs, mine, scored, beating), *_remarks(runs, stored)]),
+        tone=tone,
+        headline=headline,
+        because=" ".join([figures, *_remarks(runs, stored)]),
     )
 
 
@@ -162,30 +173,35 @@ def _worst_parity(runs: pd.DataFrame, done: pd.DataFrame, checks: Sequence[Store
     return float(pd.Series([*runs["parity"], *seen], dtype="float64").max())
 
 
-def _verdict(runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup) -> str:
+def _verdict(
+    runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup
+) -> tuple[str, str, str]:
+    """The tone, the headline and the figures behind it."""
     if not scored.runs:
-        return f"Not audited: {_refusal(runs, checks)}."
+        return "none", "Not audited", f"{_refusal(runs, checks)}."
     if not group.runs:
         few = f" ({FEW_TEXT})" if scored.few else ""
-        return f"No gain is meaningful: no run beats both naive forecasts{few}."
+        return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
     own, margin = group.g_own, group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
-    figures = f"g_margin {margin}, {positive}; g_own {own}."
+    tone, headline = _finding(group)
+    other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
+    return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {own}."
+
+
+def _finding(group: GainGroup) -> tuple[str, str]:
+    own, margin = group.g_own, group.g_margin
     if group.few:
-        return f"Too few runs to tell ({FEW_TEXT}): {figures}"
-    return f"{_finding(own, margin)}: {figures}"
-
-
-def _finding(own: GroupStatistics, margin: GroupStatistics) -> str:
+        return "few", f"Too few runs to tell ({FEW_TEXT})"
     if margin.low > 0 and own.low > 0:
-        return "Reads different inputs for different steps"
+        return "yes", "Reads different inputs for different steps"
     if margin.low > 0:
         how = "better" if own.high < 0 else "about as well"
-        return f"Rows belong to their steps, but one shared vector explains the forecast {how}"
+        return "partly", f"Rows belong to their steps, but one shared vector explains the forecast {how}"
     if margin.high < 0:
-        return "Contrary: a step is explained better by another step's row than by its own"
-    return "No evidence that what is read depends on the forecast step"
+        return "contrary", "Contrary"
+    return "no", "No evidence that what is read depends on the forecast step"
 
 
 def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
