@@ -19,7 +19,7 @@ from hrx.cli.progress import Progress
 from hrx.cli.screen import show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.files import make_directory
+from hrx.reports.text import make_directory
 
 
 def calibrate(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hrx.errors import HrxError
-from hrx.reports.files import make_directory, write_bytes
+from hrx.reports.text import make_directory, write_bytes
 
 _SQLITE = b"SQLite format 3\x00"
 

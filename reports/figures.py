@@ -20,9 +20,8 @@ import pandas as pd
 
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
-from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
-from hrx.reports.text import clean, shorten
+from hrx.reports.text import clean, make_directory, shorten, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

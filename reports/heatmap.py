@@ -20,8 +20,7 @@ import numpy.typing as npt
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
-from hrx.reports.files import make_directory
-from hrx.reports.text import clean, shorten, signed
+from hrx.reports.text import clean, make_directory, shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from hrx import __version__
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities
-from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.page import embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.data import curves_json, matrix_json, palette, rounded
-from hrx.reports.text import clean, escape_html, listed, percent, shorten, signed
+from hrx.reports.text import clean, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "explain.js")
 _LONGEST_NAME = 40

@@ -19,12 +19,21 @@ import pandas as pd
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck
 from hrx.reports.figures import figures
-from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.page import embed, fact_list, fill_page, html_table, link, made_by
 from hrx.reports.page.data import PageStatistics, arrange, choose_examples, model_labels, palette
 from hrx.reports.runs import GroupStatistics, read
 from hrx.reports.summary import ModelSummary, count_reasons, reason_kinds, summarise
-from hrx.reports.text import clean, escape_html, listed, number_or_none, percent, shorten, signed
+from hrx.reports.text import (
+    clean,
+    escape_html,
+    listed,
+    make_directory,
+    number_or_none,
+    percent,
+    shorten,
+    signed,
+    write_bytes,
+)
 
 PAGE = "index.html"
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "filters.js", "groups.js", "rankplot.js", "records.js", "report.js")
