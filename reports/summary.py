@@ -182,12 +182,12 @@ def _verdict(
     if not group.runs:
         few = f" ({FEW_TEXT})" if scored.few else ""
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
-    own, margin = group.g_own, group.g_margin
+    margin = group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
     tone, headline = _finding(group)
     other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
-    return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {own}."
+    return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {group.g_own}."
 
 
 def _finding(group: GainGroup) -> tuple[str, str]:
@@ -206,12 +206,10 @@ def _finding(group: GainGroup) -> tuple[str, str]:
 
 def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
     """Why nothing was scored: failed checks where there are any, else the most frequent reason."""
-    failed: dict[str, list[StoredCheck]] = {}
-    for check in checks:
-        if not check.passed:
-            failed.setdefault(check.check, []).append(check)
+    failed = [check for check in checks if not check.passed]
     if failed:
-        return "; ".join(_failure(name, found) for name, found in failed.items())
+        names = dict.fromkeys(check.check for check in failed)
+        return "; ".join(_failure([check for check in failed if check.check == name]) for name in names)
     statuses = runs["status"].fillna("without a status").value_counts()
     counted = listed(f"{count} {status}" for status, count in statuses.items())
     reason = next(iter(count_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
@@ -220,10 +218,10 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
     )
 
 
-def _failure(name: str, failed: Sequence[StoredCheck]) -> str:
-    figure = failed[0].figure
-    shown = "not a number" if math.isnan(figure) else f"{figure:.3g}"
-    return f"{name} failed ({shown}, limit {failed[0].limit:.3g}) at {listed(check.setting for check in failed)}"
+def _failure(failed: Sequence[StoredCheck]) -> str:
+    first = failed[0]
+    shown = "not a number" if math.isnan(first.figure) else f"{first.figure:.3g}"
+    return f"{first.check} failed ({shown}, limit {first.limit:.3g}) at {listed(check.setting for check in failed)}"
 
 
 def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
@@ -336,8 +334,9 @@ def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[s
     total = sum(reasons.values())
     yield from ("", f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})")
     kinds = reason_kinds(reasons)
-    for one in kinds[:_MOST_REASONS]:
-        yield from hanging(f"{_INDENT}{one.runs:>6}  ", one.example, width)
+    counted = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
     if rest := kinds[_MOST_REASONS:]:
         others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
-        yield from hanging(f"{_INDENT}{sum(one.runs for one in rest):>6}  ", others, width)
+        counted.append((sum(one.runs for one in rest), others))
+    for runs, text in counted:
+        yield from hanging(f"{_INDENT}{runs:>6}  ", text, width)
