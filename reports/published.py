@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from hrx.reports.runs import FEW_TEXT
-from hrx.reports.table import Cell, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.table import Cell, ReportTable, Span, Value
 from hrx.reports.text import clean, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
@@ -121,18 +121,15 @@ def beside(table: ReportTable) -> ReportTable:
     published = published_tables().get(table.name)
     if published is None:
         return replace(table, note=f"{table.note} The paper has no such table.".strip())
-    rows = tuple(_beside(row, table.columns, published.rows.get((row.section, row.key))) for row in table.rows)
-    return replace(table, rows=rows, note=" ".join(filter(None, [table.note, *_remarks(table, published)])))
-
-
-def _beside(row: TableRow, columns: tuple[TableColumn, ...], fields: Fields | None) -> TableRow:
-    if fields is None:
-        return row
-    cells = tuple(
-        cell.beside(_value(fields[column.name], cell)) if column.name in fields else cell
-        for cell, column in zip(row.cells, columns, strict=True)
-    )
-    return replace(row, cells=cells)
+    rows = []
+    for row in table.rows:
+        fields = published.rows.get((row.section, row.key), {})
+        cells = (
+            cell.beside(_value(fields[column.name], cell)) if column.name in fields else cell
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        )
+        rows.append(replace(row, cells=tuple(cells)))
+    return replace(table, rows=tuple(rows), note=" ".join(filter(None, [table.note, *_remarks(table, published)])))
 
 
 def _value(stored: object, cell: Cell) -> Value:

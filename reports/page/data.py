@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -91,20 +91,19 @@ def arrange(frame: pd.DataFrame) -> PageRuns:
 
 
 def model_labels(frame: pd.DataFrame) -> list[str]:
-    """The model of each run: its name, with a prefix of its weights' hash where several weights share the name."""
+    """The model of each run: its name, with a prefix of its weights' hash where several weights share the name.
+
+    The prefix has at least eight characters, and as many as make the hashes distinct.
+    """
     pairs = list(zip(frame["model"].astype(str), frame["fingerprint"].astype(str), strict=True))
     weights: dict[str, set[str]] = {}
     for model, fingerprint in pairs:
         weights.setdefault(model, set()).add(fingerprint)
-    digits = {model: _distinct_digits(hashes) for model, hashes in weights.items()}
-    return [f"{model} ({weight[: digits[model]]})" if digits[model] else model for model, weight in pairs]
-
-
-def _distinct_digits(hashes: set[str]) -> int:
-    """How many first characters make the hashes distinct, at least eight; none where there is only one."""
-    if len(hashes) == 1:
-        return 0
-    return next(n for n in (8, 16, max(map(len, hashes))) if len({one[:n] for one in hashes}) == len(hashes))
+    digits = {
+        model: next(n for n in (8, 16, max(map(len, hashes))) if len({one[:n] for one in hashes}) == len(hashes))
+        for model, hashes in weights.items()
+    }
+    return [f"{model} ({weight[: digits[model]]})" if len(weights[model]) > 1 else model for model, weight in pairs]
 
 
 def code(column: Iterable[object]) -> CodedColumn:
@@ -201,57 +200,42 @@ def _statistics(folded: pd.DataFrame) -> list[object]:
     return [len(finite(margin)), *map(number_or_none, figures)]
 
 
-class PageExamples(NamedTuple):
-    """The examples that a page shows, and how many the ledger holds."""
+def choose_examples(
+    ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: int = BUDGET
+) -> tuple[list[Json], int]:
+    """Examples of the runs, taken in turns from every model up to the budget, and how many the ledger holds.
 
-    shown: list[Json]
-    stored: int
-
-
-def choose_examples(ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: int = BUDGET) -> PageExamples:
-    """Examples of the runs, taken in turns from every model up to the budget; `models` names the model of each run."""
+    `models` names the model of each run.
+    """
     runs = {str(key): run for run, key in enumerate(frame["key"])}
     waiting: dict[str, list[str]] = {}
     for key in ledger.example_keys():
         if key in runs:
             waiting.setdefault(models[runs[key]], []).append(key)
-    stored = sum(map(len, waiting.values()))
     shown: list[Json] = []
     spent = 0
-    for key in _in_turns(list(waiting.values())):
+    for key in (key for turn in zip_longest(*waiting.values()) for key in turn if key is not None):
         example = ledger.examples([key])[0]
-        scored = frame["scored_steps"].iloc[runs[key]]
-        item = example_json(example) | {
-            "run": runs[key],
-            "steps": row_steps(example, scored).tolist(),
-        }
+        steps = row_steps(example, frame["scored_steps"].iloc[runs[key]]).tolist()
+        item = example_json(example) | {"run": runs[key], "steps": steps}
         spent += len(str(item["matrix"]))
         if spent > budget:
             break
         shown.append(item)
     shown.sort(key=lambda item: int(str(item["run"])))
-    return PageExamples(shown, stored)
-
-
-def _in_turns(queues: list[list[str]]) -> Iterator[str]:
-    for place in range(max(map(len, queues), default=0)):
-        yield from (queue[place] for queue in queues if place < len(queue))
+    return shown, sum(map(len, waiting.values()))
 
 
 def example_json(example: StoredExample) -> Json:
-    """One example: its values, truth and forecast, its matrix, and its deletion curves if they are stored."""
+    """One example: its values, truth and forecast, its matrix, and its curves `(3, 2, K)` if they are stored."""
+    curves = example.curves
     return {
         "x": rounded(example.x),
         "truth": rounded(example.truth),
         "forecast": rounded(example.forecast),
-        "curves": curves_json(example.curves),
+        "curves": None if curves is None else [[rounded(line) for line in pair] for pair in curves],
         **matrix_json(np.asarray(example.matrix, dtype=np.float64)),
     }
-
-
-def curves_json(curves: Floats | None) -> list[list[list[float | None]]] | None:
-    """Deletion curves `(3, 2, K)`."""
-    return None if curves is None else [[rounded(line) for line in pair] for pair in curves]
 
 
 def matrix_json(matrix: npt.NDArray[np.float64]) -> Json:
@@ -264,13 +248,8 @@ def matrix_json(matrix: npt.NDArray[np.float64]) -> Json:
     relative = matrix / largest if largest > 0 else matrix
     shared = relative.mean(axis=0, keepdims=True)
     tops = [[float(f"{np.quantile(part, q, method='lower'):.4g}") for q in (1, BRIGHT)] for part in (relative, shared)]
-    return {
-        "rows": len(matrix),
-        "largest": largest,
-        "matrix": pack(relative),
-        "shared": pack(shared),
-        "tops": tops,
-    }
+    packed = {"matrix": pack(relative), "shared": pack(shared)}
+    return {"rows": len(matrix), "largest": largest, **packed, "tops": tops}
 
 
 def pack(values: Floats) -> str:

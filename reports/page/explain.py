@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx import __version__
+from hrx.audit.ledger.store import StoredExample
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities
 from hrx.reports.page import embed, fact_list, fill_page, html_table, made_by
-from hrx.reports.page.data import curves_json, matrix_json, palette, rounded
+from hrx.reports.page.data import example_json, palette
 from hrx.reports.text import clean, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "explain.js")
@@ -137,21 +138,16 @@ def _reproduce(explained: ExplainedForecast) -> str:
 
 
 def _window(explained: ExplainedForecast) -> dict[str, object]:
-    """The data of the page's script."""
+    """The data of the page's script: an example without a truth, and what only this page shows."""
     matrix = np.asarray(explained.matrix, dtype=np.float64)
     curves = None if explained.quantities is None else explained.quantities.curves
-    return {
-        "x": rounded(explained.x),
-        "truth": [],
-        "forecast": rounded(explained.forecast),
+    return example_json(StoredExample("", explained.x, np.empty(0), explained.forecast, matrix, curves)) | {
         "steps": [step + 1 for step in explained.steps],
-        "curves": curves_json(curves),
         "labels": None if explained.labels is None else [clean(label) for label in explained.labels],
         "unit": "value",
         "title": f"{clean(explained.series)}: the last {len(explained.x)} values, and the forecast of what follows.",
         "palette": palette(),
         "points": _top_points(matrix),
-        **matrix_json(matrix),
     }
 
 

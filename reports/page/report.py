@@ -70,13 +70,13 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
     labels = model_labels(frame)
     with Ledger.open(ledger_path, create=False) as ledger:
         checks, audits = ledger.checks(), ledger.audits()
-        examples = choose_examples(ledger, frame, labels)
+        shown, stored = choose_examples(ledger, frame, labels)
     statistics = PageStatistics(runs)
     data = {
         "runs": runs.as_json(),
         "statistics": statistics.groups(),
         "rank-points": statistics.rank_points(),
-        "examples": {"shown": examples.shown, "stored": examples.stored, "palette": palette()},
+        "examples": {"shown": shown, "stored": stored, "palette": palette()},
     }
     heading = _heading(frame)
     return fill_page(

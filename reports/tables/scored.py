@@ -80,10 +80,7 @@ class ScoredRuns:
         named["dataset_name"] = [dataset_name(name) for name in datasets]
         named["domain_name"] = [domain_name(name, str(domains.get(name, ""))) for name in datasets]
         named["checkpoint"] = [str(checkpoints.get(weights, "")) for weights in named["fingerprint"]]
-        named["model_name"] = [
-            model_name(str(model), checkpoint)
-            for model, checkpoint in zip(named["model"], named["checkpoint"], strict=True)
-        ]
+        named["model_name"] = list(map(model_name, named["model"].astype(str), named["checkpoint"]))
         return named
 
     def note(self, group: pd.DataFrame, *sentences: str) -> str:

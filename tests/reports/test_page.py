@@ -184,10 +184,10 @@ def test_examples_are_chosen_in_turns_until_the_budget_is_spent(ledger, record, 
     frame = read(path)
     each = len(pack(np.asarray(example(many[0]).matrix) / example(many[0]).matrix.max()))
     with Ledger.open(path, create=False) as opened:
-        chosen = choose_examples(opened, frame, frame["model"].tolist(), budget=5 * each)
-    assert chosen.stored == 8
-    assert len(chosen.shown) == 5
-    models = [frame["model"].iloc[item["run"]] for item in chosen.shown]
+        shown, stored = choose_examples(opened, frame, frame["model"].tolist(), budget=5 * each)
+    assert stored == 8
+    assert len(shown) == 5
+    models = [frame["model"].iloc[item["run"]] for item in shown]
     assert sorted(models) == ["a", "a", "a", "b", "b"]
 
 
