@@ -124,7 +124,9 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
-    mine = _checks_of(runs, checks)
+    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
+    about = set(versions.itertuples(index=False, name=None))
+    mine = [check for check in checks if check[:4] in about]
     scored, beating = _group(done), _group(done[beats])
     tone, headline, figures = _verdict(runs, mine, scored, beating)
     first = runs.iloc[0]
@@ -147,12 +149,6 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         headline=headline,
         because=" ".join([figures, *_remarks(runs, stored)]),
     )
-
-
-def _checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
-    """The checks of these weights under the versions of the runs."""
-    about = set(runs[["fingerprint", "library", "adapter_version", "torch_version"]].itertuples(index=False, name=None))
-    return [check for check in checks if check[:4] in about]
 
 
 def _group(runs: pd.DataFrame) -> GainGroup:

@@ -11,7 +11,7 @@ import math
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import combinations, zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,7 @@ def model_labels(frame: pd.DataFrame) -> list[str]:
     return [f"{model} ({weight[: digits[model]]})" if len(weights[model]) > 1 else model for model, weight in pairs]
 
 
-def code(column: Iterable[object]) -> CodedColumn:
+def code(column: Iterable[Any]) -> CodedColumn:
     """Numbers for the distinct texts of a column, in the order of their first use."""
     known: dict[object, int] = {}
     codes = [known.setdefault(None if pd.isna(value) or value == "" else value, len(known)) for value in column]
@@ -149,7 +149,7 @@ class PageStatistics:
         self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
         self._useful = [name for name in GROUPINGS if len(runs.texts[name].values) > 1]
 
-    def groups(self) -> Json:
+    def groups(self) -> dict[str, Json]:
         """`{groupings: {codes: [share that beats naive, yes, all, no]}}`; groupings and codes joined by spaces.
 
         Each scope is `[n, median g_own, g_shuffled, g_margin, low, high and share above zero of g_margin, median

@@ -79,6 +79,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         "examples": {"shown": shown, "stored": stored, "palette": palette()},
     }
     heading = _heading(frame)
+    cards = "".join(map(_card, summarise(frame, checks), dict.fromkeys(labels)))
     return fill_page(
         "report.html",
         SCRIPTS,
@@ -86,7 +87,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
             "title": f"{escape_html(heading)} – hrx report",
             "heading": escape_html(heading),
             "facts": escape_html(_facts(frame, ledger_path.name)),
-            "verdicts": verdicts(summarise(frame, checks), list(dict.fromkeys(labels))),
+            "verdicts": f'<div class="verdicts">{cards}</div>' if cards else "<p>The ledger holds no runs.</p>",
             "figures": _print_figures(drawn),
             "excluded": exclusions(frame),
             "checks": admission(checks),
@@ -126,15 +127,8 @@ def _print_figures(drawn: list[Path]) -> str:
     return f'<details class="print-figures"><summary>Figures for print</summary>{"".join(shown)}</details>'
 
 
-def verdicts(summaries: Sequence[ModelSummary], labels: Sequence[str]) -> str:
-    """A card for each checkpoint: its verdict first, the figures behind it below."""
-    if not summaries:
-        return "<p>The ledger holds no runs.</p>"
-    cards = (_card(summary, label) for summary, label in zip(summaries, labels, strict=True))
-    return f'<div class="verdicts">{"".join(cards)}</div>'
-
-
 def _card(summary: ModelSummary, label: str) -> str:
+    """The verdict on a checkpoint, and the figures behind it below."""
     name = escape_html(shorten(clean(summary.model), _LONGEST_NAME))
     weights = f"weights {clean(summary.fingerprint)[:12]}"
     if summary.checkpoint != summary.model:
@@ -221,9 +215,8 @@ def _check_row(checks: Sequence[StoredCheck]) -> tuple[str, ...]:
     result = "pass"
     if failed:
         result = f"FAIL at {listed(dict.fromkeys(check.setting for check in failed))}: {failed[0].note}"
-    model, check, result, settings = map(
-        escape_html, (worst.model, worst.check, result, listed(dict.fromkeys(check.setting for check in checks)))
-    )
+    settings = listed(dict.fromkeys(check.setting for check in checks))
+    model, check, result, settings = map(escape_html, (worst.model, worst.check, result, settings))
     figure = "–" if math.isnan(worst.figure) else f"{worst.figure:.2g}"
     name = f'<span class="name" title="{model}">{model}</span>'
     return name, check, result, figure, f"{worst.limit:.2g}", settings
@@ -273,9 +266,5 @@ def _derived_command(model: str, runs: pd.DataFrame) -> str:
     )
     seeds, windows, draws = runs["seed"].nunique(), runs["windows"].max(), runs["draws"].max()
     series = runs.groupby("dataset")["series"].nunique().max()
-    parts = [
-        f"hrx audit {model} --data SOURCE --settings {settings}",
-        f"--series {series} --windows {windows} --seeds {seeds} --draws {draws}",
-        estimators,
-    ]
-    return " ".join(part for part in parts if part)
+    counts = f"--series {series} --windows {windows} --seeds {seeds} --draws {draws}"
+    return f"hrx audit {model} --data SOURCE --settings {settings} {counts} {estimators}".rstrip()

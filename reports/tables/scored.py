@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -85,20 +85,20 @@ class ScoredRuns:
 
     def note(self, group: pd.DataFrame, *sentences: str) -> str:
         """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
-        return " ".join([*filter(None, sentences), *self._remarks(group)])
-
-    def _remarks(self, group: pd.DataFrame) -> Iterator[str]:
+        counted = "n counts runs: every seed is one."
         if "seeds" in group:
-            yield f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
-        else:
-            yield "n counts runs: every seed is one."
-        yield "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there."
-        leaked = int((group["leaked"] > 0).sum())
-        yield f"Leakage: on a dataset that the model is declared to have seen ({leaked:,} of {len(group):,})."
-        if differing := pooled(group, but=_SHOWN_APART):
-            yield f"Pools runs that differ in {listed(differing)}."
-        if self._impossible:
-            yield self._impossible
+            counted = f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
+        leaked = f"{int((group['leaked'] > 0).sum()):,} of {len(group):,}"
+        differing = pooled(group, but=_SHOWN_APART)
+        remarks = (
+            *sentences,
+            counted,
+            "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there.",
+            f"Leakage: on a dataset that the model is declared to have seen ({leaked}).",
+            f"Pools runs that differ in {listed(differing)}." if differing else "",
+            self._impossible,
+        )
+        return " ".join(filter(None, remarks))
 
     def holdings(self) -> str:
         """What the ledger holds, for an error message."""
