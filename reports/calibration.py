@@ -74,12 +74,13 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
     markdown = "\n".join(table.to_markdown() for table in tables(calibration))
     report = f"# Calibration\n\n{markdown}\n**Verdict:** {verdict(judge(calibration))}\n"
     numbers = json.dumps(calibration_json(calibration), indent=1) + "\n"
-    return [
-        write_bytes(out / "calibration.md", report.encode()),
-        write_bytes(out / "calibration.json", numbers.encode()),
-        write_bytes(out / "trials.csv", _runs_csv(calibration).encode()),
-        *figures(calibration, out),
-    ]
+    texts = {"calibration.md": report, "calibration.json": numbers, "trials.csv": _runs_csv(calibration)}
+    written = [write_bytes(out / name, text.encode()) for name, text in texts.items()]
+    with plain_style():
+        for example in calibration.examples:
+            figure = draw_example(example, calibration.estimator)
+            written.append(save(figure, out / f"{example.trial.generator}.png"))
+        return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
 
 
 def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[str, object]:
@@ -176,16 +177,6 @@ def _runs_csv(calibration: Calibration) -> str:
     for run in (calibration.control, *calibration.trials):
         writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
     return out.getvalue()
-
-
-def figures(calibration: Calibration, out: Path) -> list[Path]:
-    """A PNG for each generator and one of the planted ranks, in a directory that exists. Returns their paths."""
-    with plain_style():
-        written = [
-            save(draw_example(example, calibration.estimator), out / f"{example.trial.generator}.png")
-            for example in calibration.examples
-        ]
-        return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
 
 
 def draw_example(example: Example, estimator: str) -> Figure:

@@ -223,9 +223,7 @@ def _judged(gate: Gate, change: QuantityChange, min_pairs: int, strict: bool) ->
     if GATED[gate.quantity] == "worst":
         return judge(gate, Interval(change.new, change.new, change.new), strict=strict)
     estimate = change.relative if gate.relative else change.difference
-    if change.pairs < min_pairs:
-        return Judged(gate, None, estimate)
-    return judge(gate, estimate, strict=strict)
+    return Judged(gate, None, estimate) if change.pairs < min_pairs else judge(gate, estimate, strict=strict)
 
 
 def _by_dataset(paired: pd.DataFrame, ids: Ids) -> pd.DataFrame:
@@ -234,9 +232,8 @@ def _by_dataset(paired: pd.DataFrame, ids: Ids) -> pd.DataFrame:
     datasets = paired["dataset"].groupby(ids).first()
     moved = pd.DataFrame({name: _moved(paired, ids, name) for name in names}, index=datasets.index)
     groups = moved.groupby(datasets)
-    changes = groups.median()
-    changes["beats_naive"] = groups["beats_naive"].mean()
-    changes["pairs"] = paired.groupby("dataset").size()
+    pairs = paired.groupby("dataset").size()
+    changes = groups.median().assign(beats_naive=groups["beats_naive"].mean(), pairs=pairs)
     return changes.sort_values("g_margin", kind="stable", na_position="last")
 
 

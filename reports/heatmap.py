@@ -104,18 +104,13 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     for axes in (window, matrix):
         axes.tick_params(labelbottom=False)
     shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
-    _draw_title(figure, record)
-    figure.supxlabel("\n".join(footing(record)), fontsize=9, color=INK, parse_math=False)
-    return figure
-
-
-def _draw_title(figure: Figure, record: Record) -> None:
-    """The title, with names shortened until it fits."""
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
-        # A name between dollar signs is not a formula.
+        # Names are shortened until the title fits; one between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
         if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
-            return
+            break
+    figure.supxlabel("\n".join(footing(record)), fontsize=9, color=INK, parse_math=False)
+    return figure
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
