@@ -92,13 +92,13 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     image = draw_image(matrix, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
     label_steps(matrix, steps)
     matrix.set_ylabel("forecast step h")
+    for axes in (matrix, shared):
+        axes.axvline(0, color=GUIDE, linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
     # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
     matrix.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
     draw_image(shared, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
     shared.set_yticks([1], ["shared\nvector Ē"])
-    for axes in (matrix, shared):
-        axes.axvline(0, color=GUIDE, linewidth=1)
-        axes.spines[["top", "right"]].set_visible(False)
     bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
     bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
     for axes in (window, matrix):
