@@ -18,7 +18,7 @@ from hrx.cli.main import INTERRUPTED
 from hrx.cli.terminal import Progress, show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.files import make_directory
+from hrx.reports.text import make_directory
 
 
 def calibrate(options: argparse.Namespace) -> int:

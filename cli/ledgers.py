@@ -1,13 +1,137 @@
-"""`hrx merge` and `hrx export`: what can be done with ledgers without measuring anything."""
+"""`hrx report`, `tables`, `compare`, `merge` and `export`: everything that reads ledgers and measures nothing."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from hrx.audit.ledger.export import export as write_out
 from hrx.audit.ledger.merge import merge as join
-from hrx.cli.terminal import refuse_ledger, show
-from hrx.errors import Exit
+from hrx.cli.terminal import refuse_ledger, show, terminal_width, write
+from hrx.errors import Exit, HrxError
+from hrx.reports import ReportTable, compare_report, read, write_report
+from hrx.reports import compare as make_comparison
+from hrx.reports import tables as make_tables
+
+SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
+STDOUT = Path("-")
+_TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>hrx tables</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto; margin-top: 2.5rem }}
+caption {{ font-weight: 600; text-align: left; padding-bottom: .4rem }}
+th, td {{ padding: .2rem .7rem; text-align: left; overflow-wrap: anywhere; border-bottom: 1px solid #8884 }}
+.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }}
+tbody th {{ font-weight: 400 }}
+.bold {{ font-weight: 700 }}
+.red {{ color: light-dark(#a81a26, #ff8a8f) }}
+.blue {{ color: light-dark(#1a3e94, #8fb0ff) }}
+.faint, .hrx-note {{ opacity: .75 }}
+.section th {{ font-style: italic; padding-top: .6rem }}
+</style>
+{body}</html>
+"""
+
+
+def report(options: argparse.Namespace) -> int:
+    """Writes the page and its figures, and prints where they are."""
+    written = write_report(options.ledger, options.out)
+    size = written.page.stat().st_size / 1e6
+    show(f"{written.page}: {written.runs} runs, {size:.1f} MB. Open it in a browser; it needs no network.")
+    show(f"Figures for print: {len(written.figures)} files in {options.out / 'figures'}")
+    return Exit.DONE
+
+
+def tables(options: argparse.Namespace) -> int:
+    """Makes the tables and prints or writes them."""
+    made = make_tables(
+        read(options.ledger),
+        options.table or None,
+        against=options.against,
+        estimator=options.estimator,
+        fold=not options.pool_seeds,
+    )
+    if _is_folder(options.out):
+        for table in made:
+            write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
+        print(f"{len(made)} tables in {options.out}", file=sys.stderr)
+        return Exit.DONE
+    if options.format == "csv" and len(made) > 1:
+        raise HrxError(
+            f"A CSV file holds one table, and there are {len(made)}: {', '.join(table.name for table in made)}. "
+            "Name one with --table, or give a directory with --out, as in --out tables/."
+        )
+    text = _rendered(made, options)
+    if options.out:
+        write(Path(options.out), text, "--out")
+    else:
+        sys.stdout.write(text)
+    return Exit.DONE
+
+
+def _is_folder(out: Path | None) -> bool:
+    return out is not None and (out.is_dir() or not out.suffix)
+
+
+def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
+    """All tables in one format, one below the other."""
+    if options.format == "json":
+        return json.dumps({"tables": [table.as_json() for table in made]}, indent=1, allow_nan=False) + "\n"
+    width = terminal_width(_TABLES_WIDTH)
+    formats: dict[str, Callable[[ReportTable], str]] = {
+        "text": lambda table: table.to_text(width),
+        "md": ReportTable.to_markdown,
+        "tex": ReportTable.to_latex,
+        "csv": ReportTable.to_csv,
+        "html": ReportTable.to_html,
+    }
+    body = "\n".join(formats[options.format](table) for table in made)
+    return _PAGE.format(body=body) if options.format == "html" else body
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Compares, and writes every report before the exit code is decided."""
+    files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
+    for option, path in files.items():
+        if path is not None and path != STDOUT:
+            refuse_ledger(path, option)
+    if options.new is None and not (options.base_model and options.new_model):
+        raise HrxError(
+            f"Only one ledger was given ({options.base}). Give a second one, "
+            "or name two models of this one with --base-model and --new-model."
+        )
+    base = read(options.base)
+    comparison = make_comparison(
+        base,
+        base if options.new is None else read(options.new),
+        options.gate,
+        base_model=options.base_model,
+        new_model=options.new_model,
+        strict=options.strict,
+        informational=options.informational,
+        min_pairs=options.min_pairs,
+    )
+    if options.summary:
+        write(options.summary, compare_report.markdown(comparison), "--summary")
+    if options.junit:
+        write(options.junit, compare_report.junit(comparison), "--junit")
+    report = json.dumps(compare_report.as_json(comparison), indent=1, allow_nan=False) + "\n"
+    if options.json == STDOUT:
+        sys.stdout.write(report)
+    else:
+        if options.json:
+            write(options.json, report, "--json")
+        show(compare_report.text(comparison, terminal_width(_COMPARE_WIDTH)))
+    return comparison.exit
 
 
 def merge(options: argparse.Namespace) -> int:

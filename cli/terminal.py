@@ -19,7 +19,7 @@ from rich.status import Status
 from rich.text import Text
 
 from hrx.errors import HrxError
-from hrx.reports.files import make_directory, write_bytes
+from hrx.reports.text import make_directory, write_bytes
 
 LINE_SECONDS = 15.0
 _SQLITE = b"SQLite format 3\x00"

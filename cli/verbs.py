@@ -129,7 +129,7 @@ def _gift_eval_data(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def _report(verbs: Verbs[argparse.ArgumentParser]) -> None:
     summary = "write the page of a ledger, which opens in a browser without a network"
-    verb = _verb(verbs, "report", summary, "hrx.cli.report:report", "hrx report hrx-audit/ledger.db --out hrx-report")
+    verb = _verb(verbs, "report", summary, "hrx.cli.ledgers:report", "hrx report hrx-audit/ledger.db --out hrx-report")
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--out", type=Path, default=Path("hrx-report"), metavar="DIR", help="default: hrx-report")
 
@@ -161,7 +161,7 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
 def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
     summary = "make the paper's tables from a ledger"
     verb = _verb(
-        verbs, "tables", summary, "hrx.cli.tables:tables", "hrx tables hrx-audit/ledger.db --against published"
+        verbs, "tables", summary, "hrx.cli.ledgers:tables", "hrx tables hrx-audit/ledger.db --against published"
     )
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
@@ -185,7 +185,7 @@ def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
         verbs,
         "compare",
         summary,
-        "hrx.cli.compare:compare",
+        "hrx.cli.ledgers:compare",
         'hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
     )
     verb.add_argument("base", type=Path, metavar="BASE", help="ledger of the base checkpoint")

@@ -8,23 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, fields
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hrx.audit.calibration.generators import GENERATORS, PLANTED
 from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, middle, verdict
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
-from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
-from hrx.reports.table import TEXT, Cell, Format, ReportTable, TableColumn, TableRow, Value
+from hrx.reports.published import published_ground_truth
+from hrx.reports.table import TEXT, Cell, Format, ReportTable, TableColumn, TableRow
 from hrx.reports.tables.scored import DEFAULT_ESTIMATOR
-from hrx.reports.text import number_or_none, wrap
+from hrx.reports.text import make_directory, number_or_none, wrap, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,23 +32,6 @@ EXPLAINED = Format("number", decimals=4, plus=False)
 RANK = Format("number", decimals=2, plus=False)
 _MARKS = (("o", TRUTH, "-"), ("s", FORECAST, "--"), ("^", "#009E73", ":"), ("D", INK, "-."))
 LEFT_OUT = "Runs that explain less than 98 % of the held-out variance are left out of every median."
-
-Fields = dict[str, float]
-
-
-class GroundTruthTable(NamedTuple):
-    """One table of the paper on its synthetic data."""
-
-    label: str
-    of: str
-    rows: dict[str, Fields]
-
-
-@cache
-def published_ground_truth() -> dict[str, GroundTruthTable]:
-    """The paper's cells on its synthetic data, by table."""
-    text = (files("hrx.reports") / "published" / "ground_truth.json").read_text(encoding="utf-8")
-    return {name: GroundTruthTable(**table) for name, table in json.loads(text).items() if name != "source"}
 
 
 def tables(calibration: Calibration) -> tuple[ReportTable, ...]:
@@ -94,18 +74,18 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
     markdown = "\n".join(table.to_markdown() for table in tables(calibration))
     report = f"# Calibration\n\n{markdown}\n**Verdict:** {verdict(judge(calibration))}\n"
     numbers = json.dumps(calibration_json(calibration), indent=1) + "\n"
-    return [
-        write_bytes(out / "calibration.md", report.encode()),
-        write_bytes(out / "calibration.json", numbers.encode()),
-        write_bytes(out / "trials.csv", _runs_csv(calibration).encode()),
-        *figures(calibration, out),
-    ]
+    texts = {"calibration.md": report, "calibration.json": numbers, "trials.csv": _runs_csv(calibration)}
+    written = [write_bytes(out / name, text.encode()) for name, text in texts.items()]
+    with plain_style():
+        for example in calibration.examples:
+            figure = draw_example(example, calibration.estimator)
+            written.append(save(figure, out / f"{example.trial.generator}.png"))
+        return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
 
 
 def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[str, object]:
     """The medians of one backbone on one generator, null where no model learned it."""
     made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-    numbers = {name: number_or_none(_median(evidence, name)) for name in (*QUANTITIES, "auprc_gap", "measured_rank")}
     return {
         "backbone": backbone,
         "generator": generator,
@@ -113,66 +93,58 @@ def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[
         "learned": len(evidence),
         "least_squares": min((run.least_squares for run in made), default=None),
         "explained": min((run.explained for run in made), default=None),
-        **numbers,
+        **{name: _median(evidence, name) for name in (*QUANTITIES, "auprc_gap", "measured_rank")},
     }
 
 
-def _median(runs: list[Any], name: str) -> float:
-    return middle(runs, lambda run: float(getattr(run, name)))
+def _median(runs: list[Any], name: str) -> float | None:
+    return number_or_none(middle(runs, lambda run: float(getattr(run, name))))
 
 
 def _medians(calibration: Calibration) -> ReportTable:
     """One row for each quantity of each backbone, beside the paper's."""
-    published = published_ground_truth()
     own = calibration.estimator == DEFAULT_ESTIMATOR
-    source = published["backbones" if own else "estimators"]
-
-    def rows() -> Iterator[TableRow]:
-        for backbone in calibration.backbones:
-            evidence = calibration.evidence(backbone)
-            beside = source.rows.get(backbone if own else calibration.estimator, {})
-            section = f"{backbone}, median of {len(evidence)} runs"
-            for name in QUANTITIES:
-                format = SIGNED if name.startswith("g_") else PLAIN
-                cell = Cell(number_or_none(_median(evidence, name)), format).beside(beside.get(name))
-                yield TableRow((Cell(_words(name)), cell), section=section)
-
+    source = published_ground_truth()["backbones" if own else "estimators"]
+    rows = []
+    for backbone in calibration.backbones:
+        evidence = calibration.evidence(backbone)
+        beside = source.rows.get(backbone if own else calibration.estimator, {})
+        for name in QUANTITIES:
+            kind, _, form = name.partition("_")
+            format, words = (SIGNED, name) if kind == "g" else (PLAIN, f"{kind.upper()} {form}")
+            cell = Cell(_median(evidence, name), format).beside(beside.get(name))
+            rows.append(TableRow((Cell(words), cell), section=f"{backbone}, median of {len(evidence)} runs"))
     return ReportTable(
         "calibration",
         f"Constructed ground truth, {calibration.estimator}, {calibration.effort} calibration",
         (TableColumn("quantity", "quantity"), TableColumn("median", "median", PLAIN)),
-        tuple(rows()),
+        tuple(rows),
         note=f"{LEFT_OUT} Paper: {source.label}, {source.of}.",
         label=source.label,
     )
-
-
-def _words(quantity: str) -> str:
-    """`AUPRC vector` for `auprc_vector`."""
-    name, _, form = quantity.partition("_")
-    return quantity if name == "g" else f"{name.upper()} {form}"
 
 
 def _generators(calibration: Calibration) -> ReportTable:
     """Each generator: explained variance, gain, and the gap in AUPRC beside the paper's."""
     gaps = published_ground_truth()["gaps"]
     own = calibration.estimator == DEFAULT_ESTIMATOR
-    columns = {"generator": TEXT, "explained": EXPLAINED, "g_own": SIGNED, "auprc_vector": PLAIN}
-    columns |= {"auprc_matrix": PLAIN, "auprc_gap": SIGNED}
-
-    def row(backbone: str, generator: str) -> TableRow:
-        made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-        least = min((run.explained for run in made), default=float("nan"))
-        paper = gaps.rows.get(backbone, {}).get(generator) if own else None
-        medians = list(columns.items())[2:]
-        *cells, gap = [Cell(number_or_none(_median(evidence, name)), format) for name, format in medians]
-        return TableRow((Cell(generator), Cell(least, EXPLAINED), *cells, gap.beside(paper)), section=backbone)
-
+    formats = {"generator": TEXT, "explained": EXPLAINED, "g_own": SIGNED, "auprc_vector": PLAIN}
+    formats |= {"auprc_matrix": PLAIN, "auprc_gap": SIGNED}
+    columns = tuple(TableColumn(name, name.removeprefix("auprc_"), format) for name, format in formats.items())
+    rows = []
+    for backbone in calibration.backbones:
+        for generator in GENERATORS:
+            made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
+            least = min((run.explained for run in made), default=float("nan"))
+            medians = [_median(evidence, column.name) for column in columns[2:]]
+            *cells, gap = TableRow.of(columns, (generator, least, *medians)).cells
+            paper = gaps.rows.get(backbone, {}).get(generator) if own else None
+            rows.append(TableRow((*cells, gap.beside(paper)), section=backbone))
     return ReportTable(
         "calibration_generators",
         "By generator: medians, and the least share of the held-out variance that a run explains",
-        tuple(TableColumn(name, name.removeprefix("auprc_"), format) for name, format in columns.items()),
-        tuple(row(backbone, generator) for backbone in calibration.backbones for generator in GENERATORS),
+        columns,
+        tuple(rows),
         note="vector, matrix, gap: AUPRC. sparsenull is the negative control." + (f" Paper: {gaps.label}." * own),
         label=gaps.label,
     )
@@ -182,28 +154,18 @@ def _ranks(calibration: Calibration) -> ReportTable:
     """Planted and measured ranks, one column for each backbone."""
     curves = {backbone: dict(calibration.curve(backbone)) for backbone in calibration.backbones}
     planted = sorted({rank for curve in curves.values() for rank in curve})
-
-    def row(rank: float) -> TableRow:
-        found: list[Value] = [curve.get(rank) for curve in curves.values()]
-        return TableRow((Cell(rank, RANK), *(Cell(value, RANK) for value in found)))
-
-    return ReportTable(
-        "planted_rank",
-        "Planted effective rank, and the measured one (median)",
-        (TableColumn("planted", "planted", RANK), *(TableColumn(backbone, backbone, RANK) for backbone in curves)),
-        tuple(row(rank) for rank in planted),
-    )
+    columns = tuple(TableColumn(name, name, RANK) for name in ("planted", *curves))
+    rows = (TableRow.of(columns, [rank, *(curve.get(rank) for curve in curves.values())]) for rank in planted)
+    return ReportTable("planted_rank", "Planted effective rank, and the measured one (median)", columns, tuple(rows))
 
 
 def _criteria(calibration: Calibration) -> ReportTable:
-    rows = tuple(
-        TableRow((Cell(one.criterion), Cell("pass" if one.passed else "FAIL"), Cell(one.figure)), section=one.backbone)
+    columns = tuple(TableColumn(name, name) for name in ("criterion", "result", "figure"))
+    rows = (
+        TableRow.of(columns, (one.criterion, "pass" if one.passed else "FAIL", one.figure), section=one.backbone)
         for one in judge(calibration)
     )
-    names = ("criterion", "result", "figure")
-    return ReportTable(
-        "criteria", "What a sound instrument does", tuple(TableColumn(name, name) for name in names), rows
-    )
+    return ReportTable("criteria", "What a sound instrument does", columns, tuple(rows))
 
 
 def _runs_csv(calibration: Calibration) -> str:
@@ -215,16 +177,6 @@ def _runs_csv(calibration: Calibration) -> str:
     for run in (calibration.control, *calibration.trials):
         writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
     return out.getvalue()
-
-
-def figures(calibration: Calibration, out: Path) -> list[Path]:
-    """A PNG for each generator and one of the planted ranks, in a directory that exists. Returns their paths."""
-    with plain_style():
-        written = [
-            save(draw_example(example, calibration.estimator), out / f"{example.trial.generator}.png")
-            for example in calibration.examples
-        ]
-        return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
 
 
 def draw_example(example: Example, estimator: str) -> Figure:

@@ -59,16 +59,6 @@ class QuantityChange:
     """Median of the configurations' relative changes, for quantities that are always positive."""
     pairs: int
     """Pairs of runs in which both have a value."""
-    configurations: int
-
-
-@dataclass(frozen=True)
-class DatasetChange:
-    """The changes on one dataset: medians of paired differences, that of `mse` relative."""
-
-    dataset: str
-    pairs: int
-    differences: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -81,7 +71,8 @@ class CheckpointComparison:
     configurations: int
     quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
-    datasets: tuple[DatasetChange, ...]
+    datasets: pd.DataFrame
+    """For each dataset its `pairs` and the medians of paired differences, that of `mse` relative."""
     min_pairs: int = MIN_PAIRS
     strict: bool = False
     informational: bool = False
@@ -144,7 +135,7 @@ def compare(
         configurations=len(np.unique(ids)),
         quantities=changes,
         gates=tuple(_judged(gate, changes[gate.quantity], min_pairs, strict) for gate in parsed),
-        datasets=tuple(_by_dataset(paired, ids)),
+        datasets=_by_dataset(paired, ids),
         min_pairs=min_pairs,
         strict=strict,
         informational=informational,
@@ -197,7 +188,7 @@ def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> QuantityChange
     """Over all runs of each model: a run without a partner must not hide its parity."""
     base, new = (estimate_of(name, side[name].to_numpy(np.float64)).point for side in (left, right))
     moved = Interval(new - base, math.nan, math.nan)
-    return QuantityChange(base, new, moved, _NOTHING, pairs=len(right), configurations=len(right))
+    return QuantityChange(base, new, moved, _NOTHING, pairs=len(right))
 
 
 def _change(paired: pd.DataFrame, ids: Ids, name: str) -> QuantityChange:
@@ -212,7 +203,6 @@ def _change(paired: pd.DataFrame, ids: Ids, name: str) -> QuantityChange:
         difference=estimate_of(name, difference),
         relative=estimate_of(name, _relative(base, new)) if GATED[name] == "positive" else _NOTHING,
         pairs=pairs,
-        configurations=len(base),
     )
 
 
@@ -233,25 +223,18 @@ def _judged(gate: Gate, change: QuantityChange, min_pairs: int, strict: bool) ->
     if GATED[gate.quantity] == "worst":
         return judge(gate, Interval(change.new, change.new, change.new), strict=strict)
     estimate = change.relative if gate.relative else change.difference
-    if change.pairs < min_pairs:
-        return Judged(gate, None, estimate)
-    return judge(gate, estimate, strict=strict)
+    return Judged(gate, None, estimate) if change.pairs < min_pairs else judge(gate, estimate, strict=strict)
 
 
-def _by_dataset(paired: pd.DataFrame, ids: Ids) -> list[DatasetChange]:
+def _by_dataset(paired: pd.DataFrame, ids: Ids) -> pd.DataFrame:
     """Each dataset, the largest loss of `g_margin` first; seeds are folded here too."""
     names = ("g_own", "g_margin", "beats_naive", "mse")
     datasets = paired["dataset"].groupby(ids).first()
     moved = pd.DataFrame({name: _moved(paired, ids, name) for name in names}, index=datasets.index)
     groups = moved.groupby(datasets)
-    changes = groups.median()
-    changes["beats_naive"] = groups["beats_naive"].mean()
-    sizes = paired.groupby("dataset").size().to_dict()
-    ordered = changes.sort_values("g_margin", kind="stable", na_position="last")
-    return [
-        DatasetChange(str(dataset), int(sizes[dataset]), {str(name): float(value) for name, value in row.items()})
-        for dataset, row in ordered.iterrows()
-    ]
+    pairs = paired.groupby("dataset").size()
+    changes = groups.median().assign(beats_naive=groups["beats_naive"].mean(), pairs=pairs)
+    return changes.sort_values("g_margin", kind="stable", na_position="last")
 
 
 def _moved(paired: pd.DataFrame, ids: Ids, name: str) -> pd.Series[float]:

@@ -9,19 +9,7 @@ from xml.etree import ElementTree
 from hrx.reports.compare import CheckpointComparison, ComparedModel, QuantityChange
 from hrx.reports.gates import GATED, Judged
 from hrx.reports.runs import FEW_TEXT, Interval, is_few
-from hrx.reports.table import (
-    COUNT,
-    FINE_GAIN,
-    GAIN,
-    TEXT,
-    Cell,
-    Format,
-    ReportTable,
-    Span,
-    TableColumn,
-    TableRow,
-    Value,
-)
+from hrx.reports.table import COUNT, FINE_GAIN, GAIN, Format, ReportTable, Span, TableColumn, TableRow, Value
 from hrx.reports.text import LONGEST, clean, escape_markdown, number_or_none, shorten, wrap
 
 LARGEST_SUMMARY = 65_536
@@ -35,7 +23,7 @@ def text(comparison: CheckpointComparison, width: int = 80) -> str:
     """For a terminal: both sides, every quantity, the worst datasets, the gates, and the verdict last."""
     sides = [*wrap(_model("base", comparison.base), width), *wrap(_model("new", comparison.new), width)]
     parts = ["\n".join([*sides, *wrap(_pairs(comparison), width)]), quantities(comparison).to_text(width).rstrip("\n")]
-    if comparison.datasets:
+    if len(comparison.datasets):
         parts.append(datasets(comparison, _MOST_DATASETS).to_text(width).rstrip("\n"))
     if comparison.gates:
         lines = [f"  {_outcome(one):<10}  {clean(one.gate.text)}: {_figure(one)}" for one in comparison.gates]
@@ -61,7 +49,7 @@ def markdown(comparison: CheckpointComparison) -> str:
             lines.append(f"| {escape_markdown(one.gate.text)} | {outcome} | {escape_markdown(_figure(one))} |")
         parts.append("\n".join([*lines, "", escape_markdown(f"{_rule(comparison)}.")]))
     parts.append(quantities(comparison).to_markdown())
-    if comparison.datasets:
+    if len(comparison.datasets):
         parts.append(datasets(comparison).to_markdown())
     return _bounded("\n\n".join(parts) + "\n")
 
@@ -103,7 +91,7 @@ def as_json(comparison: CheckpointComparison) -> dict[str, object]:
         "configurations": comparison.configurations,
         "quantities": {name: _change_json(change) for name, change in comparison.quantities.items()},
         "gates": [
-            {"gate": one.gate.text, "passed": one.passed, **_estimate_json(one.estimate)} for one in comparison.gates
+            {"gate": one.gate.text, "passed": one.passed, **_interval_json(one.estimate)} for one in comparison.gates
         ],
         "verdict": comparison.verdict,
         "exit": int(comparison.exit),
@@ -111,25 +99,13 @@ def as_json(comparison: CheckpointComparison) -> dict[str, object]:
 
 
 def _change_json(change: QuantityChange) -> dict[str, object]:
-    shown: dict[str, object] = {
-        "base": number_or_none(change.base),
-        "new": number_or_none(change.new),
-        "difference": number_or_none(change.difference.point),
-        "low": number_or_none(change.difference.low),
-        "high": number_or_none(change.difference.high),
-        "pairs": change.pairs,
-    }
-    if number_or_none(change.relative.point) is not None:
-        shown["relative"] = _estimate_json(change.relative)
-    return shown
+    levels = {"base": number_or_none(change.base), "new": number_or_none(change.new)}
+    relative = {"relative": _interval_json(change.relative)} if math.isfinite(change.relative.point) else {}
+    return {**levels, **_interval_json(change.difference), "pairs": change.pairs, **relative}
 
 
-def _estimate_json(estimate: Interval) -> dict[str, object]:
-    return {
-        "difference": number_or_none(estimate.point),
-        "low": number_or_none(estimate.low),
-        "high": number_or_none(estimate.high),
-    }
+def _interval_json(interval: Interval) -> dict[str, float | None]:
+    return dict(zip(("difference", "low", "high"), map(number_or_none, interval), strict=True))
 
 
 def quantities(comparison: CheckpointComparison) -> ReportTable:
@@ -140,20 +116,19 @@ def quantities(comparison: CheckpointComparison) -> ReportTable:
         TableColumn("new", "new", _LEVEL),
         TableColumn("difference", "difference", FINE_GAIN),
         TableColumn("ci", "95% CI", Format("span", decimals=4)),
-        TableColumn("relative", "relative", TEXT),
+        TableColumn("relative", "relative"),
         TableColumn("pairs", "pairs", COUNT),
     )
     rows = []
     for name, change in comparison.quantities.items():
         if math.isnan(change.base) and math.isnan(change.new):
             continue
-        levels: tuple[Value, ...] = (change.base, change.new, change.difference.point)
+        levels: list[Value] = [change.base, change.new, change.difference.point]
         if GATED[name] == "worst":
-            levels = tuple(_tiny(value) for value in (change.base, change.new, change.difference.point))
-        moved = Span(change.difference.low, change.difference.high)
-        values = (*levels, moved, _percent(change.relative.point), change.pairs)
-        shown = (column.cell(value) for column, value in zip(columns[1:], values, strict=True))
-        rows.append(TableRow((Cell(name), *shown), key=name))
+            levels = [_written(value, ".1e") for value in (change.base, change.new, change.difference.point)]
+        interval = Span(change.difference.low, change.difference.high)
+        relative = _written(100 * change.relative.point, "+.2f", "%")
+        rows.append(TableRow.of(columns, (name, *levels, interval, relative, change.pairs), key=name))
     note = (
         "Differences are new less base within a pair, seeds folded to their mean; median and percentile-bootstrap "
         "interval (10,000 resamples) over configurations. beats_naive is a share, parity the worst run of each side. "
@@ -168,30 +143,24 @@ def datasets(comparison: CheckpointComparison, most: int | None = None) -> Repor
         TableColumn("dataset", "dataset"),
         TableColumn("g_margin", "g_margin", GAIN),
         TableColumn("g_own", "g_own", GAIN),
-        TableColumn("mse", "mse", TEXT),
-        TableColumn("beats_naive", "beats naive", TEXT),
+        TableColumn("mse", "mse"),
+        TableColumn("beats_naive", "beats naive"),
         TableColumn("pairs", "pairs", COUNT),
     )
-    shown = comparison.datasets[:most]
     rows = []
-    for one in shown:
-        moved = one.differences
-        points = "-" if math.isnan(moved["beats_naive"]) else f"{100 * moved['beats_naive']:+.0f} pt"
-        values: tuple[Value, ...] = (moved["g_margin"], moved["g_own"], _percent(moved["mse"]), points, one.pairs)
-        label = columns[0].cell(one.dataset, n=one.pairs)
-        rows.append(TableRow((label, *(column.cell(value) for column, value in zip(columns[1:], values, strict=True)))))
-    rest = len(comparison.datasets) - len(shown)
+    for dataset, one in comparison.datasets[:most].iterrows():
+        mse, points = _written(100 * one["mse"], "+.2f", "%"), _written(100 * one["beats_naive"], "+.0f", " pt")
+        pairs = int(one["pairs"])
+        cells = TableRow.of(columns[1:], (one["g_margin"], one["g_own"], mse, points, pairs)).cells
+        rows.append(TableRow((columns[0].cell(str(dataset), n=pairs), *cells)))
+    rest = len(comparison.datasets) - len(rows)
     note = f"{rest} more are in the Markdown report." if rest else ""
     title = "Paired differences by dataset, largest loss of g_margin first"
     return ReportTable("datasets", title, columns, tuple(rows), note)
 
 
-def _tiny(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1e}"
-
-
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{100 * share:+.2f}%"
+def _written(value: float, format: str, unit: str = "") -> str:
+    return "-" if math.isnan(value) else f"{value:{format}}{unit}"
 
 
 def _model(name: str, side: ComparedModel) -> str:

@@ -20,9 +20,8 @@ import pandas as pd
 
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
-from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
-from hrx.reports.text import clean, shorten
+from hrx.reports.text import clean, make_directory, shorten, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,10 +41,6 @@ _ROWS = (("own row", TRUTH, "-", "o"), ("shared vector", FORECAST, "--", "s"), (
 _ORDERS = ("most relevant first", "least relevant first")
 
 
-class FigureError(HrxError):
-    """A figure that cannot be written."""
-
-
 @contextmanager
 def plain_style() -> Iterator[None]:
     """matplotlib's defaults instead of the user's matplotlibrc, and the same bytes every time."""
@@ -60,7 +55,7 @@ def plain_style() -> Iterator[None]:
 def check_format(path: Path) -> None:
     """Refuses a suffix other than those of `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
-        raise FigureError(f"{path} has the suffix {path.suffix!r}. Give a file that ends in {' or '.join(FORMATS)}.")
+        raise HrxError(f"{path} has the suffix {path.suffix!r}. Give a file that ends in {' or '.join(FORMATS)}.")
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -120,20 +115,12 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin") -> Figure:
     counts = axes.secondary_yaxis("right")
     counts.set_yticks(range(len(shown)), [f"n={bar.n}" for bar in shown])
     counts.tick_params(length=0, labelsize=8)
-    _scale_to_large_groups(axes, shown)
+    # A group of three runs may have an interval of any width: the axis is that of the large groups.
+    if large := [bar for bar in shown if not is_few(bar.n)] or list(shown):
+        axes.set_xlim(*_with_zero(min(bar.low for bar in large), max(bar.high for bar in large)))
     _tidy(axes)
     counts.spines["right"].set_visible(False)
     return figure
-
-
-def _scale_to_large_groups(axes: Axes, shown: Sequence[ForestBar]) -> None:
-    """An axis for the large groups: a group of three runs may have an interval of any width."""
-    large = [bar for bar in shown if not is_few(bar.n)] or shown
-    if not large:
-        return
-    low, high = min(0.0, *(bar.low for bar in large)), max(0.0, *(bar.high for bar in large))
-    room = 0.06 * (high - low) or 1.0
-    axes.set_xlim(low - room, high + room)
 
 
 def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure:
@@ -182,7 +169,11 @@ def central_limits(values: Floats) -> tuple[float, float]:
     """Limits that hold zero and all values; of very many, all but one percent on either side."""
     tail = 1.0 if len(values) > 200 else 0.0
     low, high = np.percentile(values, (tail, 100 - tail))
-    low, high = min(0.0, float(low)), max(0.0, float(high))
+    return _with_zero(float(low), float(high))
+
+
+def _with_zero(low: float, high: float) -> tuple[float, float]:
+    low, high = min(0.0, low), max(0.0, high)
     room = 0.06 * (high - low) or 1.0
     return low - room, high + room
 
@@ -253,11 +244,9 @@ def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floa
             curves = ledger.examples([key])[0].curves if key in models else None
             if curves is not None:
                 found.setdefault(models[key], []).append(curves)
-    return {model: _median_curves(curves) for model, curves in list(found.items())[:_MOST_CURVES]}
-
-
-def _median_curves(curves: Sequence[Floats]) -> Floats:
-    lengths = [one.shape[-1] for one in curves]
-    usual = max(set(lengths), key=lengths.count)
-    median: Floats = np.median([one for one in curves if one.shape[-1] == usual], axis=0)
-    return median
+    medians = {}
+    for model, many in list(found.items())[:_MOST_CURVES]:
+        lengths = [one.shape[-1] for one in many]
+        usual = max(set(lengths), key=lengths.count)
+        medians[model] = np.median([one for one in many if one.shape[-1] == usual], axis=0)
+    return medians

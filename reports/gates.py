@@ -38,10 +38,6 @@ _SLACK = 1e-12
 """Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
 
 
-class GateError(HrxError):
-    """An expression that is not a valid gate."""
-
-
 class Gate(NamedTuple):
     """A bound on one quantity."""
 
@@ -80,7 +76,7 @@ def parse(text: str, *, absolute: bool = False) -> Gate:
         if match is None or (expected == "a number" and not math.isfinite(float(match[1]))):
             raise _wrong(text, len(text) - len(text[at:].lstrip()), expected)
         if expected == "a quantity" and match[1] not in GATED:
-            raise GateError(f"The gate {text!r} names an unknown quantity. {unknown('quantity', match[1], GATED)}")
+            raise HrxError(f"The gate {text!r} names an unknown quantity. {unknown('quantity', match[1], GATED)}")
         parts.append(match[1])
         at = match.end()
     quantity, operator, number, percent, _ = parts
@@ -90,9 +86,9 @@ def parse(text: str, *, absolute: bool = False) -> Gate:
     return Gate(" ".join(text.split()), quantity, operator == ">=", bound, relative)
 
 
-def _wrong(text: str, at: int, expected: str) -> GateError:
+def _wrong(text: str, at: int, expected: str) -> HrxError:
     found = repr(text[at:][:20]) if at < len(text) else "the end"
-    return GateError(
+    return HrxError(
         f"The gate {text!r} is not valid: expected {expected} at position {at + 1}, not {found}. "
         f"Examples: {', '.join(repr(example) for example in EXAMPLES)}."
     )
@@ -100,14 +96,14 @@ def _wrong(text: str, at: int, expected: str) -> GateError:
 
 def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool) -> None:
     if relative and GATED[quantity] == "signed":
-        raise GateError(
+        raise HrxError(
             f"The gate {text!r} asks for a percentage of {quantity}, which may be zero or negative. "
             f"Give a difference, for example '{quantity} >= -0.02'."
         )
     if relative and GATED[quantity] == "worst":
-        raise GateError(f"The gate {text!r} asks for a percentage of {quantity}. Give its bound: 'parity <= 1e-5'.")
+        raise HrxError(f"The gate {text!r} asks for a percentage of {quantity}. Give its bound: 'parity <= 1e-5'.")
     if relative and absolute:
-        raise GateError(
+        raise HrxError(
             f"The gate {text!r} asks for a relative change, but an audit has nothing to compare with. "
             f"Give a bound, for example '{quantity} <= 0.5', or use `hrx compare`."
         )

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ import numpy.typing as npt
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
-from hrx.reports.files import make_directory
-from hrx.reports.text import clean, shorten, signed
+from hrx.reports.text import clean, make_directory, shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,16 +42,29 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
     `keys` selects some of the ledger's runs.
     """
     out = make_directory(Path(out_dir))
+    subjects: dict[tuple[str, str, str], list[Record]] = {}
+    written = []
     with Ledger.open(ledger_path, create=False) as ledger:
-        subjects = _by_subject(ledger.records(keys))
-        names = _file_names(subjects)
-        written = []
+        for record in ledger.records(keys):
+            if record.status == DONE:
+                subject = (str(record.model), str(record.fingerprint), str(record.dataset))
+                subjects.setdefault(subject, []).append(record)
+        slugs = {subject: f"{_slug(subject[0])}--{_slug(subject[2])}" for subject in subjects}
         for subject, records in subjects.items():
-            for record in records:
+            name = slugs[subject]
+            if list(slugs.values()).count(name) > 1:
+                name += f"-{hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:8]}"
+            for record in sorted(records, key=lambda run: -(run.lookback or 0) * (run.horizon or 0)):
                 if stored := ledger.examples([record.key]):
-                    written.append(heatmap(stored[0], record, out / f"{names[subject]}.png"))
+                    written.append(heatmap(stored[0], record, out / f"{name}.png"))
                     break
     return written
+
+
+def _slug(name: str) -> str:
+    """A portable part of a file name."""
+    ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
 
 
 def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
@@ -75,25 +87,30 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     below = "below: the step that each row explains"
     draw_window(window, stored.x, stored.truth, stored.forecast, guide=below)
     window.set_ylabel("standardised value")
-    image = _draw_matrix(matrix, stored, row_steps(stored, record.scored_steps))
-    _draw_shared(shared, stored)
+    steps = row_steps(stored, record.scored_steps)
+    rows = len(steps)
+    image = draw_image(matrix, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
+    label_steps(matrix, steps)
+    matrix.set_ylabel("forecast step h")
+    for axes in (matrix, shared):
+        axes.axvline(0, color=GUIDE, linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
+    # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
+    matrix.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
+    draw_image(shared, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
+    shared.set_yticks([1], ["shared\nvector Ē"])
     bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
     bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
     for axes in (window, matrix):
         axes.tick_params(labelbottom=False)
     shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
-    _draw_title(figure, record)
-    figure.supxlabel("\n".join(footing(record)), fontsize=9, color=INK, parse_math=False)
-    return figure
-
-
-def _draw_title(figure: Figure, record: Record) -> None:
-    """The title, with names shortened until it fits."""
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
-        # A name between dollar signs is not a formula.
+        # Names are shortened until the title fits; one between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
         if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
-            return
+            break
+    figure.supxlabel("\n".join(footing(record)), fontsize=9, color=INK, parse_math=False)
+    return figure
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
@@ -104,25 +121,21 @@ def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
 
     heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
     verdict = "beats naive" if record.beats_naive == 1 else "does not beat naive: gains are not meaningful"
-    gains = ", ".join(f"{gain} {signed(_number(getattr(record, gain)))}" for gain in ("g_own", "g_margin"))
+    gains = ", ".join(f"{gain} {signed(getattr(record, gain))}" for gain in ("g_own", "g_margin"))
     windows = f"first of {record.windows} windows"
     return heading, f"L {record.lookback}, H {record.horizon}, {windows}; run {verdict}; {gains}"
 
 
 def footing(record: Record) -> tuple[str, ...]:
     """Below the heat map: the run's error beside the naive ones, and how far back its rows reach."""
-    errors = [_number(error) for error in (record.mse, record.mse_zero, record.mse_last)]
     lines = []
-    if None not in errors:
-        mse, zero, last = (f"{error:.3g}" for error in errors if error is not None)
+    if None not in (record.mse, record.mse_zero, record.mse_last):
+        mse, zero, last = (f"{error:.3g}" for error in (record.mse, record.mse_zero, record.mse_last))
         lines.append(f"mean squared error {mse}; of predicting the mean {zero}, of repeating the last value {last}")
-    if (reach := _number(record.effective_lookback)) is not None:
-        lines.append(f"effective lookback {reach:.0f} of {record.lookback} steps: 90 % of a row's mass on average")
+    if record.effective_lookback is not None:
+        reach = f"effective lookback {record.effective_lookback:.0f} of {record.lookback} steps"
+        lines.append(f"{reach}: 90 % of a row's mass on average")
     return tuple(lines)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
 
 
 def row_steps(stored: StoredExample, scored_steps: str | None) -> npt.NDArray[np.int64]:
@@ -151,29 +164,10 @@ def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: s
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_matrix(axes: Axes, stored: StoredExample, steps: npt.NDArray[np.int64]) -> Any:
-    rows = len(steps)
-    image = draw_image(axes, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
-    label_steps(axes, steps)
-    axes.set_ylabel("forecast step h")
-    axes.axvline(0, color=GUIDE, linewidth=1)
-    # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
-    axes.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
-    axes.spines[["top", "right"]].set_visible(False)
-    return image
-
-
 def label_steps(axes: Axes, steps: npt.NDArray[np.int64]) -> None:
     """Labels some of the rows with their forecast steps, counted from 1."""
     at = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MOST_STEP_LABELS)).round().astype(int))
     axes.set_yticks(at + 1, [str(step) for step in steps[at]])
-
-
-def _draw_shared(axes: Axes, stored: StoredExample) -> None:
-    draw_image(axes, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
-    axes.set_yticks([1], ["shared\nvector Ē"])
-    axes.axvline(0, color=GUIDE, linewidth=1)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_image(
@@ -193,37 +187,3 @@ def draw_image(
         interpolation=interpolation,
         interpolation_stage="data",
     )
-
-
-Subject = tuple[str, str, str]
-"""Model, fingerprint, dataset."""
-
-
-def _by_subject(records: Iterable[Record]) -> dict[Subject, list[Record]]:
-    """The scored runs of each heat map, largest setting first."""
-    found: dict[Subject, list[Record]] = {}
-    for record in records:
-        if record.status == DONE:
-            subject = (str(record.model), str(record.fingerprint), str(record.dataset))
-            found.setdefault(subject, []).append(record)
-    for runs in found.values():
-        runs.sort(key=lambda run: -(run.lookback or 0) * (run.horizon or 0))
-    return found
-
-
-def _file_names(subjects: Iterable[Subject]) -> dict[Subject, str]:
-    """A portable file name for each, with a hash where two would share one."""
-    plain = {subject: f"{_slug(subject[0])}--{_slug(subject[2])}" for subject in subjects}
-    taken = list(plain.values())
-    return {
-        subject: name if taken.count(name) == 1 else f"{name}-{_digest(subject)}" for subject, name in plain.items()
-    }
-
-
-def _slug(name: str) -> str:
-    ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
-
-
-def _digest(subject: Subject) -> str:
-    return hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:8]

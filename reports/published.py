@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from hrx.reports.runs import FEW_TEXT
-from hrx.reports.table import Cell, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.table import Cell, ReportTable, Span, Value
 from hrx.reports.text import clean, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
@@ -34,6 +34,14 @@ class PublishedTable(NamedTuple):
     """Cells by column, by section and name of the row."""
 
 
+class GroundTruthTable(NamedTuple):
+    """One table of the paper on its synthetic data."""
+
+    label: str
+    of: str
+    rows: dict[str, dict[str, float]]
+
+
 class PublishedDataset(NamedTuple):
     """A dataset of the paper."""
 
@@ -43,14 +51,6 @@ class PublishedDataset(NamedTuple):
     domain: str
     """Its domain in the paper, empty where it has none."""
     source: str
-
-
-class PublishedModel(NamedTuple):
-    """A checkpoint of the paper."""
-
-    name: str
-    checkpoint: str
-    short_name: str
 
 
 def _text(name: str) -> str:
@@ -76,6 +76,13 @@ def published_tables() -> dict[str, PublishedTable]:
 
 
 @cache
+def published_ground_truth() -> dict[str, GroundTruthTable]:
+    """The paper's tables on its synthetic data, by name."""
+    stored = json.loads(_text("ground_truth.json"))
+    return {name: GroundTruthTable(**table) for name, table in stored.items() if name != "source"}
+
+
+@cache
 def datasets() -> dict[str, PublishedDataset]:
     """Datasets by their name in records, and those outside GIFT-Eval by the paper's name."""
     rows = [PublishedDataset(**row) for row in csv.DictReader(_text("datasets.csv").splitlines())]
@@ -83,13 +90,12 @@ def datasets() -> dict[str, PublishedDataset]:
 
 
 @cache
-def models() -> dict[str, PublishedModel]:
-    """Models by hub id, by the last part of it, and by short name, all in lower case."""
-    rows = [PublishedModel(**row) for row in csv.DictReader(_text("models.csv").splitlines())]
+def models() -> dict[str, str]:
+    """The paper's names of models by hub id, by the last part of it, and by short name, all in lower case."""
     return {
-        name.casefold(): row
-        for row in rows
-        for name in (row.checkpoint, row.checkpoint.rpartition("/")[2], row.short_name)
+        name.casefold(): row["name"]
+        for row in csv.DictReader(_text("models.csv").splitlines())
+        for name in (row["checkpoint"], row["checkpoint"].rpartition("/")[2], row["short_name"])
     }
 
 
@@ -107,8 +113,7 @@ def domain_name(dataset: str, domain: str) -> str:
 
 def model_name(model: str, checkpoint: str) -> str:
     """The paper's name of a checkpoint, else the user's name."""
-    found = models().get(checkpoint.casefold()) or models().get(model.casefold())
-    return found.name if found else model
+    return models().get(checkpoint.casefold()) or models().get(model.casefold()) or model
 
 
 def beside(table: ReportTable) -> ReportTable:
@@ -116,18 +121,15 @@ def beside(table: ReportTable) -> ReportTable:
     published = published_tables().get(table.name)
     if published is None:
         return replace(table, note=f"{table.note} The paper has no such table.".strip())
-    rows = tuple(_beside(row, table.columns, published.rows.get((row.section, row.key))) for row in table.rows)
-    return replace(table, rows=rows, note=" ".join(filter(None, [table.note, *_remarks(table, published)])))
-
-
-def _beside(row: TableRow, columns: tuple[TableColumn, ...], fields: Fields | None) -> TableRow:
-    if fields is None:
-        return row
-    cells = tuple(
-        cell.beside(_value(fields[column.name], cell)) if column.name in fields else cell
-        for cell, column in zip(row.cells, columns, strict=True)
-    )
-    return replace(row, cells=cells)
+    rows = []
+    for row in table.rows:
+        fields = published.rows.get((row.section, row.key), {})
+        cells = (
+            cell.beside(_value(fields[column.name], cell)) if column.name in fields else cell
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        )
+        rows.append(replace(row, cells=tuple(cells)))
+    return replace(table, rows=tuple(rows), note=" ".join(filter(None, [table.note, *_remarks(table, published)])))
 
 
 def _value(stored: object, cell: Cell) -> Value:

@@ -85,7 +85,15 @@ class ModelSummary:
     """Median over the scored configurations."""
     parity: float
     """Worst over the scored runs; where there is none, worst of all runs and checks."""
-    verdict: str
+    tone: str
+    """What the verdict amounts to: yes, partly, no, contrary, few or none."""
+    headline: str
+    because: str
+    """The figures behind the headline, and what limits it."""
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.headline}: {self.because}"
 
     @property
     def done(self) -> int:
@@ -116,8 +124,11 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
-    mine = _checks_of(runs, checks)
+    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
+    about = set(versions.itertuples(index=False, name=None))
+    mine = [check for check in checks if check[:4] in about]
     scored, beating = _group(done), _group(done[beats])
+    tone, headline, figures = _verdict(runs, mine, scored, beating)
     first = runs.iloc[0]
     return ModelSummary(
         model=str(first["model"]),
@@ -134,14 +145,10 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         beating_naive=beating,
         rank=median(fold_seeds(done, ["rank"])["rank"]),
         parity=_worst_parity(runs, done, mine),
-        verdict=" ".join([_verdict(runs, mine, scored, beating), *_remarks(runs, stored)]),
+        tone=tone,
+        headline=headline,
+        because=" ".join([figures, *_remarks(runs, stored)]),
     )
-
-
-def _checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
-    """The checks of these weights under the versions of the runs."""
-    about = set(runs[["fingerprint", "library", "adapter_version", "torch_version"]].itertuples(index=False, name=None))
-    return [check for check in checks if check[:4] in about]
 
 
 def _group(runs: pd.DataFrame) -> GainGroup:
@@ -162,40 +169,43 @@ def _worst_parity(runs: pd.DataFrame, done: pd.DataFrame, checks: Sequence[Store
     return float(pd.Series([*runs["parity"], *seen], dtype="float64").max())
 
 
-def _verdict(runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup) -> str:
+def _verdict(
+    runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup
+) -> tuple[str, str, str]:
+    """The tone, the headline and the figures behind it."""
     if not scored.runs:
-        return f"Not audited: {_refusal(runs, checks)}."
+        return "none", "Not audited", f"{_refusal(runs, checks)}."
     if not group.runs:
         few = f" ({FEW_TEXT})" if scored.few else ""
-        return f"No gain is meaningful: no run beats both naive forecasts{few}."
-    own, margin = group.g_own, group.g_margin
+        return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
+    margin = group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
-    figures = f"g_margin {margin}, {positive}; g_own {own}."
+    tone, headline = _finding(group)
+    other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
+    return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {group.g_own}."
+
+
+def _finding(group: GainGroup) -> tuple[str, str]:
+    own, margin = group.g_own, group.g_margin
     if group.few:
-        return f"Too few runs to tell ({FEW_TEXT}): {figures}"
-    return f"{_finding(own, margin)}: {figures}"
-
-
-def _finding(own: GroupStatistics, margin: GroupStatistics) -> str:
+        return "few", f"Too few runs to tell ({FEW_TEXT})"
     if margin.low > 0 and own.low > 0:
-        return "Reads different inputs for different steps"
+        return "yes", "Reads different inputs for different steps"
     if margin.low > 0:
         how = "better" if own.high < 0 else "about as well"
-        return f"Rows belong to their steps, but one shared vector explains the forecast {how}"
+        return "partly", f"Rows belong to their steps, but one shared vector explains the forecast {how}"
     if margin.high < 0:
-        return "Contrary: a step is explained better by another step's row than by its own"
-    return "No evidence that what is read depends on the forecast step"
+        return "contrary", "Contrary"
+    return "no", "No evidence that what is read depends on the forecast step"
 
 
 def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
     """Why nothing was scored: failed checks where there are any, else the most frequent reason."""
-    failed: dict[str, list[StoredCheck]] = {}
-    for check in checks:
-        if not check.passed:
-            failed.setdefault(check.check, []).append(check)
+    failed = [check for check in checks if not check.passed]
     if failed:
-        return "; ".join(_failure(name, found) for name, found in failed.items())
+        names = dict.fromkeys(check.check for check in failed)
+        return "; ".join(_failure([check for check in failed if check.check == name]) for name in names)
     statuses = runs["status"].fillna("without a status").value_counts()
     counted = listed(f"{count} {status}" for status, count in statuses.items())
     reason = next(iter(count_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
@@ -204,10 +214,10 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
     )
 
 
-def _failure(name: str, failed: Sequence[StoredCheck]) -> str:
-    figure = failed[0].figure
-    shown = "not a number" if math.isnan(figure) else f"{figure:.3g}"
-    return f"{name} failed ({shown}, limit {failed[0].limit:.3g}) at {listed(check.setting for check in failed)}"
+def _failure(failed: Sequence[StoredCheck]) -> str:
+    first = failed[0]
+    shown = "not a number" if math.isnan(first.figure) else f"{first.figure:.3g}"
+    return f"{first.check} failed ({shown}, limit {first.limit:.3g}) at {listed(check.setting for check in failed)}"
 
 
 def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
@@ -320,8 +330,9 @@ def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[s
     total = sum(reasons.values())
     yield from ("", f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})")
     kinds = reason_kinds(reasons)
-    for one in kinds[:_MOST_REASONS]:
-        yield from hanging(f"{_INDENT}{one.runs:>6}  ", one.example, width)
+    counted = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
     if rest := kinds[_MOST_REASONS:]:
         others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
-        yield from hanging(f"{_INDENT}{sum(one.runs for one in rest):>6}  ", others, width)
+        counted.append((sum(one.runs for one in rest), others))
+    for runs, text in counted:
+        yield from hanging(f"{_INDENT}{runs:>6}  ", text, width)

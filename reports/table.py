@@ -2,20 +2,38 @@
 
 Signs, decimals and percentages follow the published tables. A column in which any cell has a published value is shown
 beside that value, and beside the difference where one is meaningful: not for counts, intervals and p values. The
-output formats are in `hrx.reports.table_formats`, the content of the tables in `hrx.reports.tables`.
+content of the tables is in `hrx.reports.tables`.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from hrx.reports.runs import FEW, is_few
+from rich.cells import cell_len
+
+from hrx.reports import text
+from hrx.reports.runs import FEW, FEW_TEXT, is_few
+from hrx.reports.text import clean, escape_csv, escape_html, escape_latex, escape_markdown, number_or_none, wrap
 
 MISSING = "-"
 _TINY_P = 1e-12
+_NARROWEST_NAME = 28
+"""Terminal columns that a name keeps, so that numbers are never cut."""
+_SYMBOLS = {
+    "g_own": r"$g_{\text{own}}$", "g_shuffled": r"$g_{\text{shuffled}}$", "g_margin": r"$g_{\text{margin}}$",
+    "n": "$n$", "<10^-12": "$<10^{-12}$",
+}  # fmt: skip
+_PREAMBLE = (
+    r"% needs \usepackage{booktabs,xcolor,amsmath}",
+    r"\providecolor{hred}{RGB}{168,26,38}\providecolor{hblue}{RGB}{26,62,148}",
+)
 
 
 class Span(NamedTuple):
@@ -27,18 +45,16 @@ class Span(NamedTuple):
 
 Value = str | int | float | Span | None
 Kind = Literal["text", "count", "number", "share", "span", "p", "times"]
-Hue = Literal["", "red", "blue"]
 Part = Literal["own", "published", "difference"]
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a value is written."""
+    """How a value is written; `plus` shows the sign of a positive number."""
 
     kind: Kind = "text"
     decimals: int = 3
     plus: bool = True
-    """Whether a positive number carries its sign."""
 
 
 TEXT = Format()
@@ -87,22 +103,12 @@ class TableColumn:
     heading: str
     format: Format = TEXT
     unit: str = ""
-    hue: Hue = ""
+    hue: Literal["", "red", "blue"] = ""
     """Which values the paper prints in colour: above zero in red, below zero in blue."""
-
-    @property
-    def differs(self) -> bool:
-        """Whether the difference of two of its values is meaningful."""
-        return self.format.kind in ("number", "share", "times")
-
-    @property
-    def title(self) -> str:
-        """The heading with its unit."""
-        return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
     def cell(self, value: Value, *, n: int = FEW) -> Cell:
         """A cell over `n` runs: bold only in the ideal direction, and never with fewer than ten."""
-        number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+        number = value if isinstance(value, (int, float)) else math.nan
         ideal = number > 0 if self.hue == "red" else number < 0 if self.hue == "blue" else False
         few = is_few(n)
         missing = value is None or (isinstance(value, float) and not math.isfinite(value))
@@ -122,7 +128,21 @@ class ShownColumn(NamedTuple):
         return self.part != "own" or self.column.format.kind != "text"
 
     def title(self, published: str = "published", difference: str = "difference") -> str:
-        return {"own": self.column.title, "published": published, "difference": difference}[self.part]
+        unit = f" ({self.column.unit})" if self.column.unit else ""
+        return {"own": self.column.heading + unit, "published": published, "difference": difference}[self.part]
+
+    def value(self, cell: Cell) -> Value:
+        return {"own": cell.value, "published": cell.published, "difference": cell.difference}[self.part]
+
+    def write(self, row: TableRow, name: Callable[[str], str], number: Callable[[str], str] = str) -> str:
+        """This column's text of a row, with its names and its numbers escaped by these functions."""
+        cell = row.cells[self.place]
+        if self.part == "difference":
+            return number(_difference(cell))
+        value = self.value(cell)
+        if not isinstance(value, str):
+            return number(plain(value, cell.format))
+        return name(value) + (name(f" ({FEW_TEXT})") if cell.few and not self.is_number else "")
 
 
 @dataclass(frozen=True)
@@ -138,6 +158,11 @@ class TableRow:
     """Stands apart from the rows above, over all of them."""
     where: tuple[tuple[str, str | int], ...] = ()
     """Which records these are: columns of the ledger and the value that each has in all of them."""
+
+    @classmethod
+    def of(cls, columns: Sequence[TableColumn], values: Sequence[Value], key: str = "", section: str = "") -> TableRow:
+        """A row of plain values, one for each column."""
+        return cls(tuple(column.cell(value) for column, value in zip(columns, values, strict=True)), key, section)
 
 
 @dataclass(frozen=True)
@@ -156,35 +181,6 @@ class ReportTable:
         if any(len(row.cells) != len(self.columns) for row in self.rows):
             raise ValueError(f"table {self.name}: a row has more or fewer cells than there are columns")
 
-    def to_text(self, width: int = 80) -> str:
-        """For a terminal, in at most `width` columns where the numbers fit."""
-        return self._render("text", width)
-
-    def to_markdown(self) -> str:
-        """A pipe table with its title above and its note below."""
-        return self._render("markdown")
-
-    def to_csv(self) -> str:
-        """Values in full precision under the columns' names. An interval takes two fields."""
-        return self._render("csv_file")
-
-    def to_json(self) -> str:
-        """Everything: values as numbers, and the text of the other formats."""
-        return self._render("json_file")
-
-    def to_latex(self) -> str:
-        """A `table` with booktabs rules, in the colours of the paper."""
-        return self._render("latex")
-
-    def to_html(self) -> str:
-        """A `<table>` with its caption and note, to be put into a page."""
-        return self._render("html")
-
-    def _render(self, name: str, *arguments: int) -> str:
-        from hrx.reports import table_formats  # which needs this module
-
-        return str(getattr(table_formats, name)(self, *arguments))
-
     @property
     def compared(self) -> tuple[bool, ...]:
         """For each column, whether published values stand beside it."""
@@ -194,9 +190,10 @@ class ReportTable:
     def shown(self) -> list[ShownColumn]:
         """The columns as people see them, published values and differences beside a column that has them."""
         found = []
+        parts: tuple[Part, ...] = ("own", "published", "difference")
         for index, (column, compared) in enumerate(zip(self.columns, self.compared, strict=True)):
-            parts: tuple[Part, ...] = ("own", "published", "difference")
-            found += [ShownColumn(index, column, part) for part in parts[: 1 + compared * (1 + column.differs)]]
+            differs = column.format.kind in ("number", "share", "times")
+            found += [ShownColumn(index, column, part) for part in parts[: 1 + compared * (1 + differs)]]
         return found
 
     def sectioned(self) -> Iterator[TableRow | str]:
@@ -207,6 +204,117 @@ class ReportTable:
                 yield row.section
             section = row.section
             yield row
+
+    def to_text(self, width: int = 80) -> str:
+        """For a terminal, in at most `width` columns where the numbers fit."""
+        names = [shown.title("paper", "diff.") for shown in self.shown]
+        rows = [
+            [f"{_name(row)}:", *[""] * (len(names) - 1)]
+            if isinstance(row, str)
+            else [shown.write(row, _name) for shown in self.shown]
+            for row in self.sectioned()
+        ]
+        widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
+        needed = min(widths[0], _NARROWEST_NAME) + sum(2 + min(width, _NARROWEST_NAME) for width in widths[1:])
+        body = text.render_table(names, rows, max(width, needed)).rstrip("\n")
+        note = ["", *wrap(clean(self.note), width)] if self.note else []
+        return "\n".join([*wrap(clean(self.title), width), "", body, *note]) + "\n"
+
+    def to_markdown(self) -> str:
+        """A pipe table with its title above and its note below."""
+
+        def written(shown: ShownColumn, row: TableRow) -> str:
+            field = shown.write(row, lambda name: escape_markdown(_name(name)), lambda n: n.replace("<", "&lt;"))
+            return f"**{field}**" if shown.part == "own" and row.cells[shown.place].bold else field
+
+        lines = [
+            [escape_markdown(_name(shown.title())) for shown in self.shown],
+            ["---:" if shown.is_number else "---" for shown in self.shown],
+        ]
+        for row in self.sectioned():
+            if isinstance(row, str):
+                lines.append([f"*{escape_markdown(_name(row))}*", *[""] * (len(self.shown) - 1)])
+            else:
+                lines.append([written(shown, row) for shown in self.shown])
+        note = ["", escape_markdown(self.note)] if self.note else []
+        body = [f"| {' | '.join(fields)} |" for fields in lines]
+        return "\n".join([f"**{escape_markdown(_name(self.title))}**", "", *body, *note]) + "\n"
+
+    def to_csv(self) -> str:
+        """Values in full precision under the columns' names. An interval takes two fields."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        sections = any(row.section for row in self.rows)
+        names = [name for shown in self.shown for name in _csv_names(shown)]
+        writer.writerow([*(["section"] if sections else []), *names, "few"])
+        for row in self.rows:
+            fields = [field for shown in self.shown for field in _csv_fields(shown, row.cells[shown.place])]
+            few = int(any(cell.few for cell in row.cells))
+            writer.writerow([*([escape_csv(row.section)] if sections else []), *fields, few])
+        return out.getvalue()
+
+    def to_json(self) -> str:
+        """The object of `as_json`, written."""
+        return json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n"
+
+    def as_json(self) -> dict[str, object]:
+        """Everything: values as numbers, with null for a missing one, and the text of the other formats."""
+        heads = [{"name": c.name, "heading": c.heading, "kind": c.format.kind, "unit": c.unit} for c in self.columns]
+        about = {name: getattr(self, name) for name in ("name", "title", "note", "label")}
+        rows = []
+        for row in self.rows:
+            columns = zip(self.columns, row.cells, self.compared, strict=True)
+            rows.append(
+                {
+                    "section": row.section,
+                    "total": row.total,
+                    "where": dict(row.where),
+                    "few": any(cell.few for cell in row.cells),
+                    "cells": {column.name: _json_cell(cell, compared) for column, cell, compared in columns},
+                }
+            )
+        return {**about, "columns": heads, "rows": rows}
+
+    def to_latex(self) -> str:
+        """A `table` with booktabs rules, in the colours of the paper."""
+        kinds = "".join("c" if shown.is_number else "l" for shown in self.shown)
+        lines = [
+            *_PREAMBLE,
+            r"\begin{table}[h]",
+            rf"\caption{{\textbf{{{escape_latex(self.title)}.}} {escape_latex(self.note)}}}",
+            *([rf"\label{{{self.label}}}"] if self.label else []),
+            *(r"\begin{center}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"),
+            " & ".join(map(_latex_heading, self.shown)) + r" \\",
+            r"\midrule",
+            *_latex_body(self),
+            *(r"\bottomrule", r"\end{tabular}", r"\end{center}", r"\end{table}"),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def to_html(self) -> str:
+        """A `<table>` with its caption and note, to be put into a page.
+
+        The classes of a cell are text or number, bold with its hue, faint, few.
+        """
+        heads = (
+            f'<th scope="col" class="{"number" if shown.is_number else "text"}">{escape_html(shown.title())}</th>'
+            for shown in self.shown
+        )
+        lines = [
+            f'<table class="hrx-table" data-table="{escape_html(self.name)}">',
+            f"<caption>{escape_html(self.title)}</caption>",
+            f"<thead><tr>{''.join(heads)}</tr></thead>",
+            "<tbody>",
+        ]
+        for row in self.sectioned():
+            if isinstance(row, str):
+                head = f'<th colspan="{len(self.shown)}" scope="rowgroup">{escape_html(row)}</th>'
+                lines.append(f'<tr class="section">{head}</tr>')
+            else:
+                cells = "".join(_html_cell(shown, row) for shown in self.shown)
+                lines.append(('<tr class="total">' if row.total else "<tr>") + cells + "</tr>")
+        note = [f'<p class="hrx-note">{escape_html(self.note)}</p>'] if self.note else []
+        return "\n".join([*lines, "</tbody>", "</table>", *note]) + "\n"
 
 
 def printed(value: Value, format: Format) -> float | None:
@@ -246,10 +354,111 @@ def _times(value: float) -> str:
     return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"
 
 
-def difference_text(cell: Cell) -> str:
+def _difference(cell: Cell) -> str:
     """The difference with its sign, shares in points."""
     if cell.difference is None:
         return MISSING
     if cell.format.kind == "share":
         return f"{100 * cell.difference:+.0f} pt"
     return f"{cell.difference:+.{1 if cell.format.kind == 'times' else cell.format.decimals}f}"
+
+
+def _name(name: str) -> str:
+    return text.shorten(clean(name), text.LONGEST)
+
+
+def _csv_names(shown: ShownColumn) -> list[str]:
+    name = shown.column.name if shown.part == "own" else f"{shown.column.name}_{shown.part}"
+    return [f"{name}_low", f"{name}_high"] if shown.column.format.kind == "span" else [name]
+
+
+def _csv_fields(shown: ShownColumn, cell: Cell) -> list[str]:
+    value = shown.value(cell)
+    if shown.column.format.kind == "span" and not isinstance(value, Span):
+        return ["", ""]
+    ends = value if isinstance(value, Span) else (value,)
+    return [
+        escape_csv(end) if isinstance(end, str) else "" if number_or_none(end) is None else repr(end) for end in ends
+    ]
+
+
+def _json_cell(cell: Cell, compared: bool) -> dict[str, object]:
+    shown: dict[str, object] = {"value": _json_value(cell.value), "text": cell.text, "bold": cell.bold}
+    if compared:
+        published = plain(cell.published, cell.format)
+        shown["published"] = {
+            "value": _json_value(cell.published),
+            "text": published,
+            "difference": number_or_none(cell.difference),
+            "difference_text": _difference(cell) if published != MISSING else MISSING,
+        }
+    return shown
+
+
+def _json_value(value: Value) -> object:
+    if isinstance(value, Span):
+        return [number_or_none(end) for end in value]
+    return value if isinstance(value, (str, int)) else number_or_none(value)
+
+
+def _latex_heading(shown: ShownColumn) -> str:
+    if shown.part != "own":
+        return shown.title()
+    unit = f" ({escape_latex(shown.column.unit)})" if shown.column.unit else ""
+    return rf"\textbf{{{_latex_name(shown.column.heading)}}}{unit}"
+
+
+def _latex_body(table: ReportTable) -> list[str]:
+    lines: list[str] = []
+    totals = False
+    for row in table.sectioned():
+        if isinstance(row, str):
+            lines += [r"\midrule"] if lines else []
+            lines.append(rf"\multicolumn{{{len(table.shown)}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\")
+            continue
+        if row.total and lines and not totals:
+            lines.append(r"\midrule")
+            totals = True
+        written = " & ".join(_latex_cell(shown, row) for shown in table.shown)
+        lines.append((r"\quad " if row.section else "") + written + r" \\")
+    return lines
+
+
+def _latex_name(name: str) -> str:
+    return _SYMBOLS.get(name) or escape_latex(_name(name))
+
+
+def latex_number(shown: str) -> str:
+    """A number of `plain` in LaTeX, as the paper prints it."""
+    if shown == MISSING:
+        return "--"
+    if shown.endswith(" pt"):
+        return f"${shown[:-3]}$ pt"
+    if shown.endswith("%"):
+        return shown.replace("%", r"\%")
+    if re.fullmatch(r"[\d,]+", shown):
+        return shown.replace(",", "{,}")
+    return "$" + shown.replace("×", r"\times").replace("^-12", "^{-12}") + "$"
+
+
+def _latex_cell(shown: ShownColumn, row: TableRow) -> str:
+    written = shown.write(row, _latex_name, latex_number)
+    if shown.part != "own" or not row.cells[shown.place].bold:
+        return written
+    heavy = rf"$\mathbf{{{written[1:-1]}}}$" if written.startswith("$") else rf"\textbf{{{written}}}"
+    return rf"\textcolor{{h{shown.column.hue}}}{{{heavy}}}" if shown.column.hue else heavy
+
+
+def _html_cell(shown: ShownColumn, row: TableRow) -> str:
+    if shown.part != "own":
+        return f'<td class="number {shown.part}">{shown.write(row, escape_html, escape_html)}</td>'
+    cell = row.cells[shown.place]
+    classes = ["number" if shown.is_number else "text"]
+    classes += ["bold", shown.column.hue] if cell.bold else []
+    classes += ["faint"] if cell.faint else []
+    classes += ["few"] if cell.few else []
+    few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and not shown.is_number else ""
+    # A name may run from right to left: it must not reorder what stands beside it.
+    written = f"<bdi>{escape_html(cell.text)}</bdi>" if isinstance(cell.value, str) else escape_html(cell.text)
+    tag, scope = ("th", ' scope="row"') if shown.place == 0 else ("td", "")
+    return f'<{tag}{scope} class="{" ".join(filter(None, classes))}">{written}{few}</{tag}>'

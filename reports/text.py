@@ -1,4 +1,4 @@
-"""Names and numbers as text: cleaned, shortened, escaped for each format, and laid out for a terminal.
+"""Names and numbers as text: cleaned, shortened, escaped for each format, laid out for a terminal, written to files.
 
 A name in a record can hold anything. `clean` replaces what a terminal or a browser would execute; the `escape_…`
 functions clean first and then escape for their format. `rich` measures, wraps and lays out text.
@@ -6,18 +6,23 @@ functions clean first and then escape for their format. `rich` measures, wraps a
 
 from __future__ import annotations
 
+import hashlib
 import html
 import io
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.box import Box
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from hrx.errors import HrxError
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LONGEST = 80
@@ -185,3 +190,29 @@ def escape_csv(text: object) -> str:
     """A CSV field that a spreadsheet does not take for a formula. The CSV writer adds the quotes."""
     shown = clean(text)
     return f"'{shown}" if shown.lstrip()[:1] in ("=", "+", "-", "@", "|", "%") and shown != "-" else shown
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Writes a temporary file beside the path and renames it, so that no reader sees half a file. Returns the path."""
+    # Not derived from the name itself, which may be as long as the file system allows.
+    temporary = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:12]}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise HrxError(f"{path} cannot be written: {error}. Choose a writable file.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def make_directory(out: Path) -> Path:
+    """Creates the directory if it does not exist. Returns it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HrxError(f"cannot create {out}: {error}. Choose a writable directory.") from error
+    return out

@@ -10,11 +10,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.resources import files
 from string import Template
 from urllib.parse import quote
 
-from hrx.reports.text import clean
+from hrx import __version__
+from hrx.reports.text import clean, escape_html
 
 _ASSETS = files("hrx.reports.page")
 
@@ -43,6 +45,16 @@ def html_table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], 
     return f'<div class="wide">{table}</div>'
 
 
+def fact_list(facts: Mapping[str, object]) -> str:
+    """Names and their values; the names are HTML already."""
+    return f'<dl class="record">{"".join(f"<dt>{k}</dt><dd>{escape_html(v)}</dd>" for k, v in facts.items())}</dl>'
+
+
+def made_by(source: str = "") -> str:
+    """The footer of a page."""
+    return f"Made by hrx {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC{source}."
+
+
 def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:
     """The whole page: a template with its `parts`, each of which is HTML already."""
     style = _asset("page.css")
@@ -52,9 +64,8 @@ def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -
         "base-uri 'none'; form-action 'none'"
     )
     body = Template(_asset(template)).substitute(parts)
-    return Template(_asset("frame.html")).substitute(
-        policy=policy, title=parts["title"], style=style, body=body, script=script
-    )
+    page = {"policy": policy, "title": parts["title"], "style": style, "body": body, "script": script}
+    return Template(_asset("frame.html")).substitute(page)
 
 
 def _asset(name: str) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import combinations, zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,16 @@ from hrx.audit.ledger.record import DONE
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.heatmap import COLOURS, row_steps
-from hrx.reports.runs import CONFIGURATION, SEEDS, beats_naive, mask_impossible, median, median_interval
+from hrx.reports.runs import (
+    CONFIGURATION,
+    SEEDS,
+    beats_naive,
+    finite,
+    fraction_positive,
+    mask_impossible,
+    median,
+    median_interval,
+)
 from hrx.reports.summary import GAINS
 from hrx.reports.text import clean, number_or_none
 
@@ -82,26 +91,25 @@ def arrange(frame: pd.DataFrame) -> PageRuns:
 
 
 def model_labels(frame: pd.DataFrame) -> list[str]:
-    """The model of each run: its name, with a prefix of its weights' hash where several weights share the name."""
+    """The model of each run: its name, with a prefix of its weights' hash where several weights share the name.
+
+    The prefix has at least eight characters, and as many as make the hashes distinct.
+    """
     pairs = list(zip(frame["model"].astype(str), frame["fingerprint"].astype(str), strict=True))
     weights: dict[str, set[str]] = {}
     for model, fingerprint in pairs:
         weights.setdefault(model, set()).add(fingerprint)
-    digits = {model: _distinct_digits(hashes) for model, hashes in weights.items()}
-    return [f"{model} ({weight[: digits[model]]})" if digits[model] else model for model, weight in pairs]
+    digits = {
+        model: next(n for n in (8, 16, max(map(len, hashes))) if len({one[:n] for one in hashes}) == len(hashes))
+        for model, hashes in weights.items()
+    }
+    return [f"{model} ({weight[: digits[model]]})" if len(weights[model]) > 1 else model for model, weight in pairs]
 
 
-def _distinct_digits(hashes: set[str]) -> int:
-    """How many first characters make the hashes distinct, at least eight; none where there is only one."""
-    if len(hashes) == 1:
-        return 0
-    return next(n for n in (8, 16, max(map(len, hashes))) if len({one[:n] for one in hashes}) == len(hashes))
-
-
-def code(column: Iterable[object]) -> CodedColumn:
+def code(column: Iterable[Any]) -> CodedColumn:
     """Numbers for the distinct texts of a column, in the order of their first use."""
     known: dict[object, int] = {}
-    codes = [known.setdefault(None if _absent(value) else value, len(known)) for value in column]
+    codes = [known.setdefault(None if pd.isna(value) or value == "" else value, len(known)) for value in column]
     names: list[str] = []
     uses: dict[str, int] = {}
     for value in known:
@@ -110,10 +118,6 @@ def code(column: Iterable[object]) -> CodedColumn:
         # Cleaning can make two names alike, and the page finds groups by name.
         names.append(name if uses[name] == 1 else f"{name} ({uses[name]})")
     return CodedColumn(names, codes)
-
-
-def _absent(value: object) -> bool:
-    return value is None or value is pd.NA or value == "" or (isinstance(value, float) and np.isnan(value))
 
 
 def numbers(column: pd.Series) -> list[float | str | None]:
@@ -129,143 +133,109 @@ class PageStatistics:
     (`all`) and runs that do not beat naive (`no`). Seeds are folded within a group and scope, as in every table.
     """
 
-    QUANTITIES = (*GAINS, "rank")
+    QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
 
     def __init__(self, runs: PageRuns):
         frame = runs.frame
-        scored = (frame["status"] == DONE).to_numpy(dtype=bool)
-        once = ~frame.duplicated([*CONFIGURATION, *SEEDS]).to_numpy(dtype=bool)  # stored with a sweep and without
-        beats = beats_naive(frame)
-        self._scopes = {"yes": scored & beats, "all": scored, "no": scored & ~beats}
-        self._once, self._scored, self._beats = once, scored, beats
-        self._configuration = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup().to_numpy()
-        self._codes = {name: np.asarray(runs.texts[name].codes, dtype=np.int64) for name in GROUPINGS}
-        self._sizes = {name: len(runs.texts[name].values) for name in GROUPINGS}
-        self._quantities = frame[list(self.QUANTITIES)].astype("float64")
+        table = frame[list(self.QUANTITIES)].astype("float64")
+        table = table.assign(
+            beats=beats_naive(frame),
+            once=~frame.duplicated([*CONFIGURATION, *SEEDS]),  # a run can be stored with a sweep and without
+            configuration=frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup(),
+            everything="",
+            **{name: runs.texts[name].codes for name in GROUPINGS},
+        )
+        scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
+        self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
+        self._useful = [name for name in GROUPINGS if len(runs.texts[name].values) > 1]
 
-    def groups(self) -> Json:
+    def groups(self) -> dict[str, Json]:
         """`{groupings: {codes: [share that beats naive, yes, all, no]}}`; groupings and codes joined by spaces.
 
         Each scope is `[n, median g_own, g_shuffled, g_margin, low, high and share above zero of g_margin, median
         rank]`, or null without runs. A grouping with one value is not used: it cannot narrow anything.
         """
-        useful = [name for name in GROUPINGS if self._sizes[name] > 1]
-        chosen = [(), *((name,) for name in useful), *combinations(useful, 2)]
-        return {" ".join(names): self._by(names) for names in chosen}
+        chosen = [*((name,) for name in self._useful), *combinations(self._useful, 2)]
+        return {"": self._by("everything")} | {" ".join(names): self._by(*names) for names in chosen}
 
-    def _ids(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """One number for each combination of values."""
-        ids = np.zeros(len(self._scored), dtype=np.int64)
-        for name in names:
-            ids = ids * self._sizes[name] + self._codes[name]
-        return ids
-
-    def _by(self, names: Sequence[str]) -> Json:
-        ids = self._ids(names)
-        shares = pd.Series(self._beats[self._scored], dtype="float64").groupby(ids[self._scored]).mean()
-        scopes = [dict(self._statistics(ids, scope)) for scope in self._scopes.values()]
+    def _by(self, *names: str) -> Json:
+        scopes = [
+            {group: _statistics(part) for group, part in _fold(runs, *names).reset_index().groupby(list(names))}
+            for runs in self._scopes.values()
+        ]
         return {
-            self._key(group, names): [share, *(scope.get(group) for scope in scopes)]
-            for group, share in zip(shares.index.tolist(), shares.tolist(), strict=True)
+            " ".join(map(str, group)): [float(runs["beats"].mean()), *(scope.get(group) for scope in scopes)]
+            for group, runs in self._scopes["all"].groupby(list(names))
         }
-
-    def _key(self, group: int, names: Sequence[str]) -> str:
-        parts: list[str] = []
-        for name in reversed(names):
-            group, value = divmod(group, self._sizes[name])
-            parts.insert(0, str(value))
-        return " ".join(parts)
-
-    def _fold(self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]) -> pd.DataFrame:
-        """One row per group and configuration of the scope, in the order of the groups."""
-        chosen = scope & self._once
-        keys = [pd.Series(ids[chosen], name="group"), pd.Series(self._configuration[chosen], name="configuration")]
-        folded: pd.DataFrame = self._quantities[chosen].reset_index(drop=True).groupby(keys, sort=True).mean()
-        return folded
-
-    def _statistics(
-        self, ids: npt.NDArray[np.int64], scope: npt.NDArray[np.bool_]
-    ) -> Iterator[tuple[int, list[object]]]:
-        folded = self._fold(ids, scope)
-        groups, starts = np.unique(folded.index.get_level_values("group"), return_index=True)
-        ends = [*starts[1:], len(folded)]
-        for group, start, end in zip(groups, starts, ends, strict=False):
-            own, shuffled, margin, rank = folded.iloc[start:end].to_numpy().T
-            middle, low, high = median_interval(margin)
-            positive = np.mean(margin[np.isfinite(margin)] > 0) if math.isfinite(middle) else math.nan
-            figures = (median(own), median(shuffled), middle, low, high, float(positive), median(rank))
-            yield int(group), [int(np.isfinite(margin).sum()), *map(number_or_none, figures)]
 
     def rank_points(self) -> Json:
         """For each scope, rank and `g_margin` of every configuration, a run of each, limits of the gain's axis, and
         the medians of bins by rank: of all runs, and of each value of each grouping (`{grouping: {code: bins}}`)."""
-        return {name: self._rank_points(scope) for name, scope in self._scopes.items()}
+        return {name: self._rank_points(runs) for name, runs in self._scopes.items()}
 
-    def _rank_points(self, scope: npt.NDArray[np.bool_]) -> Json:
-        folded = self._fold(self._ids(()), scope)[["rank", "g_margin"]].dropna()
+    def _rank_points(self, runs: pd.DataFrame) -> Json:
+        folded = _fold(runs)[["rank", "g_margin"]].dropna()
         rank, gain = folded.to_numpy(dtype=np.float64).T
-        first = pd.Series(np.flatnonzero(scope)).groupby(self._configuration[scope]).first()
-        run = first.loc[folded.index.get_level_values("configuration")].to_numpy()
+        first = runs[~runs["configuration"].duplicated()].reset_index(names="run").set_index("configuration")
+        shown = first.loc[folded.index]
         bins: dict[str, dict[str, list[list[float]]]] = {"": {"": bin_medians(rank, gain).tolist()}}
         for name in GROUPINGS:
-            codes = self._codes[name][run]
+            codes = shown[name].to_numpy()
             found = {str(code): bin_medians(rank[codes == code], gain[codes == code]) for code in np.unique(codes)}
             bins[name] = {code: medians.tolist() for code, medians in found.items() if len(medians)}
         limits = list(central_limits(gain)) if len(gain) else None
-        return {"run": run.tolist(), "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "bins": bins}
+        run = shown["run"].tolist()
+        return {"run": run, "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "bins": bins}
 
 
-class PageExamples(NamedTuple):
-    """The examples that a page shows, and how many the ledger holds."""
+def _fold(runs: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """One row per group and configuration, in the order of the groups."""
+    by = runs[runs["once"]].groupby([*names, "configuration"])
+    return by[list(PageStatistics.QUANTITIES)].mean()
 
-    shown: list[Json]
-    stored: int
+
+def _statistics(folded: pd.DataFrame) -> list[object]:
+    own, shuffled, margin, rank = folded[list(PageStatistics.QUANTITIES)].to_numpy().T
+    figures = (median(own), median(shuffled), *median_interval(margin), fraction_positive(margin), median(rank))
+    return [len(finite(margin)), *map(number_or_none, figures)]
 
 
-def choose_examples(ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: int = BUDGET) -> PageExamples:
-    """Examples of the runs, taken in turns from every model up to the budget; `models` names the model of each run."""
+def choose_examples(
+    ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: int = BUDGET
+) -> tuple[list[Json], int]:
+    """Examples of the runs, taken in turns from every model up to the budget, and how many the ledger holds.
+
+    `models` names the model of each run.
+    """
     runs = {str(key): run for run, key in enumerate(frame["key"])}
     waiting: dict[str, list[str]] = {}
     for key in ledger.example_keys():
         if key in runs:
             waiting.setdefault(models[runs[key]], []).append(key)
-    stored = sum(map(len, waiting.values()))
     shown: list[Json] = []
     spent = 0
-    for key in _in_turns(list(waiting.values())):
+    for key in (key for turn in zip_longest(*waiting.values()) for key in turn if key is not None):
         example = ledger.examples([key])[0]
-        scored = frame["scored_steps"].iloc[runs[key]]
-        item = example_json(example) | {
-            "run": runs[key],
-            "steps": row_steps(example, scored).tolist(),
-        }
+        steps = row_steps(example, frame["scored_steps"].iloc[runs[key]]).tolist()
+        item = example_json(example) | {"run": runs[key], "steps": steps}
         spent += len(str(item["matrix"]))
         if spent > budget:
             break
         shown.append(item)
     shown.sort(key=lambda item: int(str(item["run"])))
-    return PageExamples(shown, stored)
-
-
-def _in_turns(queues: list[list[str]]) -> Iterator[str]:
-    for place in range(max(map(len, queues), default=0)):
-        yield from (queue[place] for queue in queues if place < len(queue))
+    return shown, sum(map(len, waiting.values()))
 
 
 def example_json(example: StoredExample) -> Json:
-    """One example: its values, truth and forecast, its matrix, and its deletion curves if they are stored."""
+    """One example: its values, truth and forecast, its matrix, and its curves `(3, 2, K)` if they are stored."""
+    curves = example.curves
     return {
         "x": rounded(example.x),
         "truth": rounded(example.truth),
         "forecast": rounded(example.forecast),
-        "curves": curves_json(example.curves),
+        "curves": None if curves is None else [[rounded(line) for line in pair] for pair in curves],
         **matrix_json(np.asarray(example.matrix, dtype=np.float64)),
     }
-
-
-def curves_json(curves: Floats | None) -> list[list[list[float | None]]] | None:
-    """Deletion curves `(3, 2, K)`."""
-    return None if curves is None else [[rounded(line) for line in pair] for pair in curves]
 
 
 def matrix_json(matrix: npt.NDArray[np.float64]) -> Json:
@@ -278,13 +248,8 @@ def matrix_json(matrix: npt.NDArray[np.float64]) -> Json:
     relative = matrix / largest if largest > 0 else matrix
     shared = relative.mean(axis=0, keepdims=True)
     tops = [[float(f"{np.quantile(part, q, method='lower'):.4g}") for q in (1, BRIGHT)] for part in (relative, shared)]
-    return {
-        "rows": len(matrix),
-        "largest": largest,
-        "matrix": pack(relative),
-        "shared": pack(shared),
-        "tops": tops,
-    }
+    packed = {"matrix": pack(relative), "shared": pack(shared)}
+    return {"rows": len(matrix), "largest": largest, **packed, "tops": tops}
 
 
 def pack(values: Floats) -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hrx import __version__
+from hrx.audit.ledger.store import StoredExample
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities
-from hrx.reports.files import make_directory, write_bytes
-from hrx.reports.page import embed, fill_page, html_table
-from hrx.reports.page.data import curves_json, matrix_json, palette, rounded
-from hrx.reports.text import clean, escape_html, listed, percent, shorten, signed
+from hrx.reports.page import embed, fact_list, fill_page, html_table, made_by
+from hrx.reports.page.data import example_json, palette
+from hrx.reports.text import clean, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "explain.js")
 _LONGEST_NAME = 40
@@ -30,13 +28,6 @@ _SAYS = {
     Trust.SHARED: ("partly", "Read the shared vector: it explains the forecast at least as well as rows of their own"),
     Trust.OWN_ROWS: ("yes", "Can be read step by step: on this series each step’s own row explains it best"),
 }
-
-
-class TrustReason(NamedTuple):
-    """One reason for or against trusting the explanation."""
-
-    passed: bool
-    sentence: str
 
 
 def trust_sentence(explained: ExplainedForecast) -> str:
@@ -59,7 +50,8 @@ def render(explained: ExplainedForecast) -> str:
     lookback, horizon = len(explained.x), len(explained.forecast)
     until = f", up to {explained.labels[-1]}" if explained.labels else ""
     reasons = (
-        f'<li data-passed="{_word(reason)}">{escape_html(reason.sentence)}</li>' for reason in _reasons(explained)
+        f'<li data-passed="{"yes" if passed else "no"}">{escape_html(sentence)}</li>'
+        for passed, sentence in _reasons(explained)
     )
     return fill_page(
         "explain.html",
@@ -76,14 +68,10 @@ def render(explained: ExplainedForecast) -> str:
             "reasons": "".join(reasons),
             "measured": _measured(explained),
             "reproduce": _reproduce(explained),
-            "footer": escape_html(f"Made by hrx {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."),
+            "footer": made_by(),
             "data": embed("window", _window(explained)),
         },
     )
-
-
-def _word(reason: TrustReason) -> str:
-    return "yes" if reason.passed else "no"
 
 
 def _because(explained: ExplainedForecast) -> str:
@@ -91,36 +79,27 @@ def _because(explained: ExplainedForecast) -> str:
     return f"Measured on {held_out}: an indication for this series, not an audit of the checkpoint."
 
 
-def _reasons(explained: ExplainedForecast) -> Iterator[TrustReason]:
-    """The reasons in the order in which they decide."""
-    if explained.failed:
-        for check in explained.failed:
-            yield TrustReason(
-                False, f"Admission: {check.check} has {check.figure:.2g} against {check.limit:.2g}: {check.note}."
-            )
-    elif explained.checks:
-        names = listed(check.check for check in explained.checks)
-        yield TrustReason(True, f"Admission: passes {names} on these windows.")
+def _reasons(explained: ExplainedForecast) -> Iterator[tuple[bool, str]]:
+    """Whether each reason speaks for the explanation, and its sentence, in the order in which they decide."""
+    for check in explained.failed:
+        yield False, f"Admission: {check.check} has {check.figure:.2g} against {check.limit:.2g}: {check.note}."
+    if explained.checks and not explained.failed:
+        yield True, f"Admission: passes {listed(check.check for check in explained.checks)} on these windows."
     if explained.skill is None or explained.quantities is None:
-        yield TrustReason(False, f"Not scored: {explained.unscored}.")
+        yield False, f"Not scored: {explained.unscored}."
         return
     skill = explained.skill
     better = "below" if skill.beats_naive else "not below"
-    yield TrustReason(
+    yield (
         skill.beats_naive,
         f"Naive forecasts: squared error {skill.mse:.3g}, {better} both predicting the mean ({skill.mse_zero:.3g}) and "
         f"repeating the last value ({skill.mse_last:.3g}).",
     )
-    for gain, meaning in (
-        ("g_margin", "a step’s own row against other steps’ rows"),
-        ("g_own", "a step’s own row against the shared vector"),
-    ):
+    for gain, other in (("g_margin", "other steps’ rows"), ("g_own", "the shared vector")):
         value, error = getattr(explained.quantities.normalised, gain), getattr(explained.quantities.error, gain)
         sure = explained.surely_positive(gain)
-        side = "above" if sure else "not above"
-        yield TrustReason(
-            sure, f"{gain} {signed(value)} ± {error:.2g}, {meaning}: {side} 0 by {SURE:g} Monte Carlo errors."
-        )
+        against = f"a step’s own row against {other}: {'above' if sure else 'not above'} 0"
+        yield sure, f"{gain} {signed(value)} ± {error:.2g}, {against} by {SURE:g} Monte Carlo errors."
 
 
 def _measured(explained: ExplainedForecast) -> str:
@@ -153,32 +132,22 @@ def _extent(quantities: Quantities, explained: ExplainedForecast) -> str:
 def _reproduce(explained: ExplainedForecast) -> str:
     settings = f"--lookback {len(explained.x)} --horizon {len(explained.forecast)} --estimator {explained.estimator}"
     command = f"hrx explain {clean(explained.model)} --series FILE:{clean(explained.series)} {settings}"
-    facts = (
-        ("checkpoint", explained.checkpoint),
-        ("weights (sha256)", explained.fingerprint),
-        ("library", explained.library),
-        ("hrx", __version__),
-    )
-    listing = "".join(f"<dt>{name}</dt><dd>{escape_html(value)}</dd>" for name, value in facts)
-    return f'<pre>{escape_html(command)}</pre><dl class="record">{listing}</dl>'
+    weights = {"checkpoint": explained.checkpoint, "weights (sha256)": explained.fingerprint}
+    facts = fact_list(weights | {"library": explained.library, "hrx": __version__})
+    return f"<pre>{escape_html(command)}</pre>{facts}"
 
 
 def _window(explained: ExplainedForecast) -> dict[str, object]:
-    """The data of the page's script."""
+    """The data of the page's script: an example without a truth, and what only this page shows."""
     matrix = np.asarray(explained.matrix, dtype=np.float64)
     curves = None if explained.quantities is None else explained.quantities.curves
-    return {
-        "x": rounded(explained.x),
-        "truth": [],
-        "forecast": rounded(explained.forecast),
+    return example_json(StoredExample("", explained.x, np.empty(0), explained.forecast, matrix, curves)) | {
         "steps": [step + 1 for step in explained.steps],
-        "curves": curves_json(curves),
         "labels": None if explained.labels is None else [clean(label) for label in explained.labels],
         "unit": "value",
         "title": f"{clean(explained.series)}: the last {len(explained.x)} values, and the forecast of what follows.",
         "palette": palette(),
         "points": _top_points(matrix),
-        **matrix_json(matrix),
     }
 
 
@@ -188,14 +157,10 @@ def _top_points(matrix: npt.NDArray[np.float64]) -> list[dict[str, object]]:
     `share` is the share of the row that these positions hold together.
     """
     matrix = np.nan_to_num(matrix)
-    shared = _shares(matrix.mean(axis=0))
     rows: list[dict[str, object]] = []
-    for row in map(_shares, matrix):
+    shared, *shares = (values / (values.sum() or 1.0) for values in (matrix.mean(axis=0), *matrix))
+    for row in shares:
         at = np.argsort(-row, kind="stable")[:_MOST_POINTS]
         points = [[int(position), percent(row[position]), percent(shared[position])] for position in at]
         rows.append({"share": percent(float(row[at].sum())), "points": points})
     return rows
-
-
-def _shares(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return values / (values.sum() or 1.0)

@@ -10,24 +10,30 @@ import base64
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from hrx import __version__
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck
 from hrx.reports.figures import figures
-from hrx.reports.files import make_directory, write_bytes
-from hrx.reports.page import embed, fill_page, html_table, link
+from hrx.reports.page import embed, fact_list, fill_page, html_table, link, made_by
 from hrx.reports.page.data import PageStatistics, arrange, choose_examples, model_labels, palette
 from hrx.reports.runs import GroupStatistics, read
 from hrx.reports.summary import ModelSummary, count_reasons, reason_kinds, summarise
-from hrx.reports.text import clean, escape_html, listed, number_or_none, percent, shorten, signed
+from hrx.reports.text import (
+    clean,
+    escape_html,
+    listed,
+    make_directory,
+    number_or_none,
+    percent,
+    shorten,
+    signed,
+    write_bytes,
+)
 
 PAGE = "index.html"
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "filters.js", "groups.js", "rankplot.js", "records.js", "report.js")
@@ -64,16 +70,16 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
     labels = model_labels(frame)
     with Ledger.open(ledger_path, create=False) as ledger:
         checks, audits = ledger.checks(), ledger.audits()
-        examples = choose_examples(ledger, frame, labels)
+        shown, stored = choose_examples(ledger, frame, labels)
     statistics = PageStatistics(runs)
     data = {
         "runs": runs.as_json(),
         "statistics": statistics.groups(),
         "rank-points": statistics.rank_points(),
-        "examples": {"shown": examples.shown, "stored": examples.stored, "palette": palette()},
+        "examples": {"shown": shown, "stored": stored, "palette": palette()},
     }
     heading = _heading(frame)
-    made = f"Made by hrx {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC from records alone."
+    cards = "".join(map(_card, summarise(frame, checks), dict.fromkeys(labels)))
     return fill_page(
         "report.html",
         SCRIPTS,
@@ -81,12 +87,12 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
             "title": f"{escape_html(heading)} – hrx report",
             "heading": escape_html(heading),
             "facts": escape_html(_facts(frame, ledger_path.name)),
-            "verdicts": verdicts(summarise(frame, checks), list(dict.fromkeys(labels))),
+            "verdicts": f'<div class="verdicts">{cards}</div>' if cards else "<p>The ledger holds no runs.</p>",
             "figures": _print_figures(drawn),
             "excluded": exclusions(frame),
             "checks": admission(checks),
             "reproduce": reproduction(frame, audits, ledger_path.name),
-            "footer": escape_html(made),
+            "footer": made_by(" from records alone"),
             "data": "\n".join(embed(name, value) for name, value in data.items()),
         },
     )
@@ -108,67 +114,33 @@ def _facts(frame: pd.DataFrame, name: str) -> str:
 
 def _print_figures(drawn: list[Path]) -> str:
     """The figures for print: embedded as SVG, and linked in every format."""
-    by_name: dict[str, list[Path]] = {}
-    for path in drawn:
-        by_name.setdefault(path.stem, []).append(path)
-    shown = []
-    for name, files in by_name.items():
-        links = listed(
-            f'<a href="figures/{escape_html(file.name)}">{escape_html(file.suffix[1:])}</a>' for file in files
-        )
-        caption = escape_html(name.replace("-", " "))
-        vector = next((file for file in files if file.suffix == ".svg"), None)
-        image = ""
-        if vector is not None:
-            data = base64.b64encode(vector.read_bytes()).decode()
-            image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-        shown.append(f"<figure>{image}<figcaption>{caption}: {links}</figcaption></figure>")
-    if not shown:
+    if not drawn:
         return ""
+    shown = []
+    for vector in (path for path in drawn if path.suffix == ".svg"):
+        names = [path.name for path in drawn if path.stem == vector.stem]
+        links = listed(f'<a href="figures/{name}">{name.rpartition(".")[2]}</a>' for name in names)
+        caption = vector.stem.replace("-", " ")
+        data = base64.b64encode(vector.read_bytes()).decode()
+        image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        shown.append(f"<figure>{image}<figcaption>{caption}: {links}</figcaption></figure>")
     return f'<details class="print-figures"><summary>Figures for print</summary>{"".join(shown)}</details>'
 
 
-def verdicts(summaries: Sequence[ModelSummary], labels: Sequence[str]) -> str:
-    """A card for each checkpoint: its verdict first, the figures behind it below."""
-    if not summaries:
-        return "<p>The ledger holds no runs.</p>"
-    cards = (_card(summary, label) for summary, label in zip(summaries, labels, strict=True))
-    return f'<div class="verdicts">{"".join(cards)}</div>'
-
-
 def _card(summary: ModelSummary, label: str) -> str:
-    says, because = headline(summary.verdict)
+    """The verdict on a checkpoint, and the figures behind it below."""
     name = escape_html(shorten(clean(summary.model), _LONGEST_NAME))
     weights = f"weights {clean(summary.fingerprint)[:12]}"
     if summary.checkpoint != summary.model:
         weights = f"{shorten(clean(summary.checkpoint), _LONGEST_NAME)}, {weights}"
     figures = "".join(f"<div><dt>{term}</dt><dd>{shown}</dd></div>" for term, shown in _figures(summary, label))
     return (
-        f'<article class="verdict" data-tone="{tone(summary)}" data-model="{escape_html(label)}">'
+        f'<article class="verdict" data-tone="{summary.tone}" data-model="{escape_html(label)}">'
         f'<h3><span class="isolate">{name}</span> <span class="weights">{escape_html(weights)}</span></h3>'
-        f'<p class="says">{escape_html(says)}</p>'
-        f'<p class="because">{escape_html(because)}</p>'
+        f'<p class="says">{escape_html(summary.headline)}</p>'
+        f'<p class="because">{escape_html(summary.because)}</p>'
         f'<dl class="figures">{figures}</dl></article>'
     )
-
-
-def headline(verdict: str) -> tuple[str, str]:
-    """A verdict before and after its first colon outside brackets: that of `(n<10: few runs)` does not count."""
-    outside = re.sub(r"\([^)]*\)", lambda bracket: "_" * len(bracket.group()), verdict)
-    at = outside.find(": ")
-    return (verdict, "") if at < 0 else (verdict[:at], verdict[at + 2 :])
-
-
-def tone(summary: ModelSummary) -> str:
-    """The mark of the card, by the rules of `hrx.reports.summary`."""
-    own, margin = summary.beating_naive.g_own, summary.beating_naive.g_margin
-    if not summary.admitted:
-        return "none"
-    if not summary.beating_naive.runs or summary.beating_naive.few:
-        return "few"
-    if margin.low > 0:
-        return "yes" if own.low > 0 else "partly"
-    return "contrary" if margin.high < 0 else "no"
 
 
 def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
@@ -184,12 +156,12 @@ def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
         yield "beats naive", f"{share}<small>{counted}</small>"
     if (rank := number_or_none(summary.rank)) is not None:
         yield "rank (median)", f'<span class="big">{rank:.2f}</span>'
-    counts = {
-        DONE: (summary.done, "scored"),
-        EXCLUDED: (summary.excluded, "excluded"),
-        FAILED: (summary.failed, "failed"),
-    }
-    shown = ", ".join(to(f"{n} {word}", status=status, beats="all") for status, (n, word) in counts.items() if n)
+    counts = (
+        (summary.done, "scored", DONE),
+        (summary.excluded, "excluded", EXCLUDED),
+        (summary.failed, "failed", FAILED),
+    )
+    shown = ", ".join(to(f"{n} {word}", status=status, beats="all") for n, word, status in counts if n)
     yield "runs", f'<span class="big">{summary.runs}</span><small>{shown}</small>'
     if not math.isnan(summary.parity):
         yield "worst parity", f'<span class="big">{summary.parity:.1e}</span><small>with the official call</small>'
@@ -243,9 +215,8 @@ def _check_row(checks: Sequence[StoredCheck]) -> tuple[str, ...]:
     result = "pass"
     if failed:
         result = f"FAIL at {listed(dict.fromkeys(check.setting for check in failed))}: {failed[0].note}"
-    model, check, result, settings = map(
-        escape_html, (worst.model, worst.check, result, listed(dict.fromkeys(check.setting for check in checks)))
-    )
+    settings = listed(dict.fromkeys(check.setting for check in checks))
+    model, check, result, settings = map(escape_html, (worst.model, worst.check, result, settings))
     figure = "–" if math.isnan(worst.figure) else f"{worst.figure:.2g}"
     name = f'<span class="name" title="{model}">{model}</span>'
     return name, check, result, figure, f"{worst.limit:.2g}", settings
@@ -259,17 +230,14 @@ def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name
         _derived_command(str(model), runs) for model, runs in frame.groupby("model", sort=False)
     ]
     lines = "\n".join(map(escape_html, [*commands, f"hrx report {ledger_name} --out DIR"]))
-    versions = "".join(
-        f"<dt>{name}</dt><dd>{escape_html(listed(dict.fromkeys(frame[column].dropna().astype(str))) or 'unknown')}</dd>"
-        for name, column in _VERSIONS.items()
-        if column in frame
-    )
+    versions = {
+        name: listed(frame[column].dropna().astype(str).unique()) or "unknown" for name, column in _VERSIONS.items()
+    }
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
     return (
         "<p>The same command on the same machine gives the same digits. SOURCE, if it occurs below, means the data "
         "(<code>sample</code>, <code>gift-eval</code>, a directory, a file). Stored runs are not run again.</p>"
-        f"<pre>{lines}</pre>"
-        f'<dl class="record">{versions}<dt>these runs (sha256 of their sorted keys)</dt><dd>{digest}</dd></dl>'
+        f"<pre>{lines}</pre>" + fact_list(versions | {"these runs (sha256 of their sorted keys)": digest})
     )
 
 
@@ -298,9 +266,5 @@ def _derived_command(model: str, runs: pd.DataFrame) -> str:
     )
     seeds, windows, draws = runs["seed"].nunique(), runs["windows"].max(), runs["draws"].max()
     series = runs.groupby("dataset")["series"].nunique().max()
-    parts = [
-        f"hrx audit {model} --data SOURCE --settings {settings}",
-        f"--series {series} --windows {windows} --seeds {seeds} --draws {draws}",
-        estimators,
-    ]
-    return " ".join(part for part in parts if part)
+    counts = f"--series {series} --windows {windows} --seeds {seeds} --draws {draws}"
+    return f"hrx audit {model} --data SOURCE --settings {settings} {counts} {estimators}".rstrip()

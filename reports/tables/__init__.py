@@ -1,44 +1,74 @@
-"""The paper's tables from stored runs: one function each, listed here by name."""
+"""The paper's tables from stored runs: their groups of runs, columns and order, one function each.
+
+`@_table` lists a function under its name; the function gives the groups of the rows, the columns after the row's label
+and the sentences of the note. Every table ends with the share that beats naive and the leakage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
+from hrx.audit.scoring.rank_bins import RANK_BINS
 from hrx.errors import HrxError, unknown
 from hrx.reports import published
-from hrx.reports.table import ReportTable
-from hrx.reports.tables import definitions
-from hrx.reports.tables.scored import DEFAULT_ESTIMATOR, ScoredRuns
+from hrx.reports.runs import CONFIGURATION, SEEDS, GroupStatistics, fold_seeds, is_few, median, trimmed_mean
+from hrx.reports.table import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, ReportTable, TableColumn
+from hrx.reports.tables import scored
+from hrx.reports.tables.scored import POSITIVE, Figure, N, ScoredRuns, TableGroup, count_of, median_of, value_of
+from hrx.reports.text import clean
+
+SIGNIFICANCE = 0.05
+METRICS = {
+    "Comprehensiveness": "comprehensiveness", "Sufficiency": "sufficiency", "AOPC": "aopc", "Insertion": "insertion",
+    "g_own": "g_own", "g_margin": "g_margin",
+}  # fmt: skip
+ESTIMATORS = {
+    "saliency": "Saliency", "gradient_x_input": "Gradient × input", "integrated_gradients": "Integrated gradients",
+    "occlusion": "Occlusion", "dynamask": "Dynamask", "extremalmask": "ExtremalMask", "contralsp": "ContraLSP",
+    "input_gradient": "Input gradient", "tsr": "TSR", "smoothgrad": "SmoothGrad",
+}  # fmt: skip
+"""The paper's names of the estimators, in its order."""
+OWN = median_of(scored.G_OWN, "g_own")
+MAIN = median_of(scored.G_OWN)
+"""The row's quantity in the column of g_own."""
+RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals=4, plus=False)
+_SCORED = "scored runs of that estimator with one row per forecast step"
+
+Content = tuple[Iterable[TableGroup], Sequence[Figure], str]
+Maker = Callable[[ScoredRuns], Content]
 
 
 class TableRecipe(NamedTuple):
-    """The function that makes a table, and what the ledger must hold for it."""
+    """What a table is called, the function that makes its content, and what the ledger must hold for it."""
 
-    make: Callable[[ScoredRuns], ReportTable]
+    title: str
+    label: TableColumn
+    content: Maker
     needs: str
+    descending: bool
+    keep_empty: bool
 
 
-_SCORED = "scored runs of that estimator with one row per forecast step"
-RECIPES: dict[str, TableRecipe] = {
-    "models": TableRecipe(definitions.models, _SCORED),
-    "models_full": TableRecipe(definitions.models_full, _SCORED),
-    "metrics": TableRecipe(definitions.metrics, _SCORED),
-    "axes": TableRecipe(definitions.axes, _SCORED),
-    "domains": TableRecipe(definitions.domains, f"{_SCORED}, on datasets with a known domain"),
-    "datasets": TableRecipe(definitions.datasets, _SCORED),
-    "estimators": TableRecipe(definitions.estimators, "scored runs with one row per forecast step"),
-    "estimators_plain": TableRecipe(definitions.estimators_plain, "runs of an estimator without the horizon axis"),
-    "cost": TableRecipe(definitions.cost, "runs with the time of their matrix and of a forward pass"),
-    "seeds": TableRecipe(definitions.seeds, f"{_SCORED}, with two seeds or more"),
-    "rank": TableRecipe(definitions.rank, _SCORED),
-    "truncation": TableRecipe(definitions.truncation, "runs that scored truncations of the matrix"),
-    "distance": TableRecipe(definitions.distance, "runs that scored rows at fixed distances"),
-    "channels": TableRecipe(definitions.channels, "runs of windows with several variates, scored on the channel axis"),
-}
-NAMES: tuple[str, ...] = tuple(RECIPES)
+RECIPES: dict[str, TableRecipe] = {}
+
+
+def _table(
+    title: str, label: str, needs: str = _SCORED, *, name: str = "", descending: bool = False, keep_empty: bool = False
+) -> Callable[[Maker], Maker]:
+    """Lists a table. `descending`: by falling median; `keep_empty`: rows without a value stay."""
+
+    def add(content: Maker) -> Maker:
+        column = TableColumn(name or label.lower(), label)
+        RECIPES[content.__name__] = TableRecipe(title, column, content, needs, descending, keep_empty)
+        return content
+
+    return add
 
 
 def tables(
@@ -46,7 +76,7 @@ def tables(
     names: Sequence[str] | None = None,
     *,
     against: Literal["published"] | None = None,
-    estimator: str = DEFAULT_ESTIMATOR,
+    estimator: str = scored.DEFAULT_ESTIMATOR,
     fold: bool = True,
 ) -> list[ReportTable]:
     """The named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
@@ -57,9 +87,9 @@ def tables(
     if wrong := [name for name in names or () if name not in RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
     runs = ScoredRuns(frame, estimator, fold)
-    if estimator != DEFAULT_ESTIMATOR and runs.scored.empty:
+    if estimator != scored.DEFAULT_ESTIMATOR and runs.scored.empty:
         raise HrxError(f"No scored run is of the estimator {estimator!r}. {runs.holdings()}")
-    made = {name: RECIPES[name].make(runs) for name in names or NAMES}
+    made = {name: _build(name, RECIPES[name], runs) for name in names or NAMES}
     for name in names or ():
         if not made[name].rows:
             raise HrxError(f"The table {name!r} cannot be filled: it needs {RECIPES[name].needs}. {runs.holdings()}")
@@ -67,3 +97,246 @@ def tables(
     if not filled:
         raise HrxError(f"No table can be filled: there are no scored runs. {runs.holdings()}")
     return [published.beside(table) for table in filled] if against == "published" else filled
+
+
+def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:
+    groups, figures, note = recipe.content(runs)
+    columns = (*figures, *(figure for figure in (scored.BEATS_NAIVE, scored.LEAKED) if figure not in figures))
+    chosen = [group for group in groups if group.statistics().n or recipe.keep_empty]
+    if recipe.descending:
+        chosen.sort(key=lambda group: (np.isnan(group.statistics().median), -group.statistics().median))
+    rows = tuple(group.row(recipe.label, columns) for group in chosen)
+    heads = (recipe.label, *(figure.column for figure in columns))
+    return ReportTable(name, recipe.title, heads, rows, note, published.published_tables()[name].label)
+
+
+@_table("Gain g_own by model", "Model", keep_empty=True)
+def models(runs: ScoredRuns) -> Content:
+    return _by_model(runs.configurations), (OWN, POSITIVE), runs.note(runs.configurations)
+
+
+@_table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True)
+def models_full(runs: ScoredRuns) -> Content:
+    checkpoint = count_of(
+        TableColumn("checkpoint", "Checkpoint"),
+        lambda group: "" if group.total else str(group.runs["checkpoint"].iloc[0]),
+    )
+    figures = (checkpoint, scored.BEATS_NAIVE, OWN, POSITIVE, N, scored.LEAKED)
+    return _by_model(runs.configurations), figures, runs.note(runs.configurations)
+
+
+def _by_model(frame: pd.DataFrame) -> list[TableGroup]:
+    """Each checkpoint in the paper's order, then all of them."""
+    found = [
+        (str(group["model_name"].iloc[0]), str(fingerprint), group)
+        for (_, fingerprint), group in frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
+    ]
+    order = {name: index for index, (_, name) in enumerate(published.published_tables()["models"].rows)}
+    found.sort(key=lambda one: order.get(one[0], len(order)))
+    names = [name for name, _, _ in found]
+    groups = []
+    for name, fingerprint, group in found:
+        label = name if names.count(name) == 1 else f"{name} (weights {clean(fingerprint)[:12]})"
+        where = (("model", str(group["model"].iloc[0])), ("fingerprint", fingerprint))
+        groups.append(TableGroup(label, group, key=name, where=where))
+    return [*groups, TableGroup(published.ALL_MODELS, frame, total=True)] if len(groups) > 1 else groups
+
+
+@_table("Metrics of prior works", "Metric")
+def metrics(runs: ScoredRuns) -> Content:
+    frame = runs.configurations
+    middle = median_of(TableColumn("median", "Median", FINE_GAIN, hue="red"))
+    trimmed = value_of(
+        TableColumn("trimmed_mean", "Trimmed mean (10 %)", FINE_GAIN),
+        lambda group: trimmed_mean(group.runs[group.quantity]),
+    )
+    groups = [TableGroup(label, frame[frame[name].notna()], name) for label, name in METRICS.items()]
+    note = runs.note(frame, "Signed so that positive means that a row per step helps.")
+    return groups, (middle, POSITIVE, scored.SIGN_TEST, N, trimmed), note
+
+
+@_table("Gain by horizon and lookback", "Setting", keep_empty=True)
+def axes(runs: ScoredRuns) -> Content:
+    groups = [
+        TableGroup(str(level), group, section=section, where=((name, int(str(level))),))
+        for section, name in (("Horizon H", "horizon"), ("Lookback L", "lookback"))
+        for level, group in runs.configurations.groupby(name, sort=True)
+    ]
+    note = runs.note(runs.configurations, "Positive is that of g_own.")
+    return groups, (OWN, median_of(scored.G_MARGIN, "g_margin"), POSITIVE, N), note
+
+
+@_table(
+    "Gain g_own by domain", "Domain", f"{_SCORED}, on datasets with a known domain", descending=True, keep_empty=True
+)
+def domains(runs: ScoredRuns) -> Content:
+    known = runs.configurations[runs.configurations["domain_name"] != ""]
+    groups = [TableGroup(str(domain), group) for domain, group in known.groupby("domain_name", sort=True)]
+    count = count_of(TableColumn("datasets", "Datasets", COUNT), lambda group: int(group.runs["dataset"].nunique()))
+    unknown = len(runs.configurations) - len(known)
+    note = runs.note(known, f"{unknown:,} are on datasets without a known domain and not shown." if unknown else "")
+    return groups, (count, OWN, POSITIVE, N), note
+
+
+@_table("Gain g_own by dataset", "Dataset", descending=True, keep_empty=True)
+def datasets(runs: ScoredRuns) -> Content:
+    groups = [
+        TableGroup(str(group["dataset_name"].iloc[0]), group, where=(("dataset", str(dataset)),))
+        for dataset, group in runs.configurations.groupby("dataset", sort=True)
+    ]
+    verdicts = [significant(group.statistics()) for group in groups]
+    counted = (
+        f"Of {len(groups)} datasets, {verdicts.count('positive')} are significantly positive and "
+        f"{verdicts.count('negative')} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
+    )
+    figures = (
+        median_of(replace(scored.G_OWN, heading="Gain")),
+        POSITIVE._replace(column=replace(POSITIVE.column, heading="Pos.")),
+        *(N, scored.SIGN_TEST),
+        count_of(TableColumn("significant", "Significant"), lambda group: significant(group.statistics())),
+    )
+    return groups, figures, runs.note(runs.configurations, counted)
+
+
+def significant(gain: GroupStatistics) -> str:
+    """`positive` or `negative` where the sign test is significant over at least ten runs, else a dash."""
+    if is_few(gain.n) or not gain.p < SIGNIFICANCE:
+        return "-"
+    return "positive" if gain.positive > gain.negative else "negative"
+
+
+@_table(
+    "A row per forecast step for each estimator",
+    "Estimator",
+    "scored runs with one row per forecast step",
+    keep_empty=True,
+)
+def estimators(runs: ScoredRuns) -> Content:
+    figures: list[Figure] = []
+    for gain in (scored.G_OWN, scored.G_SHUFFLED, scored.G_MARGIN):
+        interval = TableColumn(f"{gain.name}_ci", "95% CI", Format("span", plus=False))
+        figures.append(median_of(replace(gain, format=Format("number", plus=False)), gain.name))
+        figures.append(scored.interval_of(interval, gain.name))
+    return _by_estimator(runs.every_estimator, "g_margin"), [*figures, N], runs.note(runs.every_estimator)
+
+
+@_table(
+    "The estimators without the horizon axis",
+    "Estimator",
+    "runs of an estimator without the horizon axis",
+    descending=True,
+)
+def estimators_plain(runs: ScoredRuns) -> Content:
+    gap, interval = TableColumn("gap", "Deletion gap", GAIN, hue="red"), TableColumn("gap_ci", "95% CI", INTERVAL)
+    groups = _by_estimator(runs.whole, "gap_shared", ("axis", "whole"))
+    note = runs.note(runs.whole, "One row for the whole forecast, as each estimator was published.")
+    return groups, (median_of(gap), scored.interval_of(interval), N), note
+
+
+@_table("Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass")
+def cost(runs: ScoredRuns) -> Content:
+    figures = (median_of(TableColumn("cost", "Cost", TIMES, unit="forward passes")), N)
+    note = runs.note(runs.every_estimator, "Median wall time of the matrix over that of one forward pass.")
+    return _by_estimator(runs.every_estimator, "cost"), figures, note
+
+
+def _by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -> list[TableGroup]:
+    """The runs of each estimator, in the paper's order, others after them by name."""
+    order = list(ESTIMATORS)
+    groups = {str(name): group for name, group in frame.groupby("estimator", sort=True)}
+    names = sorted(groups, key=lambda name: order.index(name) if name in ESTIMATORS else len(order))
+    return [
+        TableGroup(ESTIMATORS.get(name, name), groups[name], quantity, where=(("estimator", name), *where))
+        for name in names
+    ]
+
+
+@_table("Seed reproducibility", "Quantity", f"{_SCORED}, with two seeds or more")
+def seeds(runs: ScoredRuns) -> Content:
+    names = ["g_own", "g_margin", "rank"]
+    frame = runs.scored.drop_duplicates([*CONFIGURATION, *SEEDS])
+    ids = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup()
+    complete = frame[names].notna().all(axis=1).groupby(ids).transform("all")
+    kept = complete & (frame.groupby(ids)["seed"].transform("nunique") > 1)
+    folded = fold_seeds(frame[kept], scored.FOLDED)
+    spreads = frame.loc[kept, names].groupby(ids[kept]).std(ddof=1)
+    mean = TableColumn("mean", "Trimmed mean (10 %)", GAIN, hue="red")
+
+    def centre(group: TableGroup) -> Cell:
+        cell = mean.cell(trimmed_mean(folded[group.quantity]), n=len(folded))
+        return replace(cell, format=RANK, bold=False) if group.quantity == "rank" else cell
+
+    within = TableColumn("std_seed", "Std (seed)", FINE)
+    across = TableColumn("std_configuration", "Std (configuration)", FINE)
+    figures = (
+        Figure(mean, centre),
+        value_of(within, lambda group: float(spreads[group.quantity].mean())),
+        value_of(across, lambda group: float(folded[group.quantity].std(ddof=1))),
+        N,
+    )
+    note = (
+        "Over configurations with two seeds or more and with all three quantities. Std (seed) is the mean of the "
+        "standard deviations across the seeds of each, Std (configuration) that of the folded values."
+    )
+    return [TableGroup(name, folded, name) for name in names], figures, runs.note(folded, note)
+
+
+@_table("Gain by effective rank", "r(E)", name="rank")
+def rank(runs: ScoredRuns) -> Content:
+    ranks = runs.configurations["rank"].to_numpy(dtype=np.float64)
+    # Rounding can put the ratio of a rank-one matrix a little below one: it still belongs to the first bin.
+    place = np.digitize(ranks, [rank_bin.low for rank_bin in RANK_BINS[1:]])
+    groups = [
+        TableGroup(label, runs.configurations[(place == index) & np.isfinite(ranks)])
+        for index, (_, label) in enumerate(published.published_tables()["rank"].rows)
+    ]
+    count = N._replace(column=replace(N.column, heading="Runs"))
+    interval = scored.interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL))
+    return groups, (count, OWN, interval, POSITIVE), runs.note(runs.configurations)
+
+
+@_table("Gain of the truncated matrix", "Truncation", "runs that scored truncations of the matrix")
+def truncation(runs: ScoredRuns) -> Content:
+    group = _measured(runs, *scored.SWEPT_RANKS)
+    groups = [TableGroup(f"r = {r}", group, f"g_own_rank_{r}") for r in TRUNCATIONS]
+    positive_full = group["g_own"].where(group["g_own"] > 0)
+    fraction = value_of(
+        TableColumn("fraction", "Fraction of full", RANK), lambda one: median(group[one.quantity] / positive_full)
+    )
+    note = runs.note(group, "Fraction of full is the median over the runs with a positive full gain.")
+    return [*groups, TableGroup("full", group, total=True)], (MAIN, fraction, N), note
+
+
+@_table("Margin by distance", "Distance", "runs that scored rows at fixed distances")
+def distance(runs: ScoredRuns) -> Content:
+    group = _measured(runs, *scored.SWEPT_DISTANCES)
+    margins = {f"Δ = {d}": group["g_own"] - group[f"g_distance_{d}"] for d in DISTANCES}
+    margins["random π"] = group["g_margin"]
+    groups = [
+        TableGroup(label, group.assign(margin=margin)[margin.notna()], "margin", total=label == "random π")
+        for label, margin in margins.items()
+    ]
+    note = runs.note(group, "A longer distance has fewer runs where the horizon is shorter than it.")
+    return groups, (median_of(scored.G_MARGIN), POSITIVE, N), note
+
+
+@_table("Time axis and channel axis", "Axis", "runs of windows with several variates, scored on the channel axis")
+def channels(runs: ScoredRuns) -> Content:
+    group = _measured(runs, "g_own_channel")
+    effective = TableColumn("rank", "Effective rank", RANK)
+
+    def rank_cell(one: TableGroup) -> Cell:
+        # The rank of the channel axis is so near one that two decimals would hide the rest; the paper prints four.
+        name, format = ("rank", RANK) if one.label == "Time" else ("rank_channel", FINE)
+        return replace(effective.cell(one.statistics(name).median, n=one.statistics().n), format=format)
+
+    groups = [TableGroup("Time", group), TableGroup("Channel", group, "g_own_channel")]
+    return groups, (MAIN, Figure(effective, rank_cell), N), runs.note(group)
+
+
+def _measured(runs: ScoredRuns, *names: str) -> pd.DataFrame:
+    """The configurations with a value of any of these."""
+    return runs.configurations[runs.configurations[list(names)].notna().any(axis=1)]
+
+
+NAMES: tuple[str, ...] = tuple(RECIPES)

@@ -1,9 +1,8 @@
-"""The runs that the tables summarise, and how a table is built from groups of them."""
+"""The runs that the tables summarise, groups of them as rows, and the columns that tables share."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from hrx.reports.runs import (
     mask_impossible,
     pooled,
 )
-from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.text import listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
@@ -81,28 +80,25 @@ class ScoredRuns:
         named["dataset_name"] = [dataset_name(name) for name in datasets]
         named["domain_name"] = [domain_name(name, str(domains.get(name, ""))) for name in datasets]
         named["checkpoint"] = [str(checkpoints.get(weights, "")) for weights in named["fingerprint"]]
-        named["model_name"] = [
-            model_name(str(model), checkpoint)
-            for model, checkpoint in zip(named["model"], named["checkpoint"], strict=True)
-        ]
+        named["model_name"] = list(map(model_name, named["model"].astype(str), named["checkpoint"]))
         return named
 
     def note(self, group: pd.DataFrame, *sentences: str) -> str:
         """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
-        return " ".join([*filter(None, sentences), *self._remarks(group)])
-
-    def _remarks(self, group: pd.DataFrame) -> Iterator[str]:
+        counted = "n counts runs: every seed is one."
         if "seeds" in group:
-            yield f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
-        else:
-            yield "n counts runs: every seed is one."
-        yield "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there."
-        leaked = int((group["leaked"] > 0).sum())
-        yield f"Leakage: on a dataset that the model is declared to have seen ({leaked:,} of {len(group):,})."
-        if differing := pooled(group, but=_SHOWN_APART):
-            yield f"Pools runs that differ in {listed(differing)}."
-        if self._impossible:
-            yield self._impossible
+            counted = f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
+        leaked = f"{int((group['leaked'] > 0).sum()):,} of {len(group):,}"
+        differing = pooled(group, but=_SHOWN_APART)
+        remarks = (
+            *sentences,
+            counted,
+            "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there.",
+            f"Leakage: on a dataset that the model is declared to have seen ({leaked}).",
+            f"Pools runs that differ in {listed(differing)}." if differing else "",
+            self._impossible,
+        )
+        return " ".join(filter(None, remarks))
 
     def holdings(self) -> str:
         """What the ledger holds, for an error message."""
@@ -134,6 +130,10 @@ class TableGroup:
             self._described[name] = describe(self.runs[name].to_numpy(dtype=np.float64))
         return self._described[name]
 
+    def row(self, label: TableColumn, figures: Sequence[Figure]) -> TableRow:
+        cells = (label.cell(self.label, n=self.statistics().n), *(figure.cell(self) for figure in figures))
+        return TableRow(cells, self.key or self.label, self.section, self.total, self.where)
+
 
 class Figure(NamedTuple):
     """A column of a table, and the cell of a group in it."""
@@ -144,20 +144,18 @@ class Figure(NamedTuple):
 
 def median_of(column: TableColumn, quantity: str = "") -> Figure:
     """The median of a quantity, by default that of the row."""
-
-    def cell(group: TableGroup) -> Cell:
-        found = group.statistics(quantity)
-        return column.cell(found.median, n=found.n)
-
-    return Figure(column, cell)
+    return _statistic(column, quantity, lambda found: found.median)
 
 
 def interval_of(column: TableColumn, quantity: str = "") -> Figure:
     """The 95 % interval of that median."""
+    return _statistic(column, quantity, lambda found: Span(found.low, found.high))
 
+
+def _statistic(column: TableColumn, quantity: str, value: Callable[[GroupStatistics], Value]) -> Figure:
     def cell(group: TableGroup) -> Cell:
         found = group.statistics(quantity)
-        return column.cell(Span(found.low, found.high), n=found.n)
+        return column.cell(value(found), n=found.n)
 
     return Figure(column, cell)
 
@@ -175,15 +173,15 @@ def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figur
 def _positive(group: TableGroup) -> Cell:
     """The share above zero; as in the paper it is bold where the median is positive."""
     found = group.statistics()
-    cell = POSITIVE_COLUMN.cell(found.positive, n=found.n)
+    cell = _POSITIVE.cell(found.positive, n=found.n)
     return cell if found.median > 0 else replace(cell, bold=False)
 
 
-POSITIVE_COLUMN = TableColumn("positive", "Positive", SHARE, hue="red")
+_POSITIVE = TableColumn("positive", "Positive", SHARE, hue="red")
 G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
 G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
 G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
-POSITIVE = Figure(POSITIVE_COLUMN, _positive)
+POSITIVE = Figure(_POSITIVE, _positive)
 N = count_of(TableColumn("n", "n", COUNT), lambda group: group.statistics().n)
 SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.statistics().p)
 BEATS_NAIVE = count_of(
@@ -191,35 +189,3 @@ BEATS_NAIVE = count_of(
 )
 LEAKED = count_of(TableColumn("leaked", "Leakage", COUNT), lambda group: int((group.runs["leaked"] > 0).sum()))
 """Runs on a dataset that the model is declared to have seen."""
-TAIL = (BEATS_NAIVE, LEAKED)
-"""The last columns of every table."""
-
-
-def build_table(
-    name: str,
-    title: str,
-    latex_label: str,
-    label: TableColumn,
-    figures: Sequence[Figure],
-    groups: Iterable[TableGroup],
-    note: str,
-    *,
-    descending: bool = False,
-    drop_empty: bool = False,
-) -> ReportTable:
-    """A row for each group, in the given order or by falling median with missing ones last."""
-    chosen = [group for group in groups if group.statistics().n or not drop_empty]
-    if descending:
-        chosen.sort(key=lambda group: (math.isnan(group.statistics().median), -group.statistics().median))
-    rows = [
-        TableRow(
-            (label.cell(group.label, n=group.statistics().n), *(figure.cell(group) for figure in figures)),
-            key=group.key or group.label,
-            section=group.section,
-            total=group.total,
-            where=group.where,
-        )
-        for group in chosen
-    ]
-    columns = (label, *(figure.column for figure in figures))
-    return ReportTable(name, title, columns, tuple(rows), note, latex_label)

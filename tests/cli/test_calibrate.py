@@ -17,7 +17,8 @@ from hrx.audit.calibration.generators import GENERATORS
 from hrx.audit.calibration.results import Calibration
 from hrx.cli import calibrate as verb
 from hrx.cli import main
-from hrx.reports.calibration import calibration_json, published_ground_truth, render_calibration, write_calibration
+from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
+from hrx.reports.published import published_ground_truth
 
 SMALL = Effort("quick", (Shape(64, 24),), seeds=1, ranks=(1, 4, 12), windows=2)
 

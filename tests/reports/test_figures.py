@@ -7,10 +7,10 @@ import pytest
 from helpers import crowd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from hrx.errors import HrxError
 from hrx.reports import read
 from hrx.reports.figures import (
     INK,
-    FigureError,
     ForestBar,
     bars,
     beating,
@@ -147,7 +147,7 @@ def test_a_ledger_without_a_scored_run_gives_no_figures(ledger, record, tmp_path
 
 
 def test_an_unknown_suffix_is_refused(tmp_path):
-    with pytest.raises(FigureError, match=r"'\.gif'.*\.png or \.svg or \.pdf"):
+    with pytest.raises(HrxError, match=r"'\.gif'.*\.png or \.svg or \.pdf"):
         check_format(tmp_path / "a.gif")
     with plain_style():
         assert save(forest([ForestBar("a", 0.1, 0.0, 0.2, 12)]), tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")

@@ -11,8 +11,8 @@ from helpers.constructed import runs
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hrx.errors import Exit
-from hrx.reports.gates import EXAMPLES, GATED, GateError, estimate_of, exit_code, judge, judge_audit, parse
+from hrx.errors import Exit, HrxError
+from hrx.reports.gates import EXAMPLES, GATED, estimate_of, exit_code, judge, judge_audit, parse
 from hrx.reports.runs import Interval
 
 
@@ -49,32 +49,32 @@ def test_an_expression_is_a_quantity_a_side_and_a_bound(text: str, expected: tup
     ],
 )
 def test_a_wrong_expression_is_answered_with_its_position_and_examples(text: str, position: int, instead: str) -> None:
-    with pytest.raises(GateError) as wrong:
+    with pytest.raises(HrxError) as wrong:
         parse(text)
     assert f"at position {position}, not {instead}." in str(wrong.value)
     assert all(example in str(wrong.value) for example in EXAMPLES)
 
 
 def test_an_unknown_quantity_gets_near_matches() -> None:
-    with pytest.raises(GateError, match="Did you mean 'g_margin'"):
+    with pytest.raises(HrxError, match="Did you mean 'g_margin'"):
         parse("g_margn >= 0")
 
 
 @pytest.mark.parametrize("name", [name for name, kind in GATED.items() if kind in ("signed", "worst")])
 def test_a_percentage_of_what_may_be_zero_is_refused(name: str) -> None:
-    with pytest.raises(GateError, match=f"asks for a percentage of {name}"):
+    with pytest.raises(HrxError, match=f"asks for a percentage of {name}"):
         parse(f"{name} >= -5%")
 
 
 def test_an_audit_has_no_relative_change_but_shares_in_percent() -> None:
-    with pytest.raises(GateError, match="nothing to compare with"):
+    with pytest.raises(HrxError, match="nothing to compare with"):
         parse("mse <= 2%", absolute=True)
     assert parse("beats_naive >= 60%", absolute=True).bound == 0.6
 
 
 @given(some.text(max_size=30))
 def test_any_text_is_a_gate_or_an_answer(text: str) -> None:
-    with contextlib.suppress(GateError):
+    with contextlib.suppress(HrxError):
         assert parse(text).quantity in GATED
 
 

@@ -9,7 +9,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hrx.errors import HrxError
 from hrx.reports import heatmaps
-from hrx.reports.figures import FigureError
 from hrx.reports.heatmap import draw, footing, heatmap, title
 
 
@@ -138,7 +137,7 @@ def test_the_same_ledger_gives_the_same_bytes(record, example, tmp_path):
 def test_a_heat_map_can_be_svg_but_not_gif(record, example, tmp_path):
     one = record()
     assert b"<svg" in heatmap(example(one), one, tmp_path / "a.svg").read_bytes()
-    with pytest.raises(FigureError, match=r"'\.gif'.*\.png or \.svg"):
+    with pytest.raises(HrxError, match=r"'\.gif'.*\.png or \.svg"):
         heatmap(example(one), one, tmp_path / "a.gif")
 
 

@@ -17,7 +17,7 @@ from hrx.errors import HrxError
 from hrx.reports import read
 from hrx.reports.page import embed
 from hrx.reports.page.data import BUDGET, arrange, choose_examples, matrix_json, model_labels, pack
-from hrx.reports.page.report import headline, write_report
+from hrx.reports.page.report import write_report
 from hrx.reports.runs import fold_seeds, median_interval
 from hrx.reports.text import escape_html
 
@@ -184,10 +184,10 @@ def test_examples_are_chosen_in_turns_until_the_budget_is_spent(ledger, record, 
     frame = read(path)
     each = len(pack(np.asarray(example(many[0]).matrix) / example(many[0]).matrix.max()))
     with Ledger.open(path, create=False) as opened:
-        chosen = choose_examples(opened, frame, frame["model"].tolist(), budget=5 * each)
-    assert chosen.stored == 8
-    assert len(chosen.shown) == 5
-    models = [frame["model"].iloc[item["run"]] for item in chosen.shown]
+        shown, stored = choose_examples(opened, frame, frame["model"].tolist(), budget=5 * each)
+    assert stored == 8
+    assert len(shown) == 5
+    models = [frame["model"].iloc[item["run"]] for item in shown]
     assert sorted(models) == ["a", "a", "a", "b", "b"]
 
 
@@ -234,18 +234,6 @@ def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, recor
         opened.write_audit(StoredAudit("2026-01-01T00:00:00+00:00", "0.1.0", json.dumps(settings)))
     shown = write_report(path, tmp_path / "b").page.read_text()
     assert "<pre>hrx audit m --data sample --seeds 2 --python x\n" in shown
-
-
-@pytest.mark.parametrize(
-    ("verdict", "expected"),
-    [
-        ("No gain is meaningful: no run beats naive.", ("No gain is meaningful", "no run beats naive.")),
-        ("Too few (n<10: few runs): g +0.1.", ("Too few (n<10: few runs)", "g +0.1.")),
-        ("Nothing", ("Nothing", "")),
-    ],
-)
-def test_a_headline_ends_at_the_first_colon_outside_brackets(verdict, expected):
-    assert headline(verdict) == expected
 
 
 def test_text_and_data_are_safe_wherever_they_stand():

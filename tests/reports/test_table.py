@@ -25,9 +25,9 @@ from hrx.reports.table import (
     Span,
     TableColumn,
     TableRow,
+    latex_number,
     plain,
 )
-from hrx.reports.table_formats import latex_value
 from hrx.reports.text import escape_latex, escape_markdown
 
 HOSTILE = {
@@ -94,7 +94,7 @@ def a_table(name: str = "Chronos-2", *, n: int = 1234) -> ReportTable:
 )
 def test_numbers_are_written_as_the_paper_writes_them(value, format, text, tex) -> None:
     assert plain(value, format) == text
-    assert latex_value(value, format) == tex
+    assert latex_number(plain(value, format)) == tex
 
 
 def test_text_keeps_every_number_whole_however_narrow_the_terminal() -> None:
