@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_type_hints
 
-from hrx.audit.ledger.record import COLUMNS
+from hrx.audit.ledger.record import COLUMNS, StoredAudit, StoredCheck, StoredExample
 from hrx.errors import HrxError
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
@@ -24,27 +25,22 @@ _RETRY_SECONDS = 0.02
 _PRIMARY_CODE = 0xFF
 """The low byte of an SQLite error code: the error without its variant."""
 
-CHECK_COLUMNS = (
-    "fingerprint TEXT",
-    "library TEXT",
-    "adapter_version TEXT",
-    "torch_version TEXT",
-    "model TEXT",
-    "setting TEXT",
-    '"check" TEXT',
-    "passed INTEGER",
-    "figure REAL",
-    '"limit" REAL',
-    "note TEXT",
-    "windows TEXT",
-)
-EXAMPLE_COLUMNS = ("key TEXT", "x BLOB", "truth BLOB", "forecast BLOB", "matrix BLOB", "curves BLOB")
-AUDIT_COLUMNS = ("created TEXT", "hrx_version TEXT", "settings TEXT")
+_KINDS = {str: "TEXT", bool: "INTEGER", float: "REAL"}
+
+
+def _declare(row: type[tuple[object, ...]]) -> tuple[str, ...]:
+    """The columns of a table from the fields of its rows; arrays are packed into BLOBs."""
+    return tuple(f'"{name}" {_KINDS.get(kind, "BLOB")}' for name, kind in get_type_hints(row).items())
+
+
 _TABLES = {
     "runs": (tuple(f'"{c.name}" {c.kind}' for c in COLUMNS), "key"),
-    "checks": (CHECK_COLUMNS, 'fingerprint, library, adapter_version, torch_version, setting, "check", windows'),
-    "matrices": (EXAMPLE_COLUMNS, "key"),
-    "audits": (AUDIT_COLUMNS, "hrx_version, settings"),
+    "checks": (
+        _declare(StoredCheck),
+        'fingerprint, library, adapter_version, torch_version, setting, "check", windows',
+    ),
+    "matrices": (_declare(StoredExample), "key"),
+    "audits": (_declare(StoredAudit), "hrx_version, settings"),
 }
 
 
@@ -171,18 +167,13 @@ def present_columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def column_names(columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of declared columns, unquoted."""
-    return tuple(column.split()[0].strip('"') for column in columns)
-
-
 def _missing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Table and declaration of every column that the file does not have."""
     return [
         (table, column)
         for table, (columns, _) in _TABLES.items()
-        for column, name in zip(columns, column_names(columns), strict=True)
-        if name not in present_columns(connection, table)
+        for column in columns
+        if column.split('"')[1] not in present_columns(connection, table)
     ]
 
 

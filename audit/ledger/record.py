@@ -1,7 +1,7 @@
 # ruff: noqa: RUF009 (each default is a dataclass field that carries its meaning, made by one function)
-"""The record: one flat, typed row per run. Schema, exports and documentation are made from it.
+"""The record, one flat, typed row per run, and the other rows of a ledger. Schema, exports and docs are made from them.
 
-It holds everything that decides the numbers, so a table can be made from records alone, and a stale row is
+A record holds everything that decides the numbers, so a table can be made from records alone, and a stale row is
 distinguishable from a fresh one.
 """
 
@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from hrx.audit.protocol import DISTANCES as DISTANCES
 from hrx.audit.protocol import TRUNCATIONS as TRUNCATIONS
 
@@ -17,6 +20,7 @@ Text = str | None
 Whole = int | None
 Number = float | None
 Value = str | int | float | None
+Floats = npt.NDArray[np.floating]
 
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
@@ -193,3 +197,45 @@ COLUMNS: tuple[RecordColumn, ...] = tuple(
     RecordColumn(column.name, _KINDS[str(column.type)], column.metadata["meaning"]) for column in fields(Record)
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
+
+
+class StoredCheck(NamedTuple):
+    """One admission check and the model, versions and windows it was made with."""
+
+    fingerprint: str
+    library: str
+    adapter_version: str
+    torch_version: str
+    model: str
+    setting: str
+    check: str
+    passed: bool
+    figure: float
+    limit: float
+    note: str
+    windows: str = ""
+    """sha256 of the windows."""
+
+
+class StoredExample(NamedTuple):
+    """The first window of a run with its matrix, for heat maps."""
+
+    key: str
+    x: Floats
+    """`(L,)`, standardised."""
+    truth: Floats
+    forecast: Floats
+    matrix: Floats
+    """`(H, L)`."""
+    curves: Floats | None = None
+    """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
+
+
+class StoredAudit(NamedTuple):
+    """The settings of one audit."""
+
+    created: str
+    """UTC time at which these settings were first used."""
+    hrx_version: str
+    settings: str
+    """JSON: the effective settings, without file paths."""

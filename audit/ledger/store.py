@@ -11,69 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from hrx.audit.ledger.database import (
-    AUDIT_COLUMNS,
-    CHECK_COLUMNS,
-    EXAMPLE_COLUMNS,
-    column_names,
-    connect,
-    naming,
-    prepare,
-    present_columns,
-)
 from hrx.audit.ledger.database import LedgerError as LedgerError
-from hrx.audit.ledger.record import FAILED, NAMES, Record, Value
+from hrx.audit.ledger.database import connect, naming, prepare, present_columns
+from hrx.audit.ledger.record import FAILED, NAMES, Floats, Record, Value
+from hrx.audit.ledger.record import StoredAudit as StoredAudit
+from hrx.audit.ledger.record import StoredCheck as StoredCheck
+from hrx.audit.ledger.record import StoredExample as StoredExample
 
 KEYS_AT_ONCE = 900
 """SQLite takes at least 999 parameters in one statement."""
-Floats = npt.NDArray[np.floating]
-
-
-class StoredCheck(NamedTuple):
-    """One admission check and the model, versions and windows it was made with."""
-
-    fingerprint: str
-    library: str
-    adapter_version: str
-    torch_version: str
-    model: str
-    setting: str
-    check: str
-    passed: bool
-    figure: float
-    limit: float
-    note: str
-    windows: str = ""
-    """sha256 of the windows."""
-
-
-class StoredExample(NamedTuple):
-    """The first window of a run with its matrix, for heat maps."""
-
-    key: str
-    x: Floats
-    """`(L,)`, standardised."""
-    truth: Floats
-    forecast: Floats
-    matrix: Floats
-    """`(H, L)`."""
-    curves: Floats | None = None
-    """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
-
-
-class StoredAudit(NamedTuple):
-    """The settings of one audit."""
-
-    created: str
-    """UTC time at which these settings were first used."""
-    hrx_version: str
-    settings: str
-    """JSON: the effective settings, without file paths."""
 
 
 class Ledger:
@@ -132,7 +81,7 @@ class Ledger:
         """Stores one example within the caller's transaction."""
         arrays = (example.x, example.truth, example.forecast, example.matrix, example.curves)
         row = (example.key, *(None if array is None else _pack(array) for array in arrays))
-        self._insert("matrices", column_names(EXAMPLE_COLUMNS), [row])
+        self._insert("matrices", StoredExample._fields, [row])
 
     def records(self, keys: Iterable[str] | None = None) -> list[Record]:
         """All runs, or those with the given keys, in the order they were first written."""
@@ -159,11 +108,11 @@ class Ledger:
 
     def put_checks(self, checks: Sequence[StoredCheck]) -> None:
         """Stores admission checks within the caller's transaction."""
-        self._insert("checks", column_names(CHECK_COLUMNS), checks)
+        self._insert("checks", StoredCheck._fields, checks)
 
     def checks(self) -> list[StoredCheck]:
         """All admission checks, in the order they were first written."""
-        names = column_names(CHECK_COLUMNS)
+        names = StoredCheck._fields
         columns = ", ".join(f'"{name}"' for name in names)
         checks = []
         for row in self._connection.execute(f"SELECT {columns} FROM checks ORDER BY rowid"):
@@ -179,7 +128,7 @@ class Ledger:
     def examples(self, keys: Iterable[str]) -> list[StoredExample]:
         """The examples of the given runs, where there are any."""
         present = present_columns(self._connection, "matrices")
-        columns = ", ".join(name if name in present else "NULL" for name in column_names(EXAMPLE_COLUMNS))
+        columns = ", ".join(name if name in present else "NULL" for name in StoredExample._fields)
         examples = []
         for key in keys:
             row = self._connection.execute(f"SELECT {columns} FROM matrices WHERE key = ?", (key,)).fetchone()
@@ -202,7 +151,7 @@ class Ledger:
 
     def put_audit(self, audit: StoredAudit) -> None:
         """Stores an audit's settings within the caller's transaction; the earliest entry stays."""
-        names = column_names(AUDIT_COLUMNS)
+        names = StoredAudit._fields
         self._connection.execute(f"INSERT OR IGNORE INTO audits {_names_and_places(names)}", audit)
 
     def audits(self) -> list[StoredAudit]:
