@@ -10,19 +10,18 @@ if TYPE_CHECKING:
     from hrx.audit.attribution import explain
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
-    from hrx.audit.scoring.channels import ChannelScores, score_channels
     from hrx.audit.scoring.quantities import Quantities
-    from hrx.audit.scoring.score import Unscorable, score
+    from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
 
 _MODULES = {
     "Budget": "memory",
-    "ChannelScores": "scoring.channels",
+    "ChannelScores": "scoring.score",
     "Protocol": "protocol",
     "Quantities": "scoring.quantities",
     "Unscorable": "scoring.score",
     "explain": "attribution",
     "score": "scoring.score",
-    "score_channels": "scoring.channels",
+    "score_channels": "scoring.score",
 }
 
 __all__ = ["Budget", "ChannelScores", "Protocol", "Quantities", "Unscorable", "explain", "score", "score_channels"]

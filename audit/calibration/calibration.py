@@ -34,7 +34,7 @@ from hrx.audit.calibration.training import BACKBONES, SCORED, least_squares_chec
 from hrx.audit.memory import one_thread
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.rank import rank
-from hrx.audit.scoring.score import score_in_full
+from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError, unknown
 
 
@@ -141,12 +141,12 @@ def _measure(module: nn.Module, task: CalibrationTask, explained: float, protoco
     """Gains and rank of a model, and how much of the answer the vector and the matrix recover."""
     generator = task.generator
     x, y = windows(generator, task.seed, SCORED, count)
-    scored = score_in_full(from_module(module, name=task.backbone), x, generator.horizon, protocol=protocol)
+    scored = ScoredRun(from_module(module, name=task.backbone), x, generator.horizon, protocol)
+    quantities = scored.quantities
     matrix, steps = scored.explanation.matrix.double(), scored.explanation.steps
     positions = torch.from_numpy(generator.positions[steps])
     shared = matrix.mean(dim=1, keepdim=True).expand_as(matrix)
     recovered = _named("vector", recovery(shared, positions)) | _named("matrix", recovery(matrix, positions))
-    quantities = scored.quantities
     trial = Trial(
         backbone=task.backbone,
         generator=generator.name,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
-from hrx.audit.scoring.rank_bins import RANK_BINS
+from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.reports.published import ALL_MODELS, published_tables
 from hrx.reports.runs import CONFIGURATION, SEEDS, GroupStatistics, fold_seeds, is_few, median, trimmed_mean
 from hrx.reports.table import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, ReportTable, TableColumn
