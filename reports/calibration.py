@@ -13,12 +13,12 @@ from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hrx.audit.calibration.generators import GENERATORS, PLANTED
-from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, middle, verdict
+from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, median_of, verdict
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.files import make_directory, write_bytes
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
@@ -97,7 +97,7 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
     return [
         write_bytes(out / "calibration.md", report.encode()),
         write_bytes(out / "calibration.json", numbers.encode()),
-        write_bytes(out / "trials.csv", _runs_csv(calibration).encode()),
+        write_bytes(out / "results.csv", _runs_csv(calibration).encode()),
         *figures(calibration, out),
     ]
 
@@ -105,7 +105,7 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
 def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[str, object]:
     """The medians of one backbone on one generator, null where no model learned it."""
     made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-    numbers = {name: number_or_none(_median(evidence, name)) for name in (*QUANTITIES, "auprc_gap", "measured_rank")}
+    numbers = {name: number_or_none(median_of(evidence, name)) for name in (*QUANTITIES, "auprc_gap", "measured_rank")}
     return {
         "backbone": backbone,
         "generator": generator,
@@ -115,10 +115,6 @@ def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[
         "explained": min((run.explained for run in made), default=None),
         **numbers,
     }
-
-
-def _median(runs: list[Any], name: str) -> float:
-    return middle(runs, lambda run: float(getattr(run, name)))
 
 
 def _medians(calibration: Calibration) -> ReportTable:
@@ -134,7 +130,7 @@ def _medians(calibration: Calibration) -> ReportTable:
             section = f"{backbone}, median of {len(evidence)} runs"
             for name in QUANTITIES:
                 format = SIGNED if name.startswith("g_") else PLAIN
-                cell = Cell(number_or_none(_median(evidence, name)), format).beside(beside.get(name))
+                cell = Cell(number_or_none(median_of(evidence, name)), format).beside(beside.get(name))
                 yield TableRow((Cell(_words(name)), cell), section=section)
 
     return ReportTable(
@@ -165,7 +161,7 @@ def _generators(calibration: Calibration) -> ReportTable:
         least = min((run.explained for run in made), default=float("nan"))
         paper = gaps.rows.get(backbone, {}).get(generator) if own else None
         medians = list(columns.items())[2:]
-        *cells, gap = [Cell(number_or_none(_median(evidence, name)), format) for name, format in medians]
+        *cells, gap = [Cell(number_or_none(median_of(evidence, name)), format) for name, format in medians]
         return TableRow((Cell(generator), Cell(least, EXPLAINED), *cells, gap.beside(paper)), section=backbone)
 
     return ReportTable(
@@ -209,10 +205,10 @@ def _criteria(calibration: Calibration) -> ReportTable:
 def _runs_csv(calibration: Calibration) -> str:
     """Every trained model and the exact control, one line each, in full precision."""
     out = io.StringIO()
-    names = ["estimator", *(field.name for field in fields(calibration.control)), "learned"]
+    names = ["estimator", *(field.name for field in fields(calibration.exact_control)), "learned"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
-    for run in (calibration.control, *calibration.trials):
+    for run in (calibration.exact_control, *calibration.results):
         writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
     return out.getvalue()
 
@@ -221,7 +217,7 @@ def figures(calibration: Calibration, out: Path) -> list[Path]:
     """A PNG for each generator and one of the planted ranks, in a directory that exists. Returns their paths."""
     with plain_style():
         written = [
-            save(draw_example(example, calibration.estimator), out / f"{example.trial.generator}.png")
+            save(draw_example(example, calibration.estimator), out / f"{example.result.generator}.png")
             for example in calibration.examples
         ]
         return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
@@ -231,7 +227,7 @@ def draw_example(example: Example, estimator: str) -> Figure:
     """One window, the answer, the shared vector that a method without a horizon axis returns, and the matrix."""
     from matplotlib.figure import Figure
 
-    run = example.trial
+    run = example.result
     figure = Figure(figsize=(11, 6.4), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(2, 4), width_ratios=(1, 1, 1, 0.04))
     window = figure.add_subplot(grid[0, :3])
@@ -274,7 +270,7 @@ def draw_ranks(calibration: Calibration) -> Figure:
     highest = 1.0
     for index, backbone in enumerate(calibration.backbones):
         marker, colour, dash = _MARKS[index % len(_MARKS)]
-        made = [run for run in calibration.trials if run.backbone == backbone and run.generator == PLANTED]
+        made = [run for run in calibration.results if run.backbone == backbone and run.generator == PLANTED]
         learned = [run for run in made if run.learned]
         planted, measured = [run.planted_rank for run in learned], [run.measured_rank for run in learned]
         axes.plot(planted, measured, ".", color=colour, markersize=4)
