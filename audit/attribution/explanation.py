@@ -43,11 +43,6 @@ class AttributionTask:
             return torch.ones(1, self.horizon, dtype=torch.int64)
         return torch.nn.functional.one_hot(torch.tensor(self.steps), self.horizon)
 
-    @property
-    def labels(self) -> tuple[int, ...]:
-        """A number per row that separates its random draws from those of the others."""
-        return self.steps or (self.horizon,)
-
 
 class EstimatedRows(NamedTuple):
     """The rows of a task."""

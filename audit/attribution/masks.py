@@ -166,13 +166,17 @@ class _ContraLSP(_LearnedPerturbation):
         self._settings = settings
         samples = drawn[problems.window, : settings.samples]
         self._samples = (samples - self._mean[:, None]) / self._spread[:, None]
-        self._trend = _TrendNetwork(problems.x, self._streams, settings.hidden)
-        shape = (settings.iterations, problems.x.shape[-1])
+        length, hidden = problems.x.shape[-1], settings.hidden
+        # A network of one hidden layer that reads the window's trend.
+        shapes = (hidden, length), (hidden, 1), (length, hidden), (length, 1)
+        inputs = length, length, hidden, hidden
+        self._trend = [_uniform(problems.x, self._streams, *layer) for layer in zip(shapes, inputs, strict=True)]
+        shape = (settings.iterations, length)
         noise = np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in self._streams])
         self._noise = settings.noise * torch.as_tensor(noise).to(problems.x)
         self._level = torch.ones_like(problems.x)
         self._mu = torch.ones_like(problems.x).requires_grad_()
-        parameters = [self._mu, *self._network.parameters, *self._trend.parameters]
+        parameters = [self._mu, *self._network.parameters, *self._trend]
         self.optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate)
 
     def perturbed(self, iteration: int) -> Tensor:
@@ -190,7 +194,9 @@ class _ContraLSP(_LearnedPerturbation):
         return (level - excess(level, self._settings.area)).clamp(0, 1)
 
     def _gate_level(self) -> Tensor:
-        return self._mu * torch.sigmoid(self._mu * self._trend(self._z))
+        first, first_bias, second, second_bias = self._trend
+        inner = torch.relu(first @ self._z[..., None] + first_bias)
+        return self._mu * torch.sigmoid(self._mu * (second @ inner + second_bias)[..., 0])
 
     def _contrast(self) -> Tensor:
         """`(P,)`: the triplet loss by Manhattan distance, and the size of the counterfactual, per position.
@@ -215,25 +221,6 @@ def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> EstimatedRo
     draws = max(settings.iterations, settings.samples)
     drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, draws)
     return solve(task, mask_problems(task), partial(_ContraLSP, task, drawn, settings), settings.iterations)
-
-
-class _TrendNetwork:
-    """Networks `(P, L) -> (P, L)` of one hidden layer, one per problem."""
-
-    def __init__(self, like: Tensor, streams: Streams, hidden: int):
-        length = like.shape[-1]
-        self.parameters = [
-            _uniform(like, streams, (hidden, length), length),
-            _uniform(like, streams, (hidden, 1), length),
-            _uniform(like, streams, (length, hidden), hidden),
-            _uniform(like, streams, (length, 1), hidden),
-        ]
-
-    def __call__(self, z: Tensor) -> Tensor:
-        """`(P, L) -> (P, L)`."""
-        first, first_bias, second, second_bias = self.parameters
-        inner = torch.relu(first @ z[..., None] + first_bias)
-        return (second @ inner + second_bias)[..., 0]
 
 
 def _uniform(like: Tensor, streams: Streams, shape: tuple[int, int], inputs: int) -> Tensor:

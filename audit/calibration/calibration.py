@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from hrx.adapters import from_module
-from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration.generators import (
     GENERATORS,
     NEGATIVE_CONTROL,
@@ -91,7 +90,6 @@ def calibrate(
     progress: Callable[[CalibrationTask, ModelResult], None] | None = None,
 ) -> Calibration:
     """Trains and measures every backbone on every generator, and the negative control as an exact model."""
-    find_estimator(estimator)
     protocol = Protocol(estimator=estimator)
     # Small models gain nothing from a second thread, and with one the digits are the same on every machine.
     with one_thread():

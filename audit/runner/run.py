@@ -107,7 +107,7 @@ def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
     start = time.perf_counter()
     forecast = scored.forecast
     forecast_end = time.perf_counter()
-    explanation = scored.both_axes.time if x.ndim == 3 else scored.explanation
+    explanation = scored.both_axes["time"] if x.ndim == 3 else scored.explanation
     seconds = forecast_end - start, time.perf_counter() - forecast_end
     if x.ndim == 3:
         return _Measured(forecast, explanation, *scored.channel_scores, *seconds)

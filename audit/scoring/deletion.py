@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
+from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Ints, Protocol, ProtocolError, deletion_counts
 from hrx.audit.scoring.rank import truncate
@@ -115,23 +116,11 @@ def masks(place: Tensor, counts: Ints) -> Tensor:
 def replacements(x: Tensor, protocol: Protocol, stream: int, first: int, count: int, variants: int) -> Tensor:
     """`(W, L) -> (W, J, D, L)`: the replacements of deleted positions, in draws `first … first + count − 1`.
 
-    Each draw rearranges the window's own values at random; of a multivariate window `(W, L, C)`, those of each channel
-    by themselves, which gives `(W, J, D, L, C)`. `J = 1`, one rearrangement for all `variants` perturbations of the
-    window, unless draws are independent. A draw depends only on the seed, the stream, the window's place in its run
-    and the draw's number.
+    Of a multivariate window `(W, L, C)`, `(W, J, D, L, C)`. `J = 1`, one rearrangement for all `variants` perturbations
+    of the window, unless draws are independent.
     """
-    windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
-    shared = 1 if protocol.draws_kind != "independent" else variants
-    index = np.empty((windows, shared, count, length, channels), dtype=np.int64)
-    for w in range(windows):
-        for d in range(count):
-            unit, second = divmod(first + d, protocol.draws_per_unit)
-            rng = np.random.default_rng([protocol.seed, stream, w, unit])
-            u = rng.permuted(np.tile(np.arange(length), (shared, channels, 1)), axis=-1).swapaxes(1, 2)
-            index[w, :, d] = length - 1 - u if second else u
-    ordered = torch.sort(x, dim=1).values.reshape(windows, 1, 1, length, channels).expand(-1, shared, count, -1, -1)
-    drawn = torch.gather(ordered, 3, torch.as_tensor(index, device=x.device))
-    return drawn if x.ndim == 3 else drawn[..., 0]
+    shared = variants if protocol.draws_kind == "independent" else 1
+    return rearranged(x, (protocol.seed, stream), first, count, protocol.draws_per_unit == 2, shared)
 
 
 @dataclass

@@ -42,15 +42,6 @@ class Unscorable(HrxError):
     """A run that cannot be scored: a result, recorded as excluded with this reason."""
 
 
-class BothAxes(NamedTuple):
-    """One explanation of multivariate windows, summed over either input axis."""
-
-    time: Explanation
-    """`(W, H, L)`."""
-    channel: Explanation
-    """`(W, H, C)`."""
-
-
 class ChannelScores(NamedTuple):
     """The quantities of one run on multivariate windows, along either input axis."""
 
@@ -129,8 +120,8 @@ class ScoredRun:
         return self.score(self.forecast, self.explanation)
 
     @cached_property
-    def both_axes(self) -> BothAxes:
-        """The explanation of multivariate windows by input gradient.
+    def both_axes(self) -> dict[Along, Explanation]:
+        """The explanation of multivariate windows by input gradient: `(W, H, L)`, and `(W, H, C)`.
 
         The channels of the forecast are summed before differentiating, an input axis after taking magnitudes.
         """
@@ -144,15 +135,15 @@ class ScoredRun:
         self._check_finite(importance)
         steps, settings = np.arange(self.horizon), self.protocol.estimator_settings
         time = Explanation(importance.sum(dim=3), rows.rewrites, steps, settings)
-        return BothAxes(time, time._replace(matrix=importance.sum(dim=2)))
+        return {"time": time, "channel": time._replace(matrix=importance.sum(dim=2))}
 
     @cached_property
     def channel_scores(self) -> ChannelScores:
         """The quantities along either axis; truncations and distances are swept along time only."""
         plain = replace(self, protocol=replace(self.protocol, truncation=False, distance=False))
         return ChannelScores(
-            time=self.score(self.forecast, self.both_axes.time),
-            channel=plain.score(self.forecast, self.both_axes.channel, along="channel"),
+            time=self.score(self.forecast, self.both_axes["time"]),
+            channel=plain.score(self.forecast, self.both_axes["channel"], along="channel"),
         )
 
     def score(self, forecast: Tensor, explanation: Explanation, along: Along = "time") -> Quantities:

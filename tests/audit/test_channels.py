@@ -123,9 +123,9 @@ def test_chronos_2_is_scored_along_both_axes(chronos_2: Forecaster) -> None:
     x = windows(2, 96, 3)
     result = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
     both = ScoredRun(chronos_2, x, 24).both_axes
-    assert both.time.matrix.shape == (2, 24, 96)
-    assert both.channel.matrix.shape == (2, 24, 3)
-    torch.testing.assert_close(both.time.matrix.sum(dim=2), both.channel.matrix.sum(dim=2))
+    assert both["time"].matrix.shape == (2, 24, 96)
+    assert both["channel"].matrix.shape == (2, 24, 3)
+    torch.testing.assert_close(both["time"].matrix.sum(dim=2), both["channel"].matrix.sum(dim=2))
     assert 1 <= result.channel.rank <= 3
     assert result.time.g_own != 0
 
