@@ -10,25 +10,14 @@ if TYPE_CHECKING:
     from hrx.audit.attribution import explain
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
-    from hrx.audit.scoring.channels import ChannelScores, score_channels
     from hrx.audit.scoring.quantities import Quantities
-    from hrx.audit.scoring.score import Unscorable, score
-
-_MODULES = {
-    "Budget": "memory",
-    "ChannelScores": "scoring.channels",
-    "Protocol": "protocol",
-    "Quantities": "scoring.quantities",
-    "Unscorable": "scoring.score",
-    "explain": "attribution",
-    "score": "scoring.score",
-    "score_channels": "scoring.channels",
-}
+    from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
 
 __all__ = ["Budget", "ChannelScores", "Protocol", "Quantities", "Unscorable", "explain", "score", "score_channels"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    modules = {"Budget": "memory", "Protocol": "protocol", "Quantities": "scoring.quantities", "explain": "attribution"}
+    return getattr(import_module(f"{__name__}.{modules.get(name, 'scoring.score')}"), name)

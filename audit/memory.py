@@ -88,9 +88,15 @@ class Budget:
         return max(1, int(np.count_nonzero(taken <= memory)))
 
     def _fitted(self, model: Forecaster, window: Tensor, horizon: int) -> Floats:
+        """Coefficients of a parabola through the counted bytes; a line through the last two where it would fall."""
         key = _key(model, window, horizon)
         if key not in self._measured:
-            self._measured[key] = _fit(model, window, horizon)
+            with torch.no_grad():
+                batches = [torch.stack([window] * size) for size in COUNTED_BATCHES]
+                taken = [float(allocated_bytes(partial(model.forward, batch, horizon))) for batch in batches]
+            fit = np.polyfit(COUNTED_BATCHES, taken, deg=2)
+            line = np.polyfit(COUNTED_BATCHES[-2:], taken[-2:], deg=1)
+            self._measured[key] = fit if fit[0] >= 0 else np.array([0.0, *line])
         return self._measured[key]
 
 
@@ -116,23 +122,11 @@ def _key(model: Forecaster, window: Tensor, horizon: int) -> BatchKey:
     return model.identity.fingerprint, window.dtype, window.shape, horizon
 
 
-def _fit(model: Forecaster, window: Tensor, horizon: int) -> Floats:
-    """Coefficients of a parabola through the counted bytes; a line through the last two where it would fall."""
-    with torch.no_grad():
-        batches = [window[None].repeat(size, *[1] * window.ndim) for size in COUNTED_BATCHES]
-        taken = [float(allocated_bytes(partial(model.forward, batch, horizon))) for batch in batches]
-    parabola = np.polyfit(COUNTED_BATCHES, taken, deg=2)
-    if parabola[0] >= 0:
-        return parabola
-    return np.array([0.0, *np.polyfit(COUNTED_BATCHES[-2:], taken[-2:], deg=1)])
-
-
 def allocated_bytes(call: Callable[[], object]) -> int:
     """Bytes of all tensors that a call creates, each storage counted once."""
-    count = _ByteCount()
-    with count:
+    with _ByteCount() as count:
         call()
-    return count.total
+    return int(count.total)
 
 
 class _ByteCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -142,17 +136,16 @@ class _ByteCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._held: dict[int, torch.UntypedStorage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        known = {_storage(t).data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        known = _storages((args, kwargs))
         out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                storage = _storage(tensor)
-                if storage.data_ptr() not in known and storage.data_ptr() not in self._held:
-                    # Kept until the end, so that no later tensor reuses its address.
-                    self._held[storage.data_ptr()] = storage
-                    self.total += storage.nbytes()
+        for address, storage in _storages(out).items():
+            if address not in known and address not in self._held:
+                # Kept until the end, so that no later tensor reuses its address.
+                self._held[address] = storage
+                self.total += storage.nbytes()
         return out
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage:
-    return tensor.untyped_storage()
+def _storages(tree: object) -> dict[int, torch.UntypedStorage]:
+    storages = [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    return {storage.data_ptr(): storage for storage in storages}

@@ -64,26 +64,20 @@ class Protocol:
         for name, kind in (("draws_kind", DrawsKind), ("area", Area), ("axis", Axis)):
             if getattr(self, name) not in get_args(kind):
                 raise ProtocolError(unknown(name, str(getattr(self, name)), get_args(kind)))
-        self._check_estimator()
-        _at_least("draws", self.draws, 1)
-        _at_least("fractions", self.fractions, 3)
-        _at_least("scored", self.scored, 1)
-        _at_least("permutations", self.permutations, 1)
-        _at_least("seed", self.seed, 0)
+        from hrx.audit.attribution.registry import find_estimator
+
+        # In canonical form, so that equal settings have equal keys.
+        settings = find_estimator(self.estimator).read(self.estimator_settings).as_json()
+        object.__setattr__(self, "estimator_settings", settings)
+        for name, least in (("draws", 1), ("fractions", 3), ("scored", 1), ("permutations", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ProtocolError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self.draws_kind == "antithetic" and self.draws % 2:
             raise ProtocolError(f"draws={self.draws} is odd, but antithetic draws come in pairs. Give an even number.")
         if self.precision is not None and not self.precision > 0:
             raise ProtocolError(f"precision={self.precision} must be above 0, for example 0.02.")
         if self.precision is not None and self.max_draws < self.draws:
             raise ProtocolError(f"max_draws={self.max_draws} is below draws={self.draws}. Raise it.")
-
-    def _check_estimator(self) -> None:
-        """Refuses an unknown estimator or setting, and stores the settings in canonical form."""
-        from hrx.audit.attribution.registry import find_estimator, read_settings
-
-        kind = find_estimator(self.estimator).settings
-        settings = read_settings(self.estimator, kind, self.estimator_settings)
-        object.__setattr__(self, "estimator_settings", settings.as_json())
 
     def decisive(self) -> dict[str, Any]:
         """Every setting as a key and a record hold it; a setting without effect has its default."""
@@ -101,11 +95,6 @@ class Protocol:
         return max(self.draws, self.max_draws // self.draws_per_unit * self.draws_per_unit)
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ProtocolError(f"{name}={value} must be at least {least}.")
-
-
 def scored_steps(horizon: int, count: int) -> Ints:
     """`count` evenly spaced steps of the horizon, first and last included; all of them when it is not longer."""
     if horizon <= count:
@@ -118,7 +107,6 @@ def deletion_counts(lookback: int, fractions: int) -> Ints:
 
     At `ρ = 1/2` of an odd lookback no integer can be symmetric; there the larger half is deleted.
     """
-    last = fractions - 1
-    lower = np.floor(np.arange(fractions) * lookback / last + 0.5).astype(np.int64)
-    j = np.arange(fractions)
+    last, j = fractions - 1, np.arange(fractions)
+    lower = np.floor(j * lookback / last + 0.5).astype(np.int64)
     return np.where(2 * j > last, lookback - lower[::-1], lower)

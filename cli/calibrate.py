@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hrx.audit.attribution import find_estimator
-from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, check_backbones, tasks
+from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
 from hrx.audit.calibration.calibration import calibrate as run
-from hrx.audit.calibration.results import Trial, judge
-from hrx.audit.calibration.training import RECIPES
+from hrx.audit.calibration.results import ModelResult, judge
+from hrx.audit.calibration.training import BACKBONES, check_backbones
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.terminal import Progress, show
 from hrx.errors import Exit, HrxError
@@ -28,16 +28,15 @@ def calibrate(options: argparse.Namespace) -> int:
     _check_writable(options.out)
     effort = FULL if options.full else QUICK
     effort = replace(effort, seeds=options.seeds or effort.seeds)
-    expected = {task.label: RECIPES[task.backbone].seconds for task in tasks(backbones, effort)}
+    expected = {task.label: BACKBONES[task.backbone].seconds for task in tasks(backbones, effort)}
     print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
     progress = Progress(len(expected), expected)
+
+    def show_progress(task: CalibrationTask, result: ModelResult) -> None:
+        progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
+
     try:
-        calibration = run(
-            backbones,
-            estimator=options.estimator,
-            effort=effort,
-            progress=lambda task, trial: progress.step(task.label, _said(task, trial)),
-        )
+        calibration = run(backbones, estimator=options.estimator, effort=effort, progress=show_progress)
     except KeyboardInterrupt:
         print("\nhrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)
         return INTERRUPTED
@@ -54,8 +53,4 @@ def _check_writable(out: Path) -> None:
     """Says so before minutes of training, not after them."""
     make_directory(out)
     if not os.access(out, os.W_OK | os.X_OK):
-        raise HrxError(f"--out {out} may not be written. Give a directory that may be written.")
-
-
-def _said(task: CalibrationTask, trial: Trial) -> str:
-    return task.label if trial.learned else f"{task.label}, not learned"
+        raise HrxError(f"--out {out} may not be written. Give a writable directory.")

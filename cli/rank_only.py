@@ -17,7 +17,7 @@ from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.plan import Run
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
-from hrx.audit.scoring.rank_bins import rank_bin
+from hrx.audit.scoring.quantities import rank_bin
 from hrx.cli.terminal import show
 from hrx.errors import Exit
 from hrx.reports import render_table

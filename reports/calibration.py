@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hrx.audit.calibration.generators import GENERATORS, PLANTED
-from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, middle, verdict
+from hrx.audit.calibration.results import QUANTITIES, Calibration, Example, judge, median_of, verdict
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
 from hrx.reports.published import published_ground_truth
@@ -74,12 +74,12 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
     markdown = "\n".join(table.to_markdown() for table in tables(calibration))
     report = f"# Calibration\n\n{markdown}\n**Verdict:** {verdict(judge(calibration))}\n"
     numbers = json.dumps(calibration_json(calibration), indent=1) + "\n"
-    texts = {"calibration.md": report, "calibration.json": numbers, "trials.csv": _runs_csv(calibration)}
+    texts = {"calibration.md": report, "calibration.json": numbers, "results.csv": _runs_csv(calibration)}
     written = [write_bytes(out / name, text.encode()) for name, text in texts.items()]
     with plain_style():
         for example in calibration.examples:
             figure = draw_example(example, calibration.estimator)
-            written.append(save(figure, out / f"{example.trial.generator}.png"))
+            written.append(save(figure, out / f"{example.result.generator}.png"))
         return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
 
 
@@ -98,7 +98,7 @@ def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[
 
 
 def _median(runs: list[Any], name: str) -> float | None:
-    return number_or_none(middle(runs, lambda run: float(getattr(run, name))))
+    return number_or_none(median_of(runs, name))
 
 
 def _medians(calibration: Calibration) -> ReportTable:
@@ -171,10 +171,10 @@ def _criteria(calibration: Calibration) -> ReportTable:
 def _runs_csv(calibration: Calibration) -> str:
     """Every trained model and the exact control, one line each, in full precision."""
     out = io.StringIO()
-    names = ["estimator", *(field.name for field in fields(calibration.control)), "learned"]
+    names = ["estimator", *(field.name for field in fields(calibration.exact_control)), "learned"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
-    for run in (calibration.control, *calibration.trials):
+    for run in (calibration.exact_control, *calibration.results):
         writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
     return out.getvalue()
 
@@ -183,7 +183,7 @@ def draw_example(example: Example, estimator: str) -> Figure:
     """One window, the answer, the shared vector that a method without a horizon axis returns, and the matrix."""
     from matplotlib.figure import Figure
 
-    run = example.trial
+    run = example.result
     figure = Figure(figsize=(11, 6.4), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(2, 4), width_ratios=(1, 1, 1, 0.04))
     window = figure.add_subplot(grid[0, :3])
@@ -226,7 +226,7 @@ def draw_ranks(calibration: Calibration) -> Figure:
     highest = 1.0
     for index, backbone in enumerate(calibration.backbones):
         marker, colour, dash = _MARKS[index % len(_MARKS)]
-        made = [run for run in calibration.trials if run.backbone == backbone and run.generator == PLANTED]
+        made = [run for run in calibration.results if run.backbone == backbone and run.generator == PLANTED]
         learned = [run for run in made if run.learned]
         planted, measured = [run.planted_rank for run in learned], [run.measured_rank for run in learned]
         axes.plot(planted, measured, ".", color=colour, markersize=4)

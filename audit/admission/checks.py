@@ -44,33 +44,32 @@ class Check:
     """What was compared and, on failure, what it means."""
 
 
+def at_most(check: str, setting: str, figure: float, limit: float, note: str, failure: str) -> Check:
+    """A check that passes up to its limit. On failure the note also says what that means."""
+    passed = figure <= limit
+    return Check(check, setting, passed, figure, limit, note if passed else f"{note}: {failure}")
+
+
 def admit(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
     """All five checks on real windows `x` `(W, L)` of one setting."""
     setting = f"{x.shape[1]}x{horizon}"
-    return (
-        _equivalence(model, x, horizon, setting),
-        _determinism(model, x, horizon, setting),
-        _gradient_path(model, x, horizon, setting),
-        _trained_head(model, x, horizon, setting),
-        _derivative(model, x, horizon, setting),
-    )
+    checks = (_equivalence, _determinism, _gradient_path, _trained_head, _derivative)
+    return tuple(check(model, x, horizon, setting) for check in checks)
 
 
 def _equivalence(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
     """The adapter's forward against the official call, and windows in a large batch against the same windows alone."""
     figure = parity(model, x, horizon)
-    note = "forward against the official call, together and one by one, max|a−b| / max|b|"
-    if figure > EQUIVALENCE_LIMIT:
-        note += ": the adapter computes another forecast than the library"
     batch = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)]).repeat(4, 1)
     together = model.official(batch.clone(), horizon)
     places = sorted({0, len(batch) // 2, len(batch) - 1})
     alone = torch.cat([model.official(batch[place : place + 1].clone(), horizon) for place in places])
-    beside = relative_difference(together[places], alone)
-    if beside > EQUIVALENCE_LIMIT >= figure:
-        note += ": the forecast of a window depends on the windows beside it"
-    worst = max(figure, beside)
-    return Check("equivalence", setting, worst <= EQUIVALENCE_LIMIT, worst, EQUIVALENCE_LIMIT, note)
+    worst = max(figure, relative_difference(together[places], alone))
+    note = "forward against the official call, together and one by one, max|a−b| / max|b|"
+    failure = "the adapter computes another forecast than the library"
+    if figure <= EQUIVALENCE_LIMIT:
+        failure = "the forecast of a window depends on the windows beside it"
+    return at_most("equivalence", setting, worst, EQUIVALENCE_LIMIT, note, failure)
 
 
 def parity(model: Forecaster, x: Tensor, horizon: int) -> float:
@@ -89,24 +88,22 @@ def parity(model: Forecaster, x: Tensor, horizon: int) -> float:
 def _determinism(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
     figure = _seeded_difference(model, model, x, horizon)
     note = "two official calls under different seeds, with another call in between, max|a−b| / max|b|"
-    if figure > AGREEMENT_LIMIT:
-        note += ": the forecast is sampled, so it has no input gradient, or it depends on earlier calls"
-    return Check("determinism", setting, figure <= AGREEMENT_LIMIT, figure, AGREEMENT_LIMIT, note)
+    failure = "the forecast is sampled, so it has no input gradient, or it depends on earlier calls"
+    return at_most("determinism", setting, figure, AGREEMENT_LIMIT, note, failure)
 
 
 def _gradient_path(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
     """`∂ŷ/∂x` exists, is finite, is not zero everywhere, and does not have one magnitude at every position."""
     magnitude = jacobian(model, x, horizon).jacobian.abs().double()
-    if not torch.isfinite(magnitude).all():
-        return Check("gradient path", setting, False, float("nan"), LEAST_SPREAD, "the gradient is NaN or infinite")
     largest = magnitude.amax(dim=-1)
-    if not largest.any():
-        note = "the gradient is zero everywhere: the forecast ignores its input, or the path is detached"
-        return Check("gradient path", setting, False, 0.0, LEAST_SPREAD, note)
     spread = (largest - magnitude.amin(dim=-1)) / largest.clamp_min(torch.finfo(torch.float64).tiny)
     figure = float(spread.max())
     note = "relative spread of |∂ŷ/∂x| over the lookback"
-    if figure <= LEAST_SPREAD:
+    if not torch.isfinite(magnitude).all():
+        figure, note = float("nan"), "the gradient is NaN or infinite"
+    elif not largest.any():
+        note = "the gradient is zero everywhere: the forecast ignores its input, or the path is detached"
+    elif figure <= LEAST_SPREAD:
         note += ": the same magnitude at every position, as if it flowed through a scale only"
     return Check("gradient path", setting, figure > LEAST_SPREAD, figure, LEAST_SPREAD, note)
 
@@ -145,26 +142,23 @@ def _derivative(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Che
     Float64 where the model allows it. A long step suffers from curvature, a short one from rounding, so each direction
     takes the best of several step lengths.
     """
-    double = _double(model, x, horizon)
     rows = jacobian(model, x, horizon).jacobian
-    ours = model
     steps, limit = STEPS, DERIVATIVE_LIMIT
-    if double:
+    if double := _double(model, x, horizon):
         used, rows = rows, jacobian(double, x.double(), horizon).jacobian
         apart = float(torch.linalg.vector_norm(used - rows) / torch.linalg.vector_norm(rows))
         if not apart <= DERIVATIVE_LIMIT:
             note = "the gradient in fp32 against that of the same code in float64: they disagree"
             return Check("derivative", setting, False, apart, DERIVATIVE_LIMIT, note)
-        ours, x, steps, limit = double, x.double(), STEPS_DOUBLE, DERIVATIVE_LIMIT_DOUBLE
+        model, x, steps, limit = double, x.double(), STEPS_DOUBLE, DERIVATIVE_LIMIT_DOUBLE
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64).to(x)
     slope = torch.einsum("whl,dl->dwh", rows, direction)
-    errors = torch.stack([_against_differences(ours, x, horizon, direction * step, slope * step) for step in steps])
+    errors = torch.stack([_against_differences(model, x, horizon, direction * step, slope * step) for step in steps])
     figure = float(errors.amin(dim=0).max())
     note = f"directional derivatives against finite differences of the official call, {str(x.dtype).split('.')[-1]}"
-    if not figure <= limit:
-        note += ": the gradient is not the forecast's derivative, as when a part of the path is detached"
-    return Check("derivative", setting, figure <= limit, figure, limit, note)
+    failure = "the gradient is not the forecast's derivative, as when a part of the path is detached"
+    return at_most("derivative", setting, figure, limit, note, failure)
 
 
 def _double(model: Forecaster, x: Tensor, horizon: int) -> Forecaster | None:
@@ -217,16 +211,15 @@ class _Flattened(Forecaster):
         return self._model.official(self._channels_last(x), horizon // self._channels).flatten(1)
 
     def double(self) -> Forecaster | None:
-        return self._flattened(self._model.double())
+        double = self._model.double()
+        return double and _Flattened(double, self._channels)
 
     def reload(self) -> Forecaster | None:
-        return self._flattened(self._model.reload())
+        loaded = self._model.reload()
+        return loaded and _Flattened(loaded, self._channels)
 
     def unloaded(self) -> tuple[str, ...]:
         return self._model.unloaded()
-
-    def _flattened(self, model: Forecaster | None) -> Forecaster | None:
-        return None if model is None else _Flattened(model, self._channels)
 
     def _channels_last(self, x: Tensor) -> Tensor:
         return x.reshape(len(x), -1, self._channels)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isfinite
+from math import isfinite, nan
 
 import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
-from hrx.audit.admission.checks import Check
+from hrx.audit.admission.checks import Check, at_most
 from hrx.audit.attribution import explain
-from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import ranks
 
 RANDOMISED_LIMIT = 0.5
@@ -34,18 +33,17 @@ SEARCH_DEPTH = 6
 
 def sanity(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
     """The checks on real windows `x` `(W, L)` of one setting, on the input gradient of the scored steps."""
-    setting = f"{x.shape[1]}x{horizon}"
-    matrix = _matrix(model, x, horizon)
+    matrix, setting = _matrix(model, x, horizon), f"{x.shape[1]}x{horizon}"
     return (_randomisation(model, x, horizon, matrix, setting), *_stable(model, x, horizon, matrix, setting))
 
 
 def _matrix(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
-    return explain(model, x, horizon, steps=scored_steps(horizon, Protocol.scored).tolist()).double()
+    # The input gradient of the scored steps.
+    return explain(model, x, horizon, estimator="saliency").double()
 
 
 def _randomisation(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> Check:
-    name, nan = "randomised parameters", float("nan")
-    randomised = parameters(model)
+    name, randomised = "randomised parameters", parameters(model)
     if not randomised:
         note = "no parameters were found in this model, so they cannot be randomised"
         return Check(name, setting, False, nan, RANDOMISED_LIMIT, note)
@@ -56,11 +54,10 @@ def _randomisation(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, s
     # A randomised model may overflow: that seed is then left out.
     figure = max((value for value in figures if isfinite(value)), default=nan)
     note = f"rank correlation of the matrix with that of randomised parameters, largest of {SEEDS} seeds, at most"
+    failure = "the explanation hardly depends on the learned parameters"
     if not isfinite(figure):
-        note += ": the randomised model has no finite gradient"
-    elif not figure <= RANDOMISED_LIMIT:
-        note += ": the explanation hardly depends on the learned parameters"
-    return Check(name, setting, figure <= RANDOMISED_LIMIT, figure, RANDOMISED_LIMIT, note)
+        failure = "the randomised model has no finite gradient"
+    return at_most(name, setting, figure, RANDOMISED_LIMIT, note, failure)
 
 
 def _stable(model: Forecaster, x: Tensor, horizon: int, matrix: Tensor, setting: str) -> tuple[Check, Check]:
@@ -110,12 +107,8 @@ def _randomised_parameters(parameters: list[torch.nn.Parameter], seed: int) -> I
 
 def parameters(model: Forecaster) -> list[torch.nn.Parameter]:
     """Every floating-point parameter of the modules that a forecaster holds in any attribute."""
-    by_id: dict[int, torch.nn.Parameter] = {}
-    for module in _modules(model, set(), SEARCH_DEPTH):
-        for parameter in module.parameters():
-            if parameter.is_floating_point():
-                by_id[id(parameter)] = parameter
-    return list(by_id.values())
+    every = (parameter for module in _modules(model, set(), SEARCH_DEPTH) for parameter in module.parameters())
+    return list({id(parameter): parameter for parameter in every if parameter.is_floating_point()}.values())
 
 
 def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Module]:
@@ -126,11 +119,6 @@ def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Mo
     if isinstance(holder, torch.nn.Module):
         yield holder
         return
-    if isinstance(holder, dict):
-        held = list(holder.values())
-    elif isinstance(holder, list | tuple):
-        held = list(holder)
-    else:
-        held = list(getattr(holder, "__dict__", {}).values())
-    for value in held:
+    attributes = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+    for value in holder if isinstance(holder, list | tuple) else list(attributes.values()):
         yield from _modules(value, seen, depth - 1)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.adapters.gradients import Rewrite
-from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator, read_settings
+from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Axis, Ints, Protocol, ProtocolError, scored_steps
 
@@ -42,11 +42,6 @@ class AttributionTask:
         if not self.steps:
             return torch.ones(1, self.horizon, dtype=torch.int64)
         return torch.nn.functional.one_hot(torch.tensor(self.steps), self.horizon)
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        """A number per row that separates its random draws from those of the others."""
-        return self.steps or (self.horizon,)
 
 
 class EstimatedRows(NamedTuple):
@@ -91,41 +86,27 @@ def explain(
     `(W, R, L)` too: the channels of the forecast are summed before differentiating, those of the input after taking
     magnitudes.
     """
-    return estimate(
-        model,
-        x,
-        horizon,
-        estimator=estimator,
-        steps=steps,
-        budget=budget,
-        settings=settings,
-        axis=axis,
-        seed=seed,
-        stream=stream,
-    ).matrix
+    protocol = Protocol(estimator=estimator, estimator_settings=settings or "{}", axis=axis, seed=seed)
+    return estimate(model, x, horizon, protocol, steps=steps, budget=budget, stream=stream).matrix
 
 
 def estimate(
     model: Forecaster,
     x: Tensor,
     horizon: int,
+    protocol: Protocol,
     *,
-    estimator: str = "input_gradient",
     steps: Sequence[int] | None = None,
     budget: Budget | None = None,
-    settings: str | None = None,
-    axis: Axis = "step",
-    seed: int = 0,
     stream: int = 0,
 ) -> Explanation:
-    """`explain`, with what a record stores besides the matrix."""
-    chosen = find_estimator(estimator)
-    values = read_settings(estimator, chosen.settings, settings or "{}")
-    _check_windows(chosen, x)
-    estimated = _estimated_steps(chosen, horizon, steps, axis)
-    task = AttributionTask(model, x, horizon, tuple(estimated.tolist()), budget or Budget(), seed, stream)
-    rows = chosen.load()(task, values)
-    return Explanation(rows.matrix, rows.rewrites, estimated, values.as_json())
+    """`explain` under a protocol, with what a record stores besides the matrix."""
+    estimator = find_estimator(protocol.estimator)
+    _check_windows(estimator, x)
+    estimated = _estimated_steps(estimator, horizon, steps, protocol)
+    task = AttributionTask(model, x, horizon, tuple(estimated.tolist()), budget or Budget(), protocol.seed, stream)
+    rows = estimator.load()(task, estimator.read(protocol.estimator_settings))
+    return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings)
 
 
 def _check_windows(estimator: Estimator, x: Tensor) -> None:
@@ -139,14 +120,14 @@ def _check_windows(estimator: Estimator, x: Tensor) -> None:
         )
 
 
-def _estimated_steps(estimator: Estimator, horizon: int, steps: Sequence[int] | None, axis: Axis) -> Ints:
+def _estimated_steps(estimator: Estimator, horizon: int, steps: Sequence[int] | None, protocol: Protocol) -> Ints:
     """The steps to estimate; none for the whole forecast."""
-    if axis == "whole":
+    if protocol.axis == "whole":
         if steps is not None:
             raise ProtocolError('axis="whole" gives one row for the whole forecast. Drop steps.')
         return np.empty(0, dtype=np.int64)
     if steps is None:
-        return scored_steps(horizon, horizon if estimator.every_step else Protocol.scored)
+        return scored_steps(horizon, horizon if estimator.every_step else protocol.scored)
     if not len(steps) or not all(0 <= step < horizon for step in steps):
         raise ProtocolError(f"steps {list(steps)} are not all within the horizon. Give indices 0 to {horizon - 1}.")
     return np.asarray(steps, dtype=np.int64)

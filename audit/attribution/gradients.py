@@ -19,20 +19,18 @@ NOISE_STREAM = 1
 
 def saliency(task: AttributionTask, _: Settings) -> EstimatedRows:
     """`|∂ŷ[h]/∂x|` (Simonyan et al. 2014). The input gradient is the same at every step of the horizon."""
-    rows = derivatives(task.model, task.x, task.horizon, task.picks, task.budget)
-    return _magnitudes(task, rows.jacobian, rows)
+    return _magnitudes(task, derivatives(task.model, task.x, task.horizon, task.picks, task.budget))
 
 
 def gradient_x_input(task: AttributionTask, _: Settings) -> EstimatedRows:
     """`|x · ∂ŷ[h]/∂x|` (Shrikumar et al. 2016)."""
     rows = derivatives(task.model, task.x, task.horizon, task.picks, task.budget)
-    return _magnitudes(task, rows.jacobian * task.x[:, None], rows)
+    return _magnitudes(task, rows._replace(jacobian=rows.jacobian * task.x[:, None]))
 
 
 def integrated_gradients(task: AttributionTask, settings: IntegratedGradientsSettings) -> EstimatedRows:
     """`|(x − x̄) · ∫₀¹ ∂ŷ[h]/∂x (x̄ + α (x − x̄)) dα|` (Sundararajan et al. 2017), `x̄` the window's mean."""
-    rows = path_integral(task, settings)
-    return _magnitudes(task, rows.jacobian, rows)
+    return _magnitudes(task, path_integral(task, settings))
 
 
 def path_integral(task: AttributionTask, settings: IntegratedGradientsSettings) -> Rows:
@@ -55,7 +53,7 @@ def path_integral(task: AttributionTask, settings: IntegratedGradientsSettings) 
 def smoothgrad(task: AttributionTask, settings: SmoothGradSettings) -> EstimatedRows:
     """`|mean of ∂ŷ[h]/∂x (x + ε)|` over noise of a given part of the window's range (Smilkov et al. 2017)."""
     rows = _derivatives_at(task, task.x[:, None] + noise(task, settings))
-    return _magnitudes(task, rows.jacobian.mean(dim=1), rows)
+    return _magnitudes(task, rows._replace(jacobian=rows.jacobian.mean(dim=1)))
 
 
 def noise(task: AttributionTask, settings: SmoothGradSettings) -> Tensor:
@@ -93,6 +91,6 @@ def _derivatives_at(task: AttributionTask, inputs: Tensor) -> Rows:
     return rows._replace(jacobian=torch.unflatten(rows.jacobian, 0, (-1, inputs.shape[1])))
 
 
-def _magnitudes(task: AttributionTask, signed: Tensor, rows: Rows) -> EstimatedRows:
-    matrix = signed.abs_()  # in place: this tensor has no other user and may be the largest in memory
+def _magnitudes(task: AttributionTask, rows: Rows) -> EstimatedRows:
+    matrix = rows.jacobian.abs_()  # in place: this tensor has no other user and may be the largest in memory
     return EstimatedRows(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.rewrites)

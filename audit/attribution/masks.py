@@ -6,6 +6,7 @@ The solver is in `hrx.audit.attribution.perturbation`; a method adds its mask, i
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
 from hrx.audit.attribution.perturbation import (
     REFERENCE_DRAWS,
+    MaskMethod,
     MaskProblems,
     forecasts,
     mask_problems,
@@ -52,19 +54,13 @@ def project(mask: Tensor, area: float | Tensor) -> None:
     mask.sub_(excess(mask, area)).clamp_(0, 1)
 
 
-def _random_streams(task: AttributionTask, problems: MaskProblems) -> Streams:
-    """A random stream for each problem, which depends on its window and its row."""
-    pairs = zip(problems.window.tolist(), problems.label.tolist(), strict=True)
-    return [np.random.default_rng([task.seed, task.stream, w, INITIAL_STREAM, label]) for w, label in pairs]
-
-
-class _Dynamask:
+class _Dynamask(MaskMethod):
     """Masks that shrink to their areas; a masked position fades to its replacement."""
 
-    def __init__(self, problems: MaskProblems, areas: Tensor, replacement: Tensor, settings: DynamaskSettings):
+    def __init__(self, drawn: Tensor, areas: Tensor, settings: DynamaskSettings, problems: MaskProblems):
+        super().__init__(drawn, problems)
+        self._settings = settings
         length = problems.x.shape[-1]
-        self._problems, self._settings = problems, settings
-        self._replacement = replacement
         kept = (areas[problems.variant] * length).floor().clamp(min=1)[:, None]
         self._area = kept / length
         self._target = (torch.arange(length) >= length - kept).to(problems.x)
@@ -72,7 +68,7 @@ class _Dynamask:
         self.optimiser = torch.optim.SGD([self._mask], lr=settings.learning_rate, momentum=settings.momentum)
 
     def perturbed(self, iteration: int) -> Tensor:
-        return torch.lerp(self._replacement[self._problems.window, iteration], self._problems.x, self._mask)
+        return self._blend(iteration, self._mask)
 
     def penalty(self, iteration: int) -> Tensor:
         s = self._settings
@@ -96,40 +92,51 @@ def dynamask(task: AttributionTask, settings: DynamaskSettings) -> EstimatedRows
     smallest area whose error stays below a threshold is taken: the extremal mask of the paper's section 3.3.
     """
     areas = settings.area / 2.0 ** torch.arange(settings.halvings, -1, -1)
-    replacement = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
+    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
     problems = mask_problems(task).repeated(len(areas))
-    solved = solve(task, problems, lambda part: _Dynamask(part, areas, replacement, settings), settings)
-    error = torch.unflatten(_dynamask_error(task, problems, solved.masks, settings), 0, (-1, len(areas)))
+    solved = solve(task, problems, partial(_Dynamask, drawn, areas, settings), settings.iterations)
+    # The error of each mask, under other draws than those it was optimised with.
+    draws = replacements_of(task, settings.replacement, 0, REFERENCE_DRAWS)
+    inputs = torch.lerp(draws[:, None], task.x[:, None, None], solved.matrix[:, :, None])
+    y = torch.unflatten(forecasts(task, inputs.flatten(1, 2)), 1, (-1, REFERENCE_DRAWS))
+    error = problems.error(y.flatten(0, 1).transpose(0, 1)).mean(dim=0).reshape(len(task.x), -1, len(areas))
     enough = error <= settings.error
     chosen = torch.where(enough.any(dim=-1), enough.int().argmax(dim=-1), error.argmin(dim=-1))
-    masks = torch.unflatten(solved.masks, 0, (-1, len(areas)))
-    return solved._replace(masks=masks[torch.arange(len(masks)), chosen]).rows(task)
+    masks = torch.unflatten(solved.matrix, 1, (-1, len(areas)))
+    return solved._replace(matrix=torch.take_along_dim(masks, chosen[..., None, None], dim=2)[:, :, 0])
 
 
-def _dynamask_error(task: AttributionTask, problems: MaskProblems, masks: Tensor, settings: DynamaskSettings) -> Tensor:
-    """`(P,)`: the error of each mask, under other draws than those it was optimised with."""
-    draws = replacements_of(task, settings.replacement, 0, REFERENCE_DRAWS)
-    own = torch.unflatten(masks, 0, (len(task.x), -1))
-    inputs = torch.lerp(draws[:, None], task.x[:, None, None], own[:, :, None])
-    y = torch.unflatten(forecasts(task, inputs.flatten(1, 2)), 1, (-1, REFERENCE_DRAWS))
-    return problems.error(y.flatten(0, 1).transpose(0, 1)).mean(dim=0)
+class _LearnedPerturbation(MaskMethod):
+    """A mask method that learns a shift of the replacements, on the window's own scale."""
+
+    def __init__(self, task: AttributionTask, drawn: Tensor, problems: MaskProblems):
+        super().__init__(drawn, problems)
+        x = problems.x
+        # Zero is the window's mean: the prior of the perturbation.
+        self._mean, spread = x.mean(dim=-1, keepdim=True), x.std(dim=-1, keepdim=True, correction=0)
+        self._spread = torch.where(spread > 0, spread, 1)
+        self._z = (x - self._mean) / self._spread
+        rows = zip(problems.window.tolist(), problems.label.tolist(), strict=True)
+        self._streams = [np.random.default_rng([task.seed, task.stream, w, INITIAL_STREAM, row]) for w, row in rows]
+        self._network = PerturbationNetwork(x, self._streams)
+        self._shift = torch.zeros_like(x)
+
+    def _shift_and_blend(self, iteration: int, mask: Tensor) -> Tensor:
+        self._shift = self._network(self._z)
+        return self._blend(iteration, mask, self._spread * self._shift)
 
 
-class _ExtremalMask:
+class _ExtremalMask(_LearnedPerturbation):
     """Masks and the networks that fill in what they remove."""
 
-    def __init__(self, problems: MaskProblems, replacement: Tensor, streams: Streams, settings: ExtremalMaskSettings):
-        self._problems, self._replacement, self._settings = problems, replacement, settings
-        self._window = _WindowScale(problems.x)
-        self._network = PerturbationNetwork(problems.x, streams)
-        self._shift = torch.zeros_like(problems.x)
+    def __init__(self, task: AttributionTask, drawn: Tensor, settings: ExtremalMaskSettings, problems: MaskProblems):
+        super().__init__(task, drawn, problems)
+        self._settings = settings
         self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
         self.optimiser = torch.optim.Adam([self._mask, *self._network.parameters], lr=settings.learning_rate)
 
     def perturbed(self, iteration: int) -> Tensor:
-        drawn = self._replacement[self._problems.window, iteration]
-        self._shift = self._network(self._window.z)
-        return torch.lerp(self._window.shifted(drawn, self._shift), self._problems.x, self._mask)
+        return self._shift_and_blend(iteration, self._mask)
 
     def penalty(self, iteration: int) -> Tensor:
         s = self._settings
@@ -148,54 +155,48 @@ def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> Estim
     Minimises `λ_1 ‖m‖₁ + λ_2 ‖NN(x)‖₁ + L(f(x), f(m x + (1 − m) NN(x)))`, norms as means over the lookback.
     """
     drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
-
-    def begin(problems: MaskProblems) -> _ExtremalMask:
-        return _ExtremalMask(problems, drawn, _random_streams(task, problems), settings)
-
-    return solve(task, mask_problems(task), begin, settings).rows(task)
+    return solve(task, mask_problems(task), partial(_ExtremalMask, task, drawn, settings), settings.iterations)
 
 
-class _ContraLSP:
+class _ContraLSP(_LearnedPerturbation):
     """Gates, trends and counterfactuals of some problems."""
 
-    def __init__(self, problems: MaskProblems, replacement: Tensor, streams: Streams, settings: ContraLSPSettings):
-        self._problems, self._replacement, self._settings = problems, replacement, settings
-        self._window = _WindowScale(problems.x)
-        samples = replacement[problems.window, : settings.samples]
-        self._samples = self._window.scaled(samples.transpose(0, 1)).transpose(0, 1)
-        self._network = PerturbationNetwork(problems.x, streams)
-        self._trend = _TrendNetwork(problems.x, streams, settings.hidden)
-        shape = (settings.iterations, problems.x.shape[-1])
-        noise = np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in streams])
+    def __init__(self, task: AttributionTask, drawn: Tensor, settings: ContraLSPSettings, problems: MaskProblems):
+        super().__init__(task, drawn, problems)
+        self._settings = settings
+        samples = drawn[problems.window, : settings.samples]
+        self._samples = (samples - self._mean[:, None]) / self._spread[:, None]
+        length, hidden = problems.x.shape[-1], settings.hidden
+        # A network of one hidden layer that reads the window's trend.
+        shapes = (hidden, length), (hidden, 1), (length, hidden), (length, 1)
+        inputs = length, length, hidden, hidden
+        self._trend = [_uniform(problems.x, self._streams, *layer) for layer in zip(shapes, inputs, strict=True)]
+        shape = (settings.iterations, length)
+        noise = np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in self._streams])
         self._noise = settings.noise * torch.as_tensor(noise).to(problems.x)
-        self._shift = torch.zeros_like(problems.x)
         self._level = torch.ones_like(problems.x)
         self._mu = torch.ones_like(problems.x).requires_grad_()
-        parameters = [self._mu, *self._network.parameters, *self._trend.parameters]
+        parameters = [self._mu, *self._network.parameters, *self._trend]
         self.optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate)
 
     def perturbed(self, iteration: int) -> Tensor:
-        drawn = self._replacement[self._problems.window, iteration]
-        self._shift = self._network(self._window.z)
         self._level = self._gate_level()
         over = excess(self._level.detach(), self._settings.area)
-        gate = (self._level - over + self._noise[:, iteration]).clamp(0, 1)
-        return torch.lerp(self._window.shifted(drawn, self._shift), self._problems.x, gate)
+        return self._shift_and_blend(iteration, (self._level - over + self._noise[:, iteration]).clamp(0, 1))
 
     def penalty(self, iteration: int) -> Tensor:
         s = self._settings
         opening = 0.5 + 0.5 * torch.erf(self._level / (2**0.5 * s.noise)) if s.noise else self._level.clamp(0, 1)
         return s.gates * opening.mean(dim=-1) + s.contrast * self._contrast()
 
-    def constrain(self) -> None:
-        """Nothing to do: gates are clamped where they are used."""
-
     def mask(self) -> Tensor:
         level = self._gate_level().detach()
         return (level - excess(level, self._settings.area)).clamp(0, 1)
 
     def _gate_level(self) -> Tensor:
-        return self._mu * torch.sigmoid(self._mu * self._trend(self._window.z))
+        first, first_bias, second, second_bias = self._trend
+        inner = torch.relu(first @ self._z[..., None] + first_bias)
+        return self._mu * torch.sigmoid(self._mu * (second @ inner + second_bias)[..., 0])
 
     def _contrast(self) -> Tensor:
         """`(P,)`: the triplet loss by Manhattan distance, and the size of the counterfactual, per position.
@@ -219,30 +220,7 @@ def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> EstimatedRo
     """
     draws = max(settings.iterations, settings.samples)
     drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, draws)
-
-    def begin(problems: MaskProblems) -> _ContraLSP:
-        return _ContraLSP(problems, drawn, _random_streams(task, problems), settings)
-
-    return solve(task, mask_problems(task), begin, settings).rows(task)
-
-
-class _TrendNetwork:
-    """Networks `(P, L) -> (P, L)` of one hidden layer, one per problem."""
-
-    def __init__(self, like: Tensor, streams: Streams, hidden: int):
-        length = like.shape[-1]
-        self.parameters = [
-            _uniform(like, streams, (hidden, length), length),
-            _uniform(like, streams, (hidden, 1), length),
-            _uniform(like, streams, (length, hidden), hidden),
-            _uniform(like, streams, (length, 1), hidden),
-        ]
-
-    def __call__(self, z: Tensor) -> Tensor:
-        """`(P, L) -> (P, L)`."""
-        first, first_bias, second, second_bias = self.parameters
-        inner = torch.relu(first @ z[..., None] + first_bias)
-        return (second @ inner + second_bias)[..., 0]
+    return solve(task, mask_problems(task), partial(_ContraLSP, task, drawn, settings), settings.iterations)
 
 
 def _uniform(like: Tensor, streams: Streams, shape: tuple[int, int], inputs: int) -> Tensor:
@@ -324,21 +302,3 @@ class _Recurrence(torch.autograd.Function):
         gradients = (entering, (of_state * before[:, None]).sum(axis=0), of_state.sum(axis=0))
         by_gates, by_weight, by_bias = (torch.from_numpy(values).to(slope) for values in gradients)
         return by_gates, by_weight, by_bias
-
-
-class _WindowScale:
-    """Windows on their own scale, where zero is the window's mean: the prior of a learned perturbation."""
-
-    def __init__(self, x: Tensor):
-        self._mean = x.mean(dim=-1, keepdim=True)
-        spread = x.std(dim=-1, keepdim=True, correction=0)
-        self._spread = torch.where(spread > 0, spread, 1)
-        self.z = self.scaled(x)
-
-    def scaled(self, x: Tensor) -> Tensor:
-        """To the window's own scale."""
-        return (x - self._mean) / self._spread
-
-    def shifted(self, x: Tensor, shift: Tensor) -> Tensor:
-        """`x` moved by a shift on the window's own scale."""
-        return x + self._spread * shift

@@ -11,17 +11,17 @@ everything, so that the weights of a penalty mean the same for every model, wind
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, GradientPath
+from hrx.adapters import GradientPath
 from hrx.adapters.gradients import differentiable_input
 from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
-from hrx.audit.attribution.registry import MaskSettings, OcclusionSettings
+from hrx.audit.attribution.registry import OcclusionSettings
 from hrx.audit.memory import one_thread, out_of_memory
 
 REARRANGEMENT_STREAM = 2
@@ -32,23 +32,32 @@ PROBLEMS_AT_ONCE = 64
 REFERENCE_DRAWS = 8
 
 
-def replacements_of(task: AttributionTask, kind: str, first: int, count: int) -> Tensor:
-    """`(W, D, L)`: the replacements of perturbed positions, in draws `first … first + count − 1`.
+def rearranged(x: Tensor, key: Sequence[int], first: int, count: int, pairs: bool = True, shared: int = 1) -> Tensor:
+    """`(W, L) -> (W, J, D, L)`: random rearrangements of each window's values, draws `first … first + count − 1`.
 
-    A draw rearranges the window's sorted values by a random permutation, and the next one by the mirrored permutation.
-    It depends only on the seed, the stream, the window's place in its run and the draw's number.
+    In `pairs`, the second draw gives each position the value of the opposite rank. The channels of a multivariate
+    window `(W, L, C)` are rearranged by themselves. `J = shared` of them are drawn together. A draw depends only on
+    the key (seed, stream of the run, and what the draw is for), the window's place in its run and the draw's number.
     """
-    windows, length = task.x.shape
-    if kind == "mean":
-        return task.x.mean(dim=1)[:, None, None].expand(-1, count, length)
-    index = np.empty((windows, count, length), dtype=np.int64)
+    windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
+    index = np.empty((windows, shared, count, length, channels), dtype=np.int64)
+    seed, stream, *purpose = key
     for w in range(windows):
         for d in range(count):
-            pair, mirrored = divmod(first + d, 2)
-            u = np.random.default_rng([task.seed, task.stream, w, REARRANGEMENT_STREAM, pair]).permutation(length)
-            index[w, d] = length - 1 - u if mirrored else u
-    ordered = torch.sort(task.x, dim=1).values[:, None].expand(-1, count, -1)
-    return torch.gather(ordered, 2, torch.as_tensor(index, device=task.x.device))
+            unit, second = divmod(first + d, 2 if pairs else 1)
+            rng = np.random.default_rng([seed, stream, w, *purpose, unit])
+            u = rng.permuted(np.tile(np.arange(length), (shared, channels, 1)), axis=-1).swapaxes(1, 2)
+            index[w, :, d] = length - 1 - u if second else u
+    ordered = torch.sort(x, dim=1).values.reshape(windows, 1, 1, length, channels).expand(-1, shared, count, -1, -1)
+    drawn = torch.gather(ordered, 3, torch.as_tensor(index, device=x.device))
+    return drawn if x.ndim == 3 else drawn[..., 0]
+
+
+def replacements_of(task: AttributionTask, kind: str, first: int, count: int) -> Tensor:
+    """`(W, D, L)`: the replacements of perturbed positions, in draws `first … first + count − 1`."""
+    if kind == "mean":
+        return task.x.mean(dim=1)[:, None, None].expand(-1, count, task.x.shape[1])
+    return rearranged(task.x, (task.seed, task.stream, REARRANGEMENT_STREAM), first, count)[:, 0]
 
 
 def forecasts(task: AttributionTask, inputs: Tensor) -> Tensor:
@@ -110,28 +119,33 @@ class MaskProblems(NamedTuple):
         return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
 
 
-class MaskMethod(Protocol):
-    """The state of a mask method's optimisation. Every parameter and result has the problems as one axis."""
+class MaskMethod:
+    """A mask method's optimisation of some problems. Every parameter and result has the problems as one axis."""
 
-    @property
-    def optimiser(self) -> torch.optim.Optimizer:
-        """Over the parameters, element by element."""
+    optimiser: torch.optim.Optimizer
+    """Over the parameters, element by element."""
+
+    def __init__(self, drawn: Tensor, problems: MaskProblems):
+        self._drawn, self._problems = drawn, problems
 
     def perturbed(self, iteration: int) -> Tensor:
         """`(P, L)`: the windows under the current masks, differentiable in the parameters."""
+        raise NotImplementedError
 
     def penalty(self, iteration: int) -> Tensor:
         """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
-
-    def constrain(self) -> None:
-        """Projects the parameters back into their domain, after a step."""
+        raise NotImplementedError
 
     def mask(self) -> Tensor:
         """`(P, L)`: the current masks, in [0, 1]."""
+        raise NotImplementedError
 
+    def constrain(self) -> None:
+        """Projects the parameters back into their domain after a step, where that is needed."""
 
-Begin = Callable[[MaskProblems], MaskMethod]
-"""Starts the optimisation of some problems."""
+    def _blend(self, iteration: int, mask: Tensor, shift: Tensor | float = 0) -> Tensor:
+        """`(P, L)`: the windows where the mask is 1, and this iteration's replacements, shifted, where it is 0."""
+        return torch.lerp(self._drawn[self._problems.window, iteration] + shift, self._problems.x, mask)
 
 
 def mask_problems(task: AttributionTask) -> MaskProblems:
@@ -145,7 +159,7 @@ def mask_problems(task: AttributionTask) -> MaskProblems:
     return MaskProblems(
         x=task.x.repeat_interleave(rows, dim=0),
         window=torch.arange(len(task.x)).repeat_interleave(rows),
-        label=torch.tensor(task.labels).repeat(len(task.x)),
+        label=torch.tensor(task.steps or (task.horizon,)).repeat(len(task.x)),
         picks=picks.repeat(len(task.x), 1),
         forecast=y[:, 0].repeat_interleave(rows, dim=0),
         scale=scale.flatten(),
@@ -153,62 +167,47 @@ def mask_problems(task: AttributionTask) -> MaskProblems:
     )
 
 
-class SolvedMasks(NamedTuple):
-    """The masks of all problems, and the path that the model was differentiated in."""
+def solve(
+    task: AttributionTask, problems: MaskProblems, begin: Callable[[MaskProblems], MaskMethod], iterations: int
+) -> EstimatedRows:
+    """The masks that minimise error and penalty of every problem.
 
-    masks: Tensor
-    """`(P, L)`."""
-    path: GradientPath
-
-    def rows(self, task: AttributionTask) -> EstimatedRows:
-        """The masks as rows of the matrix."""
-        return EstimatedRows(torch.unflatten(self.masks, 0, (len(task.x), -1)), self.path.rewrites)
-
-
-def solve(task: AttributionTask, problems: MaskProblems, begin: Begin, settings: MaskSettings) -> SolvedMasks:
-    """Minimises error and penalty of every problem, in batches that are halved where memory does not suffice."""
+    In batches, which are halved where memory does not suffice; `begin` starts the optimisation of one.
+    """
     path = GradientPath()
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
     masks: list[Tensor] = []
     start = 0
-    while start < len(problems.x):
-        part = problems.part(start, at_once)
-        try:
-            masks.append(_solve_batch(task, part, begin, settings.iterations, path))
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error) or len(part.x) == 1:
-                raise
-            at_once = len(part.x) // 2
-        else:
-            start += len(part.x)
-    return SolvedMasks(torch.cat(masks), path)
-
-
-def _solve_batch(
-    task: AttributionTask, problems: MaskProblems, begin: Begin, iterations: int, path: GradientPath
-) -> Tensor:
-    """The masks `(P, L)` of problems that are solved in one batch."""
     # Hundreds of optimiser steps amplify the last bits of a sum that is split over threads.
     with torch.enable_grad(), one_thread():
-        method = begin(problems)
-        for iteration in range(iterations):
-            _step(task.model, task.horizon, problems, method, iteration, path)
-        return method.mask().detach()
+        while start < len(problems.x):
+            part = problems.part(start, at_once)
+            try:
+                masks.append(_minimise(task, part, begin(part), iterations, path))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or len(part.x) == 1:
+                    raise
+                at_once = len(part.x) // 2
+            else:
+                start += len(part.x)
+    return EstimatedRows(torch.unflatten(torch.cat(masks), 0, (len(task.x), -1)), path.rewrites)
 
 
-def _step(
-    model: Forecaster, horizon: int, problems: MaskProblems, method: MaskMethod, iteration: int, path: GradientPath
-) -> None:
-    """One step of the optimiser. Only the model is differentiated inside the path, not the method's own code."""
-    perturbed = method.perturbed(iteration)
-    with path:
-        leaf, working = differentiable_input(perturbed)
-        error = problems.error(model.forward(working, horizon))
-        (slope,) = torch.autograd.grad(error.sum(), leaf, allow_unused=True, materialize_grads=True)
-    # A problem whose gradient is not finite takes no step, and does not affect the others.
-    slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
-    method.optimiser.zero_grad()
-    torch.autograd.backward([perturbed, method.penalty(iteration).sum()], [slope, None])
-    method.optimiser.step()
-    with torch.no_grad():
-        method.constrain()
+def _minimise(
+    task: AttributionTask, problems: MaskProblems, method: MaskMethod, iterations: int, path: GradientPath
+) -> Tensor:
+    """The masks `(P, L)` of problems that are solved in one batch."""
+    for iteration in range(iterations):
+        perturbed = method.perturbed(iteration)
+        with path:  # around the model only, not around the method's own code
+            leaf, working = differentiable_input(perturbed)
+            error = problems.error(task.model.forward(working, task.horizon))
+            (slope,) = torch.autograd.grad(error.sum(), leaf, allow_unused=True, materialize_grads=True)
+        # A problem whose gradient is not finite takes no step, and does not affect the others.
+        slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+        method.optimiser.zero_grad()
+        torch.autograd.backward([perturbed, method.penalty(iteration).sum()], [slope, None])
+        method.optimiser.step()
+        with torch.no_grad():
+            method.constrain()
+    return method.mask().detach()

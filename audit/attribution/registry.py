@@ -14,7 +14,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hrx.audit.protocol import ProtocolError
 from hrx.errors import unknown
@@ -150,6 +150,24 @@ class Estimator:
         module, function = self.fill.split(":")
         return cast("Callable[[AttributionTask, Any], EstimatedRows]", getattr(import_module(module), function))
 
+    def read(self, text: str) -> Settings:
+        """Its settings from JSON; missing ones have their defaults."""
+        try:
+            given = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ProtocolError(f"The settings of {self.name} are not JSON: {text!r} ({error}).") from error
+        if not isinstance(given, dict):
+            raise ProtocolError(f"The settings of {self.name} are {text!r}. Give a JSON object, for example {{}}.")
+        known = {f.name: f for f in fields(self.settings)}
+        for name in given:
+            if not known:
+                raise ProtocolError(f"{self.name} has no settings, so it cannot take {name!r}.")
+            if name not in known:
+                raise ProtocolError(unknown(f"setting of {self.name}", name, known))
+        return self.settings(
+            **{name: _checked(f"The setting {name} of {self.name}", known[name], given[name]) for name in given}
+        )
+
 
 BUILT_IN = (
     Estimator("input_gradient", f"{_GRADIENTS}:saliency", every_step=True, multivariate=True),
@@ -177,10 +195,9 @@ def find_estimator(name: str) -> Estimator:
     """The estimator of that name."""
     if name in _OWN:
         return _OWN[name]
-    registered = _registered().get(name)
-    if registered is None:
+    entry = _registered().get(name)
+    if entry is None:
         raise ProtocolError(unknown("estimator", name, estimator_names()))
-    entry = registered.entry
     try:
         loaded = entry.load()
     except Exception as error:
@@ -195,44 +212,19 @@ def find_estimator(name: str) -> Estimator:
 
 def package_of(name: str) -> str:
     """Distribution and version of an estimator; empty for the built-in ones, which `PROTOCOL_VERSION` covers."""
-    registered = None if name in _OWN else _registered().get(name)
-    return registered.package if registered else ""
-
-
-class _Registered(NamedTuple):
-    """An entry point, not loaded, and its package with the version."""
-
-    entry: EntryPoint
-    package: str
+    entry = None if name in _OWN else _registered().get(name)
+    return f"{entry.dist.name} {entry.dist.version}" if entry and entry.dist else ""
 
 
 @lru_cache(maxsize=1)
-def _registered() -> dict[str, _Registered]:
-    """The entry points of other packages."""
-    registered: dict[str, _Registered] = {}
+def _registered() -> dict[str, EntryPoint]:
+    """The entry points of other packages, not loaded."""
+    registered: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         if entry.name in _OWN or entry.name in registered:
             raise ProtocolError(f"The entry point {entry.value!r} registers {entry.name!r}, which is taken. Rename it.")
-        registered[entry.name] = _Registered(entry, f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
+        registered[entry.name] = entry
     return registered
-
-
-def read_settings(estimator: str, kind: type[Settings], text: str) -> Settings:
-    """The settings of an estimator from JSON; missing ones have their defaults."""
-    try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ProtocolError(f"The settings of {estimator} are not JSON: {text!r} ({error}).") from error
-    if not isinstance(given, dict):
-        raise ProtocolError(f"The settings of {estimator} are {text!r}. Give a JSON object, for example {{}}.")
-    known = {f.name: f for f in fields(kind)}
-    for name, value in given.items():
-        if name not in known:
-            if not known:
-                raise ProtocolError(f"{estimator} has no settings, so it cannot take {name!r}.")
-            raise ProtocolError(unknown(f"setting of {estimator}", name, known))
-        given[name] = _checked(f"The setting {name} of {estimator}", known[name], value)
-    return kind(**given)
 
 
 def _checked(what: str, known: Field[Any], value: object) -> Value:
@@ -241,8 +233,7 @@ def _checked(what: str, known: Field[Any], value: object) -> Value:
             raise ProtocolError(f"{what} is {value!r}. Give {' or '.join(choices)}.")
         return str(value)
     whole = isinstance(known.default, int)
-    fits = isinstance(value, int) if whole else isinstance(value, int | float)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not fits:
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise ProtocolError(f"{what} is {value!r}. Give a {'whole ' if whole else ''}number, such as {known.default}.")
     least, most = known.metadata["least"], known.metadata["most"]
     if not ((least is None or value >= least) and (most is None or value <= most)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -106,14 +107,10 @@ def _null(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
     return _waves(rng, horizon, 1) * row / np.linalg.norm(row)
 
 
-def _split(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
-    """One set for the first half of the horizon and another, disjoint but for the last position, after it."""
-    return _by_block(rng, lookback, horizon, 2)
-
-
-def _band(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
-    """One set for each block of steps."""
-    return _by_block(rng, lookback, horizon, BANDS)
+def _by_block(rng: np.random.Generator, lookback: int, horizon: int, blocks: int) -> Floats:
+    """One set for each block of steps, disjoint but for the last position."""
+    sets = _with_last(_draw(rng, lookback, blocks), lookback)
+    return _weigh(rng, sets[_blocks(horizon, blocks)], lookback)
 
 
 def _shift(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
@@ -155,14 +152,15 @@ def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -
 
 
 _WEIGHTS = MappingProxyType[str, Callable[[np.random.Generator, int, int], Floats]](
-    {NEGATIVE_CONTROL: _null, "sparsesplit": _split, "sparseband": _band, "sparseshift": _shift, "lagmix": _lagmix}
+    {
+        NEGATIVE_CONTROL: _null,
+        "sparsesplit": partial(_by_block, blocks=2),
+        "sparseband": partial(_by_block, blocks=BANDS),
+        "sparseshift": _shift,
+        "lagmix": _lagmix,
+    }
 )
 GENERATORS = (*_WEIGHTS, PLANTED)
-
-
-def _by_block(rng: np.random.Generator, lookback: int, horizon: int, blocks: int) -> Floats:
-    sets = _with_last(_draw(rng, lookback, blocks), lookback)
-    return _weigh(rng, sets[_blocks(horizon, blocks)], lookback)
 
 
 def _blocks(horizon: int, blocks: int) -> Ints:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isnan, nan
 from statistics import median
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ QUANTITIES = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class ModelResult:
     """One trained model, measured against the generator that it was trained on."""
 
     backbone: str
@@ -71,7 +72,7 @@ class Trial:
 class Example:
     """One window of a trained model, for a figure."""
 
-    trial: Trial
+    result: ModelResult
     x: Floats
     """`(L,)`."""
     target: Floats
@@ -92,33 +93,30 @@ class Calibration:
 
     estimator: str
     effort: str
-    control: Trial
+    exact_control: ModelResult
     """The negative control as an exact, untrained model: any gain on it comes from the instrument."""
-    trials: tuple[Trial, ...]
+    results: tuple[ModelResult, ...]
     examples: tuple[Example, ...]
 
     @property
     def backbones(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(trial.backbone for trial in self.trials))
+        return tuple(dict.fromkeys(result.backbone for result in self.results))
 
-    def table(self, backbone: str, generator: str | None = None) -> list[Trial]:
+    def table(self, backbone: str, generator: str | None = None) -> list[ModelResult]:
         """The models behind a cell of the table, learned or not."""
-        return [
-            trial
-            for trial in self.trials
-            if trial.backbone == backbone and not trial.curve_only and generator in (None, trial.generator)
-        ]
+        table = [result for result in self.results if result.backbone == backbone and not result.curve_only]
+        return [result for result in table if generator in (None, result.generator)]
 
-    def evidence(self, backbone: str, generator: str | None = None) -> list[Trial]:
+    def evidence(self, backbone: str, generator: str | None = None) -> list[ModelResult]:
         """Those of them that count as evidence."""
-        return [trial for trial in self.table(backbone, generator) if trial.learned]
+        return [result for result in self.table(backbone, generator) if result.learned]
 
     def curve(self, backbone: str) -> list[Point]:
         """Planted against measured rank, the median over the shapes and seeds of learned models, by planted rank."""
         measured: dict[float, list[float]] = {}
-        for trial in self.trials:
-            if trial.backbone == backbone and trial.generator == PLANTED and trial.learned:
-                measured.setdefault(round(trial.planted_rank, 6), []).append(trial.measured_rank)
+        for result in self.results:
+            if result.backbone == backbone and result.generator == PLANTED and result.learned:
+                measured.setdefault(round(result.planted_rank, 6), []).append(result.measured_rank)
         return [Point(planted, median(measured[planted])) for planted in sorted(measured)]
 
 
@@ -138,22 +136,19 @@ class Criterion(NamedTuple):
     figure: str
 
 
-def middle(trials: Iterable[Trial], read: Callable[[Trial], float]) -> float:
-    """The median of a quantity; NaN for an empty list."""
-    values = [read(trial) for trial in trials]
-    return median(values) if values else float("nan")
+def median_of(results: Iterable[ModelResult], name: str) -> float:
+    """The median of a quantity; NaN for no results."""
+    values = [float(getattr(result, name)) for result in results]
+    return median(values) if values else nan
 
 
 def judge(calibration: Calibration) -> tuple[Criterion, ...]:
     """Every criterion: that of the exact control, then those of each backbone."""
-    control = calibration.control
+    control = calibration.exact_control
     # Rows that are multiples of one vector order the lookback alike: only noise of estimator and draws remains.
-    exact = Criterion(
-        "no gain on the exact control",
-        "planted",
-        abs(control.g_own) <= CONTROL_TOLERANCE + 2 * _or_zero(control.g_own_se),
-        f"g_own {control.g_own + 0.0:+.3f}, rank {control.measured_rank:.3f}",
-    )
+    tolerance = CONTROL_TOLERANCE + (0 if isnan(control.g_own_se) else 2 * control.g_own_se)
+    figure = f"g_own {control.g_own + 0.0:+.3f}, rank {control.measured_rank:.3f}"
+    exact = Criterion("no gain on the exact control", "planted", abs(control.g_own) <= tolerance, figure)
     return exact, *(one for backbone in calibration.backbones for one in _judge_backbone(calibration, backbone))
 
 
@@ -161,15 +156,13 @@ def _judge_backbone(calibration: Calibration, backbone: str) -> Iterator[Criteri
     missing = [name for name in GENERATORS if not calibration.evidence(backbone, name)]
     learned = f"not learned: {', '.join(missing)}" if missing else "at least 98 % explained"
     yield Criterion("every generator learned", backbone, not missing, learned)
-    evidence = [trial for trial in calibration.evidence(backbone) if trial.generator != NEGATIVE_CONTROL]
-    gap = middle(calibration.evidence(backbone, NEGATIVE_CONTROL), lambda trial: trial.auprc_gap)
+    gap = median_of(calibration.evidence(backbone, NEGATIVE_CONTROL), "auprc_gap")
     yield Criterion("negative control not positive", backbone, gap <= 0, f"AUPRC gap {gap:+.3f}")
-    own, shuffled, margin, vector, matrix = (
-        middle(evidence, lambda trial, name=name: getattr(trial, name))  # type: ignore[misc]
-        for name in ("g_own", "g_shuffled", "g_margin", "auprc_vector", "auprc_matrix")
-    )
+    evidence = [result for result in calibration.evidence(backbone) if result.generator != NEGATIVE_CONTROL]
+    own, shuffled, margin = (median_of(evidence, name) for name in ("g_own", "g_shuffled", "g_margin"))
     gains = f"own {own:+.3f}, shuffled {shuffled:+.3f}, margin {margin:+.3f}"
     yield Criterion("gains in the ideal directions", backbone, own > 0 > shuffled and margin > own, gains)
+    vector, matrix = median_of(evidence, "auprc_vector"), median_of(evidence, "auprc_matrix")
     yield Criterion("matrix above vector", backbone, matrix > vector, f"AUPRC {vector:.3f} → {matrix:.3f}")
     yield _rising(calibration.curve(backbone), backbone)
 
@@ -182,10 +175,6 @@ def _rising(curve: Sequence[Point], backbone: str) -> Criterion:
     off = max(abs(point.measured / point.planted - 1) for point in curve)
     figure = f"slope {slope:.2f}, at most {100 * off:.1f} % off"
     return Criterion("rank rises with the plant", backbone, rises, figure)
-
-
-def _or_zero(error: float) -> float:
-    return error if error == error else 0.0
 
 
 def verdict(criteria: Sequence[Criterion]) -> str:

@@ -6,7 +6,7 @@ be memorised, and every number follows from the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -69,15 +69,12 @@ class TransformerBackbone(nn.Module):
         return y
 
 
-BACKBONES = MappingProxyType[str, Callable[[int, int], nn.Module]](
-    {"linear": nn.Linear, "cnn": CNNBackbone, "transformer": TransformerBackbone}
-)
-
-
 @dataclass(frozen=True)
-class TrainingRecipe:
-    """Length, batch size and learning rate of a backbone's training."""
+class Backbone:
+    """An architecture, and the length, batch size and learning rate of its training."""
 
+    build: Callable[[int, int], nn.Module]
+    """`(lookback, horizon) -> module`."""
     steps: int
     batch: int
     rate: float
@@ -85,13 +82,23 @@ class TrainingRecipe:
     """Approximate time of training and measuring on one core; only ratios matter, for the remaining time."""
 
 
-RECIPES = MappingProxyType(
+BACKBONES = MappingProxyType(
     {
-        "linear": TrainingRecipe(500, 64, 0.02, seconds=0.7),
-        "cnn": TrainingRecipe(200, 24, 0.01, seconds=2),
-        "transformer": TrainingRecipe(200, 24, 0.01, seconds=3),
+        "linear": Backbone(nn.Linear, 500, 64, 0.02, seconds=0.7),
+        "cnn": Backbone(CNNBackbone, 200, 24, 0.01, seconds=2),
+        "transformer": Backbone(TransformerBackbone, 200, 24, 0.01, seconds=3),
     }
 )
+
+
+def check_backbones(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without duplicates; refuses an unknown one."""
+    for name in names:
+        if name not in BACKBONES:
+            raise HrxError(unknown("backbone", name, BACKBONES))
+    if not names:
+        raise HrxError(f"No backbone is given. Known: {', '.join(BACKBONES)}.")
+    return tuple(dict.fromkeys(names))
 
 
 class TrainedBackbone(NamedTuple):
@@ -108,19 +115,18 @@ class GeneratedWindows(NamedTuple):
     y: Tensor
 
 
-def train(backbone: str, generator: Generator, seed: int, recipe: TrainingRecipe | None = None) -> TrainedBackbone:
+def train(name: str, generator: Generator, seed: int) -> TrainedBackbone:
     """A backbone by name, trained on the generator's windows by mean squared error."""
-    if backbone not in BACKBONES:
-        raise HrxError(unknown("backbone", backbone, BACKBONES))
-    recipe = recipe or RECIPES[backbone]
+    check_backbones([name])
+    backbone = BACKBONES[name]
     rng = np.random.default_rng([seed, TRAINING])
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        module = BACKBONES[backbone](generator.lookback, generator.horizon)
-    optimiser = torch.optim.Adam(module.parameters(), lr=recipe.rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=recipe.steps, pct_start=0.1)
-    for _ in range(recipe.steps):
-        x, y = _windows(generator, rng, recipe.batch)
+        module = backbone.build(generator.lookback, generator.horizon)
+    optimiser = torch.optim.Adam(module.parameters(), lr=backbone.rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, backbone.rate, total_steps=backbone.steps, pct_start=0.1)
+    for _ in range(backbone.steps):
+        x, y = _windows(generator, rng, backbone.batch)
         loss = (module(x) - y).square().mean()
         optimiser.zero_grad()
         loss.backward()

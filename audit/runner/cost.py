@@ -20,8 +20,7 @@ from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import multivariate
 from hrx.audit.runner.worker import WorkerContext
-from hrx.audit.scoring.channels import score_channels
-from hrx.audit.scoring.score import score
+from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
 
 PROBE_SECONDS = 15.0

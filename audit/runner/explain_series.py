@@ -14,7 +14,7 @@ from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
-from hrx.audit.scoring.score import Unscorable, explanation_of, score_in_full
+from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, Windows, cut
 from hrx.gift_eval.windows import split, standardise
 
@@ -41,7 +41,7 @@ def explain_series(
     held_out = cut(series, lookback, horizon, WINDOWS, 0)
     scale = standardise(series.values, split(len(series.values), horizon))
     last = torch.as_tensor(scale.values[-lookback:], dtype=torch.float32)[None]
-    explanation = explanation_of(model, last, horizon, protocol, budget, stream=0)
+    explanation = ScoredRun(model, last, horizon, protocol, budget).explanation
     with torch.no_grad():
         forecast = model.forward(last, horizon)[0].double().numpy()
     skill_, quantities, unscored = _score(model, held_out, horizon, protocol, budget)
@@ -78,9 +78,10 @@ def _score(
 ) -> tuple[Skill | None, Quantities | None, str]:
     """Skill and quantities, or the reason why there are none."""
     windows = torch.as_tensor(held_out.x, dtype=torch.float32)
+    scored = ScoredRun(model, windows, horizon, protocol, budget)
     try:
-        scored = score_in_full(model, windows, horizon, protocol=protocol, budget=budget)
+        quantities = scored.quantities
     except Unscorable as error:
         return None, None, str(error)
     errors = skill(scored.forecast.double().numpy(), held_out.y, held_out.x[:, -1], held_out.seasonal)
-    return errors, scored.quantities, ""
+    return errors, quantities, ""

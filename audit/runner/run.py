@@ -18,10 +18,9 @@ from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
-from hrx.audit.scoring.channels import explain_both, score_both
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill
 from hrx.audit.scoring.rank import Rank, rank
-from hrx.audit.scoring.score import Unscorable, explanation_of, forecast_of, score_explained
+from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.errors import describe_error
 from hrx.gift_eval import DamagedDataset, UnusableSeries, Windows
 
@@ -51,8 +50,9 @@ def rank_run(model: Forecaster, run: Run, budget: Budget) -> Rank:
     """The ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
     x = torch.as_tensor(_usable_windows(run).x, dtype=torch.float32)
     model = multivariate(model) if x.ndim == 3 else model
-    forecast_of(model, x, run.setting.horizon)
-    return rank(explanation_of(model, x, run.setting.horizon, run.protocol, budget, run.stream).matrix)
+    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
+    _ = scored.forecast  # a run without a usable forecast is refused before it is explained
+    return rank(scored.explanation.matrix)
 
 
 def multivariate(model: Forecaster) -> Forecaster:
@@ -102,20 +102,16 @@ class _Measured(NamedTuple):
 
 
 def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
-    """The stages of `score_in_full`, or of `score_channels`, timed."""
-    protocol, stream, horizon = run.protocol, run.stream, run.setting.horizon
+    """The stages of a scored run, timed."""
+    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
     start = time.perf_counter()
-    forecast = forecast_of(model, x, horizon)
+    forecast = scored.forecast
     forecast_end = time.perf_counter()
-    if x.ndim == 3:
-        both = explain_both(model, x, horizon, protocol, budget)
-        seconds = forecast_end - start, time.perf_counter() - forecast_end
-        scores = score_both(model, x, forecast, both, protocol=protocol, budget=budget, stream=stream)
-        return _Measured(forecast, both.time, scores.time, scores.channel, *seconds)
-    explanation = explanation_of(model, x, horizon, protocol, budget, stream)
+    explanation = scored.both_axes["time"] if x.ndim == 3 else scored.explanation
     seconds = forecast_end - start, time.perf_counter() - forecast_end
-    quantities = score_explained(model, x, forecast, explanation, protocol=protocol, budget=budget, stream=stream)
-    return _Measured(forecast, explanation, quantities, None, *seconds)
+    if x.ndim == 3:
+        return _Measured(forecast, explanation, *scored.channel_scores, *seconds)
+    return _Measured(forecast, explanation, scored.quantities, None, *seconds)
 
 
 def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:

@@ -8,6 +8,7 @@ window, in all channels, or the `C` channels, at all time steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
+from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Ints, Protocol, ProtocolError, deletion_counts
 from hrx.audit.scoring.rank import truncate
@@ -114,100 +116,77 @@ def masks(place: Tensor, counts: Ints) -> Tensor:
 def replacements(x: Tensor, protocol: Protocol, stream: int, first: int, count: int, variants: int) -> Tensor:
     """`(W, L) -> (W, J, D, L)`: the replacements of deleted positions, in draws `first … first + count − 1`.
 
-    Each draw rearranges the window's own values at random; of a multivariate window `(W, L, C)`, those of each channel
-    by themselves, which gives `(W, J, D, L, C)`. `J = 1`, one rearrangement for all `variants` perturbations of the
-    window, unless draws are independent. A draw depends only on the seed, the stream, the window's place in its run
-    and the draw's number.
+    Of a multivariate window `(W, L, C)`, `(W, J, D, L, C)`. `J = 1`, one rearrangement for all `variants` perturbations
+    of the window, unless draws are independent.
     """
-    windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
-    shared = 1 if protocol.draws_kind != "independent" else variants
-    index = np.empty((windows, shared, count, length, channels), dtype=np.int64)
-    for w in range(windows):
-        for d in range(count):
-            unit, second = divmod(first + d, protocol.draws_per_unit)
-            rng = np.random.default_rng([protocol.seed, stream, w, unit])
-            u = rng.permuted(np.tile(np.arange(length), (shared, channels, 1)), axis=-1).swapaxes(1, 2)
-            index[w, :, d] = length - 1 - u if second else u
-    ordered = torch.sort(x, dim=1).values.reshape(windows, 1, 1, length, channels).expand(-1, shared, count, -1, -1)
-    drawn = torch.gather(ordered, 3, torch.as_tensor(index, device=x.device))
-    return drawn if x.ndim == 3 else drawn[..., 0]
+    shared = variants if protocol.draws_kind == "independent" else 1
+    return rearranged(x, (protocol.seed, stream), first, count, protocol.draws_per_unit == 2, shared)
 
 
-class Sweep(NamedTuple):
-    """The result of a sweep."""
+@dataclass
+class Sweep:
+    """Deletes by each ordering and compares every scored step of each perturbed forecast with the unperturbed one."""
 
-    errors: Floats
-    """`(W, D, V, 2, K, S)`: squared change of the forecast at each scored step."""
-    forecasts: int
+    model: Forecaster
+    x: Tensor
+    """`(W, L)`, or `(W, L, C)`."""
+    forecast: Tensor
+    """`(W, H)`, or `(W, H, C)`: the unperturbed one."""
+    importance: Tensor
+    """`(W, V, P)`."""
+    steps: Ints
+    protocol: Protocol
+    budget: Budget
+    stream: int = 0
+    along: Along = "time"
+    forecasts: int = 0
     """Perturbed forecasts that were evaluated; equal ones count once."""
 
+    def errors(self, first: int, count: int) -> Floats:
+        """`(W, D, V, 2, K, S)`: squared change at each scored step, in draws `first … first + count − 1`.
 
-def sweep(
-    model: Forecaster,
-    x: Tensor,
-    forecast: Tensor,
-    importance: Tensor,
-    steps: Ints,
-    protocol: Protocol,
-    *,
-    stream: int,
-    first: int,
-    count: int,
-    budget: Budget,
-    along: Along = "time",
-) -> Sweep:
-    """Deletes by each row of `importance` `(W, V, P)` and compares every scored step of each perturbed forecast.
+        Deleting nothing needs no forecast; deleting everything needs one per window and draw, for all orderings. The
+        changes of a forecast's channels are summed.
+        """
+        counts = deletion_counts(self.importance.shape[-1], self.protocol.fractions)
+        deleted = masks(ranks(self.importance), counts[1:-1])
+        inner = deleted.shape[1:4]
+        deleted = torch.cat([deleted.flatten(1, 3), torch.ones_like(deleted[:, 0, 0, :1])], dim=1)
+        drawn = replacements(self.x, self.protocol, self.stream, first, count, variants=deleted.shape[1])
+        errors = self._changes(deleted, drawn)
 
-    `forecast` `(W, H)`, or `(W, H, C)`, is the unperturbed one. Deleting nothing needs no forecast; deleting everything
-    needs one per window and draw, for all orderings. The changes of a forecast's channels are summed.
-    """
-    counts = deletion_counts(importance.shape[-1], protocol.fractions)
-    deleted = masks(ranks(importance), counts[1:-1])
-    inner = deleted.shape[1:4]
-    full = torch.ones_like(deleted[:, 0, 0, :1])
-    deleted = torch.cat([deleted.flatten(1, 3), full], dim=1)
-    drawn = replacements(x, protocol, stream, first, count, variants=deleted.shape[1])
-    errors, forecasts = _errors(model, x, forecast, deleted, drawn, steps, budget, along)
+        everything = errors[:, -1][:, :, None, None, None, :]
+        curves = np.moveaxis(errors[:, :-1].reshape(len(self.x), *inner, count, len(self.steps)), 4, 1)
+        ends = (*curves.shape[:4], 1, len(self.steps))
+        return np.concatenate([np.zeros(ends), curves, np.broadcast_to(everything, ends)], axis=4)
 
-    everything = errors[:, -1][:, :, None, None, None, :]
-    curves = np.moveaxis(errors[:, :-1].reshape(len(x), *inner, count, len(steps)), 4, 1)
-    ends = (*curves.shape[:4], 1, len(steps))
-    return Sweep(np.concatenate([np.zeros(ends), curves, np.broadcast_to(everything, ends)], axis=4), forecasts)
-
-
-def _errors(
-    model: Forecaster,
-    x: Tensor,
-    forecast: Tensor,
-    deleted: Tensor,
-    drawn: Tensor,
-    steps: Ints,
-    budget: Budget,
-    along: Along,
-) -> tuple[Floats, int]:
-    """The squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""
-    windows, variants, positions = deleted.shape
-    draws, horizon = drawn.shape[2], forecast.shape[1]
-    if drawn.shape[1] == 1:
-        kept, where = _unique_masks(deleted.cpu().numpy())
-    else:
-        kept = where = np.arange(windows * variants)
-    window, variant = np.divmod(kept, variants)
-    # A mask over time is the same for all channels, one over channels the same at all times.
-    flat = deleted.reshape(-1, *([positions] if x.ndim == 2 else [positions, 1] if along == "time" else [1, positions]))
-    base = forecast[:, steps].double()
-    total = len(kept) * draws
-    out = np.empty((total, len(steps)))
-    rows = budget.fastest(model, x[0], horizon, total)
-    with torch.no_grad():
-        for start in range(0, total, rows):
-            mask, draw = np.divmod(np.arange(start, min(start + rows, total)), draws)
-            own = drawn[window[mask], variant[mask] % drawn.shape[1], draw]
-            perturbed = torch.where(flat[kept[mask]], own, x[window[mask]])
-            change = (budget.forward(model, perturbed, horizon)[:, steps].double() - base[window[mask]]).square()
-            out[start : start + rows] = (change if x.ndim == 2 else change.sum(dim=-1)).cpu().numpy()
-    each = out.reshape(len(kept), draws, len(steps))[where]
-    return each.reshape(windows, variants, draws, len(steps)), total
+    def _changes(self, deleted: Tensor, drawn: Tensor) -> Floats:
+        """The squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""
+        windows, variants, positions = deleted.shape
+        draws, horizon, x = drawn.shape[2], self.forecast.shape[1], self.x
+        if drawn.shape[1] == 1:
+            kept, where = _unique_masks(deleted.cpu().numpy())
+        else:
+            kept = where = np.arange(windows * variants)
+        window, variant = np.divmod(kept, variants)
+        # A mask over time is the same for all channels, one over channels the same at all times.
+        shape = [positions] if x.ndim == 2 else [positions, 1] if self.along == "time" else [1, positions]
+        flat = deleted.reshape(-1, *shape)
+        base = self.forecast[:, self.steps].double()
+        total = len(kept) * draws
+        out = np.empty((total, len(self.steps)))
+        rows = self.budget.fastest(self.model, x[0], horizon, total)
+        with torch.no_grad():
+            for start in range(0, total, rows):
+                mask, draw = np.divmod(np.arange(start, min(start + rows, total)), draws)
+                own = drawn[window[mask], variant[mask] % drawn.shape[1], draw]
+                perturbed = torch.where(flat[kept[mask]], own, x[window[mask]])
+                y = self.budget.forward(self.model, perturbed, horizon)[:, self.steps]
+                change = (y.double() - base[window[mask]]).square()
+                out[start : start + rows] = (change if x.ndim == 2 else change.sum(dim=-1)).cpu().numpy()
+        self.forecasts += total
+        each = out.reshape(len(kept), draws, len(self.steps))[where]
+        return each.reshape(windows, variants, draws, len(self.steps))
 
 
 def _unique_masks(deleted: Bools) -> tuple[Ints, Ints]:

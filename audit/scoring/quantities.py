@@ -1,12 +1,13 @@
 """The quantities of a run: gains from deletion errors with their Monte Carlo errors, and skill against naive ones.
 
-Pure functions on arrays, without torch; shapes as in `hrx.audit.scoring.deletion`.
+Also the gain that the paper found at each rank. Pure functions on arrays, without torch; shapes as in
+`hrx.audit.scoring.deletion`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,16 +88,13 @@ class Quantities:
         return self.normalised.g_margin
 
 
-class Measured(NamedTuple):
-    """Quantities of a sweep before scaling: `(W, U, S)` per window, unit of draws and scored step."""
+def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> dict[str, Floats]:
+    """Every quantity, undivided, from the errors `(W, D, S + 1, 2, K, S)` under the scored rows and the shared vector.
 
-    samples: dict[str, Floats]
-    insertion_dropped: int
-
-
-def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> Measured:
-    """Every quantity from the errors `(W, D, S + 1, 2, K, S)` under the scored rows and the shared vector."""
-    units = _units(errors, protocol.draws_per_unit)
+    Each is `(W, U, S)`: by window, unit of draws and scored step.
+    """
+    grouped = errors.reshape(len(errors), -1, protocol.draws_per_unit, *errors.shape[2:])
+    units: Floats = grouped.mean(axis=2)
     areas = trapezoid(units)
     morf = areas[:, :, :, 0]
     samples: dict[str, Floats] = {}
@@ -115,8 +113,8 @@ def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> Measured:
     # Keeping only the top ρ is deleting the other 1 − ρ, least relevant first: retention is that curve backwards.
     samples["sufficiency"] = means[:, :, -1, 1] - _own(means[:, :, :-1, 1])
     everything = units[:, :, 0, 1, -1]
-    samples["insertion"], dropped = _ratio(samples["sufficiency"], everything)
-    return Measured(samples, dropped)
+    samples["insertion"] = _ratio(samples["sufficiency"], everything)
+    return samples
 
 
 def truncated_gains(errors: Floats, truncated: Ints, area: Area) -> Floats:
@@ -155,13 +153,6 @@ def trapezoid(curves: Floats) -> Floats:
     return area
 
 
-def _units(errors: Floats, draws_per_unit: int) -> Floats:
-    windows, draws = errors.shape[:2]
-    grouped = errors.reshape(windows, draws // draws_per_unit, draws_per_unit, *errors.shape[2:])
-    units: Floats = grouped.mean(axis=2)
-    return units
-
-
 def _area(areas: Floats, kind: Area) -> Floats:
     return areas[:, :, :, 0] - areas[:, :, :, 1] if kind == "gap" else areas[:, :, :, 0]
 
@@ -181,13 +172,13 @@ def _permuted(table: Floats, protocol: Protocol, stream: int) -> Floats:
     return chosen
 
 
-def _ratio(numerator: Floats, denominator: Floats) -> tuple[Floats, int]:
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Samples whose mean is the ratio of means and whose spread is its linearised error; steps with 0 below are NaN."""
     top, bottom = numerator.mean(axis=1, keepdims=True), denominator.mean(axis=1, keepdims=True)
-    dropped = bottom == 0
-    bottom = np.where(dropped, np.nan, bottom)
+    bottom = np.where(bottom == 0, np.nan, bottom)
     ratio = top / bottom
-    return ratio + (numerator - ratio * denominator) / bottom, int(dropped.sum())
+    samples: Floats = ratio + (numerator - ratio * denominator) / bottom
+    return samples
 
 
 class Moments(NamedTuple):
@@ -244,3 +235,32 @@ def skill(forecast: Floats, truth: Floats, last: Floats, seasonal: Floats) -> Sk
 
 def _mse(forecast: Floats, truth: Floats) -> float:
     return float(np.mean(np.square(forecast - truth)))
+
+
+class RankBin(NamedTuple):
+    """The published gain of runs with a rank in `[low, high)` (the paper's table "Rank predicts the gain")."""
+
+    low: float
+    high: float
+    g_own: float
+    """Median gain."""
+    positive: float
+    """Share of runs with a positive gain."""
+    worth: Literal["no", "perhaps", "yes"]
+    """Ours: `no` where the gain is near zero, `yes` where at least four runs of five have a positive one."""
+
+
+RANK_BINS = (
+    RankBin(1.0, 1.1, 0.015, 0.62, "no"),
+    RankBin(1.1, 1.25, 0.074, 0.71, "perhaps"),
+    RankBin(1.25, 1.5, 0.109, 0.75, "perhaps"),
+    RankBin(1.5, 2.0, 0.146, 0.83, "yes"),
+    RankBin(2.0, 3.0, 0.250, 0.91, "yes"),
+    RankBin(3.0, float("inf"), 0.323, 0.98, "yes"),
+)
+
+
+def rank_bin(rank: float) -> RankBin:
+    """The published bin of a participation ratio."""
+    # Rounding can bring the ratio of a rank-one matrix slightly below one.
+    return next(one for one in reversed(RANK_BINS) if rank >= one.low or one is RANK_BINS[0])

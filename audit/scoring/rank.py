@@ -1,6 +1,6 @@
 """What the explanation matrix itself shows: effective rank, truncations, and how far back its rows reach.
 
-The published gain at each rank is in `rank_bins`. Computed window by window: a float64 copy of all windows at once
+Computed window by window: a float64 copy of all windows at once
 would take twice the memory of the matrices.
 """
 
@@ -71,12 +71,11 @@ def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
 
     NaN for a row that is zero everywhere.
     """
-    return torch.stack([_effective_lookback(window.double(), mass) for window in matrix])
 
+    def of_window(rows: Tensor) -> Tensor:
+        held = rows.double().flip(-1).cumsum(dim=-1)
+        total = held[:, -1:]
+        short = (held < mass * total).sum(dim=-1).double() + 1
+        return torch.where(total[:, 0] > 0, short, torch.nan)
 
-def _effective_lookback(rows: Tensor, mass: float) -> Tensor:
-    """`(R, L) -> (R,)`."""
-    held = rows.flip(-1).cumsum(dim=-1)
-    total = held[..., -1:]
-    short = (held < mass * total).sum(dim=-1).double() + 1
-    return torch.where(total[..., 0] > 0, short, torch.nan)
+    return torch.stack([of_window(window) for window in matrix])

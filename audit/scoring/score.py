@@ -1,8 +1,15 @@
-"""The measurement of one run: matrix, sweep, quantities. Uses neither files nor clocks."""
+"""The measurement of one run: forecast, matrix, sweep, quantities. Uses neither files nor clocks.
+
+`Ẽ[h, t, c]` is the importance of channel `c` at time `t` of a multivariate window for step `h`. Summed over the
+channels it is the matrix of the time axis, `(H, L)`; summed over time, that of the channel axis, `(H, C)`. Both are
+scored under the same protocol and the same replacements: a position of the time axis is deleted in all channels, a
+channel at all times.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +17,11 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
-from hrx.audit.attribution import Explanation, estimate, find_estimator
+from hrx.audit.attribution import Explanation, estimate
+from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
-from hrx.audit.protocol import Ints, Protocol, scored_steps
-from hrx.audit.scoring.deletion import Along, Floats, Orderings, orderings, sweep
+from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
+from hrx.audit.scoring.deletion import Along, Floats, Sweep, orderings
 from hrx.audit.scoring.quantities import (
     GAINS,
     QUANTITIES,
@@ -34,13 +42,11 @@ class Unscorable(HrxError):
     """A run that cannot be scored: a result, recorded as excluded with this reason."""
 
 
-class ScoredRun(NamedTuple):
-    """Everything one run's measurement produces."""
+class ChannelScores(NamedTuple):
+    """The quantities of one run on multivariate windows, along either input axis."""
 
-    quantities: Quantities
-    explanation: Explanation
-    forecast: Tensor
-    """`(W, H)`, or `(W, H, C)` of a multivariate model."""
+    time: Quantities
+    channel: Quantities
 
 
 def score(
@@ -56,10 +62,10 @@ def score(
 
     `stream` separates the random draws of different runs under one seed.
     """
-    return score_in_full(model, x, horizon, protocol=protocol, budget=budget, stream=stream).quantities
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).quantities
 
 
-def score_in_full(
+def score_channels(
     model: Forecaster,
     x: Tensor,
     horizon: int,
@@ -67,119 +73,127 @@ def score_in_full(
     protocol: Protocol | None = None,
     budget: Budget | None = None,
     stream: int = 0,
-) -> ScoredRun:
-    """`score`, with the matrix and the forecasts behind it."""
-    protocol, budget = protocol or Protocol(), budget or Budget()
-    forecast = forecast_of(model, x, horizon)
-    explanation = explanation_of(model, x, horizon, protocol, budget, stream)
-    quantities = score_explained(model, x, forecast, explanation, protocol=protocol, budget=budget, stream=stream)
-    return ScoredRun(quantities, explanation, forecast)
-
-
-def forecast_of(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
-    """The forecasts that a run explains: `(W, L) -> (W, H)`, or `(W, L, C) -> (W, H, C)`; refuses constant ones."""
-    if x.ndim not in (2, 3) or not len(x):
+) -> ChannelScores:
+    """The quantities of one run on multivariate windows `x` `(W, L, C)`, along time and along the channels."""
+    if x.ndim != 3:
         raise Unscorable(
-            "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
-            f"not {tuple(x.shape)}."
+            f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
-    with torch.no_grad():
-        forecast = model.forward(x, horizon)
-    _variance(forecast)
-    return forecast
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).channel_scores
 
 
-def explanation_of(
-    model: Forecaster, x: Tensor, horizon: int, protocol: Protocol, budget: Budget, stream: int
-) -> Explanation:
-    """The explanation that a run scores."""
-    # An estimator that does not estimate all steps estimates the scored ones.
-    everywhere = protocol.axis == "whole" or find_estimator(protocol.estimator).every_step
-    explanation = estimate(
-        model,
-        x,
-        horizon,
-        estimator=protocol.estimator,
-        steps=None if everywhere else scored_steps(horizon, protocol.scored).tolist(),
-        budget=budget,
-        settings=protocol.estimator_settings,
-        axis=protocol.axis,
-        seed=protocol.seed,
-        stream=stream,
-    )
-    if not all(torch.isfinite(window).all() for window in explanation.matrix):
-        raise Unscorable(f"non-finite explanation: {protocol.estimator} is NaN or infinite on these windows")
-    return explanation
+@dataclass(frozen=True)
+class ScoredRun:
+    """One run and the stages of its measurement, each computed on first use."""
 
+    model: Forecaster
+    x: Tensor
+    """`(W, L)`, or `(W, L, C)`."""
+    horizon: int
+    protocol: Protocol = field(default_factory=Protocol)
+    budget: Budget = field(default_factory=Budget)
+    stream: int = 0
 
-def score_explained(
-    model: Forecaster,
-    x: Tensor,
-    forecast: Tensor,
-    explanation: Explanation,
-    *,
-    protocol: Protocol,
-    budget: Budget,
-    stream: int,
-    along: Along = "time",
-) -> Quantities:
-    """The quantities of forecasts `(W, H)` under a given explanation of them.
+    @cached_property
+    def forecast(self) -> Tensor:
+        """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses constant ones."""
+        if self.x.ndim not in (2, 3) or not len(self.x):
+            raise Unscorable(
+                "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
+                f"not {tuple(self.x.shape)}."
+            )
+        with torch.no_grad():
+            forecast = self.model.forward(self.x, self.horizon)
+        _variance(forecast)
+        return forecast
 
-    `explanation.matrix` is `(W, R, L)`, or `(W, R, C)` along the channels of multivariate windows.
-    """
-    variance = _variance(forecast)
-    steps = scored_steps(forecast.shape[1], protocol.scored)
-    ordered = orderings(explanation.matrix, explanation.steps, steps, protocol)
-    delete = partial(sweep, model, x, forecast, ordered.importance)
-    errors, forecasts = np.empty((len(x), 0)), 0
-    while (first := errors.shape[1]) < protocol.draws or _continue(errors[:, :, ordered.matrix], variance, protocol):
-        count = min(protocol.draws, protocol.most_draws - first)
-        swept = delete(steps, protocol, stream=stream, first=first, count=count, budget=budget, along=along)
-        errors = np.concatenate([errors, swept.errors], axis=1) if first else swept.errors
-        forecasts += swept.forecasts
-    return _quantities(errors, ordered, explanation, steps, variance, forecasts, protocol, stream)
+    @cached_property
+    def explanation(self) -> Explanation:
+        """The explanation that the run scores, `(W, R, L)`."""
+        explanation = estimate(self.model, self.x, self.horizon, self.protocol, budget=self.budget, stream=self.stream)
+        self._check_finite(explanation.matrix)
+        return explanation
 
+    @cached_property
+    def quantities(self) -> Quantities:
+        """The quantities along time."""
+        return self.score(self.forecast, self.explanation)
 
-def _quantities(
-    errors: Floats,
-    ordered: Orderings,
-    explanation: Explanation,
-    steps: Ints,
-    variance: float,
-    forecasts: int,
-    protocol: Protocol,
-    stream: int,
-) -> Quantities:
-    """The quantities from the errors `(W, D, V, 2, K, S)` and the matrix."""
-    paired = errors[:, :, ordered.matrix]
-    measured = measure(paired, protocol, stream)
-    means = {name: moments(measured.samples[name]) for name in QUANTITIES}
-    curves = mean_curves(paired) / variance
-    gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
-    ranks = rank(explanation.matrix).mean()
-    reach = effective_lookback(explanation.matrix)
-    at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(explanation.steps, steps)
-    return Quantities(
-        normalised=_values({name: means[name].mean / _scale(name, variance) for name in QUANTITIES}),
-        raw=_values({name: means[name].mean for name in QUANTITIES}),
-        error=Values(*(means[name].error / _scale(name, variance) for name in QUANTITIES)),
-        steps={name: means[name].steps / _scale(name, variance) for name in QUANTITIES},
-        scored_steps=steps,
-        variance=variance,
-        rank=ranks.participation,
-        rank_entropy=ranks.entropy,
-        rank_dropped=ranks.dropped,
-        draws=errors.shape[1],
-        forecasts=forecasts,
-        insertion_dropped=measured.insertion_dropped,
-        gap_own=float(gaps[0]),
-        gap_shared=float(gaps[1]),
-        curves=curves,
-        truncated=truncated_gains(errors, ordered.truncated, protocol.area) / variance,
-        distant=distant_gains(errors, ordered.distant, ordered.matrix[-1], protocol.area) / variance,
-        effective_lookback=float(reach.nanmean()),
-        effective_lookback_steps=reach[:, at].nanmean(dim=0).numpy(),
-    )
+    @cached_property
+    def both_axes(self) -> dict[Along, Explanation]:
+        """The explanation of multivariate windows by input gradient: `(W, H, L)`, and `(W, H, C)`.
+
+        The channels of the forecast are summed before differentiating, an input axis after taking magnitudes.
+        """
+        if self.protocol.estimator != "input_gradient" or self.protocol.axis != "step":
+            raise ProtocolError(
+                f"The channel axis needs the estimator input_gradient with the axis 'step', not "
+                f"{self.protocol.estimator} with the axis {self.protocol.axis!r}. Use the default of both."
+            )
+        rows = jacobian(self.model, self.x, self.horizon, budget=self.budget)
+        importance = rows.jacobian.abs()
+        self._check_finite(importance)
+        steps, settings = np.arange(self.horizon), self.protocol.estimator_settings
+        time = Explanation(importance.sum(dim=3), rows.rewrites, steps, settings)
+        return {"time": time, "channel": time._replace(matrix=importance.sum(dim=2))}
+
+    @cached_property
+    def channel_scores(self) -> ChannelScores:
+        """The quantities along either axis; truncations and distances are swept along time only."""
+        plain = replace(self, protocol=replace(self.protocol, truncation=False, distance=False))
+        return ChannelScores(
+            time=self.score(self.forecast, self.both_axes["time"]),
+            channel=plain.score(self.forecast, self.both_axes["channel"], along="channel"),
+        )
+
+    def score(self, forecast: Tensor, explanation: Explanation, along: Along = "time") -> Quantities:
+        """The quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
+        protocol, variance = self.protocol, _variance(forecast)
+        steps = scored_steps(self.horizon, protocol.scored)
+        ordered = orderings(explanation.matrix, explanation.steps, steps, protocol)
+        sweep = Sweep(
+            self.model, self.x, forecast, ordered.importance, steps, protocol, self.budget, self.stream, along
+        )
+        errors = sweep.errors(0, protocol.draws)
+        while _needs_draws(errors[:, :, ordered.matrix], variance, protocol):
+            first = errors.shape[1]
+            more = sweep.errors(first, min(protocol.draws, protocol.most_draws - first))
+            errors = np.concatenate([errors, more], axis=1)
+
+        paired = errors[:, :, ordered.matrix]
+        samples = measure(paired, protocol, self.stream)
+        means = {name: moments(samples[name]) for name in QUANTITIES}
+        scale = {name: 1.0 if name == "insertion" else variance for name in QUANTITIES}
+        curves = mean_curves(paired) / variance
+        gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
+        ranks = rank(explanation.matrix).mean()
+        reach = effective_lookback(explanation.matrix)
+        at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(explanation.steps, steps)
+        return Quantities(
+            normalised=_values({name: means[name].mean / scale[name] for name in QUANTITIES}),
+            raw=_values({name: means[name].mean for name in QUANTITIES}),
+            error=Values(*(means[name].error / scale[name] for name in QUANTITIES)),
+            steps={name: means[name].steps / scale[name] for name in QUANTITIES},
+            scored_steps=steps,
+            variance=variance,
+            rank=ranks.participation,
+            rank_entropy=ranks.entropy,
+            rank_dropped=ranks.dropped,
+            draws=errors.shape[1],
+            forecasts=sweep.forecasts,
+            insertion_dropped=int((errors[:, :, 0, 0, -1] == 0).all(axis=1).sum()),
+            gap_own=float(gaps[0]),
+            gap_shared=float(gaps[1]),
+            curves=curves,
+            truncated=truncated_gains(errors, ordered.truncated, protocol.area) / variance,
+            distant=distant_gains(errors, ordered.distant, ordered.matrix[-1], protocol.area) / variance,
+            effective_lookback=float(reach.nanmean()),
+            effective_lookback_steps=reach[:, at].nanmean(dim=0).numpy(),
+        )
+
+    def _check_finite(self, importance: Tensor) -> None:
+        if not all(torch.isfinite(window).all() for window in importance):
+            raise Unscorable(f"non-finite explanation: {self.protocol.estimator} is NaN or infinite on these windows")
 
 
 def _variance(forecast: Tensor) -> float:
@@ -199,14 +213,9 @@ def _values(means: dict[str, float]) -> Values:
     return Values(**means)
 
 
-def _scale(name: str, variance: float) -> float:
-    return 1.0 if name == "insertion" else variance
-
-
-def _continue(errors: Floats, variance: float, protocol: Protocol) -> bool:
+def _needs_draws(errors: Floats, variance: float, protocol: Protocol) -> bool:
     """Whether the precision setting needs more draws."""
     if protocol.precision is None or errors.shape[1] >= protocol.most_draws:
         return False
-    measured = measure(errors, protocol)
-    worst = max(moments(measured.samples[name]).error / variance for name in GAINS)
-    return not worst <= protocol.precision
+    samples = measure(errors, protocol)
+    return not max(moments(samples[name]).error / variance for name in GAINS) <= protocol.precision

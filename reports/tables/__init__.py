@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
-from hrx.audit.scoring.rank_bins import RANK_BINS
+from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.errors import HrxError, unknown
 from hrx.reports import published
 from hrx.reports.runs import CONFIGURATION, SEEDS, GroupStatistics, fold_seeds, is_few, median, trimmed_mean

@@ -9,7 +9,7 @@ from hrx.adapters import Identity, from_module
 from hrx.audit import Budget, Protocol
 from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.runner.plan import Run, Setting
-from hrx.audit.runner.run import attempt, measure_run, windows_of
+from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, MultivariateSeries
 
 
@@ -24,27 +24,27 @@ def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> R
 def test_the_record_of_multivariate_windows_fills_the_columns_of_the_channel_axis() -> None:
     model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
     record = measure_run(model, run, Budget()).record
-    assert record["status"] == DONE
-    assert record["channels"] == 8
-    assert record["rank_channel"] == pytest.approx(8, rel=1e-6)
-    assert record["g_margin_channel"] == pytest.approx(record["g_own_channel"] - record["g_shuffled_channel"])
-    assert record["g_own"] is not None
-    assert record["forward_seconds"] > 0 < record["matrix_seconds"]
+    assert record.status == DONE
+    assert record.channels == 8
+    assert record.rank_channel == pytest.approx(8, rel=1e-6)
+    assert record.g_margin_channel == pytest.approx(record.g_own_channel - record.g_shuffled_channel)
+    assert record.g_own is not None
+    assert record.forward_seconds > 0 < record.matrix_seconds
 
 
 def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_channels() -> None:
     model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
-    cut = windows_of(run)
+    cut = run.cut_windows()
     forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
     record = measure_run(model, run, Budget()).record
-    assert record["mse"] == pytest.approx(np.mean((forecast - cut.y) ** 2))
-    assert record["mse_zero"] == pytest.approx(np.mean(cut.y**2))
-    assert record["mse_last"] == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
-    assert record["mse_seasonal"] == pytest.approx(np.mean((cut.seasonal - cut.y) ** 2))
+    assert record.mse == pytest.approx(np.mean((forecast - cut.y) ** 2))
+    assert record.mse_zero == pytest.approx(np.mean(cut.y**2))
+    assert record.mse_last == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
+    assert record.mse_seasonal == pytest.approx(np.mean((cut.seasonal - cut.y) ** 2))
 
 
 def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:
     model = from_module(lambda x: x[:, :8], name="univariate")
-    record = attempt(model, planned(12, 8, 3, Protocol(draws=2)), Budget()).record
-    assert record["status"] == EXCLUDED
-    assert record["reason"] == "univariate reads one variate at a time, so there is no channel axis"
+    record = measure_run(model, planned(12, 8, 3, Protocol(draws=2)), Budget()).record
+    assert record.status == EXCLUDED
+    assert record.reason == "univariate reads one variate at a time, so there is no channel axis"

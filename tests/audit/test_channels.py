@@ -10,11 +10,11 @@ from helpers.multivariate import MULTIVARIATE, mixing, one_channel_per_step, win
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, from_module, load
-from hrx.audit import Budget, Protocol, Unscorable, score
+from hrx.audit import Protocol, Unscorable, score
 from hrx.audit.admission.checks import admit_channels
 from hrx.audit.protocol import ProtocolError
-from hrx.audit.scoring.channels import explain_both, score_channels
 from hrx.audit.scoring.deletion import replacements
+from hrx.audit.scoring.score import ScoredRun, score_channels
 
 
 def test_a_step_that_depends_on_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:
@@ -122,10 +122,10 @@ def test_the_multivariate_forecast_of_chronos_2_equals_its_official_call(
 def test_chronos_2_is_scored_along_both_axes(chronos_2: Forecaster) -> None:
     x = windows(2, 96, 3)
     result = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
-    both = explain_both(chronos_2, x, 24, Protocol(), Budget())
-    assert both.time.matrix.shape == (2, 24, 96)
-    assert both.channel.matrix.shape == (2, 24, 3)
-    torch.testing.assert_close(both.time.matrix.sum(dim=2), both.channel.matrix.sum(dim=2))
+    both = ScoredRun(chronos_2, x, 24).both_axes
+    assert both["time"].matrix.shape == (2, 24, 96)
+    assert both["channel"].matrix.shape == (2, 24, 3)
+    torch.testing.assert_close(both["time"].matrix.sum(dim=2), both["channel"].matrix.sum(dim=2))
     assert 1 <= result.channel.rank <= 3
     assert result.time.g_own != 0
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hrx.adapters import from_module
 from hrx.audit import Budget, Protocol
 from hrx.audit.protocol import deletion_counts
-from hrx.audit.scoring.deletion import masks, ranks, replacements, sweep
+from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40))
@@ -88,15 +88,16 @@ def test_a_sweep_evaluates_each_different_deletion_once_and_at_most_127_per_wind
     budget = Budget()
     budget.rows(model, x[0], 12, 1)
     module.inputs.clear()
-    swept = sweep(model, x, forecast, importance, steps, Protocol(), stream=0, first=0, count=4, budget=budget)
+    sweep = Sweep(model, x, forecast, importance, steps, Protocol(), budget)
+    errors = sweep.errors(first=0, count=4)
     different = set()
     for w in range(2):
         for row in importance[w]:
             order = sorted(range(16), key=lambda t, row=row: (-row[t], t))
             for k in deletion_counts(16, 9)[1:]:
                 different |= {(w, frozenset(order[:k])), (w, frozenset(order[::-1][:k]))}
-    assert swept.forecasts == sum(map(len, module.inputs)) == 4 * len(different) <= 2 * 4 * 127
-    assert swept.errors.shape == (2, 4, 9, 2, 9, 8)
+    assert sweep.forecasts == sum(map(len, module.inputs)) == 4 * len(different) <= 2 * 4 * 127
+    assert errors.shape == (2, 4, 9, 2, 9, 8)
 
 
 def test_at_both_ends_of_the_grid_all_orderings_agree() -> None:
@@ -105,8 +106,6 @@ def test_at_both_ends_of_the_grid_all_orderings_agree() -> None:
     with torch.no_grad():
         forecast = model.forward(x, 12)
     importance = torch.rand(2, 3, 16, dtype=torch.float64)
-    errors = sweep(
-        model, x, forecast, importance, steps, Protocol(), stream=0, first=0, count=2, budget=Budget()
-    ).errors
+    errors = Sweep(model, x, forecast, importance, steps, Protocol(), Budget()).errors(first=0, count=2)
     assert (errors[..., 0, :] == 0).all()
     assert (errors[..., -1, :] == errors[:, :, :1, :1, -1, :]).all()

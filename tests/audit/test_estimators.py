@@ -12,7 +12,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
-from hrx.audit import Budget, explain
+from hrx.audit import Budget, Protocol, explain
 from hrx.audit.attribution import AttributionTask, estimate, find_estimator
 from hrx.audit.attribution.gradients import noise, path_integral
 from hrx.audit.attribution.perturbation import replacements_of
@@ -209,7 +209,7 @@ def test_integrated_gradients_of_every_step_add_up_to_its_change_from_the_baseli
 
 def test_saliency_is_the_input_gradient_at_the_scored_steps(model: Forecaster) -> None:
     x, steps = series(2, LOOKBACK), scored_steps(HORIZON, 8)
-    result = estimate(model, x, HORIZON, estimator="saliency")
+    result = estimate(model, x, HORIZON, Protocol(estimator="saliency"))
     assert result.steps.tolist() == steps.tolist()
     assert torch.equal(result.matrix, explain(model, x, HORIZON)[:, steps])
 
@@ -234,17 +234,17 @@ def test_an_estimator_for_one_variate_refuses_several(name: str) -> None:
 
 def test_the_whole_forecast_has_one_row_and_no_steps() -> None:
     model, x = from_module(small_module()), series(2, LOOKBACK)
-    result = estimate(model, x, HORIZON, axis="whole")
+    result = estimate(model, x, HORIZON, Protocol(axis="whole"))
     assert result.matrix.shape == (2, 1, LOOKBACK)
     assert len(result.steps) == 0
     with pytest.raises(ProtocolError, match="Drop steps"):
-        estimate(model, x, HORIZON, axis="whole", steps=[0])
+        explain(model, x, HORIZON, axis="whole", steps=[0])
 
 
 @pytest.mark.parametrize("steps", [[], [HORIZON], [-1]])
 def test_steps_outside_the_horizon_are_refused(steps: list[int]) -> None:
     with pytest.raises(ProtocolError, match="Give indices 0 to 23"):
-        estimate(from_module(small_module()), series(2, LOOKBACK), HORIZON, steps=steps)
+        explain(from_module(small_module()), series(2, LOOKBACK), HORIZON, steps=steps)
 
 
 @pytest.mark.parametrize("name", ["integrated_gradients", "smoothgrad", "tsr"])

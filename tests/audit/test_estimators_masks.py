@@ -9,7 +9,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, from_module, load
-from hrx.audit import Budget, explain
+from hrx.audit import Budget, Protocol, explain
 from hrx.audit.attribution import AttributionTask, estimate
 from hrx.audit.attribution.masks import PerturbationNetwork, excess, gru_states
 from hrx.audit.attribution.perturbation import replacements_of
@@ -60,7 +60,7 @@ def average_precision(scores: Tensor, truth: Tensor) -> float:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(name: str) -> None:
     weight = sparseband()
-    result = estimate(from_module(linear(weight)), windows(2), HORIZON, estimator=name)
+    result = estimate(from_module(linear(weight)), windows(2), HORIZON, Protocol(estimator=name))
     matrix, vector = [], []
     for rows in result.matrix:
         for row, step in zip(rows, result.steps, strict=True):
@@ -73,11 +73,11 @@ def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(na
 @pytest.mark.parametrize("name", METHODS)
 def test_without_the_axis_one_mask_keeps_the_positions_of_all_steps(name: str) -> None:
     weight = sparseband()
-    result = estimate(
+    matrix = explain(
         from_module(linear(weight)), windows(2), HORIZON, estimator=name, axis="whole", settings='{"area": 0.14}'
     )
-    assert result.matrix.shape == (2, 1, LOOKBACK)
-    precision = [average_precision(row, (weight != 0).any(dim=0)) for row in result.matrix[:, 0]]
+    assert matrix.shape == (2, 1, LOOKBACK)
+    precision = [average_precision(row, (weight != 0).any(dim=0)) for row in matrix[:, 0]]
     assert np.mean(precision) >= 0.7
 
 

@@ -24,7 +24,6 @@ from hrx.audit.attribution import (
     registry,
     setting,
 )
-from hrx.audit.attribution.registry import read_settings
 from hrx.audit.protocol import ProtocolError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimators.md"
@@ -62,13 +61,7 @@ def test_an_installed_entry_point_is_an_estimator_like_the_others(entries) -> No
     entries(recency=f"{__name__}:RECENCY")
     assert "recency" in estimator_names()
     protocol = Protocol(estimator="recency", estimator_settings='{"power": 2}')
-    result = estimate(
-        from_module(torch.nn.Linear(40, 12)),
-        series(2, 40),
-        12,
-        estimator=protocol.estimator,
-        settings=protocol.estimator_settings,
-    )
+    result = estimate(from_module(torch.nn.Linear(40, 12)), series(2, 40), 12, protocol)
     assert result.matrix.shape == (2, 8, 40)
     assert torch.equal(result.matrix[1, 3], torch.linspace(0, 1, 40) ** 2)
     assert json.loads(result.settings) == {"power": 2.0}
@@ -133,9 +126,8 @@ def test_a_protocol_stores_every_setting_with_its_value() -> None:
 
 
 def test_an_explanation_carries_every_setting_with_its_value() -> None:
-    result = estimate(
-        from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, estimator="occlusion", settings='{"spans": 4}'
-    )
+    protocol = Protocol(estimator="occlusion", estimator_settings='{"spans": 4}')
+    result = estimate(from_module(torch.nn.Linear(40, 12)), series(1, 40), 12, protocol)
     assert json.loads(result.settings) == {"spans": 4, "replacement": "rearranged", "draws": 2}
 
 
@@ -164,4 +156,4 @@ def test_the_documentation_lists_every_estimator_and_every_setting_with_its_defa
 def test_a_settings_default_is_a_value_it_accepts() -> None:
     for estimator in registry.BUILT_IN:
         defaults = estimator.settings()
-        assert read_settings(estimator.name, estimator.settings, defaults.as_json()) == defaults
+        assert estimator.read(defaults.as_json()) == defaults

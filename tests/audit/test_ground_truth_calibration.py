@@ -11,16 +11,15 @@ from torch import Tensor
 from hrx.adapters import from_module
 from hrx.audit import explain, score
 from hrx.audit.calibration import calibration as calibration_module
-from hrx.audit.calibration.calibration import Effort, Shape, calibrate, recovery, tasks
+from hrx.audit.calibration.calibration import Effort, calibrate, recovery, tasks
 from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank
-from hrx.audit.calibration.results import Calibration, Trial, judge, verdict
+from hrx.audit.calibration.results import Calibration, ModelResult, judge, verdict
 from hrx.audit.calibration.training import (
     HELD_OUT,
     SCORED,
     TRAINING,
     GeneratedWindows,
     TrainedBackbone,
-    TrainingRecipe,
     explained,
     least_squares,
     least_squares_check,
@@ -33,7 +32,7 @@ from hrx.audit.scoring.rank import rank
 from hrx.errors import HrxError
 
 L, H = 64, 24
-SMALL = Effort("small", (Shape(L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
+SMALL = Effort("small", ((L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -126,7 +125,7 @@ def test_training_does_not_change_the_global_random_state() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    train("linear", generate("sparsesplit", 32, 8, 0), seed=0, recipe=TrainingRecipe(2, 4, 0.01, 0))
+    train("linear", generate("sparsesplit", 32, 8, 0), seed=0)
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -154,11 +153,11 @@ def linear(trained_once: None) -> Calibration:
 @pytest.mark.slow
 def test_the_linear_backbone_meets_every_criterion(linear: Calibration) -> None:
     table = linear.evidence("linear")
-    assert [trial.generator for trial in table] == list(GENERATORS)
-    assert np.median([trial.auprc_matrix for trial in table]) >= 0.95
-    assert np.median([trial.auprc_vector for trial in table]) < 0.7
+    assert [result.generator for result in table] == list(GENERATORS)
+    assert np.median([result.auprc_matrix for result in table]) >= 0.95
+    assert np.median([result.auprc_vector for result in table]) < 0.7
     own, shuffled, margin = (
-        np.median([getattr(trial, name) for trial in table]) for name in ("g_own", "g_shuffled", "g_margin")
+        np.median([getattr(result, name) for result in table]) for name in ("g_own", "g_shuffled", "g_margin")
     )
     assert own > 0 > shuffled
     assert margin > own
@@ -168,7 +167,7 @@ def test_the_linear_backbone_meets_every_criterion(linear: Calibration) -> None:
     assert [point.planted for point in curve] == pytest.approx([1, 4, 8, 12])
     for point in curve:
         assert point.measured == pytest.approx(point.planted, rel=0.1)
-    assert linear.control.g_own == 0
+    assert linear.exact_control.g_own == 0
     criteria = judge(linear)
     assert all(one.passed for one in criteria)
     assert verdict(criteria).startswith("sound")
@@ -176,12 +175,12 @@ def test_the_linear_backbone_meets_every_criterion(linear: Calibration) -> None:
 
 @pytest.mark.slow
 def test_a_calibration_repeats_to_the_digit(linear: Calibration) -> None:
-    assert calibrate(["linear"], effort=SMALL).trials == linear.trials
+    assert calibrate(["linear"], effort=SMALL).results == linear.results
 
 
 def test_a_calibration_lists_every_model_once() -> None:
-    effort = replace(SMALL, shapes=(Shape(L, H), Shape(96, 48)), seeds=2, ranks=(1, 8, 16))
-    planned = tasks(["linear", "cnn", "linear"], replace(effort, shapes=(Shape(96, 48), Shape(L, H))))
+    effort = replace(SMALL, shapes=((L, H), (96, 48)), seeds=2, ranks=(1, 8, 16))
+    planned = tasks(["linear", "cnn", "linear"], replace(effort, shapes=((96, 48), (L, H))))
     # Two backbones, two seeds: six generators at two shapes, and the two ranks that the table does not hold.
     assert len(planned) == 2 * 2 * (6 * 2 + 2)
     assert len({task.label for task in planned}) == len(planned)
@@ -250,12 +249,12 @@ def test_an_instrument_that_adds_noise_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_generator_that_was_not_learned_is_reported_and_not_used_as_evidence(linear: Calibration) -> None:
-    def forget(trial: Trial) -> Trial:
-        if trial.generator == "sparseshift":
-            return replace(trial, explained=0.9, g_own=-100.0, auprc_matrix=0.0)
-        return trial
+    def forget(result: ModelResult) -> ModelResult:
+        if result.generator == "sparseshift":
+            return replace(result, explained=0.9, g_own=-100.0, auprc_matrix=0.0)
+        return result
 
-    forgetful = replace(linear, trials=tuple(map(forget, linear.trials)))
+    forgetful = replace(linear, results=tuple(map(forget, linear.results)))
     assert failing(forgetful) == {"every generator learned"}
     assert len(forgetful.evidence("linear")) == len(GENERATORS) - 1
     assert "sparseshift" in verdict(judge(forgetful))
@@ -264,25 +263,25 @@ def test_a_generator_that_was_not_learned_is_reported_and_not_used_as_evidence(l
 @pytest.mark.slow
 def test_a_gain_on_the_exact_control_beyond_its_error_fails(linear: Calibration) -> None:
     for gain in (0.05, -0.05):
-        control = replace(linear.control, g_own=gain, g_own_se=0.01)
-        assert failing(replace(linear, control=control)) == {"no gain on the exact control"}
-    within = replace(linear, control=replace(linear.control, g_own=0.035, g_own_se=0.01))
+        control = replace(linear.exact_control, g_own=gain, g_own_se=0.01)
+        assert failing(replace(linear, exact_control=control)) == {"no gain on the exact control"}
+    within = replace(linear, exact_control=replace(linear.exact_control, g_own=0.035, g_own_se=0.01))
     assert all(one.passed for one in judge(within))
 
 
 @pytest.mark.slow
 def test_a_measured_rank_that_does_not_rise_fails(linear: Calibration) -> None:
-    def with_ranks(measured: Callable[[Trial], float]) -> Calibration:
-        return replace(linear, trials=tuple(replace(one, measured_rank=measured(one)) for one in linear.trials))
+    def with_ranks(measured: Callable[[ModelResult], float]) -> Calibration:
+        return replace(linear, results=tuple(replace(one, measured_rank=measured(one)) for one in linear.results))
 
-    assert failing(with_ranks(lambda trial: 2.0)) == {"rank rises with the plant"}
-    assert failing(with_ranks(lambda trial: 0.4 * trial.planted_rank)) == {"rank rises with the plant"}
-    assert all(one.passed for one in judge(with_ranks(lambda trial: 0.6 * trial.planted_rank)))
+    assert failing(with_ranks(lambda result: 2.0)) == {"rank rises with the plant"}
+    assert failing(with_ranks(lambda result: 0.4 * result.planted_rank)) == {"rank rises with the plant"}
+    assert all(one.passed for one in judge(with_ranks(lambda result: 0.6 * result.planted_rank)))
 
 
 @pytest.mark.slow
 def test_an_estimator_of_the_scored_steps_is_compared_at_these_steps() -> None:
     result = calibrate(["linear"], estimator="saliency", effort=SMALL)
-    example = next(one for one in result.examples if one.trial.generator == "sparseband")
+    example = next(one for one in result.examples if one.result.generator == "sparseband")
     assert len(example.steps) == len(example.matrix) == len(example.answer) == 8
-    assert example.trial.auprc_matrix > 0.95
+    assert example.result.auprc_matrix > 0.95

@@ -15,10 +15,9 @@ from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS, ProtocolError, scored_steps
 from hrx.audit.scoring.deletion import orderings, ranks, replacements, rows_away
-from hrx.audit.scoring.quantities import measure
+from hrx.audit.scoring.quantities import RANK_BINS, measure, rank_bin
 from hrx.audit.scoring.rank import effective_lookback, rank, truncate
-from hrx.audit.scoring.rank_bins import RANK_BINS, rank_bin
-from hrx.audit.scoring.score import score_in_full
+from hrx.audit.scoring.score import ScoredRun
 from hrx.gift_eval import cut, open_source
 
 SWEPT = Protocol(draws=2, truncation=True, distance=True)
@@ -129,7 +128,7 @@ def test_rows_at_a_distance_come_from_the_estimated_steps_only() -> None:
 
 def test_a_matrix_of_scored_rows_has_truncations_and_no_distances() -> None:
     protocol = Protocol(estimator="saliency", draws=2, truncation=True, distance=True)
-    result = score_in_full(from_module(linear()), series(2, 40), 64, protocol=protocol, stream=3)
+    result = ScoredRun(from_module(linear()), series(2, 40), 64, protocol, stream=3)
     assert result.explanation.matrix.shape == (2, 8, 40)
     assert result.quantities.truncated[0] == 0 != result.quantities.truncated[1]
     assert np.isnan(result.quantities.distant).all()
@@ -198,7 +197,7 @@ def permuted_gain(stream: int, permutations: int = 3) -> np.ndarray:
     """`g_shuffled_permuted` of synthetic errors that differ for every step and row."""
     errors = np.zeros((1, 2, 9, 2, 9, 8))
     errors[:, :, :8, 0, 1:8] = np.random.default_rng(0).random((8, 8))[:, None, :]
-    return measure(errors, Protocol(permutations=permutations), stream).samples["g_shuffled_permuted"]
+    return measure(errors, Protocol(permutations=permutations), stream)["g_shuffled_permuted"]
 
 
 def test_permutations_depend_on_the_stream_and_many_of_them_give_the_expectation() -> None:

@@ -16,7 +16,7 @@ import torch
 from side_by_side import Line, arguments, begin, models, report, series, timed
 
 from hrx.adapters import Forecaster
-from hrx.audit.attribution import estimate, estimator_names
+from hrx.audit.attribution import estimator_names, explain
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import Setting, parse_settings
 
@@ -41,11 +41,11 @@ def measure(name: str, model: Forecaster, setting: Setting, count: int, estimato
         with torch.no_grad():
             model.forward(x, horizon)
 
-    estimate(model, x, horizon, estimator="saliency", budget=budget)
+    explain(model, x, horizon, estimator="saliency", budget=budget)
     forward()
     once = statistics.median(timed(forward) for _ in range(FORWARDS))
     for estimator in estimators:
-        seconds = timed(lambda one=estimator: estimate(model, x, horizon, estimator=one, budget=budget))
+        seconds = timed(lambda one=estimator: explain(model, x, horizon, estimator=one, budget=budget))
         yield {
             "model": name, "setting": str(setting), "estimator": estimator, "seconds": seconds,
             "forward passes": seconds / once, "published": PUBLISHED.get(estimator),

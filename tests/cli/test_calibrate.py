@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hrx.audit.calibration.calibration import Effort, Shape
+from hrx.audit.calibration.calibration import Effort
 from hrx.audit.calibration.generators import GENERATORS
 from hrx.audit.calibration.results import Calibration
 from hrx.cli import calibrate as verb
@@ -20,7 +20,7 @@ from hrx.cli import main
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.published import published_ground_truth
 
-SMALL = Effort("quick", (Shape(64, 24),), seeds=1, ranks=(1, 4, 12), windows=2)
+SMALL = Effort("quick", ((64, 24),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def unpictured(made: Calibration) -> Calibration:
 
 
 def broken(made: Calibration) -> Calibration:
-    return replace(made, trials=tuple(replace(trial, g_own=-trial.g_own - 1) for trial in made.trials))
+    return replace(made, results=tuple(replace(result, g_own=-result.g_own - 1) for result in made.results))
 
 
 def test_it_ends_with_a_verdict_tables_beside_the_published_ones_and_a_figure_of_each_generator(
@@ -58,17 +58,17 @@ def test_it_ends_with_a_verdict_tables_beside_the_published_ones_and_a_figure_of
         assert shown in out
     files = {path.name for path in (tmp_path / "out").iterdir()}
     pictures = {f"{name}.png" for name in (*GENERATORS, "planted-rank")}
-    assert files == pictures | {"calibration.md", "calibration.json", "trials.csv"}
+    assert files == pictures | {"calibration.md", "calibration.json", "results.csv"}
     assert all((tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
 
 
-def test_json_has_what_the_design_promises_and_equals_the_trials(
+def test_json_has_what_the_design_promises_and_equals_the_results_file(
     quickly: pytest.MonkeyPatch, made: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["calibrate", "--backbones", "linear", "--out", str(tmp_path), "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
     assert [cell["generator"] for cell in output["backbones"]] == list(GENERATORS)
-    with open(tmp_path / "trials.csv") as file:
+    with open(tmp_path / "results.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["curve_only"] == "False"]
     for cell, row in zip(output["backbones"], rows, strict=True):
         assert cell["learned"] == cell["runs"] == 1
@@ -91,8 +91,8 @@ def test_a_failing_criterion_is_exit_code_1_after_the_report(
 
 
 def test_what_was_not_learned_shows_its_share_and_no_figure(made: Calibration) -> None:
-    trials = tuple(replace(t, explained=0.5) if t.generator == "lagmix" else t for t in made.trials)
-    forgetful = replace(made, trials=trials)
+    results = tuple(replace(t, explained=0.5) if t.generator == "lagmix" else t for t in made.results)
+    forgetful = replace(made, results=results)
     (line,) = (one for one in render_calibration(forgetful).splitlines() if one.startswith("lagmix"))
     assert line.split() == ["lagmix", "0.5000", "-", "-", "-", "-", "+0.813", "-"]
     (cell,) = (one for one in calibration_json(forgetful)["backbones"] if one["generator"] == "lagmix")  # type: ignore[attr-defined]

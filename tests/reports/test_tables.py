@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from helpers.constructed import runs
 
-from hrx.audit.scoring.rank_bins import RANK_BINS
+from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.errors import HrxError
 from hrx.reports import tables
 from hrx.reports.published import published_tables
