@@ -6,8 +6,6 @@ quadratically, so a parabola through the three gives the bytes of any batch. Whe
 budget, a batch that does not fit is halved, and no later one is larger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -4,8 +4,6 @@ Every field is stored with each record. Changing what any of them means raises `
 count as stale.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """`hrx audit`: plans, measures what is missing, and shows the verdict."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`hrx calibrate`: the instrument against constructed ground truth, and a verdict on the instrument itself."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

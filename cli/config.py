@@ -11,8 +11,6 @@
 Every key is checked by the parser of the command line, so the file accepts exactly what the command line accepts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

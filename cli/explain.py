@@ -1,7 +1,5 @@
 """`hrx explain`: explains one forecast of one series on a page."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

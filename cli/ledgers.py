@@ -1,7 +1,5 @@
 """`hrx report`, `tables`, `compare`, `merge` and `export`: everything that reads ledgers and measures nothing."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The entry point: runs one verb and turns errors into a sentence and an exit code."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

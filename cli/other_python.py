@@ -4,8 +4,6 @@ For families whose libraries exclude each other. The interpreter runs `PATH -m h
 and the same ledger. Its plan is requested first, since only it knows the library versions that decide the keys.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

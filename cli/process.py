@@ -1,7 +1,5 @@
 """The process of a command: signals, and the allocator of glibc."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -3,8 +3,6 @@
 Computes the matrices of the planned runs and nothing else: no deletion, no admission, no ledger.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from textwrap import fill

@@ -1,7 +1,5 @@
 """The options of an audit as models, runs, a ledger and worker settings."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Plain text when piped. Files are written atomically, and never over a ledger.
 """
 
-from __future__ import annotations
-
 import atexit
 import sys
 import time

@@ -1,7 +1,5 @@
 """`hrx verify`: the admission checks of a model at every setting, and sanity checks on request."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

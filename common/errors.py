@@ -3,8 +3,6 @@
 Every error that a user can cause or fix is an `HrxError`: the command line prints its sentence without a traceback.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A comparison as terminal text, Markdown for a step summary or a comment, JUnit XML and JSON."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from xml.etree import ElementTree

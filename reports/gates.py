@@ -6,8 +6,6 @@ change for a quantity that is always positive (`mse <= +2%`). A gate fails only 
 wrong side; a strict gate fails when the estimate does.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ The files in `published/` hold facts only, each with the table that it is from. 
 dataset of a record; a name that the paper does not have stays unchanged.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -5,8 +5,6 @@ is meaningful only where the run beats naive, so each group of gains is given tw
 that beat naive, and the verdict uses the second. docs/reading-a-report.md lists the verdicts with their rules.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

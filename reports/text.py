@@ -4,8 +4,6 @@ A name in a record can hold anything. `clean` replaces what a terminal or a brow
 functions clean first and then escape for their format. `rich` measures, wraps and lays out text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import html
 import io

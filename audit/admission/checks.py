@@ -3,8 +3,6 @@
 A failure is a result. It is stored and shown, and the runs of that setting are recorded as excluded.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

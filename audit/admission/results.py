@@ -1,7 +1,5 @@
 """Admission results in the ledger: a setting is checked once per model, versions and windows."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Parameter randomisation is that of Adebayo et al. (2018), all parameters at once
 model that fails one may be audited, but its matrix is weaker evidence.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager

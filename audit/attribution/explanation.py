@@ -3,8 +3,6 @@
 An estimator receives an `AttributionTask` and its settings and returns `EstimatedRows`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 Signs are dropped last, and the channels of a multivariate window are summed after that.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

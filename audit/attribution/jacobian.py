@@ -9,8 +9,6 @@ Groups and blocks depend on the run's own settings and the memory budget only, s
 digits. Another batch size or number of threads changes the last bits of a gradient.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The solver is in `hrx.audit.attribution.perturbation`; a method adds its mask, its perturbation and its penalty.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

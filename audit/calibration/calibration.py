@@ -7,8 +7,6 @@ the trapezoidal rule over the thresholds that occur. These two depend on the sca
 replaced by their ranks, evenly spaced on [0, 1].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

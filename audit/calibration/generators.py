@@ -6,8 +6,6 @@ leaves open (how many positions, how far they move, which inputs) is chosen here
 Nothing here trains or explains a model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

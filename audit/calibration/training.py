@@ -4,8 +4,6 @@ Small on purpose: calibration tests the instrument, not the design of a forecast
 be memorised, and every number follows from the seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -5,8 +5,6 @@ Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an i
 stay in the file and are not read.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

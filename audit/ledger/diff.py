@@ -3,8 +3,6 @@
 The same run on other hardware, or in other batches, moves a number by rounding, within these bounds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from typing import NamedTuple

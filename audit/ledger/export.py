@@ -3,8 +3,6 @@
 Spreadsheets read a CSV text that begins with = + - or @ as a formula, so such a text gets an apostrophe.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Callable, Sequence

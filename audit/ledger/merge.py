@@ -3,8 +3,6 @@
 Nothing is written unless everything can be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The cost of a run is estimated from one window with the smallest number of draws
 a model has taken `PROBE_SECONDS`, larger settings are scaled by L · H instead of measured.
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

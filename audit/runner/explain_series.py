@@ -1,7 +1,5 @@
 """Explains one forecast of one series, and scores the explanation on held-out windows of the same series."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """One explained forecast, and whether its explanation can be trusted. Needs no torch: pages are made from it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """Measures stored runs again and compares: `hrx audit --recheck`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """One run, from its windows to its record. Errors become part of the record; nothing is written here."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import NamedTuple

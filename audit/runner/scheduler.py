@@ -4,8 +4,6 @@ For each model, one task loads it; for each setting, one task admits it on real 
 writes happen here, in one process. An error of one run becomes that run's record, and the others go on.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence

@@ -5,8 +5,6 @@ first), `K` fractions, `S` scored steps. The sweep deletes the `P` positions of 
 window, in all channels, or the `C` channels, at all time steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

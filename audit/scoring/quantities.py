@@ -4,8 +4,6 @@ Also the gain that the paper found at each rank. Pure functions on arrays, witho
 `hrx.audit.scoring.deletion`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

@@ -4,8 +4,6 @@ Computed window by window: a float64 copy of all windows at once
 would take twice the memory of the matrices.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -6,8 +6,6 @@ scored under the same protocol and the same replacements: a position of the time
 channel at all times.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Three layers keep a hostile name harmless: text is escaped where Python writes i
 page's content security policy runs only the scripts and styles with the hashes that it lists.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ Python computes every number; the page's script filters and counts runs, and loo
 referred to by number, so that 16,729 runs stay small. Names are cleaned here.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import zlib

@@ -1,7 +1,5 @@
 """`hrx explain`: one forecast as one page: first whether its explanation can be trusted, then the explanation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Verdicts, exclusions, admission checks and the commands are written here as HTML
 draws the rest from the data of `hrx.reports.page.data`.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@
 and the sentences of the note. Every table ends with the share that beats naive and the leakage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Where tasks run: in this process, in worker processes, or on a Ray cluster."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Runs tasks in this process, one after the other."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 from hrx.audit.runner.worker import Task, TaskResult, WorkerContext, WorkerSettings, perform

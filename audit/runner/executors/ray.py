@@ -4,8 +4,6 @@ Tasks are Ray tasks, not actors: Ray places each on a free CPU, runs it again el
 and reuses worker processes, each of which keeps the last model loaded.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import socket
