@@ -27,13 +27,13 @@ def calibrate(options: argparse.Namespace) -> int:
     effort = FULL if options.full else QUICK
     effort = replace(effort, seeds=options.seeds or effort.seeds)
     expected = {task.label: BACKBONES[task.backbone].seconds for task in tasks(backbones, effort)}
-    print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
     progress = Progress(len(expected), expected)
 
     def show_progress(task: CalibrationTask, result: ModelResult) -> None:
         progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
 
     try:
+        print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
         calibration = run(backbones, estimator=options.estimator, effort=effort, progress=show_progress)
     except KeyboardInterrupt:
         print("\nhrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)
@@ -43,7 +43,7 @@ def calibrate(options: argparse.Namespace) -> int:
         print(json.dumps(calibration_json(calibration), indent=1))
     else:
         show(render_calibration(calibration))
-        show(f"\nTables and {sum(path.suffix == '.png' for path in written)} pictures: {options.out}")
+        show(f"\nTables and {sum(path.suffix == '.png' for path in written)} figures: {options.out}")
     return Exit.DONE if all(one.passed for one in judge(calibration)) else Exit.GATE_FAILED
 
 

@@ -78,7 +78,7 @@ def read_table(path: Path, kind: str, *, least: int = 2) -> InputTable:
     try:
         raw = path.read_bytes()
     except FileNotFoundError as error:
-        raise HrxError(f"There is no file {readable(str(path))}. Check the name, and the folder you are in.") from error
+        raise HrxError(f"The file {readable(str(path))} does not exist. Check its name and folder.") from error
     except OSError as error:
         raise HrxError(f"{readable(str(path))} cannot be read: {error.strerror}.") from error
     file = readable(path.name)

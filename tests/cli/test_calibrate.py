@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,7 +166,6 @@ def test_stopping_it_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     assert "30 models" in process.stderr.readline()
-    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -149,7 +149,7 @@ def test_a_column_that_is_missing_or_ambiguous_is_refused(table, asked, sentence
 def test_a_missing_file_and_a_short_series_are_sentences(table, tmp_path, capsys):
     common = ["--lookback", "300", "--horizon", "8", "--out", str(tmp_path / "page.html")]
     assert main(["explain", "bolt-mini", "--series", f"{tmp_path}/none.csv:units", *common]) == 2
-    assert "There is no file" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
     assert main(["explain", "bolt-mini", "--series", f"{table}:units", *common]) == 2
     assert "274 values, but the setting 300x8 needs at least 308" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()

@@ -386,7 +386,7 @@ def test_files_that_are_something_else_say_what_they_are(tmp_path: Path) -> None
     (tmp_path / "t.parquet").write_text("date,v\n")
     assert "is not a Parquet file" in refused(f"parquet:{tmp_path / 't.parquet'}")
     assert "is a directory" in refused(f"csv:{tmp_path}")
-    assert "There is no file" in refused(f"csv:{tmp_path / 'absent.csv'}")
+    assert "does not exist" in refused(f"csv:{tmp_path / 'absent.csv'}")
     assert "names no file" in refused("csv:")
 
 
