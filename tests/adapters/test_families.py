@@ -59,6 +59,7 @@ def parity_limit(family: str, horizon: int) -> float:
     return 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [*STAR, *ODD], ids=str)
 def test_forward_equals_the_official_call_and_has_finite_gradients(family: str, model: Any, setting: Setting) -> None:
     if reason := model.limits.refusal(setting.lookback, setting.horizon):
@@ -103,6 +104,7 @@ def test_the_callers_data_is_unchanged(model: Any) -> None:
     assert torch.equal(x, before)
 
 
+@pytest.mark.slow
 def test_a_forecast_depends_neither_on_neighbouring_windows_nor_on_earlier_settings(model: Any) -> None:
     x = series(6, 192)
     together = model.official(x, 48)

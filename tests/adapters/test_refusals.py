@@ -224,6 +224,7 @@ def failed(checks: dict[str, Check]) -> set[str]:
 SAMPLED = [(ChronosT5, save_chronos_t5), (LagLlama, save_lag_llama), (Moirai1, save_moirai_1), (Sundial, save_sundial)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "save"), SAMPLED)
 def test_a_sampled_forecast_is_refused_also_with_a_fixed_seed(
     kind: type[Wrapped], save: Callable[[Path], None], tmp_path: Path

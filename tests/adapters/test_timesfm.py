@@ -46,6 +46,7 @@ def model(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.slow
 def test_a_flat_patch_has_the_derivative_of_finite_differences(model: Any) -> None:
     x = series(1, 96)
     x[:, 32:64] = 0.5
@@ -180,6 +181,7 @@ def test_whole_output_patches_are_requested_from_3(v3: Any) -> None:
     assert relative_difference(v3.forward(x, 70).detach(), v3.official(x, 70)) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detrended", [True, False], ids=["steep", "level"])
 def test_3_keeps_parity_with_and_without_detrending(v3: Any, detrended: bool) -> None:
     x = series(2, 96) + (torch.arange(96) if detrended else 0)

@@ -202,6 +202,7 @@ def test_closing_stops_a_worker_in_the_middle_of_a_task(file: Path) -> None:
     wait_until(lambda: not running(process))
 
 
+@pytest.mark.slow
 def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Path) -> None:
     script = file.parent / "script.py"
     script.write_text(
@@ -251,6 +252,7 @@ def loads(file: Path) -> dict[int, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_ranks_are_the_same_in_a_worker_process_which_loads_the_model_once(file: Path) -> None:
     audit = DistributedAudit(file, "counted")
     expected = ranks(audit, InProcessExecutor(audit.settings))

@@ -157,6 +157,7 @@ def test_twenty_kills_lose_nothing(
     assert_same(ledger, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_audit_with_a_sentence_and_a_larger_one_lets_it_resume(
     model: Path, server: ForkServer, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -199,6 +199,7 @@ def test_several_processes_write_one_ledger(writers: "list[subprocess.Popen[str]
         assert ledger.damage() == ""
 
 
+@pytest.mark.slow
 def test_processes_that_create_one_ledger_at_the_same_moment_all_write_it(
     writers: "list[subprocess.Popen[str]]", tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def broken(made: Calibration) -> Calibration:
     return replace(made, results=tuple(replace(result, g_own=-result.g_own - 1) for result in made.results))
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_verdict_tables_beside_the_published_ones_and_a_figure_of_each_generator(
     quickly: pytest.MonkeyPatch, made: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.
     return folder, hrx("audit", *QUICK, cwd=folder)
 
 
+@pytest.mark.slow
 def test_an_audit_ends_with_a_verdict_a_ledger_and_a_heat_map_of_each_dataset(audited) -> None:
     folder, done = audited
     assert done.returncode == 0, done.stderr
@@ -41,6 +42,7 @@ def test_an_audit_ends_with_a_verdict_a_ledger_and_a_heat_map_of_each_dataset(au
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in (folder / "hrx-audit").glob("*.png"))
 
 
+@pytest.mark.slow
 def test_repeating_it_runs_nothing_and_says_the_same(audited) -> None:
     folder, first = audited
     before = (folder / "hrx-audit" / "ledger.db").read_bytes()
@@ -51,6 +53,7 @@ def test_repeating_it_runs_nothing_and_says_the_same(audited) -> None:
     assert (folder / "hrx-audit" / "ledger.db").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> None:
     folder, _ = audited
     output = json.loads(hrx("audit", *QUICK, "--json", cwd=folder).stdout)
@@ -65,6 +68,7 @@ def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> Non
         assert set(model[gain]) == {"median", "low", "high", "positive"}
 
 
+@pytest.mark.slow
 def test_a_killed_audit_goes_on_where_it_stopped_and_ends_with_the_same_digits(audited, tmp_path: Path) -> None:
     reference, _ = audited
     command = [sys.executable, "-m", "hrx.cli", "audit", *QUICK]

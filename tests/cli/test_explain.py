@@ -155,6 +155,7 @@ def test_a_missing_file_and_a_short_series_are_sentences(table, tmp_path, capsys
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_the_embedded_checkpoint_explains_a_series_of_ones_own(table, tmp_path, capsys):
     page = tmp_path / "new" / "page.html"
     command = [

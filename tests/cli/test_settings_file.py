@@ -175,6 +175,7 @@ def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Pa
             divide(names, [entry])
 
 
+@pytest.mark.slow
 def test_a_share_in_another_interpreter_ends_in_the_same_ledger_and_the_same_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

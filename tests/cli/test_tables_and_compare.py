@@ -156,6 +156,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ledger.db"
 
 
+@pytest.mark.slow
 def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same = ["--base-model", "bolt-mini", "--new-model", "bolt-mini", "--strict"]
     expressions = ("g_margin >= -0.02", "mse <= +2%", "beats_naive >= -5%", "parity <= 1e-5")

@@ -46,6 +46,7 @@ def test_a_block_is_in_a_language_that_is_run_or_only_shown(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= RUN | SHOWN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language in RUN for b in blocks(p))], ids=lambda p: p.name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     environment = os.environ | {

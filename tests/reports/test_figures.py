@@ -113,6 +113,7 @@ def test_deletion_curves_have_a_line_for_each_row_and_a_panel_for_each_order(rec
     assert _inside(figure)
 
 
+@pytest.mark.slow
 def test_a_ledger_gives_every_figure_in_every_format_and_the_same_bytes_again(tmp_path):
     path = crowd.write(tmp_path / "ledger.db", crowd.records(120, models=2, datasets=3), 3)
     with warnings.catch_warnings():
@@ -125,6 +126,7 @@ def test_a_ledger_gives_every_figure_in_every_format_and_the_same_bytes_again(tm
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
 
 
+@pytest.mark.slow
 def test_impossible_numbers_are_drawn_like_missing_ones(tmp_path):
     def stored(name, margin, rank):
         many = crowd.records(120, models=1, datasets=2)

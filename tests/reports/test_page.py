@@ -58,6 +58,7 @@ def test_every_number_of_the_runs_is_the_ledgers_own_digit_for_digit(page, ledge
         assert [coded["values"][code] for code in coded["codes"]] == frame[name].tolist()
 
 
+@pytest.mark.slow
 def test_a_page_of_16729_runs_stays_below_30_megabytes_with_every_example_that_its_budget_holds(tmp_path):
     runs = arrange(read(crowd.write(tmp_path / "ledger.db", crowd.records(), 0)))
     size = len(embed("runs", runs.as_json()))
@@ -78,6 +79,7 @@ def groups_of(text_of_page, scope):
             yield group, scopes[SCOPES.index(scope)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SCOPES)
 def test_the_statistics_of_every_group_and_pair_of_groups_are_those_of_folded_seeds(page, ledger, scope):
     many = crowd.records(600, models=2, datasets=5)

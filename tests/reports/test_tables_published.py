@@ -215,6 +215,7 @@ def test_the_table_of_estimators_equals_the_published_one() -> None:
     assert differences(made("estimators", *frames[::-1], runs(50, estimator="tsr", axis="whole", g_own=9.0))) == []
 
 
+@pytest.mark.slow
 def test_the_table_of_plain_estimators_equals_the_published_one() -> None:
     rows = {name: row for (_, name), row in PUBLISHED["estimators_plain"].rows.items()}
     estimators = [ESTIMATORS[name] for name, row in rows.items() for _ in range(row["n"])]
