@@ -11,6 +11,7 @@ everything, so that the weights of a penalty mean the same for every model, wind
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ class MaskProblems(NamedTuple):
         return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
 
 
-class MaskMethod:
+class MaskMethod(ABC):
     """A mask method's optimisation of some problems. Every parameter and result has the problems as one axis."""
 
     optimiser: torch.optim.Optimizer
@@ -128,17 +129,17 @@ class MaskMethod:
     def __init__(self, drawn: Tensor, problems: MaskProblems):
         self._drawn, self._problems = drawn, problems
 
+    @abstractmethod
     def perturbed(self, iteration: int) -> Tensor:
         """`(P, L)`: the windows under the current masks, differentiable in the parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def penalty(self, iteration: int) -> Tensor:
         """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mask(self) -> Tensor:
         """`(P, L)`: the current masks, in [0, 1]."""
-        raise NotImplementedError
 
     def constrain(self) -> None:
         """Projects the parameters back into their domain after a step, where that is needed."""
