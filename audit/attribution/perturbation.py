@@ -141,7 +141,7 @@ class MaskMethod(ABC):
     def mask(self) -> Tensor:
         """`(P, L)`: the current masks, in [0, 1]."""
 
-    def constrain(self) -> None:
+    def constrain(self) -> None:  # noqa: B027 (optional: not every method projects)
         """Projects the parameters back into their domain after a step, where that is needed."""
 
     def _blend(self, iteration: int, mask: Tensor, shift: Tensor | float = 0) -> Tensor:
