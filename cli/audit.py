@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,8 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
     finished = ledger.finished()
     missing_here = [run for run in request.runs if run.key not in finished]
-    # The time of a run grows about with the values it processes; the runs already finished give the scale.
-    weights = {run.key: float(run.setting.lookback + run.setting.horizon) for run in missing_here}
+    # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes none.
+    weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing_here}
     progress = Progress(len(request.runs), weights)
     if missing_here:
         with closing(_executor(request, options, len(missing_here))) as executor:

@@ -62,7 +62,7 @@ class Progress:
     """
 
     def __init__(self, total: int, expected: Mapping[str, float], stream: TextIO | None = None):
-        """`expected`: the seconds that each remaining run is expected to take, by its key."""
+        """`expected`: the time of each remaining run by its key, in any unit: only the proportions are used."""
         self._total, self._done = total, total - len(expected)
         self._expected = dict(expected)
         self._left = sum(self._expected.values())
