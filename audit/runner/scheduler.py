@@ -50,14 +50,23 @@ class _Running(NamedTuple):
     attempts: int
 
 
-def run_tasks(queue: TaskQueue, executor: Executor, stopping: Callable[[], bool] = lambda: False) -> None:
-    """Runs all tasks of a queue. Once `stopping` returns true, running tasks are finished and no others started."""
+def run_tasks(
+    queue: TaskQueue,
+    executor: Executor,
+    stopping: Callable[[], bool] = lambda: False,
+    on_start: Callable[[Task], None] = lambda task: None,
+) -> None:
+    """Runs all tasks of a queue. Once `stopping` returns true, running tasks are finished and no others started.
+
+    `on_start` is called before a task is submitted, for progress.
+    """
     idle: dict[int, ModelKey | None] = dict.fromkeys(range(executor.size))
     running: dict[Future[TaskResult], _Running] = {}
     while True:
         for worker, loaded in list(idle.items()):
             if not stopping() and (task := queue.next(loaded)):
                 del idle[worker]
+                on_start(task)
                 running[executor.submit(worker, task)] = _Running(worker, task, 1)
         if not running:
             return
@@ -100,9 +109,10 @@ def execute(
     *,
     progress: Progress,
     stopping: Callable[[], bool] = lambda: False,
+    on_start: Callable[[Task], None] = lambda task: None,
 ) -> None:
     """Measures and stores every run that the ledger does not hold yet."""
-    run_tasks(AuditQueue(runs, models, ledger, progress), executor, stopping)
+    run_tasks(AuditQueue(runs, models, ledger, progress), executor, stopping, on_start)
 
 
 @dataclass(frozen=True)
