@@ -33,8 +33,8 @@ types: $(VENV)/.test
 # and TimeMoE, an old transformers. -rs lists what was skipped and what it needs, such as a browser for the page.
 tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs
-	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py
-	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py
+	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py tests/adapters/test_mutations.py
+	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 
 # Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md.
 faults: $(VENV)/.test

@@ -110,6 +110,12 @@ def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tenso
     return tuple(name for name, held in state.items() if name not in equal and held.data_ptr() not in memory)
 
 
+def second_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Another module object on the same weights: what is set on one does not affect the other."""
+    weights = (*module.parameters(), *module.buffers())
+    return copy.deepcopy(module, {id(weight): weight for weight in weights})
+
+
 @contextmanager
 def ignore_warning(message: str) -> Iterator[None]:
     """Hides warnings that begin with `message`."""
@@ -121,8 +127,8 @@ def ignore_warning(message: str) -> Iterator[None]:
 class CheckpointForecaster(Forecaster):
     """A checkpoint that its family's library opens.
 
-    A family implements `open_library`, `read_limits`, `predict` and `official`. Freezing, conversion, reloading and the
-    comparison with the file are the same for all families and are implemented here.
+    A family implements `open_library`, `read_limits`, `predict`, `official` and `official_call`. Freezing, conversion,
+    reloading and the comparison with the file are the same for all families and are implemented here.
     """
 
     module_attribute: ClassVar[str] = ""

@@ -18,7 +18,7 @@ from torch import Tensor
 from hrx.adapters.gradients import GradientPath
 from hrx.errors import HrxError
 
-ADAPTER_VERSION = "4"
+ADAPTER_VERSION = "5"
 """Increase it when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
 
 Convert = Callable[[torch.nn.Module], torch.nn.Module]
@@ -41,6 +41,10 @@ class Limits:
     """The only lookbacks that a model with a fixed context accepts."""
     longest_horizon: int | None = None
     multivariate: bool = False
+    channels: int | None = None
+    """How many variates a model that mixes its channels reads together; None for a model that takes any number."""
+    predicted: tuple[int, ...] | None = None
+    """The channels of a window that a multivariate model forecasts; None for all of them."""
 
     def refusal(self, lookback: int, horizon: int) -> str | None:
         """Why a setting cannot be run, as a clause, or None if it can."""
@@ -55,6 +59,13 @@ class Limits:
         if self.longest_horizon is not None and horizon > self.longest_horizon:
             return f"forecasts at most {self.longest_horizon} steps, not {horizon}"
         return None
+
+    def refusal_of_channels(self, variates: int) -> str | None:
+        """Why windows of so many variates (0: univariate ones) cannot be run, as a clause, or None if they can."""
+        if self.channels is None or variates == self.channels:
+            return None
+        given = f"{variates} variates" if variates else "one"
+        return f"reads {self.channels} variates together, not {given}: give data of {self.channels} variates"
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class Forecaster(ABC):
 
     identity: Identity
     limits: Limits = Limits()
+    official_call: str = "official"
+    """The public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:
@@ -88,7 +101,11 @@ class Forecaster(ABC):
 
     @abstractmethod
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        """`(B, L) -> (B, H)`: the library's public call, unchanged, with its default point forecast."""
+        """`(B, L) -> (B, H)`: the library's public call, unchanged, with its default point forecast.
+
+        It uses the loaded weights and nothing else that `predict` uses: no helper, no constant, no index. Otherwise a
+        mistake would be in both, and parity would not see it.
+        """
 
     def forward(self, x: Tensor, horizon: int) -> Tensor:
         """`(B, L) -> (B, H)`, differentiable in `x`; without gradients if they are disabled by the caller.
@@ -104,6 +121,8 @@ class Forecaster(ABC):
     def check(self, x: Tensor, horizon: int) -> None:
         """Raises on a shape or a setting that the model does not accept."""
         name, axes = self.identity.model, ("batch", "lookback", "channels")[: 3 if self.limits.multivariate else 2]
+        if x.ndim in (2, 3) and (refusal := self.limits.refusal_of_channels(x.shape[2] if x.ndim == 3 else 0)):
+            raise ModelError(f"{name} {refusal}.")
         if x.ndim != len(axes) or not x.is_floating_point():
             expected = f"a floating-point tensor of shape ({', '.join(axes)})"
             raise ModelError(f"{name} expects {expected}, not {tuple(x.shape)} {x.dtype}.")
@@ -117,7 +136,10 @@ class Forecaster(ABC):
         return self
 
     def multivariate(self) -> Forecaster | None:
-        """The model that reads all channels of a window together, `(B, L, C) -> (B, H, C)`, or None if it cannot."""
+        """The model that reads all channels of a window together, `(B, L, C) -> (B, H, K)`, or None if it cannot.
+
+        `K` is the number of channels that it forecasts: all `C`, or those in `limits.predicted`.
+        """
         return self if self.limits.multivariate else None
 
     def converted(self, convert: Convert) -> Forecaster | None:

@@ -55,7 +55,7 @@ def parity_limit(family: str, horizon: int) -> float:
     if family == "timemoe":
         from hrx.adapters.timer_timemoe import GeneratingForecaster
 
-        return 1e-6 if GeneratingForecaster.official_call == "generate" else 5e-6
+        return 1e-6 if GeneratingForecaster.generates else 5e-6
     return 1e-6
 
 
