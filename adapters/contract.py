@@ -7,16 +7,17 @@ and `official`, the library's own public call, unchanged. Whether the two agree 
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hrx.adapters.gradients import GradientPath
-from hrx.errors import HrxError
+from hrx.errors import HrxError, describe_error
 
 ADAPTER_VERSION = "5"
 """Increase it when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
@@ -64,7 +65,7 @@ class Limits:
         """Why windows of so many variates (0: univariate ones) cannot be run, as a clause, or None if they can."""
         if self.channels is None or variates == self.channels:
             return None
-        given = f"{variates} variates" if variates else "one"
+        given = variates or "one"
         return f"reads {self.channels} variates together, not {given}: give data of {self.channels} variates"
 
 
@@ -82,6 +83,25 @@ class Identity:
     library: str
     """Distributions and versions that run it, as `chronos-forecasting 2.3.2`."""
     revision: str = ""
+    weights_dtype: str = ""
+    """Number types of the stored weights, which are loaded as float32; empty if the files do not say."""
+
+
+@contextmanager
+def library_errors(model: str, library: str) -> Iterator[None]:
+    """Turns an exception of a model's library into a `ModelError` that quotes it; one raised in hrx stays as it is."""
+    try:
+        yield
+    except HrxError:
+        raise
+    except Exception as error:
+        modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+        if all(module.startswith("hrx.") for module in modules):
+            raise
+        raise ModelError(
+            f"{library} raised an error while it ran {model}: {describe_error(error)}. "
+            "Check that the checkpoint is complete and was saved for this version of the library."
+        ) from error
 
 
 class Forecaster(ABC):

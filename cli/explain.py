@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from hrx.adapters import locate
+from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.terminal import refuse_ledger, show
@@ -35,9 +36,10 @@ def explain(options: argparse.Namespace) -> int:
     protocol = Protocol(estimator=options.estimator)
     chosen = find_series(options.series)
     model = locate(options.model).load()
-    explained = explain_series(
-        model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
-    )
+    with library_errors(model.identity.model, model.identity.library):
+        explained = explain_series(
+            model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
+        )
     written = write_explanation(explained, options.out)
     show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")

@@ -33,7 +33,7 @@ them. Every record names the call it was compared with (`official_call`).
 | --- | --- | --- | --- | --- | --- |
 """
 FOOT = """
-`generate`, the official call of Timer and TimeMoE, runs with transformers 4.40 only, and these rows were measured there.
+`generate`, the official call of Timer and TimeMoE, runs with transformers 4.40 only; these rows were measured there.
 With another release the forward is compared with the library's uncached forward, and the record says
 `TimerForPrediction.forward, uncached`. In float64, for the derivative check, TTM and TimesFM-3 are compared with the
 library's model call below the public one, which rounds its input to fp32.

@@ -47,6 +47,7 @@ class Record:
     checkpoint: Text = _column("hub id or directory name of the weights")
     revision: Text = _column("commit of the hub snapshot")
     fingerprint: Text = _column("sha256 of configuration and weights")
+    weights_dtype: Text = _column("number types of the stored weights, which are loaded as float32")
     library: Text = _column("distribution and version that ran the model")
     adapter_version: Text = _column("version of hrx's adapters")
 
