@@ -108,7 +108,8 @@ class Checkpoint:
     def _safetensors_headers(self) -> list[tuple[str, str]]:
         """Name and number type of every tensor in the safetensors files."""
         headers: list[tuple[str, str]] = []
-        for file in (file for file in self.weights if file.suffix == ".safetensors"):
+        present = self.weights if any(self.path.glob("*.safetensors")) else ()
+        for file in (file for file in present if file.suffix == ".safetensors"):
             try:
                 with safe_open(file, framework="pt") as tensors:
                     headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
