@@ -214,5 +214,10 @@ class CheckpointForecaster(Forecaster):
     def reload(self) -> Self:
         return type(self)(self.checkpoint, self.identity)
 
+    def module_name(self, stored: str) -> str:
+        """The name in the module's state of a tensor in the file, where the library renames it."""
+        return stored
+
     def unloaded(self) -> tuple[str, ...]:
-        return differing_tensors(self.module, self.checkpoint.tensors())
+        stored = ((self.module_name(name), tensor) for name, tensor in self.checkpoint.tensors())
+        return differing_tensors(self.module, stored)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import ModelError
 from hrx.errors import describe_error
 
@@ -68,7 +68,7 @@ def merged_directory(path: Path, locate: Callable[[str], Located]) -> Path:
             "Check that this is the base model that the adapter was trained on."
         ) from error
     try:
-        _write(path / MERGED, base.checkpoint, merged.state_dict())
+        _write(path / MERGED, base, merged.state_dict())
     except OSError as error:
         raise ModelError(f"cannot write {path / MERGED}: {error}. Copy {path} to a writable directory.") from error
     return path / MERGED
@@ -86,12 +86,16 @@ def _base_name(path: Path) -> str:
     return named
 
 
-def _write(target: Path, base: Checkpoint, state: dict[str, Tensor]) -> None:
+def _write(target: Path, base: CheckpointForecaster, state: dict[str, Tensor]) -> None:
     """Replaces `target` by a checkpoint with the tensors that the base's files have, and the base's configuration."""
     scratch = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
     try:
-        shutil.copy(base.path / "config.json", scratch)
-        tensors = {name: state.get(name, stored).contiguous() for name, stored in base.tensors()}
+        shutil.copy(base.checkpoint.path / "config.json", scratch)
+        tensors = {}
+        for name, _ in base.checkpoint.tensors():
+            if base.module_name(name) not in state:
+                raise ModelError(f"{base.identity.model} has a tensor {name} that its library does not load.")
+            tensors[name] = state[base.module_name(name)].contiguous()
         save_file(tensors, scratch / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(target, ignore_errors=True)
         scratch.rename(target)

@@ -46,7 +46,7 @@ class Family:
     files: str = ""
     """A glob pattern of its weight files, for a library that writes no `config.json`."""
     tensors: tuple[str, ...] = ()
-    """Tensor names that together identify its weights, for a release without a `config.json`."""
+    """Tensor names that together identify its weights, for a release whose `config.json` is absent or another's."""
     revision_selector: str = ""
     """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
@@ -56,8 +56,10 @@ class Family:
         """Whether the content of a checkpoint identifies this family."""
         if self.files and any(checkpoint.path.glob(self.files)):
             return True
+        if self.tensors and checkpoint.tensor_names.issuperset(self.tensors):
+            return True
         if not (checkpoint.path / "config.json").exists():
-            return bool(self.tensors) and checkpoint.tensor_names.issuperset(self.tensors)
+            return False
         named = set(checkpoint.config.get("architectures") or [])
         marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
         return marked or bool(named & set(self.architectures))
@@ -90,6 +92,9 @@ BUILT_IN = (
     Family("timesfm-2.5", "hrx.adapters.timesfm:TimesFM25", "timesfm", "timesfm",
            architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
            tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight")),
+    Family("timesfm-2.5-hf", "hrx.adapters.timesfm_transformers:TimesFM25Transformers", "transformers",
+           "timesfm-transformers", architectures=("TimesFm2_5ModelForPrediction",),
+           tensors=("model.input_ff_layer.input_layer.weight", "output_projection_quantiles.output_layer.weight")),
     Family("timesfm-3", "hrx.adapters.timesfm:TimesFM3", "timesfm", "timesfm",
            config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config")),
     Family("moirai-2", "hrx.adapters.moirai_2:Moirai2", "uni2ts", "moirai-2",
@@ -187,6 +192,8 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
         return _checkpoint(*_fetch(rest), family=families()[prefix])
     short, at, revision = name.partition("@")
     if released := short_names().get(short):
+        if released.download_advice:
+            raise ModelError(f"{short} is not on the model hub. {released.download_advice}")
         path, _, source = _fetch(released.hub_id + at + revision)
         return _checkpoint(path, name, source, family=families()[released.family])
     path, label, source = _fetch(name)

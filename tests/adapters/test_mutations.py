@@ -32,6 +32,8 @@ CHRONOS_BOLT = "self.library.predict(x, prediction_length=horizon)[:, self.media
 CHRONOS_2 = "return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]"
 TTM = "self.module(past_values=past, freq_token=token)"
 TIMESFM_25 = "y: Tensor = first[:, -1, :, POINT]"
+TRANSFORMERS = "truncate_negative=False"
+QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
 TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])"
 MOIRAI = "past = torch.where(observed, x, 0.0)"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
@@ -52,6 +54,9 @@ MUTATIONS = [
     Mutation("timesfm-2.5", "quantile off by one", TIMESFM_25, TIMESFM_25.replace("POINT", "POINT - 1")),
     Mutation("timesfm-2.5", "mean instead of median", "POINT = 5", "POINT = 0"),
     Mutation("timesfm-2.5", "skipped flip", "- self._decode(-window, padded, horizon)) / 2", ")"),
+    Mutation("timesfm-2.5-hf", "skipped flip", TRANSFORMERS, f"force_flip_invariance=False, {TRANSFORMERS}"),
+    Mutation("timesfm-2.5-hf", "quantile off by one", ".mean_predictions[:, :horizon]\n        if", QUANTILE),
+    Mutation("timesfm-2.5-hf", "wrong constant", "self.module(x, for", "self.module(x * 1.001 + 0.001, for"),
     Mutation("timesfm-3", "unsorted quantiles", TIMESFM_3, TIMESFM_3.replace(".sort(dim=-1).values", "")),
     Mutation("timesfm-3", "quantile off by one", TIMESFM_3, TIMESFM_3.replace("_index]", "_index + 1]")),
     Mutation("timesfm-3", "skipped padding", "mask=padded)[:, 0", "mask=~padded)[:, 0", Setting(100, 24)),
