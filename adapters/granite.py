@@ -16,6 +16,7 @@ which parity with the forecast on the CPU does not admit.
 import copy
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import Any, Self, cast
 
@@ -111,6 +112,13 @@ class PatchTSTFM(_OnePass):
     def open_library(self) -> Any:
         return PatchTSTFMForPrediction.from_pretrained(self.checkpoint.path)
 
+    def prepare(self) -> None:
+        super().prepare()
+        if (window := getattr(self._second.backbone, "patch_loss_window", None)) is not None:
+            # The library adds overlapping patches in place, one by one, and the backward pass of each addition copies
+            # the whole context: with a thousand patches it would take hours.
+            self._second.backbone._overlap_add = partial(_add_patches, window.flatten())
+
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         return self._run_second(x, horizon)
 
@@ -125,6 +133,16 @@ class PatchTSTFM(_OnePass):
         return SharedContextLimits(
             longest_lookback=context - masked, longest_horizon=context - 1, context=context, least_masked=masked
         )
+
+
+def _add_patches(window: Tensor, patches: Tensor, original_length: int, stride: int) -> Tensor:
+    """`(B, N·D, Q) -> (B, T, Q)`: the mean of overlapping patches, weighted within each by `window` `(D,)`."""
+    batch, values, quantiles = patches.shape
+    starts = torch.arange(values // len(window), device=patches.device) * stride
+    places = (starts[:, None] + torch.arange(len(window), device=patches.device)).flatten()
+    weights = window.repeat(len(starts))
+    total = patches.new_zeros(batch, original_length, quantiles).index_add(1, places, patches * weights[:, None])
+    return total / patches.new_zeros(original_length).index_add(0, places, weights).clamp(min=1e-6)[:, None]
 
 
 @dataclass(frozen=True)

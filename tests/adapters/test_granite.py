@@ -142,12 +142,10 @@ def test_a_decomposed_ttm_loads_by_its_own_class_and_the_trained_head_check_refu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [tiny_granite.patchtst_fm_r2, tiny_granite.ttm_r3], ids=lambda build: build.__name__)
-def test_the_other_architectures_are_admitted(build: Callable[[Path], Path], tmp_path: Path) -> None:
-    model = load(str(build(tmp_path / "model")))
-    for lookback, horizon in ((96, 24), (200, 120)):
-        checks = admit(model, series(1, lookback), horizon)
-        assert [check for check in checks if not check.passed] == []
+@pytest.mark.parametrize(("build", "horizon"), [(tiny_granite.patchtst_fm, 24), (tiny_granite.ttm_r3, 100)])
+def test_the_other_architectures_are_admitted(build: Callable[[Path], Path], horizon: int, tmp_path: Path) -> None:
+    checks = admit(load(str(build(tmp_path / "model"))), series(1, 96), horizon)
+    assert [check for check in checks if not check.passed] == []
 
 
 def test_the_branch_of_a_release_has_its_own_card() -> None:

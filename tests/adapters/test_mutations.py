@@ -59,6 +59,7 @@ MUTATIONS = [
     Mutation("patchtst-fm", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
     Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
     Mutation("patchtst-fm", "shifted input", GRANITE_INPUT, GRANITE_INPUT.replace("=x[", "=(x - x.mean())[")),
+    Mutation("patchtst-fm", "skipped patch weights", "patches * weights[:, None]", "patches"),
     Mutation("flowstate", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
     Mutation("flowstate", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
     Mutation("flowstate", "wrong scale factor", SCALE, SCALE.replace("scale_factor)", "scale_factor * 0.99)")),

@@ -34,7 +34,7 @@ def patchtst_fm(path: Path, seed: int = 0, **changes: Any) -> Path:
     from tsfm_public import PatchTSTFMConfig, PatchTSTFMForPrediction
 
     torch.manual_seed(seed)
-    settings: dict[str, Any] = {"d_patch": 16, "d_model": 32, "n_head": 4, "n_layer": 2, "num_quantile": 9}
+    settings: dict[str, Any] = {"d_patch": 16, "d_model": 32, "n_head": 4, "n_layer": 2, "num_quantile": 99}
     config = PatchTSTFMConfig(context_length=1024, prediction_length=64, **(settings | changes))
     PatchTSTFMForPrediction(config).save_pretrained(path)
     return path
@@ -43,7 +43,7 @@ def patchtst_fm(path: Path, seed: int = 0, **changes: Any) -> Path:
 def patchtst_fm_r2(path: Path, seed: int = 0) -> Path:
     return patchtst_fm(
         path, seed, patch_stride=8, patch_loss_windowing="hamming", block_type="conformer", conv_kernel_size=3,
-        mlp_type="swiglu", prehead_norm=True, num_quantile=99,
+        mlp_type="swiglu", prehead_norm=True, num_quantile=9,
     )  # fmt: skip
 
 
@@ -59,5 +59,5 @@ def flowstate(path: Path, seed: int = 0) -> Path:
     return path
 
 
-FAMILIES = {"patchtst-fm": patchtst_fm, "flowstate": flowstate, "ttm-decomposed": ttm_decomposed}
+FAMILIES = {"patchtst-fm": patchtst_fm_r2, "flowstate": flowstate, "ttm-decomposed": ttm_decomposed}
 """One checkpoint of each adapter; the other builders change the architecture and not the adapter's code."""
