@@ -287,10 +287,11 @@ def _valued(paired: pd.DataFrame, ids: Ids, name: str) -> pd.DataFrame:
     A gain is meaningful only where the forecasts beat naive ones, so it counts where both runs of a pair do.
     """
     both = pd.DataFrame({side: paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new")}, index=ids)
-    kept = np.isfinite(both).all(axis=1).to_numpy()
+    kept = np.isfinite(both.to_numpy(np.float64)).all(axis=1)
     if GATED[name] == "signed":
         kept &= _both_beat_naive(paired)
-    return both[kept]
+    valued: pd.DataFrame = both[kept]
+    return valued
 
 
 def _both_beat_naive(paired: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -300,7 +301,8 @@ def _both_beat_naive(paired: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _fold(both: pd.DataFrame) -> pd.DataFrame:
     """The mean of each configuration's seeds."""
-    return pd.DataFrame(both.groupby(level=0, sort=False).mean())
+    folded: pd.DataFrame = both.groupby(level=0, sort=False).mean()
+    return folded
 
 
 def _change(both: pd.DataFrame, name: str) -> QuantityChange:

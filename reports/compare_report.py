@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hrx.reports.compare import CheckpointComparison, ComparedModel, QuantityChange
 from hrx.reports.gates import GATED, DatasetJudged, Judged
 from hrx.reports.paired import LEVEL, MOST_PAIRS, Power
-from hrx.reports.runs import FEW_TEXT, Interval, is_few
+from hrx.reports.runs import FEW, FEW_TEXT, Interval, is_few
 from hrx.reports.table import COUNT, FINE_GAIN, GAIN, Format, ReportTable, Span, TableColumn, TableRow, Value
 from hrx.reports.text import LONGEST, clean, counted, escape_markdown, hanging, listed, number_or_none, shorten, wrap
 
@@ -215,10 +215,11 @@ def datasets(comparison: CheckpointComparison, most: int | None = None) -> Repor
         values = (int(one["n"]), *changes, int(one["gains"]), one["g_margin"], one["g_own"])
         rows.append(TableRow.of(columns, (str(dataset), *values)))
     rest = len(comparison.datasets) - len(rows)
-    note = "mse is the median change of a configuration, mean mse the change of the dataset's mean; n<10 are few runs."
+    few = f" {FEW_TEXT}." if (comparison.datasets["n"] < FEW).any() else ""
+    note = "mse is the median change of a configuration, mean mse the change of the dataset's mean."
     more = f" {counted(rest, 'more dataset')}: see the Markdown report." if rest else ""
     title = "Paired changes by dataset, largest rise of mse first"
-    return ReportTable("datasets", title, columns, tuple(rows), note + more)
+    return ReportTable("datasets", title, columns, tuple(rows), note + few + more)
 
 
 def beyond(judged: Judged, most: int | None = None) -> ReportTable:

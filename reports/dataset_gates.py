@@ -30,18 +30,17 @@ class DatasetChange(NamedTuple):
     @classmethod
     def of(cls, base: Floats, new: Floats) -> DatasetChange:
         """From the values of the configurations, `(n,)` each, all zero or positive."""
-        each = np.array([_relative(*pair) for pair in zip(base, new, strict=True)])
-        return cls(each, _relative(float(base.mean()), float(new.mean())) if len(base) else math.nan)
+        return cls(_relative(base, new), float(_relative(base.mean(), new.mean())) if len(base) else math.nan)
 
     @property
     def median(self) -> float:
         return float(np.median(self.changes)) if len(self.changes) else math.nan
 
 
-def _relative(base: float, new: float) -> float:
-    if base == new:
-        return 0.0
-    return new / base - 1 if base > 0 else math.inf
+def _relative(base: Floats, new: Floats) -> Floats:
+    """Infinite where base is zero and new is not: the change is unknown, and certainly beyond any bound."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(base == new, 0.0, np.divide(new, base) - 1)
 
 
 def judge_datasets(
