@@ -176,7 +176,8 @@ def quantities(comparison: CheckpointComparison) -> ReportTable:
         interval = Span(change.difference.low, change.difference.high)
         relative = _written(100 * change.relative.point, "+.2f", "%")
         moved = "-" if GATED[name] == "worst" else f"{change.rose}/{change.fell}"
-        values = (name + _row_note(name, change), change.n, *levels, interval, relative, moved)
+        n = None if GATED[name] == "worst" else change.n
+        values = (name + _row_note(name, change), n, *levels, interval, relative, moved)
         rows.append(TableRow.of(columns, values, key=name))
     note = (
         "Base and new are medians over the same n configurations (pairs, seeds folded); the paired difference is the "
