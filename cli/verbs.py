@@ -53,7 +53,7 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
     text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
-    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
+    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 if it fails; may be repeated'
     verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
     _undecided(verb)
     _device(verb)
@@ -66,7 +66,7 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _undecided(verb: argparse.ArgumentParser) -> None:
-    text = "what a gate whose interval contains its bound counts as (default: exit code 4)"
+    text = "what undecided gates, whose interval contains the bound, count as (default: exit code 4)"
     verb.add_argument("--undecided", choices=("pass", "fail"), help=text)
 
 

@@ -96,7 +96,7 @@ class CheckpointComparison:
     quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
     datasets: pd.DataFrame
-    """For each dataset its `pairs` and the medians of paired differences, that of `mse` relative."""
+    """For each dataset its `pairs`, `n` configurations and the medians of their changes, that of `mse` relative."""
     min_pairs: int = MIN_PAIRS
     strict: bool = False
     informational: bool = False
@@ -336,7 +336,7 @@ def _judged(gate: Gate, change: QuantityChange, pairs: int, min_pairs: int, stri
     kind = GATED[gate.quantity]
     if kind == "worst":
         return judge(gate, Interval(change.new, change.new, change.new), change.n)
-    scope = f"{change.pairs} of {counted(pairs, 'pair')} beat naive on both sides" if kind == "signed" else ""
+    scope = f"over {change.pairs} of {counted(pairs, 'pair')}: both sides beat naive" if kind == "signed" else ""
     estimate, n = (change.relative, change.relative_n) if gate.relative else (change.difference, change.n)
     if change.pairs < min_pairs:
         return too_few(gate, estimate, n, change.pairs, "pair", min_pairs)._replace(scope=scope)

@@ -218,7 +218,7 @@ def _judge_model(gate: Gate, done: pd.DataFrame, strict: bool) -> Judged:
     counted_runs = done.astype({name: "float64"})
     if GATED[name] == "signed":
         counted_runs = counted_runs[beats_naive(done)]
-        scope = f"{len(counted_runs)} of {counted(len(done), 'run')} beat naive"
+        scope = f"over {len(counted_runs)} of {counted(len(done), 'run')}: those that beat naive"
     folded = fold_seeds(counted_runs, [name])[name].to_numpy(np.float64)
     values = counted_runs[name].to_numpy(np.float64)
     estimate, n = estimate_of(name, folded, values), len(finite(folded))

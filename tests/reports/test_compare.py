@@ -167,7 +167,7 @@ def test_gains_count_only_pairs_in_which_both_sides_beat_naive() -> None:
     assert found.quantities["g_own"].difference == pytest.approx((0.1, 0.1, 0.1))
     assert found.quantities["mse"].pairs == 30
     gain, error = found.gates
-    assert (gain.outcome, gain.scope) == ("passed", "15 of 30 pairs beat naive on both sides")
+    assert (gain.outcome, gain.scope) == ("passed", "over 15 of 30 pairs: both sides beat naive")
     assert error.scope == ""
 
 

@@ -156,10 +156,10 @@ def test_gates_of_an_audit_read_each_models_own_figures() -> None:
     assert [outcomes["a", name].outcome for name in names] == ["passed", "passed", "failed"]
     # None of b's runs beats naive, so no gain of it counts.
     assert [outcomes["b", name].outcome for name in names] == ["undecided", "failed", "passed"]
-    assert outcomes["b", "g_margin"].scope == "0 of 40 runs beat naive"
+    assert outcomes["b", "g_margin"].scope == "over 0 of 40 runs: those that beat naive"
     assert {outcomes["c", name].outcome for name in names} == {"undecided"}
     assert outcomes["a", "g_margin"].estimate.point == np.median(gains[:30])
-    assert outcomes["a", "g_margin"].scope == "30 of 40 runs beat naive"
+    assert outcomes["a", "g_margin"].scope == "over 30 of 40 runs: those that beat naive"
     assert outcomes["a", "beats_naive"].estimate.point == 0.75
     assert outcomes["a", "parity"].estimate == (3e-5, 3e-5, 3e-5)
 
