@@ -161,11 +161,15 @@ def test_the_action_goes_on_after_an_incomplete_audit_and_stops_after_a_wrong_re
 
 def test_the_action_does_not_audit_a_base_whose_ledger_is_stored(tmp_path: Path) -> None:
     path = fake(tmp_path, "hrx", "exit 0")
+    missing = run_step(AUDIT, tmp_path, path, new="b", base_ledger="stored.db")
+    nothing = run_step(AUDIT, tmp_path, path, new="b")
+    assert (missing.code, nothing.code) == (2, 2)
+    assert "base-ledger, stored.db, is not a file" in missing.text
+    assert "Give the input base" in nothing.text
+    assert not (tmp_path / "arguments").exists()
+    (tmp_path / "stored.db").write_text("")
     assert run_step(AUDIT, tmp_path, path, new="b", base_ledger="stored.db").code == 0
     assert (tmp_path / "arguments").read_text().splitlines()[:2] == ["audit", "b"]
-    nothing = run_step(AUDIT, tmp_path, path, new="b")
-    assert nothing.code == 2
-    assert "Give the input base" in nothing.text
 
 
 def test_the_script_of_the_action_turns_inputs_into_options_and_keeps_the_exit_code(tmp_path: Path) -> None:
