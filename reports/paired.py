@@ -15,7 +15,7 @@ from hrx.reports.runs import Interval
 
 LEVEL = 0.05
 POWER = 0.8
-MOST_PAIRS = 10_000
+MOST_PAIRS = 1_000
 """Where more are needed, the number is not stated."""
 _INTERVAL_Z = NormalDist().inv_cdf(0.975)
 _POWER_Z = NormalDist().inv_cdf(POWER)

@@ -211,23 +211,21 @@ def test_the_action_and_the_gitlab_template_run_for_real_in_another_repository(e
     path = f"{elsewhere / 'venv' / 'bin'}:{os.environ['PATH']}"
     (wheel,) = elsewhere.glob("dist/*.whl")
 
-    def run_action(**inputs: str) -> StepRun:
-        audited = run_step(AUDIT, elsewhere, path, settings="48x12", series="4", seeds="1", **inputs)
-        assert audited.code == 0, audited.text
-        return run_step(COMPARE, elsewhere, path, min_pairs="8", **inputs)
-
     installed = run_step(INSTALL, elsewhere, path, hrx=str(wheel.relative_to(elsewhere)))
     assert installed.code == 0, installed.text
     assert (elsewhere / "venv" / "bin" / "hrx").exists()
 
-    broken = run_action(base="bolt-mini", new="./checkpoints/noise50")
+    both = {"base": "bolt-mini", "new": "./checkpoints/noise50"}
+    audited = run_step(AUDIT, elsewhere, path, settings="48x12", series="4", seeds="1", **both)
+    assert audited.code == 0, audited.text
+    broken = run_step(COMPARE, elsewhere, path, min_pairs="8", **both)
     assert broken.code == 1, broken.text
     assert "**FAILED**" in broken.summary
     assert broken.summary.startswith("### hrx compare: failed: ")
 
     # The stored ledger as base, and gates that even this checkpoint passes.
-    stored = broken.outputs["base-ledger"]
-    passed = run_action(base_ledger=stored, new="./checkpoints/noise50", gates="parity <= 1e-5\nrank <= +900%")
+    stored = {"base_ledger": broken.outputs["base-ledger"], "gates": "parity <= 1e-5\nrank <= +900%"}
+    passed = run_step(COMPARE, elsewhere, path, min_pairs="8", **stored)
     assert passed.code == 0, passed.text
     assert passed.summary.startswith("### hrx compare: passed: all 2 gates; over 8 pairs of runs.")
     assert (elsewhere / passed.outputs["junit"]).exists()
