@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 JOBS = 3
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test quick lint types tests faults format clean parity docs bench
+.PHONY: audit test quick lint types tests faults full-size format clean parity docs bench
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
@@ -41,6 +41,10 @@ faults: $(VENV)/.test
 	rm -rf build/faults
 	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults
 	$(BIN)/python tests/faults/write_reliability.py
+
+# Checkpoints of the released sizes with random weights, one at a time: minutes and up to 3 GB each.
+full-size: $(VENV)/.test
+	HRX_FULL_SIZE=1 $(BIN)/python -m pytest tests/adapters/test_full_size.py --durations=0
 
 # The documentation, from docs/ and from the code itself, into build/site.
 docs: $(VENV)/.docs

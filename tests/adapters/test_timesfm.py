@@ -201,21 +201,12 @@ def test_25_is_recognised_by_its_weights_if_the_release_has_no_configuration(tmp
     assert located.load().official(torch.randn(2, 96), 24).shape == (2, 24)
 
 
-HUB_CONFIG = {
-    "context_length": 16384, "decode_index": 5, "force_flip_invariance": True, "head_dim": 80, "hidden_size": 1280,
-    "horizon_length": 128, "infer_is_positive": True, "intermediate_size": 1280, "model_type": "timesfm2_5",
-    "num_attention_heads": 16, "num_hidden_layers": 20, "output_quantile_len": 1024, "patch_length": 32,
-    "quantiles": tiny_timesfm.QUANTILES,
-}  # fmt: skip
-"""Keys of transformers' class, which the release in Google's format has as well."""
-
-
 @pytest.mark.parametrize("architectures", [None, ["TimesFm2_5ModelForPrediction"]])
 def test_the_weights_decide_the_format_and_not_the_configuration(
     path_25: Path, tmp_path: Path, architectures: list[str] | None
 ) -> None:
     directory = Path(shutil.copytree(path_25, tmp_path / "download"))
-    config = HUB_CONFIG | ({"architectures": architectures} if architectures else {})
+    config = tiny_timesfm.HUB_CONFIG_25 | ({"architectures": architectures} if architectures else {})
     (directory / "config.json").write_text(json.dumps(config))
     located = locate(str(directory))
     assert located.identity.family == "timesfm-2.5"

@@ -25,6 +25,14 @@ RELEASED_CONFIG_25 = {
 }  # fmt: skip
 """Keys of the released `config.json`, from secondary sources. The library reads only `torch_compile`."""
 
+HUB_CONFIG_25 = {
+    "context_length": 16384, "decode_index": 5, "force_flip_invariance": True, "head_dim": 80, "hidden_size": 1280,
+    "horizon_length": 128, "infer_is_positive": True, "intermediate_size": 1280, "model_type": "timesfm2_5",
+    "num_attention_heads": 16, "num_hidden_layers": 20, "output_quantile_len": 1024, "patch_length": 32,
+    "quantiles": QUANTILES,
+}  # fmt: skip
+"""Keys of transformers' class, which the release in Google's format has as well."""
+
 
 @contextmanager
 def small_timesfm_25() -> Iterator[None]:
