@@ -25,7 +25,7 @@ from hrx.cli.process import Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.rank_only import rank_only
 from hrx.cli.request import Request, understand
-from hrx.cli.terminal import Progress, duration, show
+from hrx.cli.terminal import Progress, duration, show, showing_damage
 from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, render_table, summarise
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
@@ -45,7 +45,7 @@ def audit(options: argparse.Namespace) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HrxError(f"cannot create --out {options.out}: {error}. Choose a writable directory.") from error
-    with Ledger.open(request.ledger) as ledger:
+    with showing_damage(), Ledger.open(request.ledger, warn=False) as ledger:
         _refuse_damaged(ledger)
         try:
             with finishing() as stop:
@@ -56,7 +56,10 @@ def audit(options: argparse.Namespace) -> int:
             stop.number = stopped.number
         if stop.number is not None:
             return _interrupted(request, ledger, stop.number)
-    return _report(keys, request.ledger, options)
+    # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
+    with showing_damage() as damaged:
+        code = _report(keys, request.ledger, options)
+    return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
 
 
 def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
@@ -167,11 +170,15 @@ def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
     if not results and not codes:
         raise HrxError(f"{request.ledger} holds no scored run of this plan. Audit first, then --recheck.")
     same = sum(result.same for result in results)
+    damaged = [f"{request.ledger}: left out: {damage}" for damage in ledger.damaged]
     if options.json:
-        print(json.dumps({"rechecked": len(results), "same": same, "runs": list(map(_recheck_line, results))}))
+        lines = [*map(_recheck_line, results), *damaged]
+        print(json.dumps({"rechecked": len(results), "same": same, "runs": lines}))
     else:
+        for line in damaged:
+            print(line, file=sys.stderr)
         show(f"{same} of {len(results)} stored runs have the same numbers.")
-    return Exit.DONE if same == len(results) and not any(codes) else Exit.INCOMPLETE
+    return Exit.DONE if same == len(results) and not any(codes) and not damaged else Exit.INCOMPLETE
 
 
 def _recheck_line(result: Recheck) -> str:

@@ -3,12 +3,16 @@
 Plain text when piped. Files are written atomically, and never over a ledger.
 """
 
+import argparse
 import atexit
 import sys
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -16,9 +20,11 @@ from rich.progress import Progress as RichProgress
 from rich.status import Status
 from rich.text import Text
 
-from hrx.errors import HrxError
+from hrx.audit.ledger.store import MOST_NAMED, LedgerWarning
+from hrx.errors import Exit, HrxError
 from hrx.reports.text import make_directory, write_bytes
 
+Verb = Callable[[argparse.Namespace], int]
 LINE_SECONDS = 15.0
 _SQLITE = b"SQLite format 3\x00"
 
@@ -35,6 +41,41 @@ def terminal_width(piped: int) -> int:
     """Columns of the terminal, or `piped` where standard output is not one."""
     console = Console(file=sys.stdout)
     return console.width if console.is_terminal else piped
+
+
+@contextmanager
+def showing_damage() -> Iterator[list[str]]:
+    """Prints what readers of ledgers leave out as damaged, once each, to standard error. Yields what was printed."""
+    shown: list[str] = []
+    usual = warnings.showwarning
+
+    def show_warning(message: Warning | str, *details: Any) -> None:
+        if not isinstance(message, LedgerWarning):
+            usual(message, *details)
+            return
+        lines = [f"{message.path}: left out: {damage}" for damage in message.damaged]
+        new = [line for line in lines if line not in shown]
+        shown.extend(new)
+        more = [f"… and {len(new) - MOST_NAMED} more; hrx check names all"] if len(new) > MOST_NAMED else []
+        for line in [*new[:MOST_NAMED], *more]:
+            print(line, file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LedgerWarning)
+        warnings.showwarning = show_warning
+        yield shown
+
+
+def incomplete_if_damaged(verb: Verb) -> Verb:
+    """A verb that names what is damaged in its ledgers, and then ends with exit code 3 instead of 0."""
+
+    @wraps(verb)
+    def named(options: argparse.Namespace) -> int:
+        with showing_damage() as damaged:
+            code = verb(options)
+        return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
+
+    return named
 
 
 class StatusLine:

@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
         _compare,
         _merge,
         _export,
+        _check,
         _calibrate,
     ):
         declare(verbs)
@@ -219,6 +220,13 @@ def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
+
+
+def _check(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "verify that ledgers are as they were written, row by row"
+    verb = _verb(verbs, "check", summary, "hrx.cli.ledgers:check", "hrx check hrx-audit/ledger.db")
+    verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to verify; nothing is changed")
+    _json(verb)
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:

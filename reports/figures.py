@@ -240,10 +240,10 @@ def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floa
     models = dict(zip(frame["key"].astype(str), frame["model"].astype(str), strict=True))
     found: dict[str, list[Floats]] = {}
     with Ledger.open(ledger_path, create=False) as ledger:
-        for key in ledger.example_keys():
-            curves = ledger.examples([key])[0].curves if key in models else None
-            if curves is not None:
-                found.setdefault(models[key], []).append(curves)
+        for key in (key for key in ledger.example_keys() if key in models):
+            for example in ledger.examples([key]):
+                if example.curves is not None:
+                    found.setdefault(models[key], []).append(example.curves)
     medians = {}
     for model, many in list(found.items())[:_MOST_CURVES]:
         lengths = [one.shape[-1] for one in many]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from hrx.audit.ledger import record
-from hrx.audit.ledger.store import Ledger, LedgerError
+from hrx.audit.ledger.store import Ledger
 from hrx.reports.text import listed, number_or_none, signed
 
 FEW = 10
@@ -49,33 +49,19 @@ _BLOCK = 1 << 21
 def read(ledger_path: str | Path) -> pd.DataFrame:
     """One row per run, in the order of writing, with all columns of the record; JSON columns stay text.
 
-    A column has the same type in every ledger, also in an empty one.
+    A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
+    out, and a `LedgerWarning` names it.
     """
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
-    try:
-        return pd.DataFrame(
-            {c.name: _typed(c.name, c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)}
-        )
-    except TypeError as error:
-        raise LedgerError(f"{ledger_path} is damaged: {error}. Audit again into another ledger.") from error
+    return pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
 
 
-def _typed(name: str, kind: str, values: Sequence[record.Value]) -> pd.Series:
+def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:
     """A missing value is None in a text column, <NA> in an integer column, NaN in a float column."""
-    expected = {"TEXT": "text", "INTEGER": "a whole number", "REAL": "a number"}[kind]
     column = pd.Series(np.array(values, dtype=object), dtype="object")
-    try:
-        if kind == "REAL":
-            return column.astype("float64")
-        if kind == "INTEGER":
-            return column.astype("Int64")
-        if pd.api.types.infer_dtype(column, skipna=True) not in ("string", "empty"):
-            raise TypeError("it is bytes or a number")
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"its column {name} holds something that is not {expected} ({error})") from error
-    return column
+    return column.astype({"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}[kind])
 
 
 def mask_impossible(frame: pd.DataFrame) -> pd.DataFrame:

@@ -28,6 +28,9 @@ STEPS = tuple(10.0**-e for e in (1, 1.5, 2, 2.5, 3, 3.5, 4))
 STEPS_DOUBLE = tuple(10.0**-e for e in (3, 4, 5, 6, 7, 8))
 """The short steps are for rectified units that switch within a millionth of a real window."""
 
+CHECK_NAMES = frozenset({"equivalence", "determinism", "gradient path", "trained head", "derivative"})
+"""The checks of an admission: a model is admitted only where each of them has passed."""
+
 
 @dataclass(frozen=True)
 class Check:

@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.floating]
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
+PROTECTED_SINCE = "protected_since"
+"""Column of every table: since when a row of an older schema, which had no checksums, has one."""
 
 
 def _column(meaning: str) -> Any:
@@ -172,6 +174,7 @@ class Record:
     matrix_seconds: Number = _column("wall time of estimating the matrix")
     seconds: Number = _column("wall time of the run")
     created: Text = _column("UTC time of writing")
+    protected_since: Text = _column("UTC time from which a checksum protects the row; NULL: since it was written")
 
     def updated(self, **values: Value) -> Record:
         """The record with some fields replaced."""
@@ -215,6 +218,7 @@ class StoredCheck(NamedTuple):
     note: str
     windows: str = ""
     """sha256 of the windows."""
+    protected_since: Text = None
 
 
 class StoredExample(NamedTuple):
@@ -229,6 +233,7 @@ class StoredExample(NamedTuple):
     """`(H, L)`."""
     curves: Floats | None = None
     """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
+    protected_since: Text = None
 
 
 class StoredAudit(NamedTuple):
@@ -239,3 +244,4 @@ class StoredAudit(NamedTuple):
     hrx_version: str
     settings: str
     """JSON: the effective settings, without file paths."""
+    protected_since: Text = None

@@ -213,7 +213,10 @@ def choose_examples(
     shown: list[Json] = []
     spent = 0
     for key in (key for turn in zip_longest(*waiting.values()) for key in turn if key is not None):
-        example = ledger.examples([key])[0]
+        stored = ledger.examples([key])
+        if not stored:  # it is damaged: the ledger's warning names it
+            continue
+        example = stored[0]
         steps = row_steps(example, frame["scored_steps"].iloc[runs[key]]).tolist()
         item = example_json(example) | {"run": runs[key], "steps": steps}
         spent += len(str(item["matrix"]))
