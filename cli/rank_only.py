@@ -51,8 +51,8 @@ def _measure(runs: Sequence[Run], executor: Executor) -> pd.DataFrame:
         assert isinstance(task, RankRun)
         if isinstance(result, TaskFailed):
             if result.user_error:
-                raise ModelError(result.reason)
-            result = RunRank(None, result.reason, failed=True)
+                raise ModelError(result.shown or result.reason)
+            result = RunRank(None, result.shown or result.reason, failed=True)
         assert isinstance(result, RunRank)
         run, rank = task.run, result.rank
         row = {"model": run.identity.model, "dataset": run.dataset.name, "setting": str(run.setting)}

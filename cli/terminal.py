@@ -62,7 +62,7 @@ def showing_damage() -> Iterator[list[str]]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", LedgerWarning)
-        warnings.showwarning = show_warning
+        warnings.showwarning = show_warning  # type: ignore[assignment]  # the details are passed on as they come
         yield shown
 
 

@@ -61,7 +61,9 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
 def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:
     """A missing value is None in a text column, <NA> in an integer column, NaN in a float column."""
     column = pd.Series(np.array(values, dtype=object), dtype="object")
-    return column.astype({"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}[kind])
+    if kind == "REAL":
+        return column.astype("float64")
+    return column.astype("Int64") if kind == "INTEGER" else column
 
 
 def mask_impossible(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from hrx.audit.ledger.database import utc_now
 from hrx.audit.ledger.diff import differences
-from hrx.audit.ledger.record import FAILED, NAMES, PROTECTED_SINCE, Record, StoredAudit, StoredExample
+from hrx.audit.ledger.record import FAILED, NAMES, Record, StoredAudit, StoredExample
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, as_audit, as_check
 
 SHOWN = 10
@@ -144,8 +144,11 @@ def _protected(source: Ledger, rows: list[Row]) -> list[Row]:
     """The rows of a ledger without checksums with the time from which they have one: now."""
     if source.protected:
         return rows
-    since = {PROTECTED_SINCE: utc_now()}
-    return [row.updated(**since) if isinstance(row, Record) else row._replace(**since) for row in rows]
+    since = utc_now()
+    return [
+        row.updated(protected_since=since) if isinstance(row, Record) else row._replace(protected_since=since)
+        for row in rows
+    ]
 
 
 def _add_checks(checks: Sequence[StoredCheck], target: Ledger, contradictions: list[str]) -> None:

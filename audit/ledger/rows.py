@@ -22,6 +22,7 @@ _LABELS = {
     "audits": ("created", "hrx_version"),
     "matrices": (),
 }
+_SETTING = ("lookback", "horizon", "seed")
 _LATER_TABLES = ("audits",)
 """Tables that schema 1 does not have."""
 _LONGEST = 60
@@ -130,7 +131,7 @@ class TableReader:
         values = dict(zip(self._names, cells, strict=True))
         words = [_printable(values[name]) for name in _LABELS[self._table] if isinstance(values.get(name), str)]
         if self._table == "runs" and isinstance(values.get("lookback"), int):
-            words.append(f"{values['lookback']}x{values.get('horizon')} seed {values.get('seed')}")
+            words.append("{}x{} seed {}".format(*(_printable(values.get(name)) for name in _SETTING)))
         if key := values.get("key"):
             words.append(f"(key {_printable(key)[:_KEY_DIGITS]})")
         return " ".join(words) or "without a name"

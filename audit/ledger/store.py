@@ -182,7 +182,8 @@ class Ledger:
 
     def examples(self, keys: Iterable[str]) -> list[StoredExample]:
         """The examples of the given runs, where there are any; one that is damaged is noted and left out."""
-        examples, reader = [], self.reader("matrices")
+        reader = self.reader("matrices")
+        examples: list[StoredExample] = []
         for key in keys:
             try:
                 examples += map(as_example, reader.by_key([key]))
@@ -264,7 +265,7 @@ def _stored(table: str, values: Iterable[object]) -> list[Cell]:
 def as_check(row: Sequence[Any]) -> StoredCheck:
     """A check from its row; SQLite stores a figure that is NaN as NULL."""
     check = StoredCheck(*row)
-    figure = float("nan") if check.figure is None else check.figure  # type: ignore[redundant-expr]
+    figure = float("nan") if check.figure is None else check.figure
     return check._replace(passed=bool(check.passed), figure=figure)
 
 

@@ -59,4 +59,8 @@ def _error(result: TaskResult) -> str:
     """Why a task has no measurement."""
     if isinstance(result, RunResult):
         return str(result.record.reason)
-    return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"
+    return (
+        result.shown or result.reason
+        if isinstance(result, TaskFailed)
+        else f"unexpected result {type(result).__name__}"
+    )

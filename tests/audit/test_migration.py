@@ -72,7 +72,7 @@ def test_a_ledger_of_schema_2_is_migrated_by_its_first_writer_and_keeps_every_va
         (loaded,) = ledger.records()
         assert loaded.device == "cpu"
         assert set(NAMES) <= ledger.columns
-    assert version_of(schema_2) == SCHEMA_VERSION == 3
+    assert version_of(schema_2) == SCHEMA_VERSION == 4
     for table in TABLES:
         after = content(schema_2, table)
         kept = [{name: row[name] for name in old} for row, old in zip(after, before[table], strict=True)]
@@ -122,10 +122,10 @@ def test_the_run_of_a_migrated_ledger_has_the_same_numbers_when_it_is_measured_a
     assert result.same, [str(difference) for difference in result.differences] + [result.error]
 
 
-def test_ledgers_of_schema_2_and_3_merge(schema_2: Path, tmp_path: Path) -> None:
+def test_ledgers_of_schema_2_and_4_merge(schema_2: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "new.db") as ledger:
         ledger.write(record("a"))
-    assert merge([schema_2], tmp_path / "new.db") == (1, 0, 0)
+    assert merge([schema_2], tmp_path / "new.db") == (1, 0, ())
     assert version_of(schema_2) == 2
     with Ledger.open(tmp_path / "new.db", create=False) as ledger:
         assert len(ledger.records()) == 2
@@ -179,4 +179,4 @@ def test_a_column_that_an_older_ledger_does_not_have_is_not_a_contradiction(tmp_
     absent = dict.fromkeys(("model", "dataset", "series", "lookback", "horizon", "seed"))
     with Ledger.open(tmp_path / "new.db") as ledger:
         ledger.write(record("old", g_own=0.25, rank=1.5, gap_own=0.5, **absent))
-    assert merge([tmp_path / "old.db"], tmp_path / "new.db") == (0, 1, 0)
+    assert merge([tmp_path / "old.db"], tmp_path / "new.db") == (0, 1, ())
