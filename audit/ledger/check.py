@@ -1,6 +1,5 @@
 """Verifies a whole ledger: the SQLite file, its log, and every row of every table. Changes nothing."""
 
-import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,10 +67,7 @@ def _check_table(ledger: Ledger, table: str) -> TableCheck:
         times = [example.protected_since for key in reader.stored_keys() for example in ledger.examples([key])]
     else:
         since = list(TABLES[table].columns).index(PROTECTED_SINCE)
-        try:
-            times = [row[since] for row in reader.all()]  # type: ignore[misc]
-        except sqlite3.DatabaseError:
-            times = [row[since] for row in reader.salvage()]  # type: ignore[misc]
+        times = [row[since] for row in reader.all()]  # type: ignore[misc]
     later = sorted(str(time) for time in times if time is not None)
     if not reader.protected:
         return TableCheck(table, 0, len(times), 0)

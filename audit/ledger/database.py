@@ -29,7 +29,7 @@ BUSY_SECONDS = 60
 _RETRY_SECONDS = 0.02
 _CLOSING_ATTEMPTS = 25
 """How often the last writer tries to remove the log while a reader has the ledger open: about half a second."""
-_PRIMARY_CODE = 0xFF
+PRIMARY_CODE = 0xFF
 """The low byte of an SQLite error code: the error without its variant."""
 
 _KINDS: dict[object, Kind] = {str: "TEXT", str | None: "TEXT", bool: "INTEGER", float: "REAL"}
@@ -113,7 +113,7 @@ def _open_immutable(path: Path) -> sqlite3.Connection:
     for rest in (log_path(path), path.with_name(f"{path.name}-journal")):
         if rest.exists() and rest.stat().st_size:
             raise LedgerError(
-                f"{path} has changes in {rest.name} that can only be read from a writable directory. Copy both files "
+                f"{path} has runs in {rest.name} that can only be read from a writable directory. Copy both files "
                 "to a writable directory and give the copy."
             )
     return _open(path, "immutable=1")
@@ -180,7 +180,7 @@ def enable_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode & PRIMARY_CODE != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(_RETRY_SECONDS)
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from hrx.audit.ledger.checksum import CHECKSUM, Cell, RowChecksum, wrong_cell
-from hrx.audit.ledger.database import TABLES, present_columns, quoted, undecodable_text
+from hrx.audit.ledger.database import PRIMARY_CODE, TABLES, present_columns, quoted, undecodable_text
 
 KEYS_AT_ONCE = 900
 """SQLite takes at least 999 parameters in one statement."""
@@ -67,9 +67,15 @@ class TableReader:
         """Every row, in the order of writing, with the columns of the table in their order."""
         if self._empty:
             return []
-        with _snapshot(self._connection):
-            rows = {row[0]: row for row in self._fetch(f"{self._select} ORDER BY rowid")}
-            self._compare_with_index(rows)
+        try:
+            with _snapshot(self._connection):
+                rows = {row[0]: row for row in self._fetch(f"{self._select} ORDER BY rowid")}
+                self._compare_with_index(rows)
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+            self._on_damage(Damage("", f"the table {self._table}", f"not all of it can be read ({error})"))
+            return self.salvage()
         return self._sound(rows.values())
 
     def by_key(self, keys: Iterable[str]) -> list[tuple[Cell, ...]]:
@@ -160,6 +166,11 @@ class TableReader:
             for (key,) in self._connection.execute(statement, (rowid,)):
                 return f"({first} {_printable(key)[:_KEY_DIGITS]})"
         return f"number {rowid}"
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    """Whether an error means that pages of the file are damaged, not that it is locked or absent."""
+    return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE == sqlite3.SQLITE_CORRUPT
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from hrx.audit.ledger.record import FAILED, NAMES, Floats, Record, Value
 from hrx.audit.ledger.record import StoredAudit as StoredAudit
 from hrx.audit.ledger.record import StoredCheck as StoredCheck
 from hrx.audit.ledger.record import StoredExample as StoredExample
-from hrx.audit.ledger.rows import Damage, TableReader
+from hrx.audit.ledger.rows import Damage, TableReader, is_corrupt
 
 MOST_NAMED = 10
 FIRST_CLOSED = 4
@@ -161,7 +161,16 @@ class Ledger:
     def rows(self, keys: Iterable[str] | None = None) -> list[tuple[Value, ...]]:
         """The same as tuples in the order of the record's columns, which is three times as fast."""
         reader = self.reader("runs")
-        return reader.all() if keys is None else reader.by_key(keys)  # type: ignore[return-value]
+        if keys is None:
+            return reader.all()  # type: ignore[return-value]
+        wanted = list(keys)
+        try:
+            return reader.by_key(wanted)  # type: ignore[return-value]
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+        some = set(wanted)
+        return [row for row in reader.all() if row[0] in some]  # type: ignore[misc]
 
     def write_checks(self, checks: Sequence[StoredCheck]) -> None:
         """Stores admission checks, replacing earlier ones of the same model, versions and setting."""
@@ -212,8 +221,15 @@ class Ledger:
 
     def integrity(self, most: int = 100) -> list[str]:
         """What SQLite finds wrong with the file and its indexes."""
-        found = self._connection.execute(f"PRAGMA integrity_check({most})").fetchall()
-        return [str(text).replace("\n", " ") for (text,) in found if text != "ok"]
+        found = []
+        try:
+            for (text,) in self._connection.execute(f"PRAGMA integrity_check({most})"):
+                found.append(str(text).replace("\n", " "))
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+            found.append(str(error))
+        return [text for text in found if text != "ok"]
 
     def note_damage(self) -> bool:
         """Notes what SQLite finds wrong with the file, and returns whether it found anything."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.records import record
+from helpers.records import record, replace_record
 
 from hrx.adapters import locate
 from hrx.audit import Protocol
@@ -115,8 +115,7 @@ def test_the_run_of_a_migrated_ledger_has_the_same_numbers_when_it_is_measured_a
         if (stored.library, stored.adapter_version, stored.torch_version) == versions:
             assert run.key == stored.key
         # Under other versions of the libraries the run has another key; its numbers must agree all the same.
-        with ledger.transaction():
-            ledger._connection.execute("UPDATE runs SET key = ?", (run.key,))
+        replace_record(ledger, stored.updated(key=run.key))
         executor = InProcessExecutor(WorkerSettings((model,), GIBIBYTE))
         (result,) = recheck([run], ledger, executor, 1, on_result=lambda result: None)
     assert result.same, [str(difference) for difference in result.differences] + [result.error]

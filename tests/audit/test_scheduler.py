@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.records import without_times
+from helpers.records import replace_record, without_times
 from helpers.small import SETTINGS, StoredSeries, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
@@ -413,8 +413,8 @@ def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_d
         assert abs(middle - last / 2) <= 0.5
         assert all(one.same for one in results)
         assert ledger.records() == before
-        with ledger.transaction():
-            ledger._connection.execute("UPDATE runs SET rank = rank * 1.001 WHERE key = ?", (audit.runs[-1].key,))
+        (stored,) = ledger.records([audit.runs[-1].key])
+        replace_record(ledger, stored.updated(rank=(stored.rank or 0.0) * 1.001))
         results = recheck(audit.runs, ledger, audit.executor, 3, on_result=lambda one: None)
     assert [one.same for one in results] == [True, True, False]
     assert [difference.column for difference in results[-1].differences] == ["rank"]
