@@ -45,7 +45,7 @@ def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> st
 
 DEBUG_VARIABLE = "HRX_DEBUG"
 """Environment variable that worker processes inherit; `1` keeps the text of libraries in what is stored."""
-_RECOGNISED, _SHORTEST = 24, 4
+_RECOGNISED, _SHORTEST = 12, 4
 """Characters of a library's text by which it is found in a sentence, and below which it is not looked for."""
 _NAME = re.compile(r"\w[\w.]{0,79}")
 

@@ -12,10 +12,11 @@ from helpers.records import record, replace_record
 
 from hrx.adapters import locate
 from hrx.audit import Protocol
+from hrx.audit.ledger.check import check
 from hrx.audit.ledger.database import APPLICATION_ID, SCHEMA_VERSION, schema_version
 from hrx.audit.ledger.merge import merge
 from hrx.audit.ledger.record import COLUMNS, DONE, NAMES
-from hrx.audit.ledger.store import Ledger, StoredAudit, StoredExample
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredExample
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import Setting, plan
@@ -179,3 +180,44 @@ def test_a_column_that_an_older_ledger_does_not_have_is_not_a_contradiction(tmp_
     with Ledger.open(tmp_path / "new.db") as ledger:
         ledger.write(record("old", g_own=0.25, rank=1.5, gap_own=0.5, **absent))
     assert merge([tmp_path / "old.db"], tmp_path / "new.db") == (0, 1, ())
+
+
+def test_rows_without_checksums_are_not_called_sound_and_keep_the_time_of_their_migration(schema_2: Path) -> None:
+    before = check(schema_2)
+    assert before.verdict == "not protected"
+    assert [(one.sound, one.unprotected) for one in before.tables] == [(0, 1), (0, 5), (0, 1), (0, 1)]
+    with Ledger.open(schema_2) as ledger:
+        ledger.write(record("new"))
+        since = {one.key: one.protected_since for one in ledger.records()}
+    assert since.pop("new") is None
+    after = check(schema_2)
+    assert after.verdict == "sound"
+    assert [(one.sound, one.unprotected, one.protected_later) for one in after.tables] == [
+        (2, 0, 1), (5, 0, 5), (1, 0, 1), (1, 0, 1),
+    ]  # fmt: skip
+    assert {after.tables[0].since} == set(since.values())
+    merge([schema_2], schema_2.with_name("merged.db"))  # the time goes with the row
+    assert check(schema_2.with_name("merged.db")).tables == after.tables
+
+
+def test_a_row_that_was_bad_before_its_migration_gets_no_checksum(tmp_path: Path) -> None:
+    write_schema_1(tmp_path / "old.db")
+    with closing(sqlite3.connect(tmp_path / "old.db")) as connection, connection:
+        connection.execute("INSERT INTO runs (key, status, g_own) VALUES ('bad', 'done', 'much')")
+    with Ledger.open(tmp_path / "old.db", warn=False) as ledger:
+        assert ledger.finished() == {"old"}
+        ledger.write(record("bad", g_own=0.5))  # measured again, it replaces the bad row
+        assert ledger.finished() == {"old", "bad"}
+
+
+def test_a_ledger_of_schema_4_that_has_lost_its_checksums_is_refused(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "l.db") as ledger:
+        ledger.write(record("a"))
+    with closing(sqlite3.connect(tmp_path / "l.db")) as connection, connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN checksum")
+    for create in (True, False):
+        with (
+            pytest.raises(LedgerError, match="lost their checksums"),
+            Ledger.open(tmp_path / "l.db", create=create),
+        ):
+            pass
