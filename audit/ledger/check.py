@@ -7,7 +7,7 @@ from hrx.audit.ledger.database import TABLES
 from hrx.audit.ledger.log import LogState, log_state
 from hrx.audit.ledger.record import PROTECTED_SINCE
 from hrx.audit.ledger.rows import WORDS, Damage
-from hrx.audit.ledger.store import FIRST_CLOSED, Ledger
+from hrx.audit.ledger.store import Ledger
 
 
 class TableCheck(NamedTuple):
@@ -56,8 +56,6 @@ def check(path: str | Path) -> LedgerCheck:
         tables = tuple(_check_table(ledger, table) for table in TABLES)
         findings = [Damage("", "the file", finding) for finding in ledger.integrity()]
         damaged, schema = (*ledger.damaged, *findings), ledger.schema
-    if log == LogState.ABSENT and schema < FIRST_CLOSED:
-        log = LogState.CLOSED
     return LedgerCheck(path, schema, log, tables, damaged)
 
 

@@ -6,14 +6,19 @@ frames are checked here as well (https://www.sqlite.org/fileformat2.html#walform
 """
 
 import struct
+import time
 from enum import Enum
 from pathlib import Path
 
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 """Byte order of the words that a log's checksums are computed from."""
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
-_MODE_AT, _WAL_MODE = 18, 2
+_MODE_AT, _WAL_MODE, _SCHEMA_AT = 18, 2, 60
+_FIRST_CLOSED = 4
+"""The first schema whose writers close a ledger; earlier ones left it in WAL mode."""
 _WORD = 0xFFFFFFFF
+_ATTEMPTS, _WRITING_SECONDS = 2, 0.03
+"""A process that is writing has completed its transaction, or begun a log, when it is looked at again."""
 
 
 class LogState(Enum):
@@ -36,22 +41,38 @@ def log_path(ledger: Path) -> Path:
 
 def in_wal_mode(ledger: Path) -> bool:
     """Whether the header of the file says that changes are in a write-ahead log."""
-    try:
-        with ledger.open("rb") as file:
-            return file.read(_MODE_AT + 1)[_MODE_AT:] == bytes([_WAL_MODE])
-    except OSError:
-        return False
+    return _header(ledger)[_MODE_AT : _MODE_AT + 1] == bytes([_WAL_MODE])
 
 
 def log_state(ledger: Path) -> LogState:
-    """The state of a ledger's log. A ledger of schema 3 or older is ABSENT also where it was closed."""
+    """The state of a ledger's log."""
+    state = _state(ledger)
+    for _ in range(_ATTEMPTS):
+        if state not in (LogState.TORN, LogState.ABSENT):
+            break
+        time.sleep(_WRITING_SECONDS)
+        state = _state(ledger)
+    return state
+
+
+def _state(ledger: Path) -> LogState:
     try:
         data = log_path(ledger).read_bytes()
     except OSError:
         data = b""
     if data:
-        return LogState.TORN if _is_torn(data) else LogState.WHOLE
-    return LogState.ABSENT if in_wal_mode(ledger) else LogState.CLOSED
+        return LogState.WHOLE if in_wal_mode(ledger) and not _is_torn(data) else LogState.TORN
+    schema = int.from_bytes(_header(ledger)[_SCHEMA_AT : _SCHEMA_AT + 4], "big")
+    return LogState.ABSENT if in_wal_mode(ledger) and schema >= _FIRST_CLOSED else LogState.CLOSED
+
+
+def _header(ledger: Path) -> bytes:
+    """The header of the file; empty where there is none."""
+    try:
+        with ledger.open("rb") as file:
+            return file.read(_SCHEMA_AT + 4)
+    except OSError:
+        return b""
 
 
 def _is_torn(log: bytes) -> bool:

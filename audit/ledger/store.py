@@ -37,8 +37,6 @@ from hrx.audit.ledger.record import StoredExample as StoredExample
 from hrx.audit.ledger.rows import Damage, TableReader, is_corrupt
 
 MOST_NAMED = 10
-FIRST_CLOSED = 4
-"""The first schema whose writers close a ledger, so that a missing log is noticed."""
 LOST_LOG = {
     LogState.TORN: "its end cannot be read, so runs may be missing. Repeat the audit: it measures what is missing",
     LogState.ABSENT: (
@@ -76,16 +74,16 @@ class Ledger:
         On closing, a `LedgerWarning` names what was found damaged, unless `warn` is false.
         """
         path = Path(path)
-        log = log_state(path)
+        log = LogState.CLOSED if create else log_state(path)
+        ledger = None
         try:
             with closing(connect(path, create=create)) as connection, naming(path):
                 prepare(connection, path, create=create)
                 ledger = cls(connection, path, writable=create)
-                if not create:
-                    ledger.judge_log(log)
+                ledger.judge_log(log)
                 yield ledger
         finally:
-            if create:
+            if create and ledger:  # a file that is not a ledger stays as it is
                 leave_one_file(path)
         if warn and ledger.damaged:
             warnings.warn(LedgerWarning(path, ledger.damaged), stacklevel=3)
@@ -96,8 +94,8 @@ class Ledger:
         return list(self._damaged)
 
     def judge_log(self, log: LogState) -> None:
-        """Notes a log from which runs may be lost. Before schema 4, a closed ledger looks as if its log were absent."""
-        if log in LOST_LOG and not (log == LogState.ABSENT and self.schema < FIRST_CLOSED):
+        """Notes a log from which runs may be lost."""
+        if log in LOST_LOG:
             self._note(Damage("", f"{self.path.name}-wal", LOST_LOG[log]))
 
     def _note(self, damage: Damage) -> None:

@@ -121,6 +121,7 @@ def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Pat
     text.write_text("not a database, but long enough to look like one " * 40)
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE theirs (x)")
     newer = tmp_path / "newer.db"
     with Ledger.open(newer):
