@@ -139,9 +139,7 @@ def footing(record: Record) -> tuple[str, ...]:
     if None not in (record.mse, record.mse_zero, record.mse_last):
         mse, zero, last = (f"{error:.3g}" for error in (record.mse, record.mse_zero, record.mse_last))
         season = "unknown" if record.mse_seasonal is None else f"{record.mse_seasonal:.3g}"
-        naive = (
-            f"of predicting the mean {zero}, of repeating the last value {last}, of repeating the last season {season}"
-        )
+        naive = f"of predicting the mean {zero}, of repeating the last value {last}, the last season {season}"
         lines.append(f"mean squared error {mse}; {naive}")
     if record.effective_lookback is not None:
         reach = f"effective lookback {record.effective_lookback:.0f} of {record.lookback} steps"

@@ -45,9 +45,9 @@ class _Command(NamedTuple):
             value = self.options.get(name)
             if value is True:
                 words.append(f"--{name}")
-            elif value not in (None, False, "", []):
-                for one in value if isinstance(value, list) else [value]:
-                    words += [f"--{name}", str(one)]
+                continue
+            for one in value if isinstance(value, list) else [value]:
+                words += [] if one in (None, False, "") else [f"--{name}", str(one)]
         return words
 
     def __str__(self) -> str:

@@ -55,7 +55,7 @@ class PageStatistics:
     naive (`no`). Seeds are folded within a group and scope, as in every table.
     """
 
-    def __init__(self, runs: PageRuns, most_groups: int = MOST_GROUPS):
+    def __init__(self, runs: PageRuns, most_groups: int | None = None):
         frame = runs.frame
         self._codes = pd.DataFrame({name: runs.texts[name].codes for name in GROUPINGS}, dtype="int64")
         table = frame[list(QUANTITIES)].astype("float64")
@@ -68,7 +68,7 @@ class PageStatistics:
         )
         scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
         self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
-        self._computed = _reduce(self._codes, most_groups)
+        self._computed = _reduce(self._codes, MOST_GROUPS if most_groups is None else most_groups)
         self._findings: dict[tuple[str, str], int] = {}
 
     def as_json(self) -> Json:
