@@ -27,7 +27,7 @@ hrx.Heatmap = class {
     });
     this.title = hrx.el("p", { class: "heat-title" });
     this.readout = hrx.el("p", { class: "readout", role: "status" });
-    this.step = hrx.el("input", { type: "range", min: 0, max: 0, value: 0, oninput: () => this.pickRow(+this.step.value) });
+    this.step = hrx.el("input", { type: "range", "aria-label": "Forecast step", min: 0, max: 0, value: 0, oninput: () => this.pickRow(+this.step.value) });
     this.stepName = hrx.el("output", {});
     const button = (text, label, action) =>
       hrx.el("button", { type: "button", class: "quiet", "aria-label": label, onclick: action }, text);
