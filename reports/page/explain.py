@@ -160,9 +160,10 @@ def _window(explained: ExplainedForecast) -> dict[str, object]:
         "steps": [step + 1 for step in explained.steps],
         "labels": None if explained.labels is None else [clean(label) for label in explained.labels],
         "unit": "value",
-        "title": f"{clean(explained.series)}: the last {len(explained.x)} values, and the forecast of what follows.",
+        "title": f"The last {len(explained.x)} values, and the forecast of what follows. {_SAYS[explained.trust][1]}.",
+        "why": "" if explained.trust in (Trust.OWN_ROWS, Trust.SHARED) else explained.trust.value,
         "file": speaking_name(explained.model, explained.series, f"{len(explained.x)}x{len(explained.forecast)}"),
-        "heading": f"{series} explained for {model}, L {len(explained.x)}, H {len(explained.forecast)}",
+        "heading": f"{model} on {series}, {len(explained.x)}x{len(explained.forecast)}",
         "palette": palette(),
         "points": _top_points(matrix),
     }

@@ -1,7 +1,7 @@
 "use strict";
 // A heat map as a picture that explains itself: title, legend, and a colour bar with its unit, in light colours.
 
-const SAVED = { width: 1100, right: 96, scale: 2, pad: 16, line: 18, bar: 14 };
+const SAVED = { width: 1100, left: 8, right: 96, scale: 2, pad: 16, line: 18, bar: 14 };
 
 Object.assign(hrx.Heatmap.prototype, {
   /** Saves the current view under the name of its run. */
@@ -20,14 +20,14 @@ Object.assign(hrx.Heatmap.prototype, {
     context.font = "12px system-ui, sans-serif";
     const lines = this.wrapped(context, this.item.title, SAVED.width - 2 * SAVED.pad);
     const top = SAVED.pad + SAVED.line * (lines.length + 1) + 8;
-    this.place = this.layout(SAVED.width, SAVED.right);
+    this.place = this.layout(SAVED.width - SAVED.left, SAVED.right);
     const height = top + this.place.height + SAVED.line + SAVED.pad;
     [canvas.width, canvas.height] = [SAVED.width * SAVED.scale, height * SAVED.scale];
     context.setTransform(SAVED.scale, 0, 0, SAVED.scale, 0, 0);
     context.fillStyle = hrx.colour("card");
     context.fillRect(0, 0, SAVED.width, height);
     this.saveTitle(context, lines);
-    context.translate(0, top);
+    context.translate(SAVED.left, top);
     context.font = "12px system-ui, sans-serif";
     this.paintOn(context);
     this.saveBar(context);
@@ -74,7 +74,7 @@ Object.assign(hrx.Heatmap.prototype, {
     [0, 0.05, 0.2, 0.4, 0.6, 0.8, 1].forEach((share) => context.fillText(
       (share === 1 && capped < 1 ? "≥ " : "") + hrx.short(share * capped), x + SAVED.bar + 4, place.top + place.matrix * (1 - Math.sqrt(share))));
     context.save();
-    context.translate(SAVED.width - 8, place.top + place.matrix / 2);
+    context.translate(SAVED.width - SAVED.left - 8, place.top + place.matrix / 2);
     context.rotate(-Math.PI / 2);
     context.textAlign = "center";
     context.fillText("E / max E (no unit, square-root scale)", 0, 0);
