@@ -106,6 +106,7 @@ def test_verify_shows_five_checks_and_admits_the_embedded_checkpoint(capsys: pyt
         "equivalence", "determinism", "gradient path", "trained head", "derivative",
     ]  # fmt: skip
     assert all(c["setting"] == "96x24" and c["passed"] for c in output["checks"])
+    assert output["parity"] == output["checks"][0]["figure"]
 
 
 CHEAT = """
