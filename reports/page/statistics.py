@@ -20,6 +20,7 @@ from hrx.reports.runs import (
     FEWEST,
     SEEDS,
     GroupStatistics,
+    Interval,
     beats_naive,
     beats_seasonal,
     fraction_positive,
@@ -103,9 +104,8 @@ class PageStatistics:
     def _statistics(self, values: Floats) -> list[object]:
         own, shuffled, margin, rank = values.T
         n = int(np.isfinite(margin).sum())
-        of_own, of_margin = median_interval(own), median_interval(margin)
-        if n < FEWEST:
-            of_own, of_margin = (one._replace(low=np.nan, high=np.nan) for one in (of_own, of_margin))
+        interval = median_interval if n >= FEWEST else _without_interval
+        of_own, of_margin = interval(own), interval(margin)
         positive = fraction_positive(margin)
         figures = (*of_own, median(shuffled), *of_margin, positive, median(rank))
         verdict = finding(*(GroupStatistics(*one, positive, np.nan, np.nan, n) for one in (of_own, of_margin)))
@@ -159,6 +159,10 @@ def _rank_points(runs: pd.DataFrame) -> Json:
     limits = list(central_limits(gain)) if len(gain) else None
     shown = first.loc[folded.index, "run"].tolist()
     return {"run": shown, "rank": rounded(rank), "gain": rounded(gain), "limits": limits}
+
+
+def _without_interval(values: Floats) -> Interval:
+    return Interval(median(values), np.nan, np.nan)
 
 
 def _short(value: float) -> float | None:
