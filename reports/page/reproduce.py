@@ -16,11 +16,12 @@ from hrx.reports.page import fact_list
 from hrx.reports.page.data import Json
 from hrx.reports.text import escape_html, listed
 
-# What decides the numbers of a run; the order is that of the command. Workers, gates and engines change no number.
-_OPTIONS = (
+_FIRST = (
     "data", "settings", "series", "windows", "seeds", "draws", "precision", "estimator", "estimator-setting", "axis",
-    "sweeps", "channels", "device", "memory", "python",
 )  # fmt: skip
+"""The options that a command begins with; all others follow."""
+_WITHOUT_NUMBERS = ("models", "engine", "workers", "gpus", "gate")
+"""Stored settings that decide no number, and the models, which are not an option."""
 _NARROWED = ("data", "settings", "seeds")
 """What the command of one record has in its own, narrower form."""
 _NAMED_SOURCES = ("sample", "gift-eval")
@@ -38,10 +39,11 @@ class _Command(NamedTuple):
     models: list[str]
     options: dict[str, Any]
 
-    def words(self, names: Sequence[str] = _OPTIONS) -> list[str]:
-        """The options as words of a command line, without those that are not set."""
+    def words(self, but: Sequence[str] = ()) -> list[str]:
+        """The options as words of a command line, without those that are not set and except `but`."""
         words: list[str] = []
-        for name in names:
+        names = dict.fromkeys((*_FIRST, *self.options))
+        for name in (name for name in names if name not in (*_WITHOUT_NUMBERS, *but)):
             value = self.options.get(name)
             if value is True:
                 words.append(f"--{name}")
@@ -126,7 +128,7 @@ def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> Json:
             words = [word for word in command.models if str(model) in _names(word)]
             source = str(command.options.get("data") or "sample").partition(":")[0]
             narrow = source in _NAMED_SOURCES
-            rest = command.words([name for name in _OPTIONS if name not in _NARROWED])
+            rest = command.words(but=_NARROWED)
             of[matching & (frame["model"] == model)] = len(models)
             data = source if narrow else command.options.get("data")
             models.append({"models": words or command.models, "data": data, "narrow": narrow, "rest": rest})
