@@ -18,8 +18,8 @@ hrx.lookUp = function (statistics, runs, group, beats) {
     g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, finding, bins: bins || [] };
 };
 
-/** "[-0.010, +0.120]"; a dash where there is no interval. */
-hrx.interval = (low, high) => (isNumber(low) && isNumber(high) ? `[${hrx.signed(low)}, ${hrx.signed(high)}]` : "[–]");
+/** "[-0.010, +0.120]"; in words where there is none. */
+hrx.interval = (low, high) => (isNumber(low) && isNumber(high) ? `[${hrx.signed(low)}, ${hrx.signed(high)}]` : "(no interval)");
 
 hrx.Groups = class {
   constructor(view, statistics) {
