@@ -1,6 +1,7 @@
 """`hrx explain`: explains one forecast of one series on a page."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from hrx.adapters import locate
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
+from hrx.cli.config import settings_without_paths
 from hrx.cli.terminal import refuse_ledger, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
@@ -38,10 +40,18 @@ def explain(options: argparse.Namespace) -> int:
     explained = explain_series(
         model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
     )
-    written = write_explanation(explained, options.out)
+    written = write_explanation(explained, options.out, _command(options))
     show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command line of this page, with `PATH/` for folders."""
+    given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
+    shown = settings_without_paths(given)
+    words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
+    return shlex.join(["hrx", "explain", shown["model"], *words])
 
 
 def find_series(text: str) -> DatedSeries:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
 from hrx.reports import render_table
+from hrx.reports.summary import worst_parity
 from hrx.reports.text import number_or_none
 
 
@@ -41,12 +43,16 @@ def verify(options: argparse.Namespace) -> int:
     admitted = all(check.passed for checks in checked for check in checks.admission)
     every = [check for checks in checked for check in (*checks.admission, *checks.sanity)]
     name = model.identity.model
+    parity = worst_parity(every)
     if options.json:
         figures = [vars(check) | {"figure": number_or_none(check.figure)} for check in every]
-        print(json.dumps({"model": name, "admitted": admitted, "checks": figures}, indent=1))
+        document = {"model": name, "admitted": admitted, "parity": number_or_none(parity), "checks": figures}
+        print(json.dumps(document, indent=1))
     else:
         show(_table(every))
-        show(f"\n{name} ({model.identity.library}) is {'admitted' if admitted else 'NOT admitted'} at these settings.")
+        worst = "" if math.isnan(parity) else f", worst parity {parity:.1e}"
+        outcome = "admitted" if admitted else "NOT admitted"
+        show(f"\n{name} ({model.identity.library}) is {outcome} at these settings{worst}.")
         for setting in (setting for setting, checks in by_setting.items() if checks is None):
             show(f"{setting} was not checked: no series of {options.data} has a window for it.")
         for note in dict.fromkeys(f"{c.check} at {c.setting}: {c.note}." for c in every if not c.passed):

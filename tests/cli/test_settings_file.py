@@ -142,7 +142,7 @@ def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_withou
         (stored,) = ledger.audits()
         text = json.dumps([list(map(asdict, ledger.records())), ledger.checks(), ledger.audits()])
     settings = json.loads(stored.settings)
-    assert settings["models"] == ["module:line.py:line"]
+    assert settings["models"] == ["module:PATH/line.py:line"]
     assert settings["data"] == "sample:elnino/M"
     for tell_tale in ("alice", "wonderland", str(folder), os.path.expanduser("~")):
         assert tell_tale not in text
