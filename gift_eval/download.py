@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hrx.errors import HrxError, describe_error
+from hrx.install import install_command
 
 from . import catalogue
 from .catalogue import DATA_FILE, INFO_FILE, STATE_FILE, Folder
@@ -201,8 +202,8 @@ def _download(below: str, parts: Path, endpoint: str | None) -> Path:
         import huggingface_hub as hub
         from huggingface_hub import constants, utils
     except ImportError as error:
-        reason = "The download needs huggingface_hub, which is not installed. pip install 'hrx[gift-eval]'"
-        raise HrxError(reason) from error
+        reason = "The download needs huggingface_hub, which is not installed. Run: "
+        raise HrxError(reason + install_command("gift-eval")) from error
     endpoint = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     # `report` of fetch is the progress.
     quiet = not utils.are_progress_bars_disabled()
