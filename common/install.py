@@ -11,8 +11,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
+
+_RESERVED = ":/?#[]@!$&'()*+,;=%~"
+"""Characters with a meaning in a URL."""
 
 
 def install_command(extra: str, unpinned: str = "") -> str:
@@ -37,8 +40,8 @@ def _arguments(extra: str, origin: dict[str, Any]) -> str:
     """The arguments of `pip install` for an origin as PEP 610 describes it."""
     url = str(origin.get("url", ""))
     if version_control := origin.get("vcs_info"):
-        # The commit, so that hrx stays the version that it is.
-        source = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
+        # pip records the URL with its spaces and takes it without them only. The commit keeps the version of hrx.
+        source = f"{version_control['vcs']}+{quote(url, safe=_RESERVED)}@{version_control['commit_id']}"
         return shlex.quote(f"hrx[{extra}] @ {source}")
     path = Path(url2pathname(urlsplit(url).path))
     if url.startswith("file:") and path.exists():
