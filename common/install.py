@@ -8,7 +8,8 @@ import json
 import shlex
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
+from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -29,24 +30,26 @@ def install_command(extra: str, unpinned: str = "") -> str:
 
 def _origin() -> dict[str, Any]:
     """What the installer recorded about where hrx came from; empty where it recorded nothing."""
-    try:
-        origin = json.loads(distribution("hrx").read_text("direct_url.json") or "{}")
-    except (PackageNotFoundError, OSError, ValueError):
-        return {}
-    return origin if isinstance(origin, dict) else {}
+    # A source tree on the path has metadata too, without a record.
+    for found in distributions(name="hrx"):
+        with suppress(OSError, ValueError):
+            if isinstance(origin := json.loads(found.read_text("direct_url.json") or ""), dict):
+                return origin
+    return {}
 
 
 def _arguments(extra: str, origin: dict[str, Any]) -> str:
     """The arguments of `pip install` for an origin as PEP 610 describes it."""
     url = str(origin.get("url", ""))
-    if version_control := origin.get("vcs_info"):
+    if url.startswith("file:"):
+        path = Path(url2pathname(urlsplit(url).path))
+        if (path.suffix == ".whl" and path.exists()) or (path / "pyproject.toml").exists():
+            editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+            return editable + shlex.quote(f"{path}[{extra}]")
+    elif version_control := origin.get("vcs_info"):
         # pip records the URL with its spaces and takes it without them only. The commit keeps the version of hrx.
         source = f"{version_control['vcs']}+{quote(url, safe=_RESERVED)}@{version_control['commit_id']}"
         return shlex.quote(f"hrx[{extra}] @ {source}")
-    path = Path(url2pathname(urlsplit(url).path))
-    if url.startswith("file:") and path.exists():
-        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-        return editable + shlex.quote(f"{path}[{extra}]")
     # pip takes the distribution that is installed here and adds what the extra needs.
     return shlex.quote(f"hrx[{extra}]")
 

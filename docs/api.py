@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from dataclasses import is_dataclass
 from importlib import import_module
@@ -76,7 +77,7 @@ def _attributes(value: type) -> list[str]:
     if not any(meaning for _, _, meaning in rows):
         return []
     table = ["| attribute | type | meaning |", "| --- | --- | --- |"]
-    cells = [(f"`{name}`", f"`{_inline(kind)}`", meaning) for name, kind, meaning in rows]
+    cells = [(f"`{name}`", f"`{kind}`", meaning) for name, kind, meaning in rows]
     return [*table, *(f"| {' | '.join(row)} |" for row in cells), ""]
 
 
@@ -93,7 +94,9 @@ def _sentence(statement: ast.stmt | None) -> str:
 
 
 def _inline(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """One line for a cell of a table: a bar is escaped, except in code."""
+    line = " ".join(text.split())
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in re.split(r"(`[^`]*`)", line))
 
 
 def _signature(value: Any) -> str:

@@ -85,7 +85,7 @@ def test_hrx_works_outside_the_repository_and_its_hint_installs_from_where_it_ca
         pytest.skip("needs git and a clone of the repository")
     subprocess.run([git, "clone", "--quiet", str(ROOT), str(clone)], check=True)
     url = f"git+{clone.as_uri()}"
-    sources = {str(wheel): f"'{wheel}[ray]'", url: f"hrx[ray] @ {url}@", str(clone): f"'{clone}[ray]'"}
+    sources = {str(wheel): f"'{wheel}[ray]'", url: f"'{clone}[ray]'", str(clone): f"'{clone}[ray]'"}
     for source, expected in sources.items():
         environment.pip("--force-reinstall", source, cwd=work)
         code = "import hrx; from hrx.install import install_command; print(hrx.__file__); print(install_command('ray'))"
@@ -112,11 +112,12 @@ GIT = {"url": "https://git.example/owner/hrx", "vcs_info": {"vcs": "git", "commi
     [
         ({"url": ROOT.as_uri(), "dir_info": {"editable": True}}, ["-e", f"{ROOT}[ttm]"]),
         ({"url": ROOT.as_uri(), "dir_info": {}}, [f"{ROOT}[ttm]"]),
+        (GIT | {"url": "https://git.example/a b/hrx"}, [f"hrx[ttm] @ git+https://git.example/a%20b/hrx@{COMMIT}"]),
         (GIT, [f"hrx[ttm] @ git+https://git.example/owner/hrx@{COMMIT}"]),
         ({"url": "file:///gone/hrx-0.1.0-py3-none-any.whl", "archive_info": {}}, ["hrx[ttm]"]),
         ({}, ["hrx[ttm]"]),
     ],
-    ids=["editable", "folder", "git", "wheel-gone", "index"],
+    ids=["editable", "folder", "space", "git", "wheel-gone", "index"],
 )
 def test_a_hint_names_what_hrx_was_installed_from(
     origin: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
@@ -133,7 +134,7 @@ def test_a_damaged_record_of_the_origin_is_no_obstacle(monkeypatch: pytest.Monke
         def read_text(self, name: str) -> str:
             return "{"
 
-    monkeypatch.setattr(install, "distribution", lambda name: Damaged())
+    monkeypatch.setattr(install, "distributions", lambda name: [Damaged()])
     assert install_command("ttm").endswith("install 'hrx[ttm]'")
 
 
@@ -158,6 +159,13 @@ def test_every_extra_that_a_hint_names_exists() -> None:
     assert not [text for text in texts if re.search(r"pip install ['\"]?hrx", text)], (
         "a hint that does not use the helper"
     )
+
+
+def test_the_install_page_lists_every_extra() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*`) \|", page.partition("## Extras")[2], re.M)
+    listed = {name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row)}
+    assert listed == EXTRAS
 
 
 def test_every_extra_that_a_document_names_exists() -> None:
