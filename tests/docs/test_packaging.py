@@ -75,7 +75,7 @@ def _shared(ours: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_hrx_works_outside_the_repository_and_its_hint_installs_from_where_it_came(wheel: Path, tmp_path: Path) -> None:
-    """From a wheel, from a git URL and from a folder; the hint runs with the options that keep pip off the network."""
+    """From a wheel and from a git URL; the hints run with the options that keep pip off the network."""
     environment = Environment(tmp_path / "venv")
     work = tmp_path / "work"
     work.mkdir()
@@ -85,22 +85,19 @@ def test_hrx_works_outside_the_repository_and_its_hint_installs_from_where_it_ca
         pytest.skip("needs git and a clone of the repository")
     subprocess.run([git, "clone", "--quiet", str(ROOT), str(clone)], check=True)
     url = f"git+{clone.as_uri()}"
-    sources = {str(wheel): f"'{wheel}[ray]'", url: f"'{clone}[ray]'", str(clone): f"'{clone}[ray]'"}
+    sources = {str(wheel): f"{wheel}[ray]", url: f"{clone}[ray]"}
     for source, expected in sources.items():
         environment.pip("--force-reinstall", source, cwd=work)
         code = "import hrx; from hrx.install import install_command; print(hrx.__file__); print(install_command('ray'))"
         file, hint = environment.run("python", "-c", code, cwd=work).stdout.splitlines()
         assert file.startswith(str(tmp_path / "venv"))
-        assert expected in hint
         words = shlex.split(hint)
-        assert words[:4] == [str(environment.bin / "python"), "-m", "pip", "install"]
+        assert words == [str(environment.bin / "python"), "-m", "pip", "install", expected]
         environment.pip(*words[4:], cwd=work)
     quick = ["--data", "sample:co2", "--settings", "96x24", "--series", "1", "--seeds", "1", "--windows", "1"]
     assert "Verdict" in environment.run("hrx", "audit", *quick, cwd=work).stdout
     environment.run("hrx", "report", "hrx-audit/ledger.db", "--out", "page", cwd=work)
-    assert (
-        "published" in environment.run("hrx", "tables", "hrx-audit/ledger.db", "--against=published", cwd=work).stdout
-    )
+    assert environment.run("hrx", "tables", "hrx-audit/ledger.db", "--against", "published", cwd=work).stdout
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
