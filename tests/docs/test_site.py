@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.browser import open_browser
 
 from hrx import adapters, audit, gift_eval, reports
 from hrx.audit.ledger.record import COLUMNS
@@ -68,6 +69,15 @@ def test_no_search_is_offered_that_a_page_from_disk_could_not_do(site: Path) -> 
     page = (site / "index.html").read_text(encoding="utf-8")
     assert 'type="search"' not in page
     assert 'data-bs-target="#mkdocs_search_modal"' not in page
+
+
+def test_from_disk_the_pages_have_no_script_errors_and_fit_a_phone(site: Path) -> None:
+    with open_browser() as browser:
+        browser.tab.set_viewport_size({"width": 390, "height": 800})
+        for name in ("index", "install", "gallery", "api"):
+            browser.tab.goto((site / f"{name}.html").as_uri())
+            assert browser.complaints == [], name
+            assert browser.run("document.documentElement.scrollWidth") <= 390, name
 
 
 def test_the_citation_is_the_same_for_people_and_for_tools() -> None:
