@@ -11,6 +11,7 @@ from hrx.adapters import locate
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.config import settings_without_paths
+from hrx.cli.progress import progress
 from hrx.cli.terminal import refuse_ledger, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
@@ -35,11 +36,20 @@ def explain(options: argparse.Namespace) -> int:
         raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
     refuse_ledger(options.out, "--out")
     protocol = Protocol(estimator=options.estimator)
+    progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
+    progress.say(f"loading {options.model}")
     model = locate(options.model).load()
     explained = explain_series(
-        model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
+        model,
+        chosen.series,
+        options.lookback,
+        options.horizon,
+        protocol=protocol,
+        labels=chosen.dates,
+        report=progress.say,
     )
+    progress.say("writing the page")
     written = write_explanation(explained, options.out, _command(options))
     show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")

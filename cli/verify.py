@@ -12,6 +12,7 @@ from hrx.audit.admission.checks import Check, admit
 from hrx.audit.admission.sanity import sanity
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, admission_windows, parse_settings, plan
+from hrx.cli.progress import progress
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
@@ -32,11 +33,18 @@ def verify(options: argparse.Namespace) -> int:
     """Shows every check with its figure; exit code 1 where one failed."""
     settings = parse_settings(options.settings)
     device = resolve_device(options.device)
+    progress.say(f"finding {options.model}")
     located = locate(options.model)
     datasets = open_source(options.data)
     runs = plan([located.identity], datasets, settings, series=3, seeds=1, windows=4, protocol=Protocol())
+    progress.say(f"loading {located.identity.model}")
     model = on_device(located.load(), device)
-    by_setting = {setting: _check(model, setting, runs, options.sanity) for setting in settings}
+    by_setting: dict[Setting, _Checks | None] = {}
+    progress.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
+    for setting in settings:
+        progress.say(f"checking {model.identity.model} at {setting}")
+        by_setting[setting] = _check(model, setting, runs, options.sanity)
+        progress.step(str(setting), f"{model.identity.model} at {setting} checked")
     checked = [checks for checks in by_setting.values() if checks is not None]
     if not checked:
         raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")

@@ -14,6 +14,7 @@ from hrx.audit.ledger.database import SCHEMA_VERSION
 from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.install import install_command
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -63,7 +64,7 @@ def _parquet(records: Sequence[Record], path: Path) -> None:
         import pyarrow.parquet
     except ImportError:
         raise ExportError(
-            "Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or use --format csv."
+            f"Parquet needs pyarrow, which is not installed. Use --format csv, or run: {install_command('gift-eval')}"
         ) from None
     kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
     schema = pyarrow.schema(
