@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from hrx.adapters import locate
+from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.config import settings_without_paths
@@ -40,15 +41,16 @@ def explain(options: argparse.Namespace) -> int:
     chosen = find_series(options.series)
     progress.say(f"loading {options.model}")
     model = locate(options.model).load()
-    explained = explain_series(
-        model,
-        chosen.series,
-        options.lookback,
-        options.horizon,
-        protocol=protocol,
-        labels=chosen.dates,
-        report=progress.say,
-    )
+    with library_errors(model.identity.model, model.identity.library):
+        explained = explain_series(
+            model,
+            chosen.series,
+            options.lookback,
+            options.horizon,
+            protocol=protocol,
+            labels=chosen.dates,
+            report=progress.say,
+        )
     progress.say("writing the page")
     written = write_explanation(explained, options.out, _command(options))
     show(f"Verdict: {trust_sentence(explained)}")

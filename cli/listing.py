@@ -49,6 +49,9 @@ def models(options: argparse.Namespace) -> int:
     show("\nGIFT-Eval: the part of the benchmark that the model is declared to have been trained on. More with --json.")
     commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
     show("".join(f"\nTo install a missing library: {command}" for command in commands).lstrip("\n"))
+    for card in short_names().values():
+        if card.download_advice:
+            show(f"{card.name}: {card.download_advice}")
     show("Also: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
     return Exit.DONE
 

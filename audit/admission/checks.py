@@ -195,24 +195,26 @@ def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tenso
 
 def admit_channels(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
     """The five admission checks on multivariate windows `x` `(W, L, C)`: every output against every input."""
-    channels = x.shape[2]
-    checks = admit(_Flattened(model, channels), x.flatten(1), horizon * channels)
+    flat = _Flattened(model, x.shape[2])
+    checks = admit(flat, x.flatten(1), horizon * flat.forecast_channels)
     return tuple(replace(check, setting=f"{x.shape[1]}x{horizon}") for check in checks)
 
 
 class _Flattened(Forecaster):
-    """A multivariate forecaster with its channels flattened, `(B, L·C) -> (B, H·C)`."""
+    """A multivariate forecaster with its channels flattened, `(B, L·C) -> (B, H·K)`."""
 
     def __init__(self, model: Forecaster, channels: int):
         self._model, self._channels = model, channels
         self.identity = model.identity
         self.limits = Limits()
+        predicted = model.limits.predicted
+        self.forecast_channels = channels if predicted is None else len(predicted)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        return self._model.predict(self._channels_last(x), horizon // self._channels).flatten(1)
+        return self._model.predict(self._channels_last(x), horizon // self.forecast_channels).flatten(1)
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        return self._model.official(self._channels_last(x), horizon // self._channels).flatten(1)
+        return self._model.official(self._channels_last(x), horizon // self.forecast_channels).flatten(1)
 
     def double(self) -> Forecaster | None:
         double = self._model.double()

@@ -49,6 +49,7 @@ class Record:
     checkpoint: Text = _column("hub id or directory name of the weights")
     revision: Text = _column("commit of the hub snapshot")
     fingerprint: Text = _column("sha256 of configuration and weights")
+    weights_dtype: Text = _column("number types of the stored weights, which are loaded as float32")
     library: Text = _column("distribution and version that ran the model")
     adapter_version: Text = _column("version of hrx's adapters")
 
@@ -133,6 +134,7 @@ class Record:
 
     # The channel axis: `--channels`
     channels: Whole = _column("variates of the window; NULL for a univariate one")
+    channels_forecast: Whole = _column("variates that the model forecasts, and that mse and mae count")
     g_own_channel: Number = _column("g_own on the channel axis, normalised")
     g_shuffled_channel: Number = _column("g_shuffled on the channel axis, normalised")
     g_margin_channel: Number = _column("g_margin on the channel axis, normalised")
@@ -166,6 +168,7 @@ class Record:
     # How the run was computed
     check_failed: Text = _column("admission check that excluded the run")
     parity: Number = _column("max|a−b| / max|b| of forward and official call on the run's own windows")
+    official_call: Text = _column("public call of the library that parity compares the forward with")
     device: Text = _column("device of the model: cpu, cuda or mps")
     rewrites: Text = _column("JSON: operations replaced to keep the gradient, as [operation, place, count]")
     hrx_version: Text = _column("version of hrx")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Identity
+from hrx.adapters import Forecaster, Identity, Limits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
@@ -72,9 +72,11 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
     figure = parity(model, x, run.setting.horizon)
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        return RunResult(run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure))
+        record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
+        return RunResult(record.updated(official_call=model.official_call))
     measured = _score(model, x, run, budget)
-    record = run.record(DONE).updated(parity=figure, **_values(measured, windows))
+    values = _values(measured, _forecast_part(windows, model.limits))
+    record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
 
@@ -94,6 +96,8 @@ class _Measured(NamedTuple):
     quantities: Quantities
     channel: Quantities | None
     """Along the channels of multivariate windows."""
+    channels: int
+    """Variates of the windows; 0 for univariate ones."""
     forward_seconds: float
     matrix_seconds: float
 
@@ -107,8 +111,16 @@ def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
     explanation = scored.both_axes["time"] if x.ndim == 3 else scored.explanation
     seconds = forecast_end - start, time.perf_counter() - forecast_end
     if x.ndim == 3:
-        return _Measured(forecast, explanation, *scored.channel_scores, *seconds)
-    return _Measured(forecast, explanation, scored.quantities, None, *seconds)
+        return _Measured(forecast, explanation, *scored.channel_scores, x.shape[2], *seconds)
+    return _Measured(forecast, explanation, scored.quantities, None, 0, *seconds)
+
+
+def _forecast_part(windows: Windows, limits: Limits) -> Windows:
+    """The windows with the channels that the model forecasts, which are those that can be compared with the truth."""
+    if limits.predicted is None:
+        return windows
+    at = list(limits.predicted)
+    return windows._replace(x=windows.x[..., at], y=windows.y[..., at], seasonal=windows.seasonal[..., at])
 
 
 def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
@@ -124,7 +136,7 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
     return values | {
         **_skill_values(measured.forecast, windows),
         **_sweep_values(q),
-        **_channel_values(measured.channel, windows),
+        **_channel_values(measured),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
         "starts": json.dumps(windows.starts.tolist()),
         "insertion_dropped": q.insertion_dropped,
@@ -164,11 +176,13 @@ def _sweep_values(q: Quantities) -> dict[str, Value]:
     return values | {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
 
 
-def _channel_values(q: Quantities | None, windows: Windows) -> dict[str, Value]:
+def _channel_values(measured: _Measured) -> dict[str, Value]:
+    q = measured.channel
     if q is None:
         return {}
     gains: dict[str, Value] = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
-    return gains | {"channels": windows.x.shape[2], "rank_channel": _number(q.rank)}
+    counts = {"channels": measured.channels, "channels_forecast": measured.forecast.shape[2]}
+    return gains | counts | {"rank_channel": _number(q.rank)}
 
 
 def _number(value: float) -> float | None:

@@ -104,8 +104,9 @@ def test_a_directory_without_weights_or_configuration_is_refused(bolt: Path, tmp
     (bolt / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="has no weights"):
         locate(str(bolt)).identity  # noqa: B018 (the fingerprint is read here)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"has no config\.json"):
-        locate(str(tmp_path))
+        locate(str(tmp_path / "empty"))
 
 
 def test_a_lora_directory_says_to_merge_it(bolt: Path, tmp_path: Path) -> None:
