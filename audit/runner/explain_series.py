@@ -81,5 +81,6 @@ def _score(
         quantities = scored.quantities
     except Unscorable as error:
         return None, None, str(error)
-    errors = skill(scored.forecast.double().numpy(), held_out.y, held_out.x[:, -1], held_out.seasonal)
+    last, error = held_out.x[:, -1], held_out.seasonal_error
+    errors = skill(scored.forecast.double().numpy(), held_out.y, last, held_out.seasonal, error)
     return errors, quantities, ""
