@@ -117,7 +117,8 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin") -> Figure:
     counts.tick_params(length=0, labelsize=8)
     # A group of three runs may have an interval of any width: the axis is that of the large groups.
     if large := [bar for bar in shown if not is_few(bar.n)] or list(shown):
-        axes.set_xlim(*_with_zero(min(bar.low for bar in large), max(bar.high for bar in large)))
+        ends = finite([end for bar in large for end in (bar.low, bar.median, bar.high)])
+        axes.set_xlim(*_with_zero(float(ends.min()), float(ends.max())))
     _tidy(axes)
     counts.spines["right"].set_visible(False)
     return figure

@@ -142,6 +142,16 @@ def percent(share: float | None) -> str:
     return "<1 %" if rounded == 0 and share > 0 else f"{rounded} %"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 run`, `14 runs`, `1,204 runs`; `plural` where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def bracketed(low: float, high: float) -> str:
+    """The interval as `[-0.012, +0.177]`; a dash where there is none."""
+    return "-" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
+
+
 def listed(items: Iterable[object]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *most, last = [str(item) for item in items] or [""]

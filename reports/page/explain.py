@@ -13,7 +13,7 @@ from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities
 from hrx.reports.page import embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.data import example_json, palette
-from hrx.reports.text import clean, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
+from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "explain.js")
 _LONGEST_NAME = 40
@@ -73,7 +73,7 @@ def render(explained: ExplainedForecast) -> str:
 
 
 def _because(explained: ExplainedForecast) -> str:
-    held_out = f"{explained.windows} held-out window{'s' if explained.windows > 1 else ''} of this series"
+    held_out = f"{counted(explained.windows, 'held-out window')} of this series"
     return f"Measured on {held_out}: an indication for this series, not an audit of the checkpoint."
 
 
@@ -92,6 +92,13 @@ def _reasons(explained: ExplainedForecast) -> Iterator[tuple[bool, str]]:
         skill.beats_naive,
         f"Naive forecasts: squared error {skill.mse:.3g}, {better} both predicting the mean ({skill.mse_zero:.3g}) and "
         f"repeating the last value ({skill.mse_last:.3g}).",
+    )
+    season = "below" if skill.beats_seasonal else "not below"
+    scaled = "" if math.isnan(skill.mase) else f" MASE {skill.mase:.3g}, that of the season {skill.seasonal_mase:.3g}."
+    yield (
+        skill.beats_seasonal,
+        f"Seasonal naive, not part of the verdict: squared error {season} that of repeating the last season "
+        f"({skill.mse_seasonal:.3g}).{scaled}",
     )
     for gain, other in (("g_margin", "other steps’ rows"), ("g_own", "the shared vector")):
         value, error = getattr(explained.quantities.normalised, gain), getattr(explained.quantities.error, gain)

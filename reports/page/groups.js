@@ -17,6 +17,9 @@ hrx.lookUp = function (statistics, runs, group, beats) {
   return { share: found ? found[0] : null, n, g_own: own, g_shuffled: shuffled, g_margin: margin, low, high, positive, rank };
 };
 
+/** The interval of a group as text; empty where there is none, for fewer than three configurations. */
+const interval = (row) => (row.low == null ? "" : `[${hrx.signed(row.low)}, ${hrx.signed(row.high)}]`);
+
 hrx.Groups = class {
   constructor(view, statistics, points) {
     this.view = view;
@@ -78,7 +81,7 @@ hrx.Groups = class {
     const gain = this.statistic();
     const unknown = "Medians are computed for at most two filters, or one filter and a grouping: clear a filter to see them.";
     const sentence = gain === null ? `. ${unknown}` : gain.n
-      ? `: median g_margin ${hrx.signed(gain.g_margin)} [${hrx.signed(gain.low)}, ${hrx.signed(gain.high)}], ` +
+      ? `: median g_margin ${hrx.signed(gain.g_margin)} ${interval(gain) || "(no interval from so few)"}, ` +
         `positive in ${hrx.percent(gain.positive)} of ${gain.n} configurations.` : ".";
     hrx.byId("matching").replaceChildren(
       hrx.el("a", { href: view.recordsOf({}) }, `${count} scored run${count === 1 ? "" : "s"}${kind}`), sentence);
@@ -104,8 +107,8 @@ hrx.Groups = class {
     const known = rows.filter((row) => row.n);
     const large = known.filter((row) => row.n >= FEW);
     const shown = large.length ? large : known;
-    const low = Math.min(0, ...shown.map((row) => row.low));
-    const high = Math.max(0, ...shown.map((row) => row.high));
+    const low = Math.min(0, ...shown.map((row) => row.low ?? row.g_margin));
+    const high = Math.max(0, ...shown.map((row) => row.high ?? row.g_margin));
     const room = 0.05 * (high - low) || 1;
     const [from, to] = [low - room, high + room];
     const inner = FOREST.width - 2 * FOREST.pad;
@@ -120,7 +123,7 @@ hrx.Groups = class {
       runs: records(String(row.runs)), n: row.n === undefined ? "–" : records(String(row.n)),
       share: records(hrx.percent(row.share), { beats: "all" }),
       g_own: records(hrx.signed(row.g_own)), g_shuffled: records(hrx.signed(row.g_shuffled)), g_margin: records(hrx.signed(row.g_margin)),
-      low: row.n > 1 ? `[${hrx.signed(row.low)}, ${hrx.signed(row.high)}]` : "–",
+      low: interval(row) || "–",
       positive: hrx.percent(row.positive), rank: Number.isFinite(row.rank) ? row.rank.toFixed(2) : "–",
     };
     const cells = this.columns.map((column) => hrx.el(column.key === "name" ? "th" : "td",
@@ -135,8 +138,8 @@ hrx.Groups = class {
     const clip = (value) => scale.x(Math.min(Math.max(value, scale.from), scale.to));
     const parts = [hrx.el("line", { class: "zero", x1: scale.x(0), x2: scale.x(0), y1: 0, y2: FOREST.height })];
     if (row.n) {
-      parts.push(hrx.el("line", { class: "whisker", x1: clip(row.low), x2: clip(row.high), y1: y, y2: y }));
-      if (row.low < scale.from) parts.push(hrx.el("path", { class: "beyond", d: `M2 ${y}l6 -4v8z` }));
+      if (row.low != null) parts.push(hrx.el("line", { class: "whisker", x1: clip(row.low), x2: clip(row.high), y1: y, y2: y }));
+      if (row.low != null && row.low < scale.from) parts.push(hrx.el("path", { class: "beyond", d: `M2 ${y}l6 -4v8z` }));
       if (row.high > scale.to) parts.push(hrx.el("path", { class: "beyond", d: `M${FOREST.width - 2} ${y}l-6 -4v8z` }));
       if (row.g_margin >= scale.from && row.g_margin <= scale.to) {
         parts.push(hrx.el("circle", { class: "median", cx: scale.x(row.g_margin), cy: y, r: 4.5 }));
