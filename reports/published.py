@@ -138,7 +138,10 @@ def published_basis(table: str, section: str, row: str) -> Basis | None:
 
 
 def in_common(own: Basis, there: Basis | None) -> tuple[str, bool]:
-    """What two rows share, in words, and whether a difference of them means anything: each part shares something."""
+    """What two rows share, as `1/8 models +2`, and whether a difference of them means anything.
+
+    That is: one of the eight published models, and two others. A difference needs something shared in every part.
+    """
     if there is None:
         return "no model: trained backbones", False
     parts, comparable = [], True
@@ -146,8 +149,8 @@ def in_common(own: Basis, there: Basis | None) -> tuple[str, bool]:
         shared, other = len(mine & theirs), len(mine - theirs)
         comparable &= shared > 0
         if mine != theirs:
-            more = f" (+{other} other)" if other else ""
-            parts.append(f"{shared} of {counted(len(theirs), noun)}{more}")
+            more = f" +{other}" if other else ""
+            parts.append(f"{shared}/{counted(len(theirs), noun)}{more}")
     return ", ".join(parts) or "all", comparable
 
 
@@ -195,8 +198,8 @@ def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]
     return [
         f"Published: {published.label} of the paper, {published.of}, where every seed counts as a run. In common: how "
-        "much of what the published row rests on these runs cover. Differences are those of the printed values, and "
-        "are given where the rows share models, datasets and settings.",
+        "much of what the published row rests on these runs cover, and how much else (1/8 models +2). Differences are "
+        "those of the printed values, and are given where the rows share models, datasets and settings.",
         f"Published rows without runs here: {_some(missing)}." if missing else "",
         f"Rests on too few runs to compare ({FEW_TEXT}): {_some(few)}." if few else "",
     ]

@@ -51,8 +51,8 @@ _SYMBOLS = {
     "g_own": r"$g_{\text{own}}$", "g_shuffled": r"$g_{\text{shuffled}}$", "g_margin": r"$g_{\text{margin}}$",
     "n": "$n$", "<10^-12": "$<10^{-12}$",
 }  # fmt: skip
-_LATEX_ROWS = 40
-"""Rows of a LaTeX table that fit on a page."""
+_LATEX_LINES = 42
+"""Lines of a LaTeX table that fit on a page."""
 PACKAGES = "adjustbox,amsmath,array,booktabs,xcolor"
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -101,6 +101,19 @@ class ReportTable:
             differs = any(row.cells[index].difference is not None for row in self.rows)
             found += [ShownColumn(index, column, part) for part in parts[: 1 + compared * (1 + differs)]]
         return found
+
+    @property
+    def stacked(self) -> list[ShownColumn]:
+        """The columns of LaTeX and HTML, where published values and differences stand below the own ones: side by side
+        they would be too wide for a page. Words on a comparison stand below too.
+        """
+        return [ShownColumn(at, column, "own") for at, column in enumerate(self.columns) if not column.prose]
+
+    def remark(self, row: TableRow) -> str:
+        """The words of a row in the columns of prose."""
+        return "; ".join(
+            cell.text for cell, column in zip(row.cells, self.columns, strict=True) if column.prose and cell.text
+        )
 
     def sectioned(self) -> Iterator[TableRow | str]:
         """The rows, with the name of each section before its first row."""
@@ -186,23 +199,21 @@ class ReportTable:
 
         A table that is longer than a page becomes several. `latex_document` makes a document of tables.
         """
-        kinds = "".join(_latex_kind(shown) for shown in self.shown)
-        body = _latex_body(self)
-        parts = [body[at : at + _LATEX_ROWS] for at in range(0, len(body), _LATEX_ROWS)] or [[]]
+        kinds = "".join("c" if shown.is_number else "l" for shown in self.stacked)
+        pages = _latex_pages(_latex_rows(self))
         lines = list(_PREAMBLE)
-        for index, rows in enumerate(parts):
-            part = f" (part {index + 1} of {len(parts)})" if len(parts) > 1 else ""
+        for index, rows in enumerate(pages):
+            part = f" (part {index + 1} of {len(pages)})" if len(pages) > 1 else ""
             lines += [
                 *(r"\begin{table}[htbp]", r"\centering"),
                 rf"\caption{{\textbf{{{escape_latex(self.title + part)}.}}}}",
                 *([rf"\label{{{self.label}}}"] if self.label and not index else []),
                 *(r"\begin{adjustbox}{max width=\textwidth}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"),
-                " & ".join(map(_latex_heading, self.shown)) + r" \\",
-                *([] if rows[:1] == [r"\midrule"] else [r"\midrule"]),
-                *(rows[:-1] if rows[-1:] == [r"\midrule"] else rows),
+                " & ".join(map(_latex_heading, self.stacked)) + r" \\",
+                *(r"\midrule", *(rows[1:] if rows[:1] == [r"\midrule"] else rows)),
                 *(r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"),
             ]
-            if self.note and index == len(parts) - 1:
+            if self.note and index == len(pages) - 1:
                 lines += [r"\par\medskip", rf"{{\footnotesize\raggedright {escape_latex(self.note)}\par}}"]
             lines.append(r"\end{table}")
         return "\n".join(lines) + "\n"
@@ -213,7 +224,8 @@ class ReportTable:
         The classes of a cell are text or number, bold with its hue, faint, few.
         """
         heads = (
-            f'<th scope="col" class="{_html_kind(shown)}">{escape_html(shown.title())}</th>' for shown in self.shown
+            f'<th scope="col" class="{"number" if shown.is_number else "text"}">{escape_html(shown.title())}</th>'
+            for shown in self.stacked
         )
         lines = [
             '<div class="hrx-scroll">',
@@ -224,11 +236,12 @@ class ReportTable:
         ]
         for row in self.sectioned():
             if isinstance(row, str):
-                head = f'<th colspan="{len(self.shown)}" scope="rowgroup">{escape_html(row)}</th>'
+                head = f'<th colspan="{len(self.stacked)}" scope="rowgroup">{escape_html(row)}</th>'
                 lines.append(f'<tr class="section">{head}</tr>')
             else:
-                cells = "".join(_html_cell(shown, row) for shown in self.shown)
+                cells = "".join(_html_cell(shown, row) for shown in self.stacked)
                 lines.append(('<tr class="total">' if row.total else "<tr>") + cells + "</tr>")
+                lines += _html_compared(self, row)
         note = [f'<p class="hrx-note">{escape_html(self.note)}</p>'] if self.note else []
         return "\n".join([*lines, "</tbody>", "</table>", "</div>", *note]) + "\n"
 
@@ -272,34 +285,63 @@ def _json_value(value: Value) -> object:
 
 
 def _latex_heading(shown: ShownColumn) -> str:
-    if shown.part != "own":
-        return shown.title()
     unit = f" ({escape_latex(shown.column.unit)})" if shown.column.unit else ""
     return rf"\textbf{{{_latex_name(shown.column.heading)}}}{unit}"
 
 
-def _latex_body(table: ReportTable) -> list[str]:
-    lines: list[str] = []
-    totals = False
+def _latex_rows(table: ReportTable) -> Iterator[list[str]]:
+    """The lines of each row, and of each section's name with the rule above it."""
+    width = len(table.stacked)
+    first, totals = True, False
     for row in table.sectioned():
         if isinstance(row, str):
-            lines += [r"\midrule"] if lines else []
-            lines.append(rf"\multicolumn{{{len(table.shown)}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\")
-            continue
-        if row.total and lines and not totals:
-            lines.append(r"\midrule")
-            totals = True
-        written = " & ".join(_latex_cell(shown, row) for shown in table.shown)
-        # After `\\` and a rule, LaTeX would take a bracket for an option and an asterisk for a variant.
-        lead = r"\quad " if row.section else "{}" if written[:1] in ("[", "*") else ""
-        lines.append(lead + written + r" \\")
+            name = rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\"
+            yield [name] if first else [r"\midrule", name]
+        else:
+            rule = [r"\midrule"] if row.total and not totals and not first else []
+            totals = totals or row.total
+            yield rule + _latex_row(table, row, width)
+        first = False
+
+
+def _latex_row(table: ReportTable, row: TableRow, width: int) -> list[str]:
+    """The row, then what was published and the difference, each in a line below it."""
+    written = " & ".join(_latex_cell(shown, row) for shown in table.stacked)
+    indent = r"\quad " if row.section else ""
+    # After `\\` and a rule, LaTeX would take a bracket for an option and an asterisk for a variant.
+    guard = "{}" if not indent and written[:1] in ("[", "*") else ""
+    lines = [indent + guard + written + r" \\"]
+    for part in _compared_parts(row):
+        cells = (
+            shown._replace(part=part).write(row, _latex_name, latex_number)
+            if _has(row.cells[shown.place], part)
+            else ""
+            for shown in table.stacked[1:]
+        )
+        lines.append(rf"{indent}\quad \textit{{{part}}} & {' & '.join(cells)} \\")
+    if remark := table.remark(row):
+        words = rf"{indent}\quad {{\footnotesize \textit{{in common:}} {escape_latex(remark)}}}"
+        lines.append(rf"\multicolumn{{{width}}}{{l}}{{{words}}} \\")
     return lines
 
 
-def _latex_kind(shown: ShownColumn) -> str:
-    if shown.column.prose and shown.part == "own":
-        return r">{\raggedright\arraybackslash}p{42mm}"
-    return "c" if shown.is_number else "l"
+def _latex_pages(rows: Iterator[list[str]]) -> list[list[str]]:
+    """The lines of each page; a row stays together."""
+    pages: list[list[str]] = [[]]
+    for lines in rows:
+        if pages[-1] and len(pages[-1]) + len(lines) > _LATEX_LINES:
+            pages.append([])
+        pages[-1] += lines
+    return pages
+
+
+def _compared_parts(row: TableRow) -> list[Part]:
+    parts: tuple[Part, ...] = ("published", "difference")
+    return [part for part in parts if any(_has(cell, part) for cell in row.cells)]
+
+
+def _has(cell: Cell, part: Part) -> bool:
+    return (cell.published if part == "published" else cell.difference) is not None
 
 
 def _latex_name(name: str) -> str:
@@ -321,26 +363,32 @@ def latex_number(shown: str) -> str:
 
 def _latex_cell(shown: ShownColumn, row: TableRow) -> str:
     written = shown.write(row, _latex_name, latex_number)
-    if shown.part != "own" or not row.cells[shown.place].bold:
+    if not row.cells[shown.place].bold:
         return written
     heavy = rf"$\mathbf{{{written[1:-1]}}}$" if written.startswith("$") else rf"\textbf{{{written}}}"
     hue = row.cells[shown.place].hue
     return rf"\textcolor{{h{hue}}}{{{heavy}}}" if hue else heavy
 
 
-def _html_kind(shown: ShownColumn) -> str:
-    """The class of a column: that of its values, and which part of a comparison it is."""
-    kind = "number" if shown.is_number else "prose" if shown.column.prose else "text"
-    return kind if shown.part == "own" else f"{kind} {shown.part}"
+def _html_compared(table: ReportTable, row: TableRow) -> Iterator[str]:
+    """What was published and the difference, each in a row below that of the own values, and the words on both."""
+    for part in _compared_parts(row):
+        cells = (
+            f'<td class="number">{shown._replace(part=part).write(row, escape_html, escape_html)}</td>'
+            if _has(row.cells[shown.place], part)
+            else "<td></td>"
+            for shown in table.stacked[1:]
+        )
+        yield f'<tr class="{part}"><th scope="row" class="text">{part}</th>{"".join(cells)}</tr>'
+    if remark := table.remark(row):
+        words = f"<small>in common: {escape_html(remark)}</small>"
+        yield f'<tr class="common"><td colspan="{len(table.stacked)}">{words}</td></tr>'
 
 
 def _html_cell(shown: ShownColumn, row: TableRow) -> str:
-    if shown.part != "own":
-        return f'<td class="number {shown.part}">{shown.write(row, escape_html, escape_html)}</td>'
     cell = row.cells[shown.place]
     classes = ["number" if shown.is_number else "text"]
     classes += ["bold", cell.hue] if cell.bold else []
-    classes += ["prose"] if shown.column.prose else []
     classes += ["faint"] if cell.faint else []
     classes += ["few"] if cell.few else []
     few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and not shown.is_number else ""
@@ -357,7 +405,7 @@ def latex_document(tables: Sequence[ReportTable]) -> str:
 
 def latex_frame(body: str) -> str:
     """A document around LaTeX tables, or commands that read them."""
-    packages = (r"\usepackage[T1]{fontenc}", r"\usepackage[margin=2cm]{geometry}", rf"\usepackage{{{PACKAGES}}}")
+    packages = (r"\usepackage[margin=2cm]{geometry}", rf"\usepackage{{{PACKAGES}}}")
     lines = (r"\documentclass{article}", *packages, r"\begin{document}", body.rstrip("\n"), r"\end{document}")
     return "\n".join(lines) + "\n"
 

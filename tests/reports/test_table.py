@@ -116,14 +116,16 @@ def test_markdown_has_as_many_fields_in_every_line() -> None:
 
 def test_latex_is_balanced_and_has_the_colours_of_the_paper() -> None:
     tex = a_table().to_latex()
-    assert r"Chronos-2 & \textcolor{hred}{$\mathbf{+0.070}$} & -- & -- & $[-0.010, +0.250]$" in tex
+    assert r"Chronos-2 & \textcolor{hred}{$\mathbf{+0.070}$} & $[-0.010, +0.250]$" in tex
+    assert r"\quad \quad \textit{published} & $-0.250$ &  &  &  \\" in tex
+    assert r"\quad \quad \textit{difference} & $-0.250$ &  &  &  \\" in tex
     assert r"\textcolor{hred}{\textbf{66\%}} & 1{,}234 \\" in tex
-    assert r"\multicolumn{7}{l}{\textit{S}} \\" in tex
+    assert r"\multicolumn{5}{l}{\textit{S}} \\" in tex
     assert balanced(tex)
     for environment in ("table", "adjustbox", "tabular"):
         assert tex.count(rf"\begin{{{environment}}}") == tex.count(rf"\end{{{environment}}}") == 1
     rows = [line for line in tex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {6}
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {4}
 
 
 def test_csv_has_full_precision_and_fields_of_their_own_for_intervals_and_published_values() -> None:
