@@ -1,8 +1,8 @@
 """The SQLite file of a ledger: its tables, how it is opened, and how an older one is migrated.
 
 Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an index; schema 3 adds the column
-`device` and drops the table of row strategies. A migration keeps every row. Columns that are no longer in the record
-stay in the file and are not read.
+`device` and drops the table of row strategies; schema 4 adds columns. A migration keeps every row. Columns that are
+no longer in the record stay in the file and are not read.
 """
 
 import sqlite3
@@ -16,7 +16,7 @@ from hrx.audit.ledger.record import COLUMNS, StoredAudit, StoredCheck, StoredExa
 from hrx.errors import HrxError
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
 _RETRY_SECONDS = 0.02
