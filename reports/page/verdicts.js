@@ -37,7 +37,7 @@ hrx.Verdicts = class {
     const { view } = this;
     const { texts, count, beats_naive: naive, beats_seasonal: seasonal } = view.runs;
     const passes = view.passes();
-    const found = texts.model.values.map(() => ({ runs: 0, done: 0, excluded: 0, failed: 0, naive: 0, seasonal: 0, known: 0 }));
+    const found = texts.model.values.map(() => ({ runs: 0, done: 0, excluded: 0, failed: 0, naive: 0, seasonal: 0, known: 0, lost: 0, compared: 0 }));
     for (let run = 0; run < count; run += 1) {
       if (!passes(run)) continue;
       const mine = found[texts.model.codes[run]];
@@ -48,6 +48,9 @@ hrx.Verdicts = class {
       if (naive[run] === 1) mine.naive += 1;
       if (seasonal[run] !== null) mine.known += 1;
       if (seasonal[run] === 1) mine.seasonal += 1;
+      // Whether most runs that beat naive lose to the season is part of what a verdict says.
+      if (naive[run] === 1 && seasonal[run] !== null) mine.compared += 1;
+      if (naive[run] === 1 && seasonal[run] === 0) mine.lost += 1;
     }
     return found;
   }
@@ -86,7 +89,8 @@ hrx.Verdicts = class {
     const [tone, headline] = this.statistics.findings[gain.finding];
     return [tone, headline, `g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, positive in ` +
       `${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")} that beat naive; ` +
-      `g_own ${hrx.signed(gain.g_own)} ${hrx.interval(gain.own_low, gain.own_high)}.`];
+      `g_own ${hrx.signed(gain.g_own)} ${hrx.interval(gain.own_low, gain.own_high)}.` +
+      (2 * mine.lost > mine.compared ? ` But ${mine.lost} of ${hrx.counted(mine.compared, "run")} that beat naive lose to seasonal naive.` : "")];
   }
 
   /** Counts the excluded and failed runs of the selection; rows without one are hidden. */

@@ -50,6 +50,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     many = []
     for one in crowd.records(600, models=2, datasets=4):
         changes = {"dataset_02/H": {"mse_seasonal": None}, "dataset_03/H": {"dataset": FORMULA}}.get(one.dataset, {})
+        if one.dataset == "dataset_00/H" and one.mse is not None:
+            changes = {"mse_seasonal": 0.001 if one.model == "model-0" else 9.0}
         many.append(one.updated(**changes))
     path = crowd.write(folder / "ledger.db", many, 12)
     with Ledger.open(path) as ledger:
@@ -130,6 +132,16 @@ def test_without_filters_the_verdicts_are_those_of_the_summary_and_filters_that_
     page.tab.click("#clear")
     assert visible(page, ".verdict .says") == whole
     assert page.text("#verdict-note") == "Of all runs of the ledger."
+
+
+def test_the_verdict_of_a_selection_says_where_most_runs_that_beat_naive_lose_to_the_season(page, report):
+    choose(page, dataset="dataset_00/H")
+    for card, model in zip(visible(page, ".verdict"), ("model-0", "model-1"), strict=True):
+        beats = report.chosen(dataset="dataset_00/H", model=model, status="done", beats_naive=1)
+        lost = int((beats["mse"] >= beats["mse_seasonal"]).sum())
+        sentence = f"But {lost} of {len(beats)} runs that beat naive lose to seasonal naive."
+        assert (sentence in card) == (2 * lost > len(beats))
+        assert (lost > 0) == (model == "model-0")
 
 
 def test_a_verdict_says_that_it_does_not_follow_the_filter_on_naive_forecasts(page):
