@@ -113,7 +113,7 @@ def _undated(table: InputTable, column: str, options: Options, text: str) -> Dat
     names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
     name = names[_choose(names, column, text)]
     filled = fill(parse_numbers(table, [name], options.decimal)[:, 0])
-    series = Series(Path(table.file).stem, name, "", 1, "", filled.values, filled.missing, filled.dropped)
+    series = Series(Path(table.file).stem, name, "", options.season or 1, "", *filled)
     return DatedSeries(series, None)
 
 

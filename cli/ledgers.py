@@ -18,31 +18,12 @@ from hrx.errors import Exit, HrxError
 from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
+from hrx.reports.table import html_page, latex_document, latex_frame
+from hrx.reports.text import counted
 
 SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
 STDOUT = Path("-")
 _TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>hrx tables</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto; margin-top: 2.5rem }}
-caption {{ font-weight: 600; text-align: left; padding-bottom: .4rem }}
-th, td {{ padding: .2rem .7rem; text-align: left; overflow-wrap: anywhere; border-bottom: 1px solid #8884 }}
-.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }}
-tbody th {{ font-weight: 400 }}
-.bold {{ font-weight: 700 }}
-.red {{ color: light-dark(#a81a26, #ff8a8f) }}
-.blue {{ color: light-dark(#1a3e94, #8fb0ff) }}
-.faint, .hrx-note {{ opacity: .75 }}
-.section th {{ font-style: italic; padding-top: .6rem }}
-</style>
-{body}</html>
-"""
 
 
 @incomplete_if_damaged
@@ -50,8 +31,8 @@ def report(options: argparse.Namespace) -> int:
     """Writes the page and its figures, and prints where they are."""
     written = write_report(options.ledger, options.out)
     size = written.page.stat().st_size / 1e6
-    show(f"{written.page}: {written.runs} runs, {size:.1f} MB. Open it in a browser; it needs no network.")
-    show(f"Figures for print: {len(written.figures)} files in {options.out / 'figures'}")
+    show(f"{written.page}: {counted(written.runs, 'run')}, {size:.1f} MB. Open it in a browser; it needs no network.")
+    show(f"Figures for print: {counted(len(written.figures), 'file')} in {options.out / 'figures'}")
     return Exit.DONE
 
 
@@ -68,7 +49,10 @@ def tables(options: argparse.Namespace) -> int:
     if _is_folder(options.out):
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
-        print(f"{len(made)} tables in {options.out}", file=sys.stderr)
+        if options.format == "tex":
+            inputs = "\n".join(rf"\input{{{table.name}}}" + "\n" + r"\clearpage" for table in made)
+            write(options.out / "all.tex", latex_frame(inputs), "--out")
+        print(f"{counted(len(made), 'table')} in {options.out}", file=sys.stderr)
         return Exit.DONE
     if options.format == "csv" and len(made) > 1:
         raise HrxError(
@@ -88,19 +72,21 @@ def _is_folder(out: Path | None) -> bool:
 
 
 def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
-    """All tables in one format, one below the other."""
+    """All tables in one format, one below the other; several LaTeX tables are a document, one is a part of one."""
     if options.format == "json":
         return json.dumps({"tables": [table.as_json() for table in made]}, indent=1, allow_nan=False) + "\n"
+    if options.format == "html":
+        return html_page(made)
+    if options.format == "tex" and len(made) > 1:
+        return latex_document(made)
     width = terminal_width(_TABLES_WIDTH)
     formats: dict[str, Callable[[ReportTable], str]] = {
         "text": lambda table: table.to_text(width),
         "md": ReportTable.to_markdown,
         "tex": ReportTable.to_latex,
         "csv": ReportTable.to_csv,
-        "html": ReportTable.to_html,
     }
-    body = "\n".join(formats[options.format](table) for table in made)
-    return _PAGE.format(body=body) if options.format == "html" else body
+    return "\n".join(formats[options.format](table) for table in made)
 
 
 @incomplete_if_damaged
@@ -144,7 +130,7 @@ def compare(options: argparse.Namespace) -> int:
 def merge(options: argparse.Namespace) -> int:
     """Joins ledgers; exit code 3 where something of them is damaged and was left out."""
     done = join(options.ledgers, options.into)
-    show(f"{options.into}: {done.added} runs added, {done.known} known already.")
+    show(f"{options.into}: {counted(done.added, 'run')} added, {done.known} known already.")
     for line in done.damaged[:MOST_NAMED]:
         print(f"left out: {line}", file=sys.stderr)
     if len(done.damaged) > MOST_NAMED:
@@ -226,5 +212,5 @@ def export(options: argparse.Namespace) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
     refuse_ledger(out, "--out")
-    show(f"{out}: {write_out(options.ledger, out, options.format)} runs.")
+    show(f"{out}: {counted(write_out(options.ledger, out, options.format), 'run')}.")
     return Exit.DONE

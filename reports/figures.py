@@ -22,7 +22,6 @@ from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
 from hrx.reports.runs import (
     FEW,
-    FEWEST,
     beats_naive,
     finite,
     fold_seeds,
@@ -100,9 +99,7 @@ def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[Fores
     found = []
     for label, values in folded.groupby(by, sort=False)[quantity]:
         if len(kept := finite(values)):
-            middle, low, high = median_interval(kept)
-            known = len(kept) >= FEWEST
-            found.append(ForestBar(str(label), middle, low if known else np.nan, high if known else np.nan, len(kept)))
+            found.append(ForestBar(str(label), *median_interval(kept), n=len(kept)))
     return sorted(found, key=lambda bar: -bar.median)
 
 
@@ -134,8 +131,8 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = 
     counts.tick_params(length=0, labelsize=8)
     # A group of three runs may have an interval of any width: the axis is that of the large groups.
     if large := [bar for bar in shown if not is_few(bar.n)] or list(shown):
-        ends = [float(np.nan_to_num(end, nan=bar.median)) for bar in large for end in (bar.low, bar.high)]
-        axes.set_xlim(*_with_zero(min(ends), max(ends)))
+        ends = finite([end for bar in large for end in (bar.low, bar.median, bar.high)])
+        axes.set_xlim(*_with_zero(float(ends.min()), float(ends.max())))
     _tidy(axes)
     counts.spines["right"].set_visible(False)
     return figure

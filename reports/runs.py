@@ -18,7 +18,7 @@ import pandas as pd
 
 from hrx.audit.ledger import record
 from hrx.audit.ledger.store import Ledger
-from hrx.reports.text import listed, number_or_none, signed
+from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
 FEW = 10
 """A group with fewer runs is marked."""
@@ -85,9 +85,11 @@ def impossible_remark(frame: pd.DataFrame) -> str:
         if len(names) > _MOST_NAMED:
             names = [*names[: _MOST_NAMED - 2], f"{len(names) - _MOST_NAMED + 2} more columns"]
         what = f"impossible numbers (infinite, or beyond {LARGEST:g})"
-        sentences.append(f"{runs:,} of {len(frame):,} scored runs hold {what}, in {listed(names)}: these are left out.")
+        holding = f"{runs:,} of {counted(len(frame), 'scored run')} {'holds' if runs == 1 else 'hold'}"
+        sentences.append(f"{holding} {what}, in {listed(names)}: these are left out.")
     if "parity" in frame and (infinite := int(np.isinf(frame["parity"]).sum())):
-        sentences.append(f"{infinite:,} of {len(frame):,} scored runs have an infinite parity.")
+        have = "has" if infinite == 1 else "have"
+        sentences.append(f"{infinite:,} of {counted(len(frame), 'scored run')} {have} an infinite parity.")
     return " ".join(sentences)
 
 
@@ -137,7 +139,7 @@ def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
 
 
 class Interval(NamedTuple):
-    """A median, mean or other figure with its 95 % interval; NaN where there are no values."""
+    """A median, mean or other figure with its 95 % interval; NaN where there are no values, or too few of them."""
 
     point: float
     low: float
@@ -146,7 +148,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """The statistics of one quantity over a group of runs; NaN where the group is empty."""
+    """The statistics of one quantity over a group of runs; NaN where the group is empty.
+
+    `low` and `high` are NaN for fewer than three values.
+    """
 
     median: float
     low: float
@@ -168,7 +173,13 @@ class GroupStatistics:
         return {name: number_or_none(getattr(self, name)) for name in ("median", "low", "high", "positive")}
 
     def __str__(self) -> str:
-        return f"{signed(self.median)} [{signed(self.low)}, {signed(self.high)}]"
+        interval = bracketed(self.low, self.high)
+        return f"{signed(self.median)} {interval if interval != '-' else '(no interval from so few)'}"
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero, over at least ten runs."""
+        return not self.few and (self.low > 0 or self.high < 0)
 
 
 def describe(values: npt.ArrayLike) -> GroupStatistics:
@@ -203,12 +214,14 @@ def _median_of(ordered: Floats) -> float:
 def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
     """The median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`.
 
+    Fewer than three values have no interval.
+
     `scipy.stats.bootstrap` draws all `n` values of every resample: 10,000 × 16,729 draws for a whole benchmark, and
     other digits than the stored ones. The resampled medians are drawn directly here.
     """
     ordered = np.sort(finite(values))
-    if not len(ordered):
-        return Interval(np.nan, np.nan, np.nan)
+    if len(ordered) < FEWEST:
+        return Interval(_median_of(ordered), np.nan, np.nan)
     drawn = _seeded_resamples(len(ordered), resamples, seed)
     medians = _middle(ordered, (drawn.lower, drawn.upper))
     order = np.argsort(medians, kind="stable")
@@ -275,10 +288,13 @@ def _middle(ordered: Floats, positions: Positions) -> Floats:
 
 
 def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values."""
+    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values.
+
+    Fewer than three values have no interval.
+    """
     kept = finite(values)
-    if not len(kept):
-        return Interval(np.nan, np.nan, np.nan)
+    if len(kept) < FEWEST:
+        return Interval(float(kept.mean()) if len(kept) else np.nan, np.nan, np.nan)
     means = resampled_means(kept, resamples, np.random.default_rng(seed))
     low, high = np.percentile(means, (2.5, 97.5))
     return Interval(float(kept.mean()), float(low), float(high))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
@@ -18,6 +19,7 @@ from hrx.reports.runs import (
     FEW_TEXT,
     GroupStatistics,
     beats_naive,
+    beats_seasonal,
     describe,
     fold_seeds,
     impossible_remark,
@@ -26,7 +28,18 @@ from hrx.reports.runs import (
     pooled,
     scored_runs,
 )
-from hrx.reports.text import clean, hanging, listed, number_or_none, percent, render_table, shorten, signed
+from hrx.reports.text import (
+    bracketed,
+    clean,
+    counted,
+    hanging,
+    listed,
+    number_or_none,
+    percent,
+    render_table,
+    shorten,
+    signed,
+)
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
 NO_REASON = "no reason was recorded"
@@ -62,6 +75,30 @@ class GainGroup:
         return {name: getattr(self, name).as_json() for name in GAINS}
 
 
+class SeasonalRuns(NamedTuple):
+    """How many of some runs have an error below that of seasonal naive, among those where both errors are known."""
+
+    beating: int
+    known: int
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1; NaN where nothing is known."""
+        return self.beating / self.known if self.known else math.nan
+
+    @property
+    def mostly_lost(self) -> bool:
+        return 2 * self.beating < self.known
+
+
+class MedianMase(NamedTuple):
+    """Medians over the scored configurations that have a MASE; NaN without any."""
+
+    model: float
+    naive: float
+    seasonal: float
+
+
 @dataclass(frozen=True)
 class ModelSummary:
     """The results of one checkpoint."""
@@ -80,6 +117,11 @@ class ModelSummary:
     failures: dict[str, int]
     beats_naive: float
     """Share of the scored runs, 0 to 1; NaN without any."""
+    seasonal: SeasonalRuns
+    """Of all scored runs. Seasonal naive is reported beside the naive forecasts and decides no verdict."""
+    seasonal_beating_naive: SeasonalRuns
+    """Of the runs that beat naive."""
+    mase: MedianMase
     scored: GainGroup
     beating_naive: GainGroup
     rank: float
@@ -105,11 +147,17 @@ class ModelSummary:
         return {
             **{name: getattr(self, name) for name in ("model", "checkpoint", "admitted", "runs", "excluded", "failed")},
             "beats_naive": number_or_none(self.beats_naive),
+            "beats_seasonal": number_or_none(self.seasonal.share),
             **self.scored.as_json(),
             "rank": number_or_none(self.rank),
             "parity": number_or_none(self.parity),
             "verdict": self.verdict,
-            "beating_naive": {"runs": self.beating_naive.runs, **self.beating_naive.as_json()},
+            "beating_naive": {
+                "runs": self.beating_naive.runs,
+                "beats_seasonal": number_or_none(self.seasonal_beating_naive.share),
+                **self.beating_naive.as_json(),
+            },
+            "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
             "exclusions": self.exclusions,
             "failures": self.failures,
         }
@@ -128,6 +176,8 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
     mine = checks_of(runs, checks)
     scored, beating = _group(done), _group(done[beats])
     tone, headline, figures = _verdict(runs, mine, scored, beating)
+    seasonal, among_beating = _seasonal(done), _seasonal(done[beats])
+    errors = fold_seeds(done, ["mase", "naive_mase", "seasonal_mase"])
     first = runs.iloc[0]
     return ModelSummary(
         model=str(first["model"]),
@@ -140,13 +190,16 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         exclusions=count_reasons(runs, EXCLUDED),
         failures=count_reasons(runs, FAILED),
         beats_naive=float(beats.mean()) if len(done) else math.nan,
+        seasonal=seasonal,
+        seasonal_beating_naive=among_beating,
+        mase=MedianMase(*(median(errors[name]) for name in ("mase", "naive_mase", "seasonal_mase"))),
         scored=scored,
         beating_naive=beating,
         rank=median(fold_seeds(done, ["rank"])["rank"]),
         parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
-        because=" ".join([figures, *_remarks(runs, stored)]),
+        because=" ".join([figures, *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
     )
 
 
@@ -155,6 +208,21 @@ def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredC
     versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
     about = set(versions.itertuples(index=False, name=None))
     return [check for check in checks if check[:4] in about]
+
+
+def _seasonal(runs: pd.DataFrame) -> SeasonalRuns:
+    beats = beats_seasonal(runs)
+    return SeasonalRuns(int((beats == 1).sum()), int((~np.isnan(beats)).sum()))
+
+
+def _seasonal_remark(beating_naive: SeasonalRuns) -> list[str]:
+    """The sentence of the verdict where most runs that beat naive lose to the season."""
+    if not beating_naive.mostly_lost:
+        return []
+    lost, known = beating_naive.known - beating_naive.beating, beating_naive.known
+    return [
+        f"But {lost} of {counted(known, 'run')} that beat naive {'loses' if lost == 1 else 'lose'} to seasonal naive."
+    ]
 
 
 def _group(runs: pd.DataFrame) -> GainGroup:
@@ -198,7 +266,8 @@ def _verdict(
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
     margin = group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
-    positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
+    runs_that = f"{counted(group.n, 'run')} that {'beats' if group.n == 1 else 'beat'} naive"
+    positive = f"positive in {percent(margin.positive)} of {runs_that}{folded}"
     tone, headline = finding(group.g_own, group.g_margin)
     other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
     return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {group.g_own}."
@@ -225,10 +294,10 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
         names = dict.fromkeys(check.check for check in failed)
         return "; ".join(_failure([check for check in failed if check.check == name]) for name in names)
     statuses = runs["status"].fillna("without a status").value_counts()
-    counted = listed(f"{count} {status}" for status, count in statuses.items())
+    summed = listed(f"{count} {status}" for status, count in statuses.items())
     reason = next(iter(count_reasons(runs, str(statuses.index[0]))), NO_REASON)
     return (
-        f"no run could be scored ({counted}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
+        f"no run could be scored ({summed}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
     )
 
 
@@ -248,9 +317,10 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
             remarks.append(f"No run could be scored at {listed(missing)}.")
     for leakage, words in ((DECLARED, "is declared to have seen"), (POSSIBLE, "may have seen, as far as is declared,")):
         if seen := int((done["leakage"] == leakage).sum()):
-            remarks.append(f"{seen} of {len(done)} scored runs are on datasets that it {words} in training.")
+            where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
+            remarks.append(f"{where} {words} in training.")
     if failed := int((runs["status"] == FAILED).sum()):
-        remarks.append(f"Incomplete: {failed} of {len(runs)} runs failed.")
+        remarks.append(f"Incomplete: {failed} of {counted(len(runs), 'run')} failed.")
     if differing := pooled(done):
         remarks.append(f"Pools runs that differ in {listed(differing)}.")
     if impossible := impossible_remark(done):
@@ -291,9 +361,34 @@ def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
     yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
     if summary.done:
         share = percent(summary.beats_naive)
-        yield "naive", f"{summary.beating_naive.runs} of {summary.done} scored runs beat both naive forecasts ({share})"
+        beat = "beats" if summary.beating_naive.runs == 1 else "beat"
+        of = f"of {counted(summary.done, 'scored run')}"
+        yield "naive", f"{summary.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
+        yield "seasonal", _seasonal_fact(summary)
+        yield "MASE", _mase_fact(summary.mase)
     if (rank := number_or_none(summary.rank)) is not None:
         yield "rank", f"{rank:.2f} (median)"
+
+
+def _seasonal_fact(summary: ModelSummary) -> str:
+    found, among = summary.seasonal, summary.seasonal_beating_naive
+    if not found.known:
+        return "unknown: these records have no error of seasonal naive"
+    beat = "beats" if found.beating == 1 else "beat"
+    missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
+    both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
+    of = f"of {counted(found.known, 'scored run')}"
+    return f"{found.beating} {of} {beat} seasonal naive ({percent(found.share)}){missing}{both}"
+
+
+def _mase_fact(mase: MedianMase) -> str:
+    if math.isnan(mase.model):
+        return "unknown: these records have none"
+    return f"{_scaled(mase.model)} (median); last value {_scaled(mase.naive)}, seasonal naive {_scaled(mase.seasonal)}"
+
+
+def _scaled(mase: float) -> str:
+    return f"{mase:.2f}" if mase >= 0.1 else f"{mase:.2g}"
 
 
 def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
@@ -308,7 +403,7 @@ def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
 
 
 def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:
-    interval = f"[{signed(gain.low)}, {signed(gain.high)}]" if gain.n else "-"
+    interval = bracketed(gain.low, gain.high)
     p = "-" if not gain.n else "<0.001" if gain.p < 0.001 else f"{gain.p:.3f}"
     return name, signed(gain.median), interval, percent(gain.positive), p
 
@@ -317,7 +412,7 @@ def _size(group: GainGroup) -> str:
     if not group.runs:
         return "none"
     size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
-    return size if group.configurations == group.runs else f"{size}, seeds of {group.runs} runs folded"
+    return size if group.configurations == group.runs else f"{size}, seeds of {counted(group.runs, 'run')} folded"
 
 
 class ReasonKind(NamedTuple):
@@ -346,11 +441,11 @@ def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[s
     if not reasons:
         return
     total = sum(reasons.values())
-    yield from ("", f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})")
+    yield from ("", f"{_INDENT}{title} ({counted(total, 'run')})")
     kinds = reason_kinds(reasons)
-    counted = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
+    shown = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
     if rest := kinds[_MOST_REASONS:]:
-        others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
-        counted.append((sum(one.runs for one in rest), others))
-    for runs, text in counted:
+        others = f"for {counted(len(rest), 'other reason')}"
+        shown.append((sum(one.runs for one in rest), others))
+    for runs, text in shown:
         yield from hanging(f"{_INDENT}{runs:>6}  ", text, width)

@@ -57,7 +57,7 @@ class Record:
     dataset: Text = _column("dataset, with its frequency")
     domain: Text = _column("domain of the dataset, empty where unknown")
     frequency: Text = _column("frequency of the series")
-    season: Whole = _column("season of the frequency, in steps")
+    season: Whole = _column("season of the frequency, or as given, in steps")
     series: Text = _column("name of the series within its dataset")
     series_fingerprint: Text = _column("sha256 of the values")
     missing: Whole = _column("missing values, each replaced by the last observed one")
@@ -164,6 +164,9 @@ class Record:
     mse_last: Number = _column("mean squared error of repeating the last observed value")
     mse_seasonal: Number = _column("mean squared error of repeating the last season")
     beats_naive: Whole = _column("1 if mse is below mse_zero and mse_last")
+    mase: Number = _column("mean absolute error over the seasonal-naive one before the test region, NULL where it is 0")
+    naive_mase: Number = _column("the same of repeating the last observed value")
+    seasonal_mase: Number = _column("the same of repeating the last season")
 
     # How the run was computed
     check_failed: Text = _column("admission check that excluded the run")

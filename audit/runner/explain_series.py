@@ -88,5 +88,5 @@ def _score(
         quantities = scored.quantities
     except Unscorable as error:
         return None, None, str(error)
-    errors = skill(scored.forecast.double().numpy(), held_out.y, held_out.x[:, -1], held_out.seasonal)
-    return errors, quantities, ""
+    forecast, last = scored.forecast.double().numpy(), held_out.x[:, -1]
+    return skill(forecast, held_out.y, last, held_out.seasonal, held_out.seasonal_error), quantities, ""

@@ -159,8 +159,10 @@ def _skill_values(forecast: Tensor, windows: Windows) -> dict[str, Value]:
         np.moveaxis(values, -1, 1).reshape(-1, values.shape[1]) if values.ndim == 3 else values
         for values in (forecast.double().numpy(), windows.y, windows.x[:, -1:], windows.seasonal)
     )
-    naive = skill(y, truth, last[:, 0], seasonal)
-    return {**naive._asdict(), "beats_naive": int(naive.beats_naive)}
+    # The channels of a window follow one another.
+    error = np.tile(windows.seasonal_error, len(windows.x)) if windows.x.ndim == 3 else windows.seasonal_error
+    naive = skill(y, truth, last[:, 0], seasonal, error)
+    return {**{name: _number(value) for name, value in naive._asdict().items()}, "beats_naive": int(naive.beats_naive)}
 
 
 def _sweep_values(q: Quantities) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.data import example_json, palette
-from hrx.reports.text import clean, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
+from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
 SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "heatsave.js", "explain.js")
 _LONGEST_NAME = 40
@@ -71,7 +71,7 @@ def render(explained: ExplainedForecast, command: str = "") -> str:
 
 
 def _because(explained: ExplainedForecast) -> str:
-    held_out = f"{explained.windows} held-out window{'s' if explained.windows > 1 else ''} of this series"
+    held_out = f"{counted(explained.windows, 'held-out window')} of this series"
     return f"Measured on {held_out}: an indication for this series, not an audit of the checkpoint."
 
 
@@ -108,10 +108,11 @@ def _seasonal_reason(skill: Skill) -> tuple[str, str]:
     """Seasonal naive is shown beside the naive forecasts, and is not part of the verdict."""
     if not math.isfinite(skill.mse_seasonal):
         return "unsure", "Seasonal naive: unknown."
-    better = skill.mse < skill.mse_seasonal
-    words = "below" if better else "not below"
+    words = "below" if skill.beats_seasonal else "not below"
     error = f"squared error {skill.mse:.3g}, {words} repeating the last season ({skill.mse_seasonal:.3g})"
-    return "yes" if better else "unsure", f"Seasonal naive: {error}. It is not part of the verdict."
+    scaled = "" if math.isnan(skill.mase) else f" MASE {skill.mase:.3g}, that of the season {skill.seasonal_mase:.3g}."
+    verdict = f"Seasonal naive: {error}. It is not part of the verdict.{scaled}"
+    return "yes" if skill.beats_seasonal else "unsure", verdict
 
 
 def _measured(explained: ExplainedForecast) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
@@ -21,8 +20,8 @@ from hrx.reports.page.data import arrange, choose_examples, model_labels, palett
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
 from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.page.statistics import PageStatistics
-from hrx.reports.runs import FEWEST, Floats, GroupStatistics, beats_seasonal, finite, read
-from hrx.reports.summary import ModelSummary, summarise
+from hrx.reports.runs import FEWEST, GroupStatistics, read
+from hrx.reports.summary import ModelSummary, SeasonalRuns, summarise
 from hrx.reports.text import (
     clean,
     counted,
@@ -78,11 +77,8 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         "commands": record_commands(frame, audits),
     }
     heading = _heading(frame)
-    scored = (frame["status"] == DONE).to_numpy(dtype=bool)
-    of_model, seasonal = np.array(labels, dtype=object), beats_seasonal(frame)
     cards = "".join(
-        _card(summary, label, seasonal[scored & (of_model == label)])
-        for summary, label in zip(summarise(frame, checks), dict.fromkeys(labels), strict=True)
+        _card(summary, label) for summary, label in zip(summarise(frame, checks), dict.fromkeys(labels), strict=True)
     )
     return fill_page(
         "report.html",
@@ -133,16 +129,13 @@ def _print_figures(drawn: list[Path]) -> str:
     return f'<details class="print-figures"><summary>Figures for print</summary>{note}{"".join(shown)}</details>'
 
 
-def _card(summary: ModelSummary, label: str, seasonal: Floats) -> str:
-    """The verdict on a checkpoint, and the figures behind it below. The page's script replaces both by a selection's.
-
-    `seasonal` is whether each scored run beats the season: 1, 0 or NaN.
-    """
+def _card(summary: ModelSummary, label: str) -> str:
+    """The verdict on a checkpoint, and the figures behind it below. The page's script shows a selection's instead."""
     name = escape_html(shorten(clean(summary.model), _LONGEST_NAME))
     weights = f"weights {clean(summary.fingerprint)[:12]}"
     if summary.checkpoint != summary.model:
         weights = f"{shorten(clean(summary.checkpoint), _LONGEST_NAME)}, {weights}"
-    shown = _figures(summary, label, seasonal)
+    shown = _figures(summary, label)
     figures = "".join(f"<div><dt>{term}</dt><dd>{value}</dd></div>" for term, value in shown)
     return (
         f'<article class="verdict" data-tone="{summary.tone}" data-model="{escape_html(label)}">'
@@ -153,7 +146,7 @@ def _card(summary: ModelSummary, label: str, seasonal: Floats) -> str:
     )
 
 
-def _figures(summary: ModelSummary, label: str, seasonal: Floats) -> Iterator[tuple[str, str]]:
+def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
     def to(shown: object, **where: object) -> str:
         return f'<a href="{link(at="records", model=label, **where)}">{escape_html(shown)}</a>'
 
@@ -164,7 +157,7 @@ def _figures(summary: ModelSummary, label: str, seasonal: Floats) -> Iterator[tu
         scored = counted(summary.done, "scored run")
         share = f'<span class="big">{escape_html(percent(summary.beats_naive))}</span>'
         yield "beats naive", f"{share}<small>{to(f'{group.runs} of {scored}', beats='all', status=DONE)}</small>"
-        yield "beats seasonal naive", _seasonal(seasonal)
+        yield "beats seasonal naive", _seasonal(summary.seasonal, summary.done)
     if (rank := number_or_none(summary.rank)) is not None:
         yield "rank (median)", f'<span class="big">{rank:.2f}</span>'
     counts = (
@@ -178,14 +171,13 @@ def _figures(summary: ModelSummary, label: str, seasonal: Floats) -> Iterator[tu
         yield "worst parity", f'<span class="big">{summary.parity:.1e}</span><small>with the official call</small>'
 
 
-def _seasonal(seasonal: Floats) -> str:
+def _seasonal(found: SeasonalRuns, done: int) -> str:
     """The share of runs with a smaller error than repeating the last season; not part of the verdict."""
-    known = finite(seasonal)
-    if not len(known):
+    if not found.known:
         return '<span class="big">–</span><small>unknown</small>'
-    unknown = f", {len(seasonal) - len(known)} unknown" if len(known) < len(seasonal) else ""
-    shown = f"{int(known.sum())} of {counted(len(known), 'scored run')}{unknown}"
-    return f'<span class="big">{escape_html(percent(float(known.mean())))}</span><small>{shown}</small>'
+    unknown = f", {done - found.known} unknown" if found.known < done else ""
+    shown = f"{found.beating} of {counted(found.known, 'scored run')}{unknown}"
+    return f'<span class="big">{escape_html(percent(found.share))}</span><small>{shown}</small>'
 
 
 def _gain(gain: GroupStatistics, to: Callable[..., str]) -> str:

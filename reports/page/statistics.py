@@ -17,10 +17,8 @@ from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.page.data import GROUPINGS, Json, PageRuns, rounded
 from hrx.reports.runs import (
     CONFIGURATION,
-    FEWEST,
     SEEDS,
     GroupStatistics,
-    Interval,
     beats_naive,
     beats_seasonal,
     fraction_positive,
@@ -104,8 +102,7 @@ class PageStatistics:
     def _statistics(self, values: Floats) -> list[object]:
         own, shuffled, margin, rank = values.T
         n = int(np.isfinite(margin).sum())
-        interval = median_interval if n >= FEWEST else _without_interval
-        of_own, of_margin = interval(own), interval(margin)
+        of_own, of_margin = median_interval(own), median_interval(margin)
         positive = fraction_positive(margin)
         figures = (*of_own, median(shuffled), *of_margin, positive, median(rank))
         verdict = finding(*(GroupStatistics(*one, positive, np.nan, np.nan, n) for one in (of_own, of_margin)))
@@ -159,10 +156,6 @@ def _rank_points(runs: pd.DataFrame) -> Json:
     limits = list(central_limits(gain)) if len(gain) else None
     shown = first.loc[folded.index, "run"].tolist()
     return {"run": shown, "rank": rounded(rank), "gain": rounded(gain), "limits": limits}
-
-
-def _without_interval(values: Floats) -> Interval:
-    return Interval(median(values), np.nan, np.nan)
 
 
 def _short(value: float) -> float | None:
