@@ -16,7 +16,7 @@ from hrx.cli.main import INTERRUPTED
 from hrx.cli.terminal import Progress, show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.text import make_directory
+from hrx.reports.text import counted, make_directory
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -33,7 +33,10 @@ def calibrate(options: argparse.Namespace) -> int:
         progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
 
     try:
-        print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
+        print(
+            f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)",
+            file=sys.stderr,
+        )
         calibration = run(backbones, estimator=options.estimator, effort=effort, progress=show_progress)
     except KeyboardInterrupt:
         print("\nhrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)

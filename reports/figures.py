@@ -21,7 +21,7 @@ import pandas as pd
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
 from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
-from hrx.reports.text import clean, make_directory, shorten, write_bytes
+from hrx.reports.text import clean, counted, make_directory, shorten, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,7 +152,11 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure
     axes.set_xlabel("rank of the explanation matrix (participation ratio)")
     axes.set_ylabel(f"{quantity}\n({UNIT})")
     outside = f", {beyond} of them beyond the axis" if beyond else ""
-    axes.set_title(f"{len(points)} configurations that beat naive{outside}", fontsize=10, loc="left")
+    axes.set_title(
+        f"{counted(len(points), 'configuration')} that {'beats' if len(points) == 1 else 'beat'} naive{outside}",
+        fontsize=10,
+        loc="left",
+    )
     _tidy(axes)
     return figure
 

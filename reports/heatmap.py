@@ -20,7 +20,7 @@ import numpy.typing as npt
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
-from hrx.reports.text import clean, make_directory, shorten, signed
+from hrx.reports.text import clean, counted, make_directory, shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +122,7 @@ def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
     heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
     verdict = "beats naive" if record.beats_naive == 1 else "does not beat naive: gains are not meaningful"
     gains = ", ".join(f"{gain} {signed(getattr(record, gain))}" for gain in ("g_own", "g_margin"))
-    windows = f"first of {record.windows} windows"
+    windows = f"first of {counted(record.windows or 0, 'window')}"
     return heading, f"L {record.lookback}, H {record.horizon}, {windows}; run {verdict}; {gains}"
 
 
@@ -131,7 +131,9 @@ def footing(record: Record) -> tuple[str, ...]:
     lines = []
     if None not in (record.mse, record.mse_zero, record.mse_last):
         mse, zero, last = (f"{error:.3g}" for error in (record.mse, record.mse_zero, record.mse_last))
-        lines.append(f"mean squared error {mse}; of predicting the mean {zero}, of repeating the last value {last}")
+        season = "unknown" if record.mse_seasonal is None else f"{record.mse_seasonal:.3g}"
+        naive = f"of predicting the mean {zero}, of repeating the last value {last}, the last season {season}"
+        lines.append(f"mean squared error {mse}; {naive}")
     if record.effective_lookback is not None:
         reach = f"effective lookback {record.effective_lookback:.0f} of {record.lookback} steps"
         lines.append(f"{reach}: 90 % of a row's mass on average")

@@ -67,7 +67,10 @@ def test_the_title_names_the_run_and_whether_its_gains_are_meaningful(record):
 
 def test_below_the_heat_map_stand_the_naive_errors_and_the_effective_lookback(record):
     naive, reach = footing(record(mse=0.5, mse_zero=1.0, mse_last=0.9, effective_lookback=41.6))
-    assert naive == "mean squared error 0.5; of predicting the mean 1, of repeating the last value 0.9"
+    assert (
+        naive
+        == "mean squared error 0.5; of predicting the mean 1, of repeating the last value 0.9, the last season unknown"
+    )
     assert reach == "effective lookback 42 of 96 steps: 90 % of a row's mass on average"
     assert footing(record(mse=None)) == ()
 
