@@ -31,6 +31,7 @@ from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, render_table, summarise
 from hrx.reports.compare_report import describe_gate, gate_json
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
+from hrx.reports.text import counted
 
 MOST_REASONS = 8
 
@@ -151,7 +152,7 @@ def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
     print(
-        f"hrx audit: stopped. {done} of {len(request.runs)} runs are in {request.ledger}. "
+        f"hrx audit: stopped. {done} of {counted(len(request.runs), 'run')} are in {request.ledger}. "
         "Repeat the command to continue.",
         file=sys.stderr,
     )
@@ -238,8 +239,8 @@ def _headline(plan: Sequence[PlannedRun], path: Path) -> str:
     models, datasets = ({getattr(run, name) for run in plan} for name in ("model", "dataset"))
     stored = sum(run.state == "stored" for run in plan)
     known = f", {stored} of them stored" if stored else ""
-    counted = f"{len(models)} model{'s' * (len(models) > 1)}, {len(datasets)} dataset{'s' * (len(datasets) > 1)}"
-    return f"{len(plan)} runs ({counted}){known}: {path}"
+    of = f"{counted(len(models), 'model')}, {counted(len(datasets), 'dataset')}"
+    return f"{counted(len(plan), 'run')} ({of}){known}: {path}"
 
 
 def _plan_text(plan: Sequence[PlannedRun], workers: int) -> str:

@@ -17,7 +17,7 @@ from hrx.cli.progress import progress
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.text import make_directory
+from hrx.reports.text import counted, make_directory
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -37,7 +37,10 @@ def calibrate(options: argparse.Namespace) -> int:
         progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
 
     try:
-        print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
+        print(
+            f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)",
+            file=sys.stderr,
+        )
         progress.expect(len(expected), expected, "models")
         calibration = run(
             backbones, estimator=options.estimator, effort=effort, on_start=say_start, progress=show_progress

@@ -18,6 +18,7 @@ from hrx.gift_eval.catalogue import Configuration, Folder
 from hrx.gift_eval.download import Checked, State, bytes_arrived, check, check_sizes, extra_files, fetch
 from hrx.gift_eval.official import NaiveScores, score
 from hrx.reports import render_table
+from hrx.reports.text import counted
 
 if TYPE_CHECKING:
     from hrx.adapters import ModelCard
@@ -62,7 +63,7 @@ def _declared(card: "ModelCard") -> dict[str, Any]:
     elif card.saw_all:
         seen = "training splits"
     elif card.seen is not None:
-        seen = f"{len(card.seen)} datasets"
+        seen = counted(len(card.seen), "dataset")
     else:
         seen = {"none": "nothing", "train": "in part", "test": "in part", None: "unknown"}[card.benchmark]
     declared = _fields(card, "parameters", "licence", "native_lookback", "native_horizon", "pretraining")

@@ -20,15 +20,7 @@ import pandas as pd
 
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
-from hrx.reports.runs import (
-    FEW,
-    beats_naive,
-    finite,
-    fold_seeds,
-    is_few,
-    median_interval,
-    scored_runs,
-)
+from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
 from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
 
 if TYPE_CHECKING:
@@ -175,7 +167,8 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin", subject: 
     axes.set_xlabel("rank of the explanation matrix (participation ratio)")
     axes.set_ylabel(f"{quantity}\n({UNIT})")
     outside = f", {beyond} of them beyond the axis" if beyond else ""
-    counts = f"{counted(len(points), 'configuration')} that beat naive{outside}"
+    beat = "beats" if len(points) == 1 else "beat"
+    counts = f"{counted(len(points), 'configuration')} that {beat} naive{outside}"
     lines = [f"{quantity} against rank{f', {subject}' if subject else ''}", counts]
     axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
     _tidy(axes)

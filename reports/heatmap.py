@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
-from hrx.reports.text import clean, make_directory, shorten, signed, slug
+from hrx.reports.text import clean, counted, make_directory, shorten, signed, slug
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,7 +129,7 @@ def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
     heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
     verdict = "beats naive" if record.beats_naive == 1 else "does not beat naive: gains are not meaningful"
     gains = ", ".join(f"{gain} {signed(getattr(record, gain))}" for gain in ("g_own", "g_margin"))
-    windows = f"first of {record.windows} windows"
+    windows = f"first of {counted(record.windows or 0, 'window')}"
     return heading, f"L {record.lookback}, H {record.horizon}, {windows}; run {verdict}; {gains}"
 
 

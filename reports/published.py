@@ -166,7 +166,7 @@ def beside(table: ReportTable) -> ReportTable:
     for row in table.rows:
         fields = published.rows.get((row.section, row.key))
         if fields is None or row.basis is None:
-            rows.append(replace(row, cells=(*row.cells, IN_COMMON.cell("not published"))))
+            rows.append(replace(row, cells=(*row.cells, IN_COMMON.cell(None))))
             continue
         words, comparable = in_common(row.basis, published_basis(table.name, row.section, row.key))
         cells = (

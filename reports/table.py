@@ -112,7 +112,7 @@ class ReportTable:
     def remark(self, row: TableRow) -> str:
         """The words of a row in the columns of prose."""
         return "; ".join(
-            cell.text for cell, column in zip(row.cells, self.columns, strict=True) if column.prose and cell.text
+            cell.text for cell, column in zip(row.cells, self.columns, strict=True) if column.prose and cell.value
         )
 
     def sectioned(self) -> Iterator[TableRow | str]:

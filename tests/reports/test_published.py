@@ -157,12 +157,12 @@ def test_a_row_says_what_it_has_in_common_with_the_published_one() -> None:
 
     def said(name: str, key: str) -> str:
         (table,) = tables(frame, [name], against="published")
-        return next(str(row.cells[-1].value) for row in table.rows if row.key == key)
+        return next(row.cells[-1].text for row in table.rows if row.key == key)
 
     assert said("models", "Chronos-2") == "1/66 datasets +1, 2/7 settings +1"
     assert said("metrics", "g_own") == "1/8 models, 1/66 datasets +1, 2/7 settings +1"
     assert said("datasets", "Us_births_D") == "1/8 models, 1/7 settings"
-    assert said("datasets", "mine/D") == "not published"
+    assert said("datasets", "mine/D") == "-"
     assert said("axes", "24") == "1/8 models, 0/66 datasets +1"
     assert said("axes", "96") == "1/8 models, 1/66 datasets, 1/4 settings"
     assert said("rank", "[1.1, 1.25)") == "no model: trained backbones"
