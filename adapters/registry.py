@@ -21,6 +21,7 @@ from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_di
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.errors import describe_error, unknown
+from hrx.install import install_command
 
 AUTO = "auto"
 Pair = tuple[int, int]
@@ -76,8 +77,8 @@ class Family:
 
     @property
     def install_command(self) -> str:
-        without_pins = f" && pip install --no-deps {self.unpinned}" if self.unpinned else ""
-        return f"pip install 'hrx[{self.extra}]'{without_pins}"
+        """Installs the family's library into this environment."""
+        return install_command(self.extra, self.unpinned)
 
 
 # fmt: off

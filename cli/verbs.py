@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
         _compare,
         _merge,
         _export,
+        _check,
         _calibrate,
     ):
         declare(verbs)
@@ -180,7 +181,7 @@ def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
-    every += "truncation, distance or channels; may be repeated (default: all that the ledger can fill)"
+    every += "truncation, distance, channels or accuracy; may be repeated (default: all that the ledger can fill)"
     verb.add_argument("--table", action="append", metavar="NAME", help=every)
     forms = ("text", "md", "tex", "csv", "html", "json")
     verb.add_argument(
@@ -235,6 +236,13 @@ def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
+
+
+def _check(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "verify that ledgers are as they were written, row by row"
+    verb = _verb(verbs, "check", summary, "hrx.cli.ledgers:check", "hrx check hrx-audit/ledger.db")
+    verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to verify; nothing is changed")
+    _json(verb)
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,10 +14,12 @@ from hrx.audit.admission.sanity import sanity
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, admission_windows, parse_settings, plan
 from hrx.audit.runner.run import no_channel_axis
+from hrx.cli.progress import progress
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
 from hrx.reports import render_table
+from hrx.reports.summary import worst_parity
 from hrx.reports.text import number_or_none
 
 
@@ -34,6 +37,7 @@ def verify(options: argparse.Namespace) -> int:
         raise HrxError("--sanity checks windows of one variate. Drop --channels, or drop --sanity.")
     settings = parse_settings(options.settings)
     device = resolve_device(options.device)
+    progress.say(f"finding {options.model}")
     located = locate(options.model, merge_adapter=options.merge_adapter)
     runs = plan(
         [located.identity],
@@ -45,25 +49,34 @@ def verify(options: argparse.Namespace) -> int:
         protocol=Protocol(),
         channels=options.channels,
     )
+    progress.say(f"loading {located.identity.model}")
     model = on_device(located.load(), device)
     if options.channels:
         model = _with_channels(model)
     runs = _that_fit(model, runs, options.data, channels=options.channels)
+    by_setting: dict[Setting, _Checks | None] = {}
+    progress.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
     with library_errors(model.identity.model, model.identity.library):
-        by_setting = {setting: _check(model, setting, runs, options.sanity) for setting in settings}
+        for setting in settings:
+            progress.say(f"checking {model.identity.model} at {setting}")
+            by_setting[setting] = _check(model, setting, runs, options.sanity)
+            progress.step(str(setting), f"{model.identity.model} at {setting} checked")
     checked = [checks for checks in by_setting.values() if checks is not None]
     if not checked:
         raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
     admitted = all(check.passed for checks in checked for check in checks.admission)
     every = [check for checks in checked for check in (*checks.admission, *checks.sanity)]
     name = model.identity.model
+    parity = worst_parity(every)
     if options.json:
         figures = [vars(check) | {"figure": number_or_none(check.figure)} for check in every]
         about = {"model": name, "admitted": admitted, "official_call": model.official_call}
-        print(json.dumps(about | {"checks": figures}, indent=1))
+        print(json.dumps(about | {"parity": number_or_none(parity), "checks": figures}, indent=1))
     else:
         show(_table(every))
-        show(f"\n{name} ({model.identity.library}) is {'admitted' if admitted else 'NOT admitted'} at these settings.")
+        worst = "" if math.isnan(parity) else f", worst parity {parity:.1e}"
+        outcome = "admitted" if admitted else "NOT admitted"
+        show(f"\n{name} ({model.identity.library}) is {outcome} at these settings{worst}.")
         show(f"The forward was compared with {model.official_call}.")
         for setting in (setting for setting, checks in by_setting.items() if checks is None):
             show(f"{setting} was not checked: no series of {options.data} has a window for it.")

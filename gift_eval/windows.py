@@ -26,15 +26,17 @@ class StandardisedValues(NamedTuple):
 
 class Windows(NamedTuple):
     """The n windows of one run, on the standardised scale: lookback `x` (n, L), truth `y` (n, H), position
-    `starts` (n,) of the first true value in the series, and the seasonal-naive forecast `seasonal` (n, H).
+    `starts` (n,) of the first true value in the series, the seasonal-naive forecast `seasonal` (n, H), and the
+    `seasonal_error` (C,) of that forecast before the test region, by which MASE divides.
 
-    Windows of an item with C variates have them on a last axis: (n, L, C) and (n, H, C).
+    Windows of an item with C variates have them on a last axis: (n, L, C) and (n, H, C). C is 1 for a single series.
     """
 
     x: Floats
     y: Floats
     starts: NDArray[np.int64]
     seasonal: Floats
+    seasonal_error: Floats
 
 
 def split(length: int, horizon: int) -> int:
@@ -110,13 +112,24 @@ def seasonal_naive(x: Floats, horizon: int, season: int) -> Floats:
     return x[:, lookback - period + np.arange(horizon) % period]
 
 
+def seasonal_error(past: Floats, season: int) -> Floats:
+    """(T, C) -> (C,): mean absolute change over one season, as in GIFT-Eval and gluonts; over one step where the past
+    is not longer than a season.
+    """
+    lag = season if season < len(past) else 1
+    errors: Floats = np.abs(past[lag:] - past[:-lag]).mean(axis=0)
+    return errors
+
+
 def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
     """The windows of one run of the setting (L, H), standardised by the values before the test region."""
     length = series.values.size
     with naming(series.label):
         first = starts(length, lookback, horizon, windows, seed)
-        values = standardise(series.values, split(length, horizon)).values
-        return _windows(values, first, lookback, horizon, series.season)
+        region = split(length, horizon)
+        values = standardise(series.values, region).values
+        error = seasonal_error(values[:region, None], series.season)
+        return _windows(values, first, lookback, horizon, series.season, error)
 
 
 def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
@@ -126,14 +139,18 @@ def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int
     length = item.values.shape[1]
     with naming(item.label):
         first = starts(length, lookback, horizon, windows, seed)
-        channels = []
+        channels, region = [], split(length, horizon)
         for name, values in zip(item.names, item.values, strict=True):
             with naming(f"variate {name}"):
-                channels.append(standardise(values, split(length, horizon)).values)
-        return _windows(np.stack(channels, axis=1), first, lookback, horizon, item.season)
+                channels.append(standardise(values, region).values)
+        together = np.stack(channels, axis=1)
+        error = seasonal_error(together[:region], item.season)
+        return _windows(together, first, lookback, horizon, item.season, error)
 
 
-def _windows(values: Floats, first: NDArray[np.int64], lookback: int, horizon: int, season: int) -> Windows:
+def _windows(
+    values: Floats, first: NDArray[np.int64], lookback: int, horizon: int, season: int, error: Floats
+) -> Windows:
     """(T, …) and the starts (n,) -> windows of (n, L, …) and (n, H, …)."""
     needed = first.size * (lookback + horizon) * (values.size // len(values))
     if needed > MOST_VALUES:
@@ -143,4 +160,4 @@ def _windows(values: Floats, first: NDArray[np.int64], lookback: int, horizon: i
         )
     x = values[first[:, None] + np.arange(-lookback, 0)]
     y = values[first[:, None] + np.arange(horizon)]
-    return Windows(x, y, first, seasonal_naive(x, horizon, season))
+    return Windows(x, y, first, seasonal_naive(x, horizon, season), error)

@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.floating]
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
+PROTECTED_SINCE = "protected_since"
+"""Column of every table: since when a row of an older schema, which had no checksums, has one."""
 
 
 def _column(meaning: str) -> Any:
@@ -55,7 +57,7 @@ class Record:
     dataset: Text = _column("dataset, with its frequency")
     domain: Text = _column("domain of the dataset, empty where unknown")
     frequency: Text = _column("frequency of the series")
-    season: Whole = _column("season of the frequency, in steps")
+    season: Whole = _column("season of the frequency, or as given, in steps")
     series: Text = _column("name of the series within its dataset")
     series_fingerprint: Text = _column("sha256 of the values")
     missing: Whole = _column("missing values, each replaced by the last observed one")
@@ -162,6 +164,9 @@ class Record:
     mse_last: Number = _column("mean squared error of repeating the last observed value")
     mse_seasonal: Number = _column("mean squared error of repeating the last season")
     beats_naive: Whole = _column("1 if mse is below mse_zero and mse_last")
+    mase: Number = _column("mean absolute error over the seasonal-naive one before the test region, NULL where it is 0")
+    naive_mase: Number = _column("the same of repeating the last observed value")
+    seasonal_mase: Number = _column("the same of repeating the last season")
 
     # How the run was computed
     check_failed: Text = _column("admission check that excluded the run")
@@ -175,6 +180,7 @@ class Record:
     matrix_seconds: Number = _column("wall time of estimating the matrix")
     seconds: Number = _column("wall time of the run")
     created: Text = _column("UTC time of writing")
+    protected_since: Text = _column("UTC time from which a checksum protects the row; NULL: since it was written")
 
     def updated(self, **values: Value) -> Record:
         """The record with some fields replaced."""
@@ -218,6 +224,7 @@ class StoredCheck(NamedTuple):
     note: str
     windows: str = ""
     """sha256 of the windows."""
+    protected_since: Text = None
 
 
 class StoredExample(NamedTuple):
@@ -232,6 +239,7 @@ class StoredExample(NamedTuple):
     """`(H, L)`."""
     curves: Floats | None = None
     """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
+    protected_since: Text = None
 
 
 class StoredAudit(NamedTuple):
@@ -242,3 +250,4 @@ class StoredAudit(NamedTuple):
     hrx_version: str
     settings: str
     """JSON: the effective settings, without file paths."""
+    protected_since: Text = None

@@ -13,14 +13,14 @@ from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
 from hrx.audit.ledger.store import StoredExample
-from hrx.audit.memory import Budget
+from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable
-from hrx.errors import describe_error
-from hrx.gift_eval import DamagedDataset, UnusableSeries, Windows
+from hrx.errors import stored_reason
+from hrx.gift_eval import UnusableSeries, Windows
 
 
 class RunResult(NamedTuple):
@@ -36,11 +36,10 @@ def measure_run(model: Forecaster, run: Run, budget: Budget, device: str = "cpu"
     try:
         result = _measure(model, run, budget)
     except (Unscorable, UnusableSeries) as error:
-        result = RunResult(run.record(EXCLUDED, _without_label(run, str(error))))
-    except DamagedDataset as error:
-        result = RunResult(run.record(FAILED, str(error)))
+        result = RunResult(run.record(EXCLUDED, _without_label(run, stored_reason(error))))
     except Exception as error:  # a library may raise anything: one run must not stop the audit
-        result = RunResult(run.record(FAILED, describe_error(error)))
+        memory = "out of memory: " if out_of_memory(error) else ""
+        result = RunResult(run.record(FAILED, memory + stored_reason(error)))
     return result._replace(record=result.record.updated(seconds=time.perf_counter() - start, device=device))
 
 
@@ -160,8 +159,10 @@ def _skill_values(forecast: Tensor, windows: Windows) -> dict[str, Value]:
         np.moveaxis(values, -1, 1).reshape(-1, values.shape[1]) if values.ndim == 3 else values
         for values in (forecast.double().numpy(), windows.y, windows.x[:, -1:], windows.seasonal)
     )
-    naive = skill(y, truth, last[:, 0], seasonal)
-    return {**naive._asdict(), "beats_naive": int(naive.beats_naive)}
+    # The channels of a window follow one another.
+    error = np.tile(windows.seasonal_error, len(windows.x)) if windows.x.ndim == 3 else windows.seasonal_error
+    naive = skill(y, truth, last[:, 0], seasonal, error)
+    return {**{name: _number(value) for name, value in naive._asdict().items()}, "beats_naive": int(naive.beats_naive)}
 
 
 def _sweep_values(q: Quantities) -> dict[str, Value]:

@@ -29,7 +29,7 @@ from hrx.audit.runner.worker import (
     TaskFailed,
     TaskResult,
 )
-from hrx.errors import describe_error, without_paths
+from hrx.errors import describe_error, stored_reason, without_paths
 
 Progress = Callable[[Run, Record], None]
 
@@ -82,7 +82,7 @@ def run_tasks(
                     continue
                 result = TaskFailed(f"its worker process died twice ({type(error).__name__}): out of memory?")
             except Exception as error:  # the task, or its result, could not be sent
-                result = TaskFailed(describe_error(error))
+                result = TaskFailed(stored_reason(error), shown=describe_error(error))
             idle[worker] = task.model
             queue.finish(task, result)
 
@@ -171,7 +171,7 @@ class AuditQueue:
         planned = self._runs[task.model]
         if not isinstance(result, LoadedModel):
             if self._single_model and isinstance(result, TaskFailed) and result.user_error:
-                raise ModelError(result.reason)
+                raise ModelError(result.shown or result.reason)
             for run in planned:
                 self._store_unmeasured(run, run.record(FAILED, _reason(result)))
             return

@@ -11,6 +11,7 @@ from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, MultivariateSeries
+from hrx.gift_eval.windows import split
 
 
 def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> Run:
@@ -41,6 +42,15 @@ def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_chan
     assert record.mse_zero == pytest.approx(np.mean(cut.y**2))
     assert record.mse_last == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
     assert record.mse_seasonal == pytest.approx(np.mean((cut.seasonal - cut.y) ** 2))
+    naive = np.broadcast_to(cut.x[:, -1:, :], cut.y.shape)
+    made = {"mase": forecast, "naive_mase": naive, "seasonal_mase": cut.seasonal}
+    for column, prediction in made.items():
+        by_channel = []
+        for channel, values in enumerate(run.series.values):
+            past = values[: split(400, 8)]
+            past_error = np.mean([abs(past[t] - past[t - 24]) for t in range(24, len(past))]) / past.std()
+            by_channel.append(np.mean(np.abs(prediction - cut.y)[:, :, channel]) / past_error)
+        assert getattr(record, column) == pytest.approx(np.mean(by_channel), rel=1e-6)
 
 
 def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:

@@ -71,10 +71,12 @@ def test_a_table_comes_in_every_form(base: Path, form: str, sign: str, capsys: p
 
 def test_tables_go_to_a_file_or_one_file_each(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "tables", base, "--format", "tex", "--out", tmp_path / "sub" / "all.tex") == ""
-    assert (tmp_path / "sub" / "all.tex").read_text().count(r"\end{table}") == 7
+    assert (tmp_path / "sub" / "all.tex").read_text().count(r"\end{table}") == 8
     output(capsys, "tables", base, "--format", "csv", "--out", tmp_path / "tables")
     names = {path.name for path in (tmp_path / "tables").iterdir()}
-    assert names == {f"{n}.csv" for n in ("models", "models_full", "metrics", "axes", "datasets", "estimators", "rank")}
+    assert names == {
+        f"{n}.csv" for n in ("models", "models_full", "metrics", "axes", "datasets", "estimators", "rank", "accuracy")
+    }
     whole = json.loads(output(capsys, "tables", base, "--format", "json"))
     assert whole["tables"][0]["name"] == "models"
 
@@ -82,7 +84,7 @@ def test_tables_go_to_a_file_or_one_file_each(base: Path, tmp_path: Path, capsys
 def test_wrong_requests_for_tables_are_answered_in_words(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "A CSV file holds one table, and there are 7" in refused(capsys, "tables", base, "--format", "csv")
+    assert "A CSV file holds one table, and there are 8" in refused(capsys, "tables", base, "--format", "csv")
     assert "Did you mean 'models'" in refused(capsys, "tables", base, "--table", "model")
     assert "does not exist" in refused(capsys, "tables", tmp_path / "none.db")
     assert "is a ledger and would be overwritten" in refused(capsys, "tables", base, "--out", base)

@@ -105,7 +105,7 @@ def test_an_infinite_parity_fails_its_gate_and_is_seen_in_every_report() -> None
     loaded = json.loads(json.dumps(compare_report.as_json(found), allow_nan=False))
     assert loaded["quantities"]["parity"]["new"] is None
     assert loaded["gates"][0]["outcome"] == "failed"
-    assert loaded["new"]["impossible"] == "1 of 30 scored runs have an infinite parity."
+    assert loaded["new"]["impossible"] == "1 of 30 scored runs has an infinite parity."
     both = compare(new, new, ["parity <= 1e-5"])
     assert math.isnan(both.quantities["parity"].difference.point)
     assert both.exit == Exit.GATE_FAILED
