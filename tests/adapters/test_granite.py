@@ -14,7 +14,7 @@ import torch
 from helpers import tiny, tiny_granite
 from helpers.tiny import forecast_and_gradient, series
 
-from hrx.adapters import ModelError, load, locate, model_card
+from hrx.adapters import ModelError, load, locate, model_card, registry
 from hrx.audit.admission.checks import admit
 from hrx.gift_eval import frequency
 
@@ -139,6 +139,16 @@ def test_a_decomposed_ttm_loads_by_its_own_class_and_the_trained_head_check_refu
     checks = {check.check: check for check in admit(load(str(copy)), series(1, 64), 4)}
     assert not checks["trained head"].passed
     assert checks["trained head"].figure > 20
+
+
+def test_auto_selects_a_release_of_ttm_r3_that_its_own_class_loads(
+    paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_download", lambda hub_id, revision: paths["ttm-decomposed"])
+    (selection,) = registry.locate_each("ttm-r3@auto", [(512, 96)])
+    assert selection.located.identity.model == "ttm-r3@512-96-dec-512-r3"
+    model: Any = selection.located.load()
+    assert type(model.module).__name__ == "TinyTimeMixerForDecomposedPrediction"
 
 
 @pytest.mark.slow
