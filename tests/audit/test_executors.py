@@ -154,10 +154,7 @@ def assert_deadly_runs_failed(audit: DistributedAudit, records: dict[str, Record
 def test_two_workers_one_of_which_is_killed_give_the_numbers_of_one_process(file: Path) -> None:
     audit = DistributedAudit(file, "one", "two")
     executor = ProcessExecutor(audit.settings.divided(2), 2)
-    first, second = executor.process_ids()
     records = audit.run_on(executor, kill_after=5)
-    assert executor.process_ids()[0] != first
-    assert executor.process_ids()[1] == second
     assert {record.status for record in records.values()} == {"done"}
     assert_same(records, reference(file, "one", "two"))
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
