@@ -42,6 +42,7 @@ from hrx.audit.runner.worker import (
 _SERVED = sys.platform == "linux"
 _CONTEXT = multiprocessing.get_context("forkserver" if _SERVED else "spawn")
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EXIT_SECONDS = 5.0
 _context: WorkerContext | None = None
 """The context of this process, if it is a worker."""
 Result = TypeVar("Result")
@@ -101,8 +102,8 @@ def identify(model: ModuleFile, timeout: float | None = None) -> Identity:
 def start_server() -> None:
     """Starts the process that workers are forked from, so that it imports torch while this process does other work."""
     if _SERVED:
-        _CONTEXT.set_forkserver_preload(["hrx.audit.runner.executors.processes"])
-        with _signals_blocked():
+        _CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the second is imported by the first Jacobian
+        with signals_blocked():
             forkserver.ensure_running()
 
 
@@ -114,9 +115,9 @@ class _Worker:
         self._pool = ProcessPoolExecutor(1, _CONTEXT, initializer=_initialise, initargs=(threads, settings))
         self._last: Future[object] | None = None
         self.broken = False
-        with _signals_blocked():  # the first task starts the process
+        with signals_blocked():  # the first task starts the process
             self._started = self._pool.submit(os.getpid)
-        self._processes = list(self._pool._processes.values())
+        (self._process,) = self._pool._processes.values()  # for its exit code, which the pool does not report
 
     def process_id(self) -> int:
         return self._started.result()
@@ -129,9 +130,9 @@ class _Worker:
             if inner.cancelled():
                 outer.set_exception(WorkerDied("stopped"))
             elif isinstance(error := inner.exception(), BrokenProcessPool):
-                self.broken = True
+                self.broken, death = True, self._death()
                 self._kill()
-                outer.set_exception(WorkerDied(self._death()))
+                outer.set_exception(WorkerDied(death))
             elif error is not None:
                 outer.set_exception(error)
             else:
@@ -152,18 +153,25 @@ class _Worker:
         self._pool.shutdown(wait=False, cancel_futures=True)
         if busy:
             self._kill()
+        else:  # a thread that its model has left behind may keep it from exiting
+            timer = threading.Timer(EXIT_SECONDS, self._kill_if_running)
+            timer.daemon = True
+            timer.start()
 
     def _kill(self) -> None:
         """Kills the process and the processes that its model has started: they are in its process group."""
-        for process in self._processes:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with suppress(ProcessLookupError, ValueError):
-                process.kill()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, ValueError):  # it may have no group of its own yet
+            self._process.kill()
+
+    def _kill_if_running(self) -> None:
+        if self._process.exitcode is None:
+            self._kill()
 
     def _death(self) -> str:
-        codes = [process.exitcode for process in self._processes]
-        code = codes[0] if codes else None
+        """How the process ended."""
+        code = self._process.exitcode
         if code is None:
             return "it does not answer"
         if code >= 0:
@@ -173,7 +181,7 @@ class _Worker:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
+def signals_blocked() -> Iterator[None]:
     """A process started inside receives no signal of the group until it ignores them itself."""
     resource_tracker.ensure_running()  # started later, it would unblock signals again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
