@@ -37,6 +37,8 @@ class ModuleForecaster(Forecaster):
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         y = self.predictor(x, horizon=horizon) if self._takes_horizon else self.predictor(x)
+        if not isinstance(y, Tensor):
+            raise ModelError(f"{self.identity.model} returned {type(y).__name__}, not a tensor (batch, steps).")
         if y.ndim != x.ndim or y.shape[0] != x.shape[0] or y.shape[1] < horizon:
             raise ModelError(
                 f"{self.identity.model} returned shape {tuple(y.shape)} for an input of shape {tuple(x.shape)} and "

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from faults.conftest import sample
-from helpers.fork_server import running, wait_until
+from helpers.fork_server import processes_with, running, wait_until
 from helpers.misbehaving import CASES, Case
 from helpers.records import VOLATILE
 
@@ -25,7 +25,8 @@ from hrx.reports import read
 
 PLAN = ["--data", "sample:elnino/M", "--settings", "24x8", "--windows", "2", "--draws", "2", "--seeds", "1"]
 HEALTHY = Case("", "healthy", "built", "pass", "done")
-NAMES = ["key", "model", "checkpoint", "fingerprint"]
+OWN = ["key", "model", "checkpoint", "fingerprint", "rewrites"]
+"""What differs between two models that compute the same."""
 MARK = "HRX_TEST_MARK"
 """An environment variable by which the processes of one audit are found, wherever they have gone."""
 
@@ -46,21 +47,9 @@ def audit(models: list[str], folder: Path, *more: str) -> subprocess.CompletedPr
     return ended
 
 
-def processes_with(mark: str) -> list[int]:
-    """Running processes that have inherited the mark."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
 def numbers(record: pd.Series) -> dict[str, object]:
     """What two models of the same weights have in common, as text: every digit counts, and a missing value is one."""
-    return {name: str(value) for name, value in record.drop([*VOLATILE, *NAMES]).items()}
+    return {name: str(value) for name, value in record.drop([*VOLATILE, *OWN]).items()}
 
 
 def problem(case: Case, record: pd.Series, alone: pd.Series) -> str:
@@ -86,6 +75,7 @@ def test_misbehaving_models_have_the_stated_outcome_and_leave_the_others_alone(
     ended = audit(write_models(tmp_path, cases), tmp_path, "--workers", "2", "--timeout", "8")
     assert ended.returncode == 3, ended.stderr
     assert "Traceback" not in ended.stderr
+    assert "\x1b" not in ended.stderr
     assert len(json.loads(ended.stdout)["models"]) == len(cases)
     records = read(tmp_path / "out" / "ledger.db").set_index("model", drop=False)
     problems = [problem(case, records.loc[f"m{number}:build"], alone) for number, case in enumerate(cases)]
@@ -93,4 +83,4 @@ def test_misbehaving_models_have_the_stated_outcome_and_leave_the_others_alone(
     wrong = Counter(case.kind for case, text in zip(cases, problems, strict=True) if text)
     for kind, count in made.items():
         figure("misbehaving models", f"model that {kind}", made=count, handled=count - wrong[kind])
-    assert [text for text in problems if text] == []
+    assert "\n".join(text for text in problems if text) == ""

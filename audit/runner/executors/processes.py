@@ -198,7 +198,9 @@ def _initialise(threads: int, settings: WorkerSettings | None) -> None:
     # A signal to the whole group is for the parent to handle: it lets this task finish.
     for number in _PARENT_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    os.dup2(2, 1)  # standard output belongs to the command; what a model prints is not part of it
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # the document on standard output and the progress on the terminal are not the model's
+        os.dup2(nowhere, stream)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     util.Finalize(None, _kill_group, exitpriority=-1000)
     torch.set_num_threads(threads)
