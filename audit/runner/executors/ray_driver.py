@@ -127,7 +127,9 @@ def drive(pipe: Connection, request: Request) -> None:
     else:
         pipe.send(Ready(driver.size))
         # What Ray prints when a head dies is not for the user: the audit says it in a sentence.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
         driver.run()
     ray.shutdown()
 
@@ -202,7 +204,8 @@ class _Driver:
         return None
 
     def _finish(self, number: int, future: Any) -> None:
-        if self._running.pop(number, None) is None:
+        _, place = self._running.pop(number, (None, None))
+        if place is None:
             return  # stopped, or given up with its node
         error = future.exception()
         if error is None:
@@ -210,7 +213,15 @@ class _Driver:
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             self._send(Done(number, TaskFailed(describe_error(error.cause))))
         else:
-            self._send(Died(number, type(error).__name__))
+            threading.Thread(target=self._report_death, args=(number, self._nodes[place], error), daemon=True).start()
+
+    def _report_death(self, number: int, node: Node, error: BaseException) -> None:
+        """Tells a dead worker from a dead node, so that the task does not return there."""
+        before = node.answered
+        _probe(node)
+        if node.answered == before:
+            self._give_up(node)
+        self._send(Died(number, type(error).__name__))
 
     def _cancel(self, number: int) -> None:
         reference, _ = self._running.pop(number, (None, ""))
