@@ -29,6 +29,7 @@ from hrx.cli.request import Request, local_workers, understand
 from hrx.cli.terminal import Progress, duration, show
 from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, render_table, summarise
+from hrx.reports.compare_report import describe_gate, gate_json
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
 
 MOST_REASONS = 8
@@ -204,9 +205,7 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
         if judged:
-            document["gates"] = [
-                {"model": one.model, "gate": one.judged.gate.text, "passed": one.judged.passed} for one in judged
-            ]
+            document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in judged]
         print(json.dumps(document, indent=1))
     else:
         show(render(summaries))
@@ -214,13 +213,15 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
             show(_gate_line(one))
         show(f"\nLedger: {path}\nHeat maps: {len(figures)} in {options.out}")
         show(f"Page: hrx report {path} --out {options.out / 'page'}")
-    gates = exit_code(one.judged for one in judged)
+    gates = exit_code((one.judged for one in judged), options.undecided)
+    if frame["check_failed"].notna().any():
+        return Exit.GATE_FAILED
     return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
 
 
 def _gate_line(one: ModelJudged) -> str:
-    outcome = {True: "passed", False: "FAILED", None: "cannot be judged: no scored run has a value"}[one.judged.passed]
-    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}"
+    outcome = "FAILED" if one.judged.outcome == "failed" else one.judged.outcome
+    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}: {'; '.join(describe_gate(one.judged))}"
 
 
 def _headline(plan: Sequence[PlannedRun], path: Path) -> str:

@@ -117,6 +117,7 @@ def compare(options: argparse.Namespace) -> int:
         strict=options.strict,
         informational=options.informational,
         min_pairs=options.min_pairs,
+        undecided=options.undecided,
     )
     if options.summary:
         write(options.summary, compare_report.markdown(comparison), "--summary")

@@ -83,7 +83,7 @@ class OtherInterpreter:
     def __init__(self, interpreter: Path, models: Sequence[str], settings: Mapping[str, Any], ledger: Path):
         self._interpreter, self._models = interpreter, list(models)
         # Gates are judged once, over the runs of all interpreters.
-        own = {name: value for name, value in settings.items() if name not in ("python", "gate")}
+        own = {name: value for name, value in settings.items() if name not in ("python", "gate", "undecided")}
         self._arguments = as_arguments(own | {"models": self._models, "ledger": str(ledger), "json": True})
 
     def plan(self, *, estimate: bool) -> list[PlannedRun]:
@@ -106,7 +106,9 @@ class OtherInterpreter:
             raise
         finally:
             stop.listeners.remove(process.send_signal)
-        self._check(process.returncode)
+        # Its plan was read before, so hrx is there, and 1 means that a model failed admission.
+        if more or process.returncode != Exit.GATE_FAILED:
+            self._check(process.returncode)
         return process.returncode
 
     def _start(self, arguments: Sequence[str], stdout: int) -> subprocess.Popen[str]:
