@@ -44,7 +44,7 @@ class ModuleForecaster(Forecaster):
                 f"{self.identity.model} returned shape {tuple(y.shape)} for an input of shape {tuple(x.shape)} and "
                 f"a horizon of {horizon}. Return (batch, steps) with at least {horizon} steps."
             )
-        return cast(Tensor, y[:, :horizon])
+        return y[:, :horizon]
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)

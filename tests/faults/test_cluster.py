@@ -64,7 +64,18 @@ class ClusterAudit:
     def __init__(self, folder: Path, cluster: RayCluster, address: str = "", **variables: str):
         self.folder, self._mark = folder, f"hrx-test-{os.getpid()}-{time.monotonic_ns()}"
         (folder / "line.py").write_text(MODEL)
-        command = ["audit", f"module:{folder}/line.py:build", *PLAN, "--out", "out", "--json", "--engine", "ray"]
+        command = [
+            "audit",
+            f"module:{folder}/line.py:build",
+            *PLAN,
+            "--out",
+            "out",
+            "--json",
+            "--engine",
+            "ray",
+            "--workers",
+            "2",
+        ]
         self._error = (folder / "error.txt").open("w+")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hrx.cli", *command, "--address", address or cluster.address],
@@ -125,7 +136,7 @@ def test_a_node_with_another_library_version_is_refused_before_work_begins(
 def test_the_work_of_a_lost_node_is_taken_over_within_30_seconds(
     signal_: signal.Signals, cluster: RayCluster, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
-    cluster.start_head()
+    cluster.start_head(cpus=2)  # one of them for the work of the lost node
     cluster.start_node()
     held = close(tmp_path)
     audit = ClusterAudit(tmp_path, cluster)

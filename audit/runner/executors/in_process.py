@@ -9,7 +9,7 @@ class InProcessExecutor:
     """One worker: this process. `submit` returns when the task is done, so a task cannot be stopped."""
 
     size = 1
-    timeout = None
+    timeout: float | None = None
 
     def __init__(self, settings: WorkerSettings):
         self._context = WorkerContext(settings)

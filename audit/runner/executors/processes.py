@@ -82,21 +82,26 @@ class ProcessExecutor:
 
 def identify(model: ModuleFile, timeout: float | None = None) -> Identity:
     """The identity of a user's model, which is built in a process of its own to compute it."""
-    for _ in range(2):  # a process that dies is tried once more, as for every task
-        worker = _Worker(max(1, torch.get_num_threads()))
-        try:
-            result = worker.call(_identify, model).result(timeout)
-        except WorkerDied as error:
-            result = TaskFailed(died_twice(error))
-        except TimeoutError:
-            raise ModelError(f"{model.file}: its function {model.factory} {out_of_time(timeout)}.") from None
-        finally:
-            worker.close()
-        if isinstance(result, Identity):
-            return result
-        if result.user_error:
-            break
-    raise ModelError(result.reason if result.user_error else f"{model.file} cannot be loaded: {result.reason}.")
+    result = _identify_once(model, timeout)
+    if isinstance(result, WorkerDied):  # tried once more, as every task
+        result = _identify_once(model, timeout)
+    if isinstance(result, WorkerDied):
+        result = TaskFailed(died_twice(result))
+    if isinstance(result, TaskFailed):
+        raise ModelError(result.reason if result.user_error else f"{model.file} cannot be loaded: {result.reason}.")
+    return result
+
+
+def _identify_once(model: ModuleFile, timeout: float | None) -> Identity | TaskFailed | WorkerDied:
+    worker = _Worker(max(1, torch.get_num_threads()))
+    try:
+        return worker.call(_identify, model).result(timeout)
+    except WorkerDied as error:
+        return error
+    except TimeoutError:
+        return TaskFailed(f"its function {model.factory} {out_of_time(timeout)}")
+    finally:
+        worker.close()
 
 
 def start_server() -> None:
@@ -160,6 +165,7 @@ class _Worker:
 
     def _kill(self) -> None:
         """Kills the process and the processes that its model has started: they are in its process group."""
+        assert self._process.pid, "the first call has started it"
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(ProcessLookupError, ValueError):  # it may have no group of its own yet

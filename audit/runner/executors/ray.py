@@ -91,8 +91,9 @@ class RayExecutor:
         self._lost = self._lost or "The connection to the Ray cluster was closed."
         self._pipe.close()
         self._process.join(CLOSE_SECONDS)
+        assert self._process.pid, "it has been started"
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid or 0, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
 
     def _expect(self, seconds: float, problem: str) -> Ready:
