@@ -15,6 +15,7 @@ from faults.conftest import ALL
 from helpers.fork_server import processes_with, running, wait_until
 from helpers.ray_nodes import RayCluster
 
+from hrx.cli import main
 from hrx.reports import read
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
@@ -163,14 +164,15 @@ def test_the_work_of_a_lost_node_is_taken_over_within_30_seconds(
 def test_the_death_of_the_head_ends_in_a_sentence_with_everything_stored(
     program: str, cluster: RayCluster, tmp_path: Path, figure: Callable[..., None]
 ) -> None:
+    ledger = tmp_path / "out" / "ledger.db"
+    (tmp_path / "line.py").write_text(MODEL)
+    main(["audit", f"module:{tmp_path}/line.py:build", *PLAN, "--seeds", "1", "--out", str(ledger.parent)])
+    before = len(read(ledger))
     cluster.start_head()
     cluster.start_node()
-    audit = ClusterAudit(tmp_path, cluster)
-    ledger = tmp_path / "out" / "ledger.db"
-    wait_until(lambda: (ledger.exists() and len(read(ledger)) > 0) or audit.process.poll() is not None)
     close(tmp_path)
+    audit = ClusterAudit(tmp_path, cluster)
     audit.wait_for_runs(1)
-    before = len(read(ledger))
     cluster.kill_program(0, program) if program else cluster.kill(0)
     assert audit.wait() == 3, audit.error
     assert "hrx audit: The " in audit.error
