@@ -15,7 +15,8 @@ from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.cost import PlannedRun, estimate_costs, summarise_plan
-from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.executors import Executor, ExecutorLost
+from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
@@ -25,7 +26,7 @@ from hrx.cli.process import Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
-from hrx.cli.request import Request, understand
+from hrx.cli.request import Request, local_workers, understand
 from hrx.cli.terminal import show, showing_damage
 from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, render_table, summarise
@@ -39,6 +40,8 @@ MOST_REASONS = 8
 def audit(options: argparse.Namespace) -> int:
     """Runs an audit and returns its exit code."""
     progress.say("finding models and series")
+    if local_workers(options):
+        start_server()
     request = understand(options)
     if options.rank_only:
         with closing(_executor(request, options, len(request.runs))) as executor:
@@ -59,6 +62,8 @@ def audit(options: argparse.Namespace) -> int:
                 keys = _measure(request, ledger, stop, options)
         except Stopped as stopped:
             stop.number = stopped.number
+        except ExecutorLost as error:
+            return _lost(request, ledger, error)
         if stop.number is not None:
             return _interrupted(request, ledger, stop.number)
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
@@ -134,29 +139,35 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
+    timeout = options.timeout or None
     if options.engine == "ray":
         from hrx.audit.runner.executors.ray import RayExecutor
 
-        return RayExecutor(request.workers, options.workers, options.gpus, options.address)
-    size = min(options.workers or 1, tasks)
-    if size > 1:
+        return RayExecutor(request.workers, options.workers, options.gpus, options.address, timeout)
+    if size := min(local_workers(options), tasks):
         from hrx.audit.runner.executors.processes import ProcessExecutor
 
-        return ProcessExecutor(request.workers.divided(size), size)
+        return ProcessExecutor(request.workers.divided(size), size, timeout)
     from hrx.audit.runner.executors.in_process import InProcessExecutor
 
     return InProcessExecutor(request.workers)
 
 
 def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
+    print(f"hrx audit: stopped. {_stored(request, ledger)}", file=sys.stderr)
+    return signal_exit_code(number)
+
+
+def _lost(request: Request, ledger: Ledger, error: ExecutorLost) -> int:
+    print(f"hrx audit: {error} {_stored(request, ledger)}", file=sys.stderr)
+    return Exit.INCOMPLETE
+
+
+def _stored(request: Request, ledger: Ledger) -> str:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
-    print(
-        f"hrx audit: stopped. {done} of {counted(len(request.runs), 'run')} are in {request.ledger}. "
-        "Repeat the command to continue.",
-        file=sys.stderr,
-    )
-    return signal_exit_code(number)
+    total = counted(len(request.runs), "run")
+    return f"{done} of {total} are in {request.ledger}. Repeat the command to continue."
 
 
 def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> int:
