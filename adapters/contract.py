@@ -136,7 +136,10 @@ class Forecaster(ABC):
         self.check(x, horizon)
         with GradientPath() if torch.is_grad_enabled() else nullcontext():
             # A copy: a model may write into its input, and the caller reuses the windows.
-            return self.predict(x.clone(), horizon)
+            y = self.predict(x.clone(), horizon)
+        if not y.is_floating_point():
+            raise ModelError(f"{self.identity.model} returned {y.dtype}, not real floating-point numbers.")
+        return y
 
     def check(self, x: Tensor, horizon: int) -> None:
         """Raises on a shape or a setting that the model does not accept."""

@@ -6,14 +6,14 @@ packages add a family through an entry point of the group `hrx.adapters` with a 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
@@ -142,18 +142,43 @@ REFUSED = (
 )
 
 
+class Registered(NamedTuple):
+    """An entry point of the group `hrx.adapters`: its family, or why it has none."""
+
+    name: str
+    family: Family | None
+    problem: str = ""
+
+
 @lru_cache(maxsize=1)
 def families() -> dict[str, Family]:
     """All families by name: the built-in ones and those that installed packages register."""
-    known = {family.name: family for family in BUILT_IN}
+    found = [*BUILT_IN, *(entry.family for entry in _registered() if entry.family)]
+    return {family.name: family for family in found}
+
+
+def _registered() -> Iterator[Registered]:
+    """The entry points of installed packages. One that fails affects its own family only."""
+    known = {family.name for family in BUILT_IN}
     for entry in entry_points(group="hrx.adapters"):
-        family = entry.load()
+        at = f"The entry point {entry.value!r} of hrx.adapters"
+        try:
+            family = entry.load()
+        except (Exception, SystemExit) as error:
+            yield Registered(entry.name, None, f"{at} cannot be loaded: {describe_error(error)}. Update its package.")
+            continue
         if not isinstance(family, Family):
-            raise ModelError(f"The entry point {entry.value!r} of hrx.adapters is not a Family. Update its package.")
-        if family.name in known:
-            raise ModelError(f"The entry point {entry.value!r} registers {family.name!r} a second time. Rename it.")
-        known[family.name] = family
-    return known
+            yield Registered(entry.name, None, f"{at} is not a Family. Update its package.")
+        elif family.name in known:
+            yield Registered(entry.name, None, f"{at} registers {family.name!r} a second time. Rename it.")
+        else:
+            known.add(family.name)
+            yield Registered(entry.name, family)
+
+
+def _problems() -> str:
+    """Why families of other packages are missing, for the message that a family is unknown."""
+    return "".join(f" {entry.problem}" for entry in _registered() if entry.problem)
 
 
 class Located(Protocol):
@@ -187,22 +212,29 @@ class LocatedCheckpoint:
 
     def load(self) -> Forecaster:
         _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it
-        try:
-            loader: Callable[[Checkpoint, Identity], Forecaster] = resolve_name(self.family.loader)
-        except Exception as error:  # an import runs the library's code
-            raise ModelError(
-                f"{self.family.versions} cannot be imported: {describe_error(error)}. Fix its installation, for "
-                f"example in an environment of its own: {self.family.install_command}"
-            ) from error
+        loader: Callable[[Checkpoint, Identity], Forecaster] = _imported(self.family, self.family.loader)
         try:
             return loader(self.checkpoint, self.identity)
         except ModelError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelError(
                 f"{self.family.distribution} could not load {self.checkpoint.path} as {self.family.name}: "
                 f"{type(error).__name__}: {shorten(str(error), 300)}. Check that the directory is complete."
             ) from error
+
+
+def _imported(family: Family, name: str) -> Any:
+    """`module:name` of a family, whose library may raise anything when it is imported."""
+    try:
+        return resolve_name(name)
+    except ModelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelError(
+            f"{family.versions} cannot be imported: {describe_error(error)}. Fix its installation, for "
+            f"example in an environment of its own: {family.install_command}"
+        ) from error
 
 
 def load(name: str, *, merge_adapter: bool = False) -> Forecaster:
@@ -257,7 +289,7 @@ def locate_each(name: str, settings: Sequence[Pair], *, merge_adapter: bool = Fa
         )
     family = families()[offered[short].family]
     require(family, name)
-    select: Callable[[str, int, int], str] = resolve_name(family.revision_selector)
+    select: Callable[[str, int, int], str] = _imported(family, family.revision_selector)
     by_revision: dict[str, list[Pair]] = {}
     for pair in settings:
         by_revision.setdefault(select(offered[short].hub_id, *pair), []).append(pair)
@@ -292,7 +324,7 @@ def _fetch(name: str) -> tuple[Path, str, str]:
     if not re.fullmatch(r"[^./~][^/]*/[^/]+", hub_id):
         known = [EMBEDDED, *short_names()]
         advice = "A hub id (OWNER/NAME[@REVISION]), a directory, FAMILY:PATH and module:FILE.py:FACTORY work too."
-        raise ModelError(unknown("model", name, known, advice))
+        raise ModelError(unknown("model", name, known, advice + _problems()))
     return _download(hub_id, revision or None), name, hub_id
 
 
@@ -337,7 +369,7 @@ def _recognise(checkpoint: Checkpoint) -> Family:
     raise ModelError(
         f"{checkpoint.path}/config.json names the architecture {', '.join(map(str, named)) or '(none)'}, which no "
         f"family of hrx runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
-        "module:FILE.py:FACTORY."
+        f"module:FILE.py:FACTORY.{_problems()}"
     )
 
 

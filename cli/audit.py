@@ -14,18 +14,19 @@ from hrx import __version__
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.cost import PlannedRun, estimate_costs, summarise_plan
-from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.cost import Costs, PlannedRun, summarise_plan
+from hrx.audit.runner.estimate import estimate_costs
+from hrx.audit.runner.executors import Executor, ExecutorLost
+from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import WorkerContext
 from hrx.cli.audit_progress import Announcer, AuditProgress
 from hrx.cli.config import as_toml, settings_without_paths
 from hrx.cli.process import Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
-from hrx.cli.request import Request, understand
+from hrx.cli.request import Request, local_workers, understand
 from hrx.cli.terminal import show, showing_damage
 from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, render_table, summarise
@@ -39,10 +40,16 @@ MOST_REASONS = 8
 def audit(options: argparse.Namespace) -> int:
     """Runs an audit and returns its exit code."""
     progress.say("finding models and series")
+    if local_workers(options):
+        start_server()
     request = understand(options)
     if options.rank_only:
-        with closing(_executor(request, options, len(request.runs))) as executor:
-            return rank_only(request.runs, executor, as_json=options.json)
+        try:
+            with closing(_executor(request, options, len(request.runs))) as executor:
+                return rank_only(request.runs, executor, as_json=options.json)
+        except ExecutorLost as error:
+            print(f"hrx audit: {error} Repeat the command.", file=sys.stderr)
+            return Exit.INCOMPLETE
     if options.dry_run:
         with showing_damage():
             return _dry_run(request, options)
@@ -59,6 +66,8 @@ def audit(options: argparse.Namespace) -> int:
                 keys = _measure(request, ledger, stop, options)
         except Stopped as stopped:
             stop.number = stopped.number
+        except ExecutorLost as error:
+            return _lost(request, ledger, error)
         if stop.number is not None:
             return _interrupted(request, ledger, stop.number)
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
@@ -67,13 +76,16 @@ def audit(options: argparse.Namespace) -> int:
     return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
 
 
-def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
+def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:
     """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
     if request.ledger.exists():
         with Ledger.open(request.ledger, create=False) as ledger:
             finished = ledger.finished()
-    costs = estimate_costs(request.runs, finished, WorkerContext(request.workers)) if estimate else {}
+    costs: Costs = {}
+    if estimate:
+        with closing(_local_executor(request, options, 1)) as executor:
+            costs = estimate_costs(request.runs, finished, executor)
     planned = summarise_plan(request.runs, finished, costs)
     for other in request.other_interpreters:
         planned += other.plan(estimate=estimate)
@@ -83,7 +95,7 @@ def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
 def _dry_run(request: Request, options: argparse.Namespace) -> int:
     """Shows what would be done, its cost, and the effective settings. Writes nothing."""
     progress.say("loading each model and timing one window of each setting")
-    planned = planned_runs(request, estimate=True)
+    planned = planned_runs(request, options, estimate=True)
     if options.json:
         print(json.dumps({"settings": request.settings, "plan": {"runs": [run._asdict() for run in planned]}}))
         return Exit.DONE
@@ -103,7 +115,7 @@ def _refuse_damaged(ledger: Ledger) -> None:
 
 def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> set[str]:
     """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
-    planned = planned_runs(request, estimate=False)
+    planned = planned_runs(request, options, estimate=False)
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
         print(_headline(planned, request.ledger), file=sys.stderr)
@@ -137,26 +149,36 @@ def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Exec
     if options.engine == "ray":
         from hrx.audit.runner.executors.ray import RayExecutor
 
-        return RayExecutor(request.workers, options.workers, options.gpus, options.address)
-    size = min(options.workers or 1, tasks)
-    if size > 1:
+        timeout = options.timeout or None
+        return RayExecutor(request.workers, options.workers, options.gpus, options.address, timeout)
+    return _local_executor(request, options, tasks)
+
+
+def _local_executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
+    if size := min(local_workers(options), tasks):
         from hrx.audit.runner.executors.processes import ProcessExecutor
 
-        return ProcessExecutor(request.workers.divided(size), size)
+        return ProcessExecutor(request.workers.divided(size), size, options.timeout or None)
     from hrx.audit.runner.executors.in_process import InProcessExecutor
 
     return InProcessExecutor(request.workers)
 
 
 def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
+    print(f"hrx audit: stopped. {_stored(request, ledger)}", file=sys.stderr)
+    return signal_exit_code(number)
+
+
+def _lost(request: Request, ledger: Ledger, error: ExecutorLost) -> int:
+    print(f"hrx audit: {error} {_stored(request, ledger)}", file=sys.stderr)
+    return Exit.INCOMPLETE
+
+
+def _stored(request: Request, ledger: Ledger) -> str:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
-    print(
-        f"hrx audit: stopped. {done} of {counted(len(request.runs), 'run')} are in {request.ledger}. "
-        "Repeat the command to continue.",
-        file=sys.stderr,
-    )
-    return signal_exit_code(number)
+    total = counted(len(request.runs), "run")
+    return f"{done} of {total} are in {request.ledger}. Repeat the command to continue."
 
 
 def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> int:

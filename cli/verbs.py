@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from hrx import __version__
@@ -94,9 +95,10 @@ def _device(verb: argparse.ArgumentParser) -> None:
 
 def _engine(verb: argparse.ArgumentParser) -> None:
     """Options of the executors."""
-    verb.add_argument(
-        "--workers", type=_positive, metavar="N", help="worker processes (default: 1; with ray: one per CPU)"
-    )
+    text = "worker processes (default: 1; with ray: one per CPU); 0 runs the models in this process, unprotected"
+    verb.add_argument("--workers", type=_count, metavar="N", help=text)
+    text = "longest time of one run, admission or load, such as 90s, 30min or 4h; 0: no limit (default: 2h)"
+    verb.add_argument("--timeout", type=_seconds, default=7200.0, metavar="TIME", help=text)
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
     verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
@@ -283,3 +285,15 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or len(text) > 6 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 to 999999")
     return int(text)
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
+
+
+def _seconds(text: str) -> float:
+    """`90`, `90s`, `30min` or `4h` in seconds."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|min|h|)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time such as 90s, 30min or 4h, and not 0")
+    return float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1)

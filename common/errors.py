@@ -31,8 +31,11 @@ class HrxError(Exception):
 
 def describe_error(error: BaseException) -> str:
     """A library's exception in one line."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-    return f"{type(error).__name__}: {first}"
+    try:
+        text = str(error).strip()
+    except Exception:  # an exception class of a library may fail to describe itself
+        text = ""
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
 
 
 def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> str:

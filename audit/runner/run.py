@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits
+from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
@@ -75,10 +76,24 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
         record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
         return RunResult(record.updated(official_call=model.official_call))
     measured = _score(model, x, run, budget)
+    repeated = _drift(model, x, measured.forecast)
+    if not repeated <= EQUIVALENCE_LIMIT:
+        reason = (
+            f"determinism: {repeated:.3g} against {EQUIVALENCE_LIMIT:.3g} between the first forecast of the run "
+            "and its repetition at the end: the forecast depends on earlier calls"
+        )
+        record = run.record(EXCLUDED, reason).updated(check_failed="determinism", parity=figure)
+        return RunResult(record.updated(official_call=model.official_call))
     values = _values(measured, _forecast_part(windows, model.limits))
     record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
+
+
+def _drift(model: Forecaster, x: Tensor, forecast: Tensor) -> float:
+    """`max|a−b| / max|b|` of the forecasts of the run's windows now and as they were at its start."""
+    with torch.no_grad():
+        return relative_difference(model.forward(x, forecast.shape[1]), forecast)
 
 
 def _usable_windows(run: Run) -> Windows:

@@ -5,8 +5,10 @@ writes happen here, in one process. An error of one run becomes that run's recor
 """
 
 import heapq
+import math
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -15,7 +17,7 @@ from hrx.adapters import Located, ModelError
 from hrx.audit.admission.results import AdmissionResults, failed_check, windows_digest
 from hrx.audit.ledger.record import EXCLUDED, FAILED, Record
 from hrx.audit.ledger.store import Ledger, StoredCheck
-from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.executors import Executor, ExecutorLost, WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (
@@ -48,6 +50,12 @@ class _Running(NamedTuple):
     worker: int
     task: Task
     attempts: int
+    deadline: float
+    """On the clock `time.monotonic`."""
+
+
+RETRIES = 1
+"""How often a task is submitted again after its worker died."""
 
 
 def run_tasks(
@@ -58,33 +66,53 @@ def run_tasks(
 ) -> None:
     """Runs all tasks of a queue. Once `stopping` returns true, running tasks are finished and no others started.
 
-    `on_start` is called before a task is submitted, for progress.
+    A task that exceeds the time-out of the executor is stopped and fails. `on_start` is called before a task is
+    submitted, for progress. Raises `ExecutorLost` where the executor has no worker left.
     """
     idle: dict[int, ModelKey | None] = dict.fromkeys(range(executor.size))
     running: dict[Future[TaskResult], _Running] = {}
+
+    def submit(worker: int, task: Task, attempts: int) -> None:
+        deadline = time.monotonic() + (executor.timeout or math.inf)
+        running[executor.submit(worker, task)] = _Running(worker, task, attempts, deadline)
+
     while True:
         for worker, loaded in list(idle.items()):
             if not stopping() and (task := queue.next(loaded)):
                 del idle[worker]
                 on_start(task)
-                running[executor.submit(worker, task)] = _Running(worker, task, 1)
+                submit(worker, task, 1)
         if not running:
             return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            worker, task, attempts = running.pop(future)
+        for future in _finished(running):
+            worker, task, attempts, _ = running.pop(future)
             try:
-                result = future.result()
-            except executor.worker_errors as error:
+                if future.done():
+                    result = future.result()
+                else:
+                    executor.stop(worker)
+                    result = TaskFailed(out_of_time(executor.timeout))
+            except WorkerDied as error:
                 if stopping():
                     continue
-                if attempts <= executor.retries:
-                    running[executor.submit(worker, task)] = _Running(worker, task, attempts + 1)
+                if attempts <= RETRIES:
+                    submit(worker, task, attempts + 1)
                     continue
-                result = TaskFailed(f"its worker process died twice ({type(error).__name__}): out of memory?")
+                result = TaskFailed(died_twice(error))
+            except ExecutorLost:
+                raise
             except Exception as error:  # the task, or its result, could not be sent
                 result = TaskFailed(stored_reason(error), shown=describe_error(error))
             idle[worker] = task.model
             queue.finish(task, result)
+
+
+def _finished(running: Mapping[Future[TaskResult], _Running]) -> list[Future[TaskResult]]:
+    """Waits until a task is done, or over its deadline."""
+    first = min(one.deadline for one in running.values())
+    wait(running, None if first == math.inf else max(0.0, first - time.monotonic()), FIRST_COMPLETED)
+    now = time.monotonic()
+    return [future for future, one in running.items() if future.done() or one.deadline <= now]
 
 
 class ListQueue:
@@ -162,8 +190,16 @@ class AuditQueue:
             self._on_loaded(task, result)
         elif isinstance(task, Admit):
             self._on_admitted(task, result)
-        elif isinstance(result, RunResult):
+        else:
+            assert isinstance(task, MeasureRun)
+            self._on_measured(task, result)
+
+    def _on_measured(self, task: MeasureRun, result: TaskResult) -> None:
+        if isinstance(result, RunResult) and result.record.key == task.run.key:
             self._write(task.run, result)
+        elif isinstance(result, RunResult):
+            other = "its worker has other versions of hrx, torch or the library than this process"
+            self._write(task.run, RunResult(task.run.record(FAILED, other)))
         else:
             self._write(task.run, RunResult(task.run.record(FAILED, _reason(result))))
 

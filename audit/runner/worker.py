@@ -6,9 +6,15 @@ neither the ledger nor other workers, so the same tasks run in this process, in 
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
@@ -17,12 +23,15 @@ from hrx.adapters.module import ModuleFile
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.ledger.record import EXCLUDED, FAILED
 from hrx.audit.memory import Budget
+from hrx.audit.runner.cost import RunCost, estimate_model
 from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,8 @@ class WorkerContext:
 
 
 @dataclass(frozen=True)
-class _PortableModel:
-    """A located model for another process, with the identity it must have there too."""
+class IdentifiedModel:
+    """A located model with the identity that it must have in every process."""
 
     identity: Identity
     source: Located
@@ -90,8 +99,9 @@ class _PortableModel:
 
 
 def _portable(model: Located) -> Located:
-    source = ModuleFile(model.file.resolve(), model.factory) if isinstance(model, ModuleFile) else model
-    return _PortableModel(model.identity, source)
+    source = model.source if isinstance(model, IdentifiedModel) else model
+    source = ModuleFile(source.file.resolve(), source.factory) if isinstance(source, ModuleFile) else source
+    return IdentifiedModel(model.identity, source)
 
 
 class ModelVariant(NamedTuple):
@@ -130,6 +140,12 @@ class RunRank(NamedTuple):
     reason: str = ""
     failed: bool = False
     """Whether a library raised; otherwise the run is not scorable."""
+
+
+class ModelCosts(NamedTuple):
+    """The estimated cost of one run of a model at each setting."""
+
+    by_setting: Mapping[Setting, RunCost]
 
 
 class TaskFailed(NamedTuple):
@@ -220,20 +236,65 @@ class RankRun:
         return RunRank(mean)
 
 
-Task = LoadModel | Admit | MeasureRun | RankRun
-TaskResult = LoadedModel | AdmissionChecks | RunResult | RunRank | TaskFailed
+@dataclass(frozen=True)
+class EstimateCosts:
+    """Estimates the cost of a model's missing runs at each setting."""
+
+    model: ModelKey
+    settings: Mapping[Setting, Sequence[Run]]
+
+    def run_in(self, context: WorkerContext) -> ModelCosts:
+        return ModelCosts(estimate_model(context.model(self.model), self.settings, context.budget))
 
 
-def perform(task: Task, context: WorkerContext) -> TaskResult:
+Task = LoadModel | Admit | MeasureRun | RankRun | EstimateCosts
+TaskResult = LoadedModel | AdmissionChecks | RunResult | RunRank | ModelCosts | TaskFailed
+
+
+def perform(task: Task, context: WorkerContext, *, everything: bool = False) -> TaskResult:
     """Runs a task. An exception becomes its result, so that one task cannot stop the others."""
+    return guarded(lambda: task.run_in(context), everything=everything)
+
+
+def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result | TaskFailed:
+    """Calls the code of a model. What it raises becomes the result, and what it changes in the process is restored.
+
+    With `everything`, KeyboardInterrupt too: in a process that ignores the signal, only the model can have raised it.
+    """
+    caught = (BaseException,) if everything else (Exception, SystemExit)
     try:
-        return task.run_in(context)
+        with _process_restored(), redirect_stdout(sys.stderr):
+            return call()
     except ModelError as error:
         return TaskFailed(stored_reason(error), user_error=True, shown=str(error))
-    except Exception as error:
+    except caught as error:
         return TaskFailed(stored_reason(error), shown=describe_error(error))
+
+
+@contextmanager
+def _process_restored() -> Iterator[None]:
+    """Restores the settings of torch and the working directory, which another model relies on."""
+    dtype, threads, precision = torch.get_default_dtype(), torch.get_num_threads(), torch.get_float32_matmul_precision()
+    deterministic, warn = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    gradients, directory = torch.is_grad_enabled(), Path.cwd()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn)
+        torch.set_grad_enabled(gradients)
+        with suppress(OSError):  # the model has deleted it
+            os.chdir(directory)
 
 
 def portable_task(task: Task) -> Task:
     """The task without what cannot be sent to another process."""
+    if isinstance(task, EstimateCosts):
+        settings = {setting: [run.portable() for run in runs] for setting, runs in task.settings.items()}
+        return replace(task, settings=settings)
     return replace(task, run=task.run.portable()) if isinstance(task, MeasureRun | RankRun) else task

@@ -222,9 +222,42 @@ def test_third_parties_register_a_family_by_entry_point(
     assert model.double().official(series(2, 24).double(), 6).dtype == torch.float64
     monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry, entry])
     families.cache_clear()
-    with pytest.raises(ModelError, match="'theirs' a second time"):
-        families()
+    assert families()["theirs"] is family
+    with pytest.raises(ModelError, match=r"Unknown model 'nothing'.*'theirs' a second time"):
+        locate("nothing")
     families.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "problem", ["raise ImportError('libnumbers.so.3: cannot open')", "raise SystemExit(0)", "FAMILY = 3"]
+)
+def test_a_registered_package_that_fails_affects_its_own_family_only(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_package.py").write_text(problem)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("broken", "broken_package:FAMILY", "hrx.adapters")
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry])
+    families.cache_clear()
+    assert set(families()) == {family.name for family in registry_module.BUILT_IN}
+    assert locate("bolt-mini").identity.family == "chronos-bolt"
+    with pytest.raises(ModelError, match=r"The entry point 'broken_package:FAMILY' of hrx.adapters (cannot|is not)"):
+        locate("broken-model")
+    sys.modules.pop("broken_package", None)
+    families.cache_clear()
+
+
+@pytest.mark.parametrize("raised", [ImportError("libcudart.so.12: cannot open shared object file"), SystemExit(0)])
+def test_a_library_that_fails_on_import_is_named_with_its_reason(
+    raised: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(name: str) -> object:
+        raise raised
+
+    located = locate("bolt-mini")
+    monkeypatch.setattr(registry_module, "resolve_name", resolve)
+    with pytest.raises(ModelError, match=rf"chronos-forecasting .* cannot be imported: {type(raised).__name__}"):
+        located.load()
 
 
 def test_a_directory_is_one_checkpoint_at_every_setting(checkpoints: dict[str, Path]) -> None:

@@ -1,6 +1,8 @@
 """The scheduling loop and an audit in it: what is measured, stored, excluded, failed and resumed."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -18,9 +20,11 @@ from hrx.audit import Protocol
 from hrx.audit.ledger.record import Record
 from hrx.audit.ledger.store import Ledger, LedgerWarning
 from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.executors import ExecutorLost, WorkerDied
 from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
 from hrx.audit.runner.recheck import recheck
+from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
 from hrx.audit.runner.worker import (
     Admit,
@@ -473,17 +477,14 @@ def test_ranks_are_computed_by_the_same_loop_without_a_ledger(tmp_path: Path) ->
         assert result.rank.participation == pytest.approx(records[key].rank, rel=1e-9)
 
 
-class WorkerDied(Exception):
-    """What an executor reports when a worker process is lost."""
-
-
 class DyingExecutor:
     """Two workers; the tasks of `deadly` models kill theirs as many times as given."""
 
-    size, retries, worker_errors = 2, 1, (WorkerDied,)
+    size, timeout = 2, None
 
     def __init__(self, deadly: dict[str, int]):
         self.deadly = deadly
+        self.stopped: list[int] = []
         self.submitted: list[tuple[int, str]] = []
 
     def submit(self, worker: int, task: Task) -> Future[TaskResult]:
@@ -492,10 +493,13 @@ class DyingExecutor:
         future: Future[TaskResult] = Future()
         if self.deadly.get(name, 0):
             self.deadly[name] -= 1
-            future.set_exception(WorkerDied())
+            future.set_exception(WorkerDied("SIGKILL"))
         else:
             future.set_result(TaskFailed(f"result of {name}"))
         return future
+
+    def stop(self, worker: int) -> None:
+        self.stopped.append(worker)
 
     def close(self) -> None:
         pass
@@ -517,7 +521,7 @@ def test_a_task_whose_worker_dies_is_submitted_once_more_and_fails_if_it_dies_ag
     executor = DyingExecutor({"b": 1, "c": 2})
     results = run_named("abcd", executor)
     assert {name: results[name] for name in "abd"} == {name: f"result of {name}" for name in "abd"}
-    assert "died twice (WorkerDied)" in results["c"]
+    assert "died twice (SIGKILL)" in results["c"]
     assert sorted(name for _, name in executor.submitted) == list("abbccd")
 
 
@@ -541,3 +545,79 @@ def test_once_stopping_no_task_is_started_and_none_of_a_dead_worker_is_retried()
     executor = DyingExecutor({"a": 2, "b": 2})
     assert run_named("abcd", executor, stopping=lambda: len(executor.submitted) == 2) == {}
     assert [name for _, name in executor.submitted] == ["a", "b"]
+
+
+def test_a_task_over_its_time_is_stopped_and_fails_and_the_others_are_done() -> None:
+    class HangingTask(DyingExecutor):
+        timeout = 0.05
+
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            return super().submit(worker, task) if task.model.fingerprint != "b" else Future()
+
+    executor = HangingTask({})
+    results = run_named("abcd", executor)
+    assert results.pop("b") == "took longer than 0.05 s, the limit of --timeout, and was stopped"
+    assert results == {name: f"result of {name}" for name in "acd"}
+    assert len(executor.stopped) == 1
+
+
+def test_an_executor_without_workers_ends_the_loop() -> None:
+    class LostExecutor(DyingExecutor):
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            future: Future[TaskResult] = Future()
+            future.set_exception(ExecutorLost("The cluster is gone."))
+            return future
+
+    with pytest.raises(ExecutorLost, match=r"The cluster is gone\."):
+        run_named("ab", LostExecutor({}))
+
+
+def test_a_record_of_another_key_is_a_failed_run(tmp_path: Path) -> None:
+    """A worker whose versions differ computes other keys, which no report of this audit would show."""
+
+    class OtherVersions(CountingExecutor):
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            future = super().submit(worker, task)
+            if isinstance(result := future.result(), RunResult):
+                future = Future()
+                future.set_result(result._replace(record=replace(result.record, key="0" * 64)))
+            return future
+
+    audit = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "ledger.db")
+    audit.executor = OtherVersions(audit.models)
+    records = audit.execute()
+    assert {record.key for record in records} == {run.key for run in audit.runs}
+    assert {record.status for record in records} == {"failed"}
+    assert all("other versions" in str(record.reason) for record in records)
+
+
+class Intruding(torch.nn.Module):
+    """Changes what every model of its process relies on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_float32_matmul_precision("medium")
+        torch.use_deterministic_algorithms(True)
+        torch.set_grad_enabled(False)
+        os.chdir("/")
+        print("something")
+        sys.exit(0)
+
+
+def test_a_model_that_intrudes_and_exits_leaves_the_next_one_as_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "alone.db").execute()
+    both = [PreparedModel(from_module(Intruding(), name="intruding")), PreparedModel(linear())]
+    records = SmallAudit(both, [dataset()], tmp_path / "both.db").execute()
+    intruding = [record for record in records if record.model == "intruding"]
+    assert {(record.status, record.reason) for record in intruding} == {("failed", "admission: SystemExit: 0")}
+    assert without_times([record for record in records if record.model != "intruding"]) == without_times(alone)
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert Path.cwd() == tmp_path
+    assert capsys.readouterr().out == ""
