@@ -5,7 +5,7 @@ Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 
 import copy
 import hashlib
-import json
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.errors import HrxError
+from hrx.files import MOST_MAPPED, read_json, regular_file
 
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.pth", "*.ckpt")
 
@@ -39,14 +41,16 @@ class Checkpoint:
     def config(self) -> dict[str, Any]:
         """The content of `config.json`."""
         file = self.path / "config.json"
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not os.path.lexists(file):
             raise ModelError(
                 f"{self.path} has no config.json and no weight file that identifies a family. "
                 "Give a directory in the library's official format, or name the family: FAMILY:PATH."
-            ) from None
-        except (OSError, ValueError) as error:
+            )
+        try:
+            config = read_json(file)
+        except HrxError as error:
+            raise ModelError(str(error)) from error
+        except ValueError as error:
             raise ModelError(f"{file} cannot be read as JSON: {error}. Restore it from the release.") from error
         if not isinstance(config, dict):
             raise ModelError(f"{file} holds a {type(config).__name__}, not a JSON object. Restore it from the release.")
@@ -57,8 +61,20 @@ class Checkpoint:
         """The weight files of one format; safetensors first, as in the libraries."""
         for pattern in WEIGHT_PATTERNS:
             if files := tuple(sorted(self.path.glob(pattern))):
+                self.check_files()
                 return files
         raise ModelError(f"{self.path} has no weights (looked for {', '.join(WEIGHT_PATTERNS)}). Download it again.")
+
+    def check_files(self) -> None:
+        """Refuses a directory with a FIFO, a device or a socket among its files: a library would wait for it."""
+        try:
+            for file in sorted(self.path.iterdir()):
+                if file.exists() and not file.is_dir():
+                    regular_file(file, MOST_MAPPED)
+        except OSError as error:
+            raise ModelError(f"{self.path} cannot be listed: {error.strerror}.") from error
+        except HrxError as error:
+            raise ModelError(str(error)) from error
 
     @cached_property
     def fingerprint(self) -> str:
@@ -74,6 +90,7 @@ class Checkpoint:
     def tensor_names(self) -> frozenset[str]:
         """Names of the tensors in the safetensors files; other formats are not opened."""
         names: set[str] = set()
+        self.check_files()
         for file in sorted(self.path.glob("*.safetensors")):
             try:
                 with safe_open(file, framework="pt") as tensors:

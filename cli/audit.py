@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import sys
+import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,8 +25,9 @@ from hrx.cli.process import Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.rank_only import rank_only
 from hrx.cli.request import Request, understand
-from hrx.cli.terminal import Progress, duration, show
-from hrx.errors import Exit, HrxError
+from hrx.cli.terminal import Progress, duration, not_written, note, show
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_directory, check_target
 from hrx.reports import heatmaps, read, render, render_table, summarise
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
 
@@ -41,28 +42,45 @@ def audit(options: argparse.Namespace) -> int:
             return rank_only(request.runs, executor, as_json=options.json)
     if options.dry_run:
         return _dry_run(request, options)
+    _check_places(request.ledger, options)
+    planned = planned_runs(request, estimate=False)
+    measuring = False
+    unwritten: LedgerError | None = None
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HrxError(f"cannot create --out {options.out}: {error}. Choose a writable directory.") from error
-    with Ledger.open(request.ledger) as ledger:
-        _refuse_damaged(ledger)
-        try:
-            with finishing() as stop:
-                if options.recheck:
-                    return _recheck(request, ledger, stop, options)
-                keys = _measure(request, ledger, stop, options)
-        except Stopped as stopped:
-            stop.number = stopped.number
-        if stop.number is not None:
-            return _interrupted(request, ledger, stop.number)
-    return _report(keys, request.ledger, options)
+        with Ledger.open(request.ledger) as ledger:
+            _refuse_damaged(ledger)
+            measuring = True
+            try:
+                with finishing() as stop:
+                    if options.recheck:
+                        return _recheck(request, ledger, stop, options)
+                    _measure(planned, request, ledger, stop, options)
+            except Stopped as stopped:
+                stop.number = stopped.number
+            if stop.number is not None:
+                return _interrupted(request, ledger, stop.number)
+    except LedgerError as error:
+        if not measuring or options.recheck:
+            raise
+        unwritten = error  # a full disk, say: the verdict below is that of the stored runs
+    code = _report({run.key for run in planned}, request.ledger, options)
+    return not_written("audit", unwritten, code) if unwritten else code
+
+
+def _check_places(ledger: Path, options: argparse.Namespace) -> None:
+    """Refuses a directory or a ledger that cannot be written, before anything is created."""
+    check_directory(options.out, "--out")
+    if os.path.exists(ledger):
+        return
+    if options.recheck:
+        raise HrxError(f"{ledger} does not exist, so it holds no scored run of this plan. Audit first, then --recheck.")
+    check_target(ledger, "--ledger")
 
 
 def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
     """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
-    if request.ledger.exists():
+    if os.path.exists(request.ledger):
         with Ledger.open(request.ledger, create=False) as ledger:
             finished = ledger.finished()
     costs = estimate_costs(request.runs, finished, WorkerContext(request.workers)) if estimate else {}
@@ -92,14 +110,15 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> set[str]:
-    """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
-    planned = planned_runs(request, estimate=False)
+def _measure(
+    planned: Sequence[PlannedRun], request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace
+) -> None:
+    """Measures the missing runs, here and in other interpreters."""
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
-        print(_headline(planned, request.ledger), file=sys.stderr)
+        note(_headline(planned, request.ledger))
         if missing and (reasons := _reasons(planned)):
-            print(reasons, file=sys.stderr)
+            note(reasons)
     if missing:
         settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
@@ -123,7 +142,6 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
     for other in request.other_interpreters:
         if not stop():
             other.audit(stop)
-    return {run.key for run in planned}
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
@@ -144,10 +162,9 @@ def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Exec
 def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
-    print(
+    note(
         f"hrx audit: stopped. {done} of {len(request.runs)} runs are in {request.ledger}. "
-        "Repeat the command to continue.",
-        file=sys.stderr,
+        "Repeat the command to continue."
     )
     return signal_exit_code(number)
 
@@ -189,7 +206,6 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
         summaries = summarise(frame, ledger.checks())
-    figures = heatmaps(path, options.out, keys)
     judged = judge_audit(options.gate, frame)
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
@@ -202,10 +218,17 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
         show(render(summaries))
         for one in judged:
             show(_gate_line(one))
-        show(f"\nLedger: {path}\nHeat maps: {len(figures)} in {options.out}")
-        show(f"Page: hrx report {path} --out {options.out / 'page'}")
+        show(f"\nLedger: {path}")
     gates = exit_code(one.judged for one in judged)
-    return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
+    code = Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
+    try:
+        figures = heatmaps(path, options.out, keys)
+    except NotWritten as error:
+        return not_written("audit", error, code)
+    if not options.json:
+        show(f"Heat maps: {len(figures)} in {options.out}")
+        show(f"Page: hrx report {path} --out {options.out / 'page'}")
+    return code
 
 
 def _gate_line(one: ModelJudged) -> str:

@@ -1,6 +1,7 @@
 """`hrx explain`: explains one forecast of one series on a page."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,8 +10,9 @@ from urllib.parse import quote
 from hrx.adapters import locate
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
-from hrx.cli.terminal import refuse_ledger, show
+from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError, unknown
+from hrx.files import check_target, user_path
 from hrx.gift_eval import Series, fill, open_source
 from hrx.gift_eval.frequency import slots
 from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
@@ -28,20 +30,24 @@ class DatedSeries(NamedTuple):
 
 def explain(options: argparse.Namespace) -> int:
     """Writes the page of one forecast, and prints whether its explanation can be trusted."""
-    if options.out.is_dir():
-        example = options.out / "page.html"
-        raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
-    refuse_ledger(options.out, "--out")
+    check_target(options.out, "--out", inputs=_files(options))
     protocol = Protocol(estimator=options.estimator)
     chosen = find_series(options.series)
     model = locate(options.model).load()
     explained = explain_series(
         model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
     )
-    written = write_explanation(explained, options.out)
     show(f"Verdict: {trust_sentence(explained)}")
+    written = write_explanation(explained, options.out)
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
+
+
+def _files(options: argparse.Namespace) -> list[Path]:
+    """The files that are read, by any spelling: the table, and the file of a model."""
+    table, _ = _split(options.series)
+    module = options.model.removeprefix("module:").rpartition(":")[0]
+    return [user_path(text) for text in (table, table.rpartition("?")[0], module) if text]
 
 
 def find_series(text: str) -> DatedSeries:
@@ -91,7 +97,7 @@ def _undated(table: InputTable, column: str, options: Options, text: str) -> Dat
     names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
     name = names[_choose(names, column, text)]
     filled = fill(parse_numbers(table, [name], options.decimal)[:, 0])
-    series = Series(Path(table.file).stem, name, "", 1, "", filled.values, filled.missing, filled.dropped)
+    series = Series(Path(table.file).stem, name, "", 1, "", *filled)
     return DatedSeries(series, None)
 
 
@@ -109,7 +115,7 @@ def _choose(names: Sequence[str], asked: str, text: str) -> int:
 
 def _split(text: str) -> tuple[str, str]:
     """File and column; the name of the file may contain a colon too."""
-    if Path(text).expanduser().is_file() or ":" not in text:
+    if os.path.isfile(user_path(text)) or ":" not in text:
         return text, ""
     source, _, column = text.rpartition(":")
     return source, column

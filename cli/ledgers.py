@@ -2,14 +2,16 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hrx.audit.ledger.export import export as write_out
 from hrx.audit.ledger.merge import merge as join
-from hrx.cli.terminal import refuse_ledger, show, terminal_width, write
-from hrx.errors import Exit, HrxError
+from hrx.cli.terminal import not_written, note, show, terminal_width, write
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_directory, check_target
 from hrx.reports import ReportTable, compare_report, read, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
@@ -42,6 +44,7 @@ tbody th {{ font-weight: 400 }}
 
 def report(options: argparse.Namespace) -> int:
     """Writes the page and its figures, and prints where they are."""
+    check_directory(options.out, "--out")
     written = write_report(options.ledger, options.out)
     size = written.page.stat().st_size / 1e6
     show(f"{written.page}: {written.runs} runs, {size:.1f} MB. Open it in a browser; it needs no network.")
@@ -51,6 +54,10 @@ def report(options: argparse.Namespace) -> int:
 
 def tables(options: argparse.Namespace) -> int:
     """Makes the tables and prints or writes them."""
+    if _is_folder(options.out):
+        check_directory(options.out, "--out")
+    elif options.out:
+        check_target(options.out, "--out")
     made = make_tables(
         read(options.ledger),
         options.table or None,
@@ -61,7 +68,7 @@ def tables(options: argparse.Namespace) -> int:
     if _is_folder(options.out):
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
-        print(f"{len(made)} tables in {options.out}", file=sys.stderr)
+        note(f"{len(made)} tables in {options.out}")
         return Exit.DONE
     if options.format == "csv" and len(made) > 1:
         raise HrxError(
@@ -77,7 +84,7 @@ def tables(options: argparse.Namespace) -> int:
 
 
 def _is_folder(out: Path | None) -> bool:
-    return out is not None and (out.is_dir() or not out.suffix)
+    return out is not None and (os.path.isdir(out) or not out.suffix)
 
 
 def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
@@ -101,7 +108,7 @@ def compare(options: argparse.Namespace) -> int:
     files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
     for option, path in files.items():
         if path is not None and path != STDOUT:
-            refuse_ledger(path, option)
+            check_target(path, option)
     if options.new is None and not (options.base_model and options.new_model):
         raise HrxError(
             f"Only one ledger was given ({options.base}). Give a second one, "
@@ -118,22 +125,27 @@ def compare(options: argparse.Namespace) -> int:
         informational=options.informational,
         min_pairs=options.min_pairs,
     )
-    if options.summary:
-        write(options.summary, compare_report.markdown(comparison), "--summary")
-    if options.junit:
-        write(options.junit, compare_report.junit(comparison), "--junit")
     report = json.dumps(compare_report.as_json(comparison), indent=1, allow_nan=False) + "\n"
     if options.json == STDOUT:
         sys.stdout.write(report)
     else:
-        if options.json:
-            write(options.json, report, "--json")
         show(compare_report.text(comparison, terminal_width(_COMPARE_WIDTH)))
+    try:
+        if options.summary:
+            write(options.summary, compare_report.markdown(comparison), "--summary")
+        if options.junit:
+            write(options.junit, compare_report.junit(comparison), "--junit")
+        if options.json and options.json != STDOUT:
+            write(options.json, report, "--json")
+    except NotWritten as error:
+        return not_written("compare", error, comparison.exit)
     return comparison.exit
 
 
 def merge(options: argparse.Namespace) -> int:
     """Joins ledgers; exit code 3 where a damaged one could not give all of its runs."""
+    if not os.path.exists(options.into):
+        check_target(options.into, "--into")
     done = join(options.ledgers, options.into)
     show(f"{options.into}: {done.added} runs added, {done.known} known already.")
     if done.unreadable:
@@ -144,6 +156,6 @@ def merge(options: argparse.Namespace) -> int:
 def export(options: argparse.Namespace) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
-    refuse_ledger(out, "--out")
+    check_target(out, "--out", inputs=[options.ledger])
     show(f"{out}: {write_out(options.ledger, out, options.format)} runs.")
     return Exit.DONE

@@ -16,17 +16,18 @@ from rich.progress import Progress as RichProgress
 from rich.status import Status
 from rich.text import Text
 
-from hrx.errors import HrxError
-from hrx.reports.text import make_directory, write_bytes
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_target, make_directory
+from hrx.reports.text import write_bytes
+from hrx.text import clean, clean_lines, message
 
 LINE_SECONDS = 15.0
-_SQLITE = b"SQLite format 3\x00"
 
 
 def show(text: str) -> None:
-    """Prints text as it is; on a terminal verdicts are bold."""
+    """Prints text without control characters; on a terminal verdicts are bold."""
     console = Console(file=sys.stdout)
-    for line in text.rstrip("\n").split("\n"):
+    for line in clean_lines(text.rstrip("\n")).split("\n"):
         style = "bold" if line.lstrip().startswith("Verdict") else ""
         console.print(Text(line, style=style), soft_wrap=True)
 
@@ -46,7 +47,7 @@ class StatusLine:
 
     def say(self, text: str) -> None:
         if self._status:
-            self._status.update(Text(text))
+            self._status.update(Text(clean(text)))
             self._status.start()
 
     def clear(self) -> None:
@@ -89,7 +90,7 @@ class Progress:
             self._first, self._began, weight = False, now, 0.0
         self._weight += weight
         last = self._done == self._total
-        line = f"{self._done}/{self._total} runs, {self._remaining(now)}: {what}"
+        line = f"{self._done}/{self._total} runs, {self._remaining(now)}: {clean(what)}"
         if self._bar:
             self._bar.update(self._task, completed=self._done, description=line, refresh=True)
             if last:
@@ -115,24 +116,22 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-def refuse_ledger(path: Path, option: str) -> None:
-    """Refuses a path that holds a ledger: `--json LEDGER` must not overwrite it."""
-    try:
-        with path.open("rb") as file:
-            is_ledger = file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return
-    if is_ledger:
-        raise HrxError(
-            f"{option} {path} is a ledger and would be overwritten. Give another file; ledgers come before {option}."
-        )
+def note(text: str) -> None:
+    """Prints lines beside the result, on standard error."""
+    print(clean_lines(text), file=sys.stderr)
+
+
+def not_written(verb: str, error: HrxError, code: int) -> int:
+    """Says which file is missing after the result was shown. Returns the exit code: that of a failed gate stays."""
+    note(message(f"hrx {verb}: {error}"))
+    return code or Exit.INCOMPLETE
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """Writes the text of an option, and creates its directory."""
-    refuse_ledger(path, option)
+    """Writes the text of an option, and creates its directory. `check_target` refuses a wrong path before the work."""
+    check_target(path, option)
     try:
         make_directory(path.parent)
         write_bytes(path, text.encode("utf-8", "replace"))
-    except HrxError as error:
-        raise HrxError(f"{option}: {error}") from error
+    except NotWritten as error:
+        raise NotWritten(f"{option}: {error}") from error

@@ -1,10 +1,11 @@
 """The SQLite file of a ledger: its tables, how it is opened, and how an older one is migrated.
 
 Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an index; schema 3 adds the column
-`device` and drops the table of row strategies. A migration keeps every row. Columns that are no longer in the record
-stay in the file and are not read.
+`device` and drops the table of row strategies; schema 4 adds columns. A migration keeps every row. Columns that are no
+longer in the record stay in the file and are not read.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from typing import get_type_hints
 
 from hrx.audit.ledger.record import COLUMNS, StoredAudit, StoredCheck, StoredExample
 from hrx.errors import HrxError
+from hrx.files import regular_file
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
 _RETRY_SECONDS = 0.02
@@ -48,10 +50,12 @@ class LedgerError(HrxError):
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Opens the file for writing, creating it if needed; without `create`, opens an existing file for reading."""
-    if not create and not path.exists():
+    if not create and not os.path.exists(path):
         raise LedgerError(f"{path} does not exist. Give the ledger that `hrx audit` wrote.")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
+    if os.path.exists(path):
+        _check_regular(path)
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +64,16 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
             return connection
         connection.close()
         return _open_immutable(path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, ValueError, sqlite3.Error) as error:
         raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
+
+
+def _check_regular(path: Path) -> None:
+    """Refuses a FIFO or a device, which SQLite would wait for."""
+    try:
+        regular_file(path)
+    except HrxError as error:
+        raise LedgerError(f"{error} Give the ledger that `hrx audit` wrote.") from error
 
 
 def _open(path: Path, options: str) -> sqlite3.Connection:

@@ -37,6 +37,8 @@ from hrx.gift_eval import (
     admits,
     cut,
     cut_item,
+    refuse_extreme,
+    refuse_missing,
     spaced,
 )
 
@@ -165,9 +167,13 @@ class Run:
         if self.series is None:
             raise UnusableSeries("the series could not be read")
         request = self.setting.lookback, self.setting.horizon, self.windows, self.seed
+        refuse_missing(self.series, *request, self.protocol.max_missing)
         if isinstance(self.series, MultivariateSeries):
-            return cut_item(self.series, *request)
-        return cut(self.series, *request)
+            windows = cut_item(self.series, *request)
+        else:
+            windows = cut(self.series, *request)
+        refuse_extreme(windows, self.series.label)
+        return windows
 
     def portable(self) -> Run:
         """The same run for another process: with its series, without the functions that read others."""

@@ -87,7 +87,7 @@ def test_the_key_of_a_default_run_is_the_hash_of_everything_that_decides_its_num
     protocol = {
         "estimator": "input_gradient", "estimator_settings": "{}", "axis": "step", "truncation": False,
         "distance": False, "draws": 4, "draws_kind": "antithetic", "precision": None, "max_draws": 64, "scored": 8,
-        "fractions": 9, "area": "gap", "permutations": 3, "seed": 0,
+        "fractions": 9, "area": "gap", "permutations": 3, "seed": 0, "max_missing": 0.5,
     }  # fmt: skip
     decisive = {
         "family": "family", "fingerprint": "f" * 64, "library": "library 1.0",
