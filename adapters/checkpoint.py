@@ -69,7 +69,8 @@ class Checkpoint:
         """Refuses a directory with a FIFO, a device or a socket among its files: a library would wait for it."""
         try:
             for file in sorted(self.path.iterdir()):
-                if file.exists() and not file.is_dir():
+                weights = any(file.match(pattern) for pattern in WEIGHT_PATTERNS)
+                if file.exists() and (weights or not file.is_dir()):
                     regular_file(file, MOST_MAPPED)
         except OSError as error:
             raise ModelError(f"{self.path} cannot be listed: {error.strerror}.") from error

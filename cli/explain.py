@@ -13,7 +13,7 @@ from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_target, user_path
-from hrx.gift_eval import Series, fill, open_source
+from hrx.gift_eval import Series, cut, fill, open_source
 from hrx.gift_eval.frequency import slots
 from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
@@ -33,6 +33,7 @@ def explain(options: argparse.Namespace) -> int:
     check_target(options.out, "--out", inputs=_files(options))
     protocol = Protocol(estimator=options.estimator)
     chosen = find_series(options.series)
+    cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
     model = locate(options.model).load()
     explained = explain_series(
         model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates

@@ -11,7 +11,7 @@ from hrx.audit.ledger.export import export as write_out
 from hrx.audit.ledger.merge import merge as join
 from hrx.cli.terminal import not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
-from hrx.files import check_directory, check_target
+from hrx.files import check_directory, check_target, regular_file
 from hrx.reports import ReportTable, compare_report, read, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
@@ -144,6 +144,8 @@ def compare(options: argparse.Namespace) -> int:
 
 def merge(options: argparse.Namespace) -> int:
     """Joins ledgers; exit code 3 where a damaged one could not give all of its runs."""
+    for ledger in options.ledgers:
+        regular_file(ledger)
     if not os.path.exists(options.into):
         check_target(options.into, "--into")
     done = join(options.ledgers, options.into)

@@ -272,7 +272,7 @@ def _json(verb: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or len(text) > 6 or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 6 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 to 999999")
     return int(text)
 

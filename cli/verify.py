@@ -11,6 +11,7 @@ from hrx.audit.admission.checks import Check, admit
 from hrx.audit.admission.sanity import sanity
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, admission_windows, parse_settings, plan
+from hrx.cli.request import refuse_empty_plan
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
@@ -33,6 +34,7 @@ def verify(options: argparse.Namespace) -> int:
     located = locate(options.model)
     datasets = open_source(options.data)
     runs = plan([located.identity], datasets, settings, series=3, seeds=1, windows=4, protocol=Protocol())
+    refuse_empty_plan(runs, options.data)
     model = on_device(located.load(), device)
     by_setting = {setting: _check(model, setting, runs, options.sanity) for setting in settings}
     checked = [checks for checks in by_setting.values() if checks is not None]

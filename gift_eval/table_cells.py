@@ -385,7 +385,7 @@ def _check_range(table: InputTable, name: str, numbers: Floats, decimal: str) ->
     if is_float_dtype(column.dtype):  # it was rounded when the file was written
         return
     thousands = "." if decimal == "," else ","
-    for position in np.flatnonzero(np.abs(numbers) > EXACT):
+    for position in np.flatnonzero(np.abs(numbers) >= EXACT):
         cell = _GROUP_GAP.sub("", str(column.iloc[position]).strip()).replace(thousands, "")
         if _WHOLE.fullmatch(cell) and int(float(cell)) != int(cell):
             raise table.error(int(position), name, f"{cell[:40]} is too large: {ROUNDED}")
