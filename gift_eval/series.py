@@ -54,7 +54,8 @@ def fill(values: ArrayLike) -> FilledValues:
     value, so no window sees its own future through a filled gap. An infinite value is refused.
     """
     given = np.asarray(values)
-    if given.dtype.kind in "iu" and (reason := inexact_integer(given)):
+    whole = given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(isinstance(one, int) for one in given.flat))
+    if whole and (reason := inexact_integer(given)):
         raise UnusableSeries(reason)
     raw = np.asarray(given, dtype=np.float64)
     if reason := infinite_value(raw):

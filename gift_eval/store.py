@@ -222,7 +222,7 @@ def _floats(values: Any) -> Floats:
         raise UnusableSeries(f"it has {len(values)} values; a series has at most {MOST_LENGTH}. Split it.")
     # Without nulls the mapped bytes are converted directly, a thousand times faster for a short series.
     stored = values.to_numpy(zero_copy_only=values.null_count == 0)
-    if stored.dtype.kind in "iu" and (wrong := inexact_integer(stored)) is not None:
+    if stored.dtype.kind in "iu" and (wrong := inexact_integer(stored)):
         raise UnusableSeries(wrong)
     return np.array(stored, dtype=np.float64)
 

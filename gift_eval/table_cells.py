@@ -146,7 +146,7 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
     names = _unique([str(name) for name in frame.columns], file)
     columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
     for name, column in columns.items():
-        if not column.map(pd.api.types.is_hashable).all():
+        if not all(map(pd.api.types.is_hashable, column)):
             raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
     return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
 

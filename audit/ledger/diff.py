@@ -14,8 +14,9 @@ from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 _TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds"})
 _LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_steps") or column.name == "starts")
-# beats_naive follows from the errors, which are compared themselves; rounding decides a tie.
-_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive"}
+# beats_naive follows from the errors, which are compared themselves; rounding decides a tie. max_missing decides the
+# status, which is compared itself.
+_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive", "max_missing"}
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 
