@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from hrx import __version__
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
@@ -29,7 +31,8 @@ from hrx.cli.terminal import Progress, duration, not_written, note, show
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
 from hrx.reports import heatmaps, read, render, render_table, summarise
-from hrx.reports.gates import ModelJudged, exit_code, judge_audit
+from hrx.reports.compare_report import describe_gate, gate_json
+from hrx.reports.gates import Leniency, ModelJudged, exit_code, judge_audit
 
 MOST_REASONS = 8
 
@@ -210,17 +213,14 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
         if judged:
-            document["gates"] = [
-                {"model": one.model, "gate": one.judged.gate.text, "passed": one.judged.passed} for one in judged
-            ]
+            document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in judged]
         print(json.dumps(document, indent=1))
     else:
         show(render(summaries))
         for one in judged:
             show(_gate_line(one))
         show(f"\nLedger: {path}")
-    gates = exit_code(one.judged for one in judged)
-    code = Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
+    code = _exit_code(frame, judged, options.undecided)
     try:
         figures = heatmaps(path, options.out, keys)
     except NotWritten as error:
@@ -231,9 +231,17 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     return code
 
 
+def _exit_code(frame: pd.DataFrame, judged: Sequence[ModelJudged], undecided: Leniency | None) -> int:
+    """A failed admission check or gate comes first, then gates that are not decided, then failed runs."""
+    if frame["check_failed"].notna().any():
+        return Exit.GATE_FAILED
+    gates = exit_code((one.judged for one in judged), undecided)
+    return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
+
+
 def _gate_line(one: ModelJudged) -> str:
-    outcome = {True: "passed", False: "FAILED", None: "cannot be judged: no scored run has a value"}[one.judged.passed]
-    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}"
+    outcome = "FAILED" if one.judged.outcome == "failed" else one.judged.outcome
+    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}: {'; '.join(describe_gate(one.judged))}"
 
 
 def _headline(plan: Sequence[PlannedRun], path: Path) -> str:

@@ -124,6 +124,7 @@ def compare(options: argparse.Namespace) -> int:
         strict=options.strict,
         informational=options.informational,
         min_pairs=options.min_pairs,
+        undecided=options.undecided,
     )
     report = json.dumps(compare_report.as_json(comparison), indent=1, allow_nan=False) + "\n"
     if options.json == STDOUT:

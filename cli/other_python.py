@@ -16,6 +16,7 @@ from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
+from hrx.cli.crash import crash_sentence
 from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError, unknown
@@ -86,7 +87,7 @@ class OtherInterpreter:
     def __init__(self, interpreter: Path, models: Sequence[str], settings: Mapping[str, Any], ledger: Path):
         self._interpreter, self._models = interpreter, list(models)
         # Gates are judged once, over the runs of all interpreters.
-        own = {name: value for name, value in settings.items() if name not in ("python", "gate")}
+        own = {name: value for name, value in settings.items() if name not in ("python", "gate", "undecided")}
         self._arguments = as_arguments(own | {"models": self._models, "ledger": str(ledger), "json": True})
 
     def plan(self, *, estimate: bool) -> list[PlannedRun]:
@@ -108,7 +109,9 @@ class OtherInterpreter:
             raise
         finally:
             stop.listeners.remove(process.send_signal)
-        self._check(process.returncode)
+        # Its plan was read before, so hrx is there, and 1 means that a model failed admission.
+        if more or process.returncode != Exit.GATE_FAILED:
+            self._check(process.returncode)
         return process.returncode
 
     def _start(self, arguments: Sequence[str], stdout: int) -> subprocess.Popen[str]:
@@ -135,4 +138,7 @@ def print_plan(arguments: Sequence[str], *, estimate: bool) -> int:
     except HrxError as error:
         print(message(f"hrx audit: {error}"), file=sys.stderr)
         return Exit.WRONG_REQUEST
+    except (Exception, SystemExit) as error:
+        print(message(crash_sentence("audit", error)), file=sys.stderr)
+        return Exit.CRASHED
     return Exit.DONE

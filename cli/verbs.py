@@ -67,8 +67,9 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
     text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
-    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
+    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 if it fails; may be repeated'
     verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
+    _undecided(verb)
     _device(verb)
     _engine(verb)
     verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
@@ -76,6 +77,11 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
     verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
+
+
+def _undecided(verb: argparse.ArgumentParser) -> None:
+    text = "what undecided gates, whose interval contains the bound, count as (default: exit code 4)"
+    verb.add_argument("--undecided", choices=("pass", "fail"), help=text)
 
 
 def _estimator(verb: argparse.ArgumentParser) -> None:
@@ -210,6 +216,7 @@ def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "--gate", action="append", default=[], metavar="EXPR", help='such as "g_margin >= -0.02"; repeatable'
     )
     verb.add_argument("--strict", action="store_true", help="judge gates by the estimate, not by the interval")
+    _undecided(verb)
     verb.add_argument("--informational", action="store_true", help="exit 0 even if a gate fails")
     verb.add_argument("--min-pairs", type=_positive, default=10, metavar="N", help="fewer pairs: exit 4 (default: 10)")
     verb.add_argument("--summary", type=Path, metavar="FILE", help="Markdown for a step summary or a comment")

@@ -19,7 +19,7 @@ class Exit(IntEnum):
     GATE_FAILED = 1
     WRONG_REQUEST = 2
     INCOMPLETE = 3
-    NOT_COMPARABLE = 4
+    NOT_DECIDED = 4
     CRASHED = 70
     """An error that hrx did not expect; `EX_SOFTWARE` of sysexits.h."""
 

@@ -128,6 +128,11 @@ def listed(items: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 pair`, `14 pairs`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 _LINE_START = re.compile(r"^(\s*\d*)([-+=#:.)])")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")

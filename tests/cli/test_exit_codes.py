@@ -158,7 +158,7 @@ def test_names_in_a_table_do_not_reach_the_terminal_as_control_characters(
 
 def test_a_failed_gate_alone_is_exit_code_1() -> None:
     assert {code.name: int(code) for code in Exit} == {
-        "DONE": 0, "GATE_FAILED": 1, "WRONG_REQUEST": 2, "INCOMPLETE": 3, "NOT_COMPARABLE": 4, "CRASHED": 70,
+        "DONE": 0, "GATE_FAILED": 1, "WRONG_REQUEST": 2, "INCOMPLETE": 3, "NOT_DECIDED": 4, "CRASHED": 70,
     }  # fmt: skip
     assert HrxError("x").exit == 2
     assert NotWritten("x").exit == 3

@@ -13,7 +13,8 @@ from hrx.adapters import EMBEDDED
 from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
 from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
-from hrx.cli.other_python import divide, family_of
+from hrx.cli.other_python import OtherInterpreter, divide, family_of
+from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError
 from hrx.reports import read
@@ -173,6 +174,17 @@ def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Pa
     for entry, sentence in (("ttm", "is not FAMILY=PATH"), ("tmm=x", "Did you mean 'ttm'"), ("ttm=./no", "not a file")):
         with pytest.raises(HrxError, match=sentence):
             divide(names, [entry])
+
+
+def test_a_failed_admission_in_another_interpreter_is_a_result_and_a_failed_import_is_not(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    other = OtherInterpreter(python, ["ttm-r2"], {}, tmp_path / "ledger.db")
+    assert other.audit(Stop()) == 1
+    for fails in (lambda: other.plan(estimate=False), lambda: other.audit(Stop(), "--recheck=1")):
+        with pytest.raises(HrxError, match="could not audit ttm-r2"):
+            fails()
 
 
 @pytest.mark.slow
