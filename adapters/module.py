@@ -30,6 +30,8 @@ Predictor = torch.nn.Module | Callable[..., Tensor]
 class ModuleForecaster(Forecaster):
     """A module or callable `(B, L) -> (B, H)`, or `(B, L), horizon -> (B, H)` where it takes a horizon."""
 
+    official_call = "the module without gradients"
+
     def __init__(self, predictor: Predictor, identity: Identity, limits: Limits):
         self.predictor = freeze(predictor) if isinstance(predictor, torch.nn.Module) else predictor
         self.identity = identity

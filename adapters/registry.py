@@ -13,14 +13,17 @@ from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from pkgutil import resolve_name
+from textwrap import shorten
 from typing import NamedTuple, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
+from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
+from hrx.install import install_command
 
 AUTO = "auto"
 Pair = tuple[int, int]
@@ -46,7 +49,7 @@ class Family:
     files: str = ""
     """A glob pattern of its weight files, for a library that writes no `config.json`."""
     tensors: tuple[str, ...] = ()
-    """Tensor names that together identify its weights, for a release without a `config.json`."""
+    """Tensor names that together identify its weights, for a release whose `config.json` is absent or another's."""
     revision_selector: str = ""
     """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
@@ -56,8 +59,10 @@ class Family:
         """Whether the content of a checkpoint identifies this family."""
         if self.files and any(checkpoint.path.glob(self.files)):
             return True
+        if self.tensors and checkpoint.tensor_names.issuperset(self.tensors):
+            return True
         if not (checkpoint.path / "config.json").exists():
-            return bool(self.tensors) and checkpoint.tensor_names.issuperset(self.tensors)
+            return False
         named = set(checkpoint.config.get("architectures") or [])
         marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
         return marked or bool(named & set(self.architectures))
@@ -74,8 +79,8 @@ class Family:
 
     @property
     def install_command(self) -> str:
-        without_pins = f" && pip install --no-deps {self.unpinned}" if self.unpinned else ""
-        return f"pip install 'hrx[{self.extra}]'{without_pins}"
+        """Installs the family's library into this environment."""
+        return install_command(self.extra, self.unpinned)
 
 
 # fmt: off
@@ -90,6 +95,9 @@ BUILT_IN = (
     Family("timesfm-2.5", "hrx.adapters.timesfm:TimesFM25", "timesfm", "timesfm",
            architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
            tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight")),
+    Family("timesfm-2.5-hf", "hrx.adapters.timesfm_transformers:TimesFM25Transformers", "transformers",
+           "timesfm-transformers", architectures=("TimesFm2_5ModelForPrediction",),
+           tensors=("model.input_ff_layer.input_layer.weight", "output_projection_quantiles.output_layer.weight")),
     Family("timesfm-3", "hrx.adapters.timesfm:TimesFM3", "timesfm", "timesfm",
            config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config")),
     Family("moirai-2", "hrx.adapters.moirai_2:Moirai2", "uni2ts", "moirai-2",
@@ -138,11 +146,25 @@ class LocatedCheckpoint:
     @cached_property
     def identity(self) -> Identity:
         found, family = self.checkpoint, self.family
-        return Identity(found.name, family.name, found.source, found.fingerprint, family.versions, found.revision)
+        return Identity(
+            model=found.name,
+            family=family.name,
+            checkpoint=found.source,
+            fingerprint=found.fingerprint,
+            library=family.versions,
+            revision=found.revision,
+            weights_dtype=found.weights_dtype,
+        )
 
     def load(self) -> Forecaster:
         _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it
-        loader: Callable[[Checkpoint, Identity], Forecaster] = resolve_name(self.family.loader)
+        try:
+            loader: Callable[[Checkpoint, Identity], Forecaster] = resolve_name(self.family.loader)
+        except Exception as error:  # an import runs the library's code
+            raise ModelError(
+                f"{self.family.versions} cannot be imported: {describe_error(error)}. Fix its installation, for "
+                f"example in an environment of its own: {self.family.install_command}"
+            ) from error
         try:
             return loader(self.checkpoint, self.identity)
         except ModelError:
@@ -150,17 +172,20 @@ class LocatedCheckpoint:
         except Exception as error:
             raise ModelError(
                 f"{self.family.distribution} could not load {self.checkpoint.path} as {self.family.name}: "
-                f"{type(error).__name__}: {error}. Check that the directory is complete."
+                f"{type(error).__name__}: {shorten(str(error), 300)}. Check that the directory is complete."
             ) from error
 
 
-def load(name: str) -> Forecaster:
+def load(name: str, *, merge_adapter: bool = False) -> Forecaster:
     """The model of that name, ready to run: `load("bolt-mini").forward(x, 24)` maps `(B, L)` to `(B, 24)`."""
-    return locate(name).load()
+    return locate(name, merge_adapter=merge_adapter).load()
 
 
-def locate(name: str) -> Located:
-    """Finds the checkpoint of that name; a hub id that is not in the cache is downloaded."""
+def locate(name: str, *, merge_adapter: bool = False) -> Located:
+    """Finds the checkpoint of that name; a hub id that is not in the cache is downloaded.
+
+    With `merge_adapter`, a LoRA directory is merged into its base model first, and the result is the checkpoint.
+    """
     if name == EMBEDDED:
         return _checkpoint(Path(__file__).parent / "bolt_mini", name, name)
     prefix, _, rest = name.partition(":")
@@ -170,9 +195,14 @@ def locate(name: str) -> Located:
         return _checkpoint(*_fetch(rest), family=families()[prefix])
     short, at, revision = name.partition("@")
     if released := short_names().get(short):
+        if released.download_advice:
+            raise ModelError(f"{short} is not on the model hub. {released.download_advice}")
         path, _, source = _fetch(released.hub_id + at + revision)
         return _checkpoint(path, name, source, family=families()[released.family])
-    return _checkpoint(*_fetch(name))
+    path, label, source = _fetch(name)
+    if merge_adapter and is_adapter(path):
+        path = merged_directory(path, locate)
+    return _checkpoint(path, label, source)
 
 
 class CheckpointSettings(NamedTuple):
@@ -182,7 +212,7 @@ class CheckpointSettings(NamedTuple):
     settings: list[Pair]
 
 
-def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]:
+def locate_each(name: str, settings: Sequence[Pair], *, merge_adapter: bool = False) -> list[CheckpointSettings]:
     """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
     With `@auto`, a family that releases one checkpoint per lookback and horizon uses its library's own rule, and each
@@ -190,7 +220,7 @@ def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]
     """
     short, _, suffix = name.rpartition("@")
     if suffix != AUTO:
-        return [CheckpointSettings(locate(name), list(settings))]
+        return [CheckpointSettings(locate(name, merge_adapter=merge_adapter), list(settings))]
     offered = {known: r for known, r in short_names().items() if families()[r.family].revision_selector}
     if short not in offered:
         raise ModelError(
@@ -207,7 +237,7 @@ def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]
 
 def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
     revision = path.name if path.parent.name == "snapshots" else ""  # the hub names a snapshot by its commit
-    checkpoint = Checkpoint(path.resolve(), name, source, revision)
+    checkpoint = Checkpoint(checkpoint_directory(path.resolve()), name, source, revision)
     family = family or _recognise(checkpoint)
     require(family, name)
     return LocatedCheckpoint(checkpoint, family)
@@ -247,7 +277,10 @@ def _download(hub_id: str, revision: str | None) -> Path:
             "Install the extra of its family: `hrx models` lists them."
         ) from None
     try:
-        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.pth"]))
+        path = Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.pth"]))
+        if not [*path.rglob("*.safetensors"), *path.rglob("*.pth")]:  # a release in the older format only
+            path = Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.bin"]))
+        return path
     except Exception as error:
         raise ModelError(
             f"{hub_id} is not a local directory and cannot be downloaded: {describe_error(error)}. "
@@ -257,9 +290,12 @@ def _download(hub_id: str, revision: str | None) -> Path:
 
 def _recognise(checkpoint: Checkpoint) -> Family:
     """The family that the checkpoint's files identify."""
-    adapter, config = (checkpoint.path / name for name in ("adapter_config.json", "config.json"))
-    if adapter.exists() or (config.exists() and "peft_type" in checkpoint.config):
-        raise ModelError(f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that.")
+    config = checkpoint.path / "config.json"
+    if is_adapter(checkpoint.path) or (config.exists() and "peft_type" in checkpoint.config):
+        raise ModelError(
+            f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that, or give "
+            "--merge-adapter."
+        )
     for family in families().values():
         if family.claims(checkpoint):
             return family

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,14 @@ from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
+from hrx.cli.audit_progress import Announcer, AuditProgress
 from hrx.cli.config import as_toml, settings_without_paths
 from hrx.cli.process import Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
+from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
 from hrx.cli.request import Request, understand
-from hrx.cli.terminal import Progress, duration, not_written, note, show
+from hrx.cli.terminal import not_written, note, show, showing_damage
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
 from hrx.reports import heatmaps, read, render, render_table, summarise
@@ -39,34 +40,40 @@ MOST_REASONS = 8
 
 def audit(options: argparse.Namespace) -> int:
     """Runs an audit and returns its exit code."""
+    progress.say("finding models and series")
     request = understand(options)
     if options.rank_only:
         with closing(_executor(request, options, len(request.runs))) as executor:
             return rank_only(request.runs, executor, as_json=options.json)
     if options.dry_run:
-        return _dry_run(request, options)
+        with showing_damage():
+            return _dry_run(request, options)
     _check_places(request.ledger, options)
-    planned = planned_runs(request, estimate=False)
     measuring = False
     unwritten: LedgerError | None = None
     try:
-        with Ledger.open(request.ledger) as ledger:
-            _refuse_damaged(ledger)
-            measuring = True
-            try:
-                with finishing() as stop:
-                    if options.recheck:
-                        return _recheck(request, ledger, stop, options)
-                    _measure(planned, request, ledger, stop, options)
-            except Stopped as stopped:
-                stop.number = stopped.number
-            if stop.number is not None:
-                return _interrupted(request, ledger, stop.number)
+        with showing_damage():
+            planned = planned_runs(request, estimate=False)
+            with Ledger.open(request.ledger, warn=False) as ledger:
+                _refuse_damaged(ledger)
+                measuring = True
+                try:
+                    with finishing() as stop:
+                        if options.recheck:
+                            return _recheck(request, ledger, stop, options)
+                        _measure(planned, request, ledger, stop, options)
+                except Stopped as stopped:
+                    stop.number = stopped.number
+                if stop.number is not None:
+                    return _interrupted(request, ledger, stop.number)
     except LedgerError as error:
         if not measuring or options.recheck:
             raise
         unwritten = error  # a full disk, say: the verdict below is that of the stored runs
-    code = _report({run.key for run in planned}, request.ledger, options)
+    # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
+    with showing_damage() as damaged:
+        code = _report({run.key for run in planned}, request.ledger, options)
+    code = Exit.INCOMPLETE if damaged and code == Exit.DONE else code
     return not_written("audit", unwritten, code) if unwritten else code
 
 
@@ -95,6 +102,7 @@ def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
 
 def _dry_run(request: Request, options: argparse.Namespace) -> int:
     """Shows what would be done, its cost, and the effective settings. Writes nothing."""
+    progress.say("loading each model and timing one window of each setting")
     planned = planned_runs(request, estimate=True)
     if options.json:
         print(json.dumps({"settings": request.settings, "plan": {"runs": [run._asdict() for run in planned]}}))
@@ -127,21 +135,19 @@ def _measure(
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
     finished = ledger.finished()
     missing_here = [run for run in request.runs if run.key not in finished]
-    # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes none.
-    weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing_here}
-    progress = Progress(len(request.runs), weights)
     if missing_here:
+        shown = AuditProgress(request.runs, ledger, stop)
         with closing(_executor(request, options, len(missing_here))) as executor:
             execute(
                 request.runs,
                 request.workers.models,
                 ledger,
                 executor,
-                progress=lambda run, record: progress.step(
-                    run.key, f"{run.identity.model} {run.dataset.name} {run.setting} {record.status}"
-                ),
+                progress=shown.stored,
                 stopping=stop,
+                on_start=shown.started,
             )
+    progress.pause()  # another interpreter shows its own progress
     for other in request.other_interpreters:
         if not stop():
             other.audit(stop)
@@ -180,18 +186,31 @@ def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
             show(_recheck_line(result))
 
     with closing(_executor(request, options, options.recheck)) as executor:
-        results = recheck(request.runs, ledger, executor, options.recheck, on_result=show_result, stopping=stop)
+        results = recheck(
+            request.runs,
+            ledger,
+            executor,
+            options.recheck,
+            on_result=show_result,
+            stopping=stop,
+            on_start=Announcer(request.runs),
+        )
+    progress.pause()
     codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.other_interpreters if not stop()]
     if stop.number is not None:
         return signal_exit_code(stop.number)
     if not results and not codes:
         raise HrxError(f"{request.ledger} holds no scored run of this plan. Audit first, then --recheck.")
     same = sum(result.same for result in results)
+    damaged = [f"{request.ledger}: left out: {damage}" for damage in ledger.damaged]
     if options.json:
-        print(json.dumps({"rechecked": len(results), "same": same, "runs": list(map(_recheck_line, results))}))
+        lines = [*map(_recheck_line, results), *damaged]
+        print(json.dumps({"rechecked": len(results), "same": same, "runs": lines}))
     else:
+        for line in damaged:
+            note(line)
         show(f"{same} of {len(results)} stored runs have the same numbers.")
-    return Exit.DONE if same == len(results) and not any(codes) else Exit.INCOMPLETE
+    return Exit.DONE if same == len(results) and not any(codes) and not damaged else Exit.INCOMPLETE
 
 
 def _recheck_line(result: Recheck) -> str:
@@ -205,6 +224,7 @@ def _recheck_line(result: Recheck) -> str:
 
 def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     """Shows the runs of this audit, whatever else the ledger holds."""
+    progress.stage("drawing heat maps")
     frame = read(path)
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:

@@ -2,14 +2,18 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 from hrx.adapters import locate
+from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
+from hrx.cli.config import settings_without_paths
+from hrx.cli.progress import progress
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_target, user_path
@@ -32,14 +36,24 @@ def explain(options: argparse.Namespace) -> int:
     """Writes the page of one forecast, and prints whether its explanation can be trusted."""
     check_target(options.out, "--out", inputs=_files(options))
     protocol = Protocol(estimator=options.estimator)
+    progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
     cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
+    progress.say(f"loading {options.model}")
     model = locate(options.model).load()
-    explained = explain_series(
-        model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
-    )
+    with library_errors(model.identity.model, model.identity.library):
+        explained = explain_series(
+            model,
+            chosen.series,
+            options.lookback,
+            options.horizon,
+            protocol=protocol,
+            labels=chosen.dates,
+            report=progress.say,
+        )
     show(f"Verdict: {trust_sentence(explained)}")
-    written = write_explanation(explained, options.out)
+    progress.say("writing the page")
+    written = write_explanation(explained, options.out, _command(options))
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
 
@@ -49,6 +63,14 @@ def _files(options: argparse.Namespace) -> list[Path]:
     table, _ = _split(options.series)
     module = options.model.removeprefix("module:").rpartition(":")[0]
     return [user_path(text) for text in (table, table.rpartition("?")[0], module) if text]
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command line of this page, with `PATH/` for folders."""
+    given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
+    shown = settings_without_paths(given)
+    words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
+    return shlex.join(["hrx", "explain", shown["model"], *words])
 
 
 def find_series(text: str) -> DatedSeries:

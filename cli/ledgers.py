@@ -1,4 +1,4 @@
-"""`hrx report`, `tables`, `compare`, `merge` and `export`: everything that reads ledgers and measures nothing."""
+"""`hrx report`, `tables`, `compare`, `merge`, `export`, `check`: what reads ledgers and measures nothing."""
 
 import argparse
 import json
@@ -6,15 +6,21 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from hrx.audit.ledger.check import LedgerCheck
+from hrx.audit.ledger.check import check as verify
 from hrx.audit.ledger.export import export as write_out
+from hrx.audit.ledger.log import LogState
 from hrx.audit.ledger.merge import merge as join
-from hrx.cli.terminal import not_written, note, show, terminal_width, write
+from hrx.audit.ledger.store import LOST_LOG, MOST_NAMED, LedgerError
+from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
-from hrx.reports import ReportTable, compare_report, read, write_report
+from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
+from hrx.text import message as one_line
 
 SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
 STDOUT = Path("-")
@@ -42,6 +48,7 @@ tbody th {{ font-weight: 400 }}
 """
 
 
+@incomplete_if_damaged
 def report(options: argparse.Namespace) -> int:
     """Writes the page and its figures, and prints where they are."""
     check_directory(options.out, "--out")
@@ -52,6 +59,7 @@ def report(options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
+@incomplete_if_damaged
 def tables(options: argparse.Namespace) -> int:
     """Makes the tables and prints or writes them."""
     if _is_folder(options.out):
@@ -103,6 +111,7 @@ def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
     return _PAGE.format(body=body) if options.format == "html" else body
 
 
+@incomplete_if_damaged
 def compare(options: argparse.Namespace) -> int:
     """Compares, and writes every report before the exit code is decided."""
     files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
@@ -144,18 +153,90 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """Joins ledgers; exit code 3 where a damaged one could not give all of its runs."""
+    """Joins ledgers; exit code 3 where something of them is damaged and was left out."""
     for ledger in options.ledgers:
         regular_file(ledger)
     if not os.path.exists(options.into):
         check_target(options.into, "--into")
     done = join(options.ledgers, options.into)
     show(f"{options.into}: {done.added} runs added, {done.known} known already.")
-    if done.unreadable:
-        show(f"{done.unreadable} runs of a damaged ledger cannot be read any more: audit them again into this one.")
-    return Exit.INCOMPLETE if done.unreadable else Exit.DONE
+    for line in done.damaged[:MOST_NAMED]:
+        note(f"left out: {line}")
+    if len(done.damaged) > MOST_NAMED:
+        note(f"… and {len(done.damaged) - MOST_NAMED} more; hrx check names all")
+    if done.damaged:
+        note("Runs that were left out are measured again by an audit into the merged ledger.")
+    return Exit.INCOMPLETE if done.damaged else Exit.DONE
 
 
+def check(options: argparse.Namespace) -> int:
+    """Verifies ledgers; exit code 3 where one is damaged or may miss runs, 2 where one is not a ledger."""
+    codes, documents = [Exit.DONE], []
+    for path in options.ledgers:
+        try:
+            found = verify(path)
+        except LedgerError as error:
+            codes.append(Exit.WRONG_REQUEST)
+            documents.append({"ledger": str(path), "verdict": "not a ledger", "error": str(error)})
+            note(one_line(f"hrx check: {error}"))
+            continue
+        codes.append(Exit.INCOMPLETE if found.verdict in ("damaged", "not closed") else Exit.DONE)
+        documents.append(_check_json(found))
+        if not options.json:
+            show(_check_text(found))
+    if options.json:
+        print(json.dumps(documents, indent=1))
+    return Exit.WRONG_REQUEST if Exit.WRONG_REQUEST in codes else max(codes)
+
+
+_LOGS = {
+    LogState.WHOLE: (
+        "not closed: a process writes to it now, or the last one was killed, so runs may be missing. Its log ends with "
+        "a complete transaction. Repeat the audit: it measures what is missing"
+    ),
+    **LOST_LOG,
+}
+
+
+def _check_json(found: LedgerCheck) -> dict[str, Any]:
+    return {
+        "ledger": str(found.path),
+        "verdict": found.verdict,
+        "schema": found.schema,
+        "log": found.log.value,
+        "tables": {
+            one.table: {"sound": one.sound, "unprotected": one.unprotected, "protected_later": one.protected_later}
+            | ({"since": one.since} if one.since else {})
+            for one in found.tables
+        },
+        "damaged": [str(damage) for damage in found.damaged],
+    }
+
+
+def _check_text(found: LedgerCheck) -> str:
+    """Every count and every bad row, by name."""
+    rows = [(one.word, *map(str, (one.sound, one.unprotected))) for one in found.tables]
+    advice = f". To save the rest: hrx merge {found.path} --into NEW.db" if found.verdict == "damaged" else ""
+    lines = [f"{found.path}: {found.verdict}{advice}", ""]
+    lines += render_table(("rows", "as written", "without checksum"), rows).splitlines()
+    lines += [
+        f"{one.protected_later} of the {one.word} were not protected before {one.since}: their checksums were made "
+        "by a migration or a merge, not when they were measured."
+        for one in found.tables
+        if one.protected_later
+    ]
+    if any(one.unprotected for one in found.tables):
+        lines.append(
+            f"Schema {found.schema} has no checksums: a change to these rows cannot be noticed. The first audit or "
+            "merge that writes to the ledger adds them."
+        )
+    if found.log in _LOGS:
+        lines.append(f"Log: {_LOGS[found.log]}.")
+    lines += (f"DAMAGED {damage}" for damage in found.damaged if not damage.row.endswith("-wal"))
+    return "\n".join(lines)
+
+
+@incomplete_if_damaged
 def export(options: argparse.Namespace) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")

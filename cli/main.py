@@ -5,16 +5,17 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
 
 from hrx.cli.config import with_settings_file
 from hrx.cli.crash import crash_sentence
 from hrx.cli.process import keep_freed_memory
+from hrx.cli.progress import progress
 from hrx.cli.verbs import parser
-from hrx.errors import Exit, HrxError
+from hrx.errors import DEBUG_VARIABLE, Exit, HrxError
 from hrx.files import reason
 from hrx.text import clean_lines, message
 
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HrxError as error:
         return _refuse(options, error)
     try:
-        code = _run(options)
+        with _library_texts(options.debug):
+            code = _run(options)
         sys.stdout.flush()  # a full disk is noticed here, not after the exit code is decided
         return code
     except HrxError as error:
@@ -54,7 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     module, function = options.command.split(":")
-    return int(getattr(import_module(module), function)(options))
+    with progress.running(f"hrx {options.verb}: importing libraries"):
+        return int(getattr(import_module(module), function)(options))
+
+
+@contextmanager
+def _library_texts(wanted: bool) -> Iterator[None]:
+    """Keeps the text of libraries in stored reasons, here and in worker processes, where `--debug` asks for it."""
+    before = os.environ.get(DEBUG_VARIABLE)
+    if wanted:
+        os.environ[DEBUG_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if wanted and before is None:
+            del os.environ[DEBUG_VARIABLE]
 
 
 def _refuse(options: argparse.Namespace, error: HrxError) -> int:

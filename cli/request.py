@@ -50,8 +50,9 @@ def understand(options: argparse.Namespace) -> Request:
     shares = divide(options.models, options.python)
     models: dict[ModelKey, Located] = {}
     taken: dict[ModelKey, set[Setting]] = {}
+    pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:
-        for choice in locate_each(name, [(setting.lookback, setting.horizon) for setting in settings]):
+        for choice in locate_each(name, pairs, merge_adapter=options.merge_adapter):
             key = ModelKey.of(choice.located.identity)
             models.setdefault(key, choice.located)
             taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)

@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
         _compare,
         _merge,
         _export,
+        _check,
         _calibrate,
     ):
         declare(verbs)
@@ -65,6 +66,7 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
     verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
     verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    _merge_adapter(verb)
     text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
     text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 if it fails; may be repeated'
@@ -77,6 +79,11 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
     verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
+
+
+def _merge_adapter(verb: argparse.ArgumentParser) -> None:
+    text = "merge a LoRA directory into its base model, with peft, and write the result to DIRECTORY/merged"
+    verb.add_argument("--merge-adapter", action="store_true", help=text)
 
 
 def _undecided(verb: argparse.ArgumentParser) -> None:
@@ -119,6 +126,9 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _data(verb)
     _settings(verb, "star")
     _device(verb)
+    _merge_adapter(verb)
+    text = "check the model on all variates of an item together"
+    verb.add_argument("--channels", action="store_true", help=text)
     text = "also check that random parameters change the explanation and small noise does not"
     verb.add_argument("--sanity", action="store_true", help=text)
     _json(verb)
@@ -240,6 +250,13 @@ def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
+
+
+def _check(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "verify that ledgers are as they were written, row by row"
+    verb = _verb(verbs, "check", summary, "hrx.cli.ledgers:check", "hrx check hrx-audit/ledger.db")
+    verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to verify; nothing is changed")
+    _json(verb)
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:

@@ -6,9 +6,9 @@ that beat naive, and the verdict uses the second. docs/reading-a-report.md lists
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pandas as pd
 
@@ -29,6 +29,9 @@ from hrx.reports.runs import (
 from hrx.reports.text import clean, hanging, listed, number_or_none, percent, render_table, shorten, signed
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
+NO_REASON = "no reason was recorded"
+EQUIVALENCE = "equivalence"
+"""The admission check whose figure is a parity."""
 _LONGEST_REASON = 200
 _INDENT = "  "
 _NARROWEST = 40
@@ -82,7 +85,7 @@ class ModelSummary:
     rank: float
     """Median over the scored configurations."""
     parity: float
-    """Worst over the scored runs; where there is none, worst of all runs and checks."""
+    """`worst_parity` of its runs and checks."""
     tone: str
     """What the verdict amounts to: yes, partly, no, contrary, few or none."""
     headline: str
@@ -122,9 +125,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
-    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
-    about = set(versions.itertuples(index=False, name=None))
-    mine = [check for check in checks if check[:4] in about]
+    mine = checks_of(runs, checks)
     scored, beating = _group(done), _group(done[beats])
     tone, headline, figures = _verdict(runs, mine, scored, beating)
     first = runs.iloc[0]
@@ -142,11 +143,18 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         scored=scored,
         beating_naive=beating,
         rank=median(fold_seeds(done, ["rank"])["rank"]),
-        parity=_worst_parity(runs, done, mine),
+        parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
         because=" ".join([figures, *_remarks(runs, stored)]),
     )
+
+
+def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
+    """The checks that were made with the weights and versions of some run."""
+    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
+    about = set(versions.itertuples(index=False, name=None))
+    return [check for check in checks if check[:4] in about]
 
 
 def _group(runs: pd.DataFrame) -> GainGroup:
@@ -156,15 +164,27 @@ def _group(runs: pd.DataFrame) -> GainGroup:
 
 def count_reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
     """How many runs of a status have which reason, most frequent first."""
-    reasons = runs.loc[runs["status"] == status, "reason"].fillna("no reason was recorded")
+    reasons = runs.loc[runs["status"] == status, "reason"].fillna(NO_REASON)
     return {str(reason): int(count) for reason, count in reasons.value_counts().items()}
 
 
-def _worst_parity(runs: pd.DataFrame, done: pd.DataFrame, checks: Sequence[StoredCheck]) -> float:
-    if len(done):
-        return float(done["parity"].max())
-    seen = [check.figure for check in checks if check.check == "equivalence"]
-    return float(pd.Series([*runs["parity"], *seen], dtype="float64").max())
+class CheckFigure(Protocol):
+    """An admission check, stored or just made."""
+
+    @property
+    def check(self) -> str: ...
+    @property
+    def figure(self) -> float: ...
+
+
+def worst_parity(checks: Iterable[CheckFigure], of_runs: Iterable[float] = ()) -> float:
+    """The parity of a model: the largest `max|a−b| / max|b|` of its forecast and the official call, NaN where unknown.
+
+    Over the windows of the admission check "equivalence", and over those of every run, excluded ones too. Summary, page
+    and `hrx verify` show this number.
+    """
+    seen = [check.figure for check in checks if check.check == EQUIVALENCE]
+    return float(pd.Series([*of_runs, *seen], dtype="float64").max())
 
 
 def _verdict(
@@ -179,14 +199,14 @@ def _verdict(
     margin = group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
     positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
-    tone, headline = _finding(group)
+    tone, headline = finding(group.g_own, group.g_margin)
     other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
     return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {group.g_own}."
 
 
-def _finding(group: GainGroup) -> tuple[str, str]:
-    own, margin = group.g_own, group.g_margin
-    if group.few:
+def finding(own: GroupStatistics, margin: GroupStatistics) -> tuple[str, str]:
+    """Tone and headline of the verdict on runs that beat naive, from their `g_own` and `g_margin`."""
+    if margin.few:
         return "few", f"Too few runs to tell ({FEW_TEXT})"
     if margin.low > 0 and own.low > 0:
         return "yes", "Reads different inputs for different steps"
@@ -206,7 +226,7 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
         return "; ".join(_failure([check for check in failed if check.check == name]) for name in names)
     statuses = runs["status"].fillna("without a status").value_counts()
     counted = listed(f"{count} {status}" for status, count in statuses.items())
-    reason = next(iter(count_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
+    reason = next(iter(count_reasons(runs, str(statuses.index[0]))), NO_REASON)
     return (
         f"no run could be scored ({counted}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
     )

@@ -26,6 +26,7 @@ from hrx.text import clean as clean
 LONGEST = 80
 """Terminal columns of a name in a table; a longer name is shortened."""
 _LONGEST_CELL = 240
+_LONGEST_SLUG = 40
 _NARROWEST = 4
 """Terminal columns that a text column keeps in a narrow terminal."""
 _NUMBER = re.compile(r"[<>]?[+\-−]?\d[\d.,]*(e[+\-]?\d+|\^-?\d+)?( ?%|×| pt)?|\[[^\[\]]*\d\]")
@@ -131,6 +132,12 @@ def listed(items: Iterable[object]) -> str:
 def counted(n: int, noun: str) -> str:
     """`1 pair`, `14 pairs`."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def slug(name: str) -> str:
+    """A portable part of a file name."""
+    ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
 
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")

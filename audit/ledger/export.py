@@ -14,6 +14,7 @@ from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
 from hrx.files import atomic_write
+from hrx.install import install_command
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -26,7 +27,7 @@ class ExportError(HrxError):
 
 
 def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
-    """Writes every record of a ledger to `out`, whole or not at all. Returns their number."""
+    """Writes every sound record of a ledger to `out`, whole or not at all. Returns their number."""
     with Ledger.open(ledger_path, create=False) as ledger:
         records = ledger.records()
     writers: dict[Format, Callable[[Sequence[Record], IO[bytes]], None]] = {"parquet": _parquet, "csv": _csv}
@@ -55,7 +56,7 @@ def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
         import pyarrow.parquet
     except ImportError:
         raise ExportError(
-            "Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or use --format csv."
+            f"Parquet needs pyarrow, which is not installed. Use --format csv, or run: {install_command('gift-eval')}"
         ) from None
     kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
     schema = pyarrow.schema(
@@ -63,11 +64,5 @@ def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
         metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
     )
     columns = {name: [getattr(record, name) for record in records] for name in NAMES}
-    try:
-        table = pyarrow.table(columns, schema=schema)
-    except pyarrow.ArrowException as error:
-        raise ExportError(
-            f"A column holds a value of another type: {str(error).splitlines()[0]}. Another program changed the "
-            "ledger; --format csv exports it as it is."
-        ) from error
+    table = pyarrow.table(columns, schema=schema)
     pyarrow.parquet.write_table(table, file)

@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.floating]
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
+PROTECTED_SINCE = "protected_since"
+"""Column of every table: since when a row of an older schema, which had no checksums, has one."""
 
 
 def _column(meaning: str) -> Any:
@@ -47,6 +49,7 @@ class Record:
     checkpoint: Text = _column("hub id or directory name of the weights")
     revision: Text = _column("commit of the hub snapshot")
     fingerprint: Text = _column("sha256 of configuration and weights")
+    weights_dtype: Text = _column("number types of the stored weights, which are loaded as float32")
     library: Text = _column("distribution and version that ran the model")
     adapter_version: Text = _column("version of hrx's adapters")
 
@@ -132,6 +135,7 @@ class Record:
 
     # The channel axis: `--channels`
     channels: Whole = _column("variates of the window; NULL for a univariate one")
+    channels_forecast: Whole = _column("variates that the model forecasts, and that mse and mae count")
     g_own_channel: Number = _column("g_own on the channel axis, normalised")
     g_shuffled_channel: Number = _column("g_shuffled on the channel axis, normalised")
     g_margin_channel: Number = _column("g_margin on the channel axis, normalised")
@@ -165,6 +169,7 @@ class Record:
     # How the run was computed
     check_failed: Text = _column("admission check that excluded the run")
     parity: Number = _column("max|a−b| / max|b| of forward and official call on the run's own windows")
+    official_call: Text = _column("public call of the library that parity compares the forward with")
     device: Text = _column("device of the model: cpu, cuda or mps")
     rewrites: Text = _column("JSON: operations replaced to keep the gradient, as [operation, place, count]")
     hrx_version: Text = _column("version of hrx")
@@ -173,6 +178,7 @@ class Record:
     matrix_seconds: Number = _column("wall time of estimating the matrix")
     seconds: Number = _column("wall time of the run")
     created: Text = _column("UTC time of writing")
+    protected_since: Text = _column("UTC time from which a checksum protects the row; NULL: since it was written")
 
     def updated(self, **values: Value) -> Record:
         """The record with some fields replaced."""
@@ -216,6 +222,7 @@ class StoredCheck(NamedTuple):
     note: str
     windows: str = ""
     """sha256 of the windows."""
+    protected_since: Text = None
 
 
 class StoredExample(NamedTuple):
@@ -230,6 +237,7 @@ class StoredExample(NamedTuple):
     """`(H, L)`."""
     curves: Floats | None = None
     """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
+    protected_since: Text = None
 
 
 class StoredAudit(NamedTuple):
@@ -240,3 +248,4 @@ class StoredAudit(NamedTuple):
     hrx_version: str
     settings: str
     """JSON: the effective settings, without file paths."""
+    protected_since: Text = None

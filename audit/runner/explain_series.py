@@ -1,5 +1,7 @@
 """Explains one forecast of one series, and scores the explanation on held-out windows of the same series."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,11 +29,12 @@ def explain_series(
     *,
     protocol: Protocol | None = None,
     labels: tuple[str, ...] | None = None,
+    report: Callable[[str], None] = lambda what: None,
 ) -> ExplainedForecast:
     """Explains the forecast that follows the end of the series.
 
     `labels` are the dates of all its values. The explanation is scored where the truth is known: on windows of the
-    last fifth of the series, none of which is the window that is explained.
+    last fifth of the series, none of which is the window that is explained. `report` is called with what is done next.
     """
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
@@ -41,14 +44,18 @@ def explain_series(
     refuse_extreme(held_out, series.label)
     scale = standardise(series.values, split(len(series.values), horizon))
     last = torch.as_tensor(scale.values[-lookback:], dtype=torch.float32)[None]
+    report(f"explaining the forecast at {lookback}x{horizon}")
     explanation = ScoredRun(model, last, horizon, protocol, budget).explanation
     with torch.no_grad():
         forecast = model.forward(last, horizon)[0].double().numpy()
+    report(f"scoring the explanation on {len(held_out.x)} windows with known values")
     try:
         refuse_missing(series, lookback, horizon, WINDOWS, 0, protocol.max_missing)
         skill_, quantities, unscored = _score(model, held_out, horizon, protocol, budget)
     except UnusableSeries as error:
         skill_, quantities, unscored = None, None, str(error)
+    report("checking the model on these windows")
+    checks = _checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon)
     identity = model.identity
     return ExplainedForecast(
         model=identity.model,
@@ -63,7 +70,7 @@ def explain_series(
         steps=tuple(int(step) for step in explanation.steps),
         labels=None if labels is None else labels[-lookback:],
         windows=len(held_out.x),
-        checks=_checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon),
+        checks=checks,
         skill=skill_,
         quantities=quantities,
         unscored=unscored,

@@ -8,19 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Identity
+from hrx.adapters import Forecaster, Identity, Limits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
 from hrx.audit.ledger.store import StoredExample
-from hrx.audit.memory import Budget
+from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable
-from hrx.errors import describe_error
-from hrx.gift_eval import DamagedDataset, UnusableSeries, Windows
+from hrx.errors import stored_reason
+from hrx.gift_eval import UnusableSeries, Windows
 
 
 class RunResult(NamedTuple):
@@ -36,11 +36,10 @@ def measure_run(model: Forecaster, run: Run, budget: Budget, device: str = "cpu"
     try:
         result = _measure(model, run, budget)
     except (Unscorable, UnusableSeries) as error:
-        result = RunResult(run.record(EXCLUDED, _without_label(run, str(error))))
-    except DamagedDataset as error:
-        result = RunResult(run.record(FAILED, str(error)))
+        result = RunResult(run.record(EXCLUDED, _without_label(run, stored_reason(error))))
     except Exception as error:  # a library may raise anything: one run must not stop the audit
-        result = RunResult(run.record(FAILED, describe_error(error)))
+        memory = "out of memory: " if out_of_memory(error) else ""
+        result = RunResult(run.record(FAILED, memory + stored_reason(error)))
     return result._replace(record=result.record.updated(seconds=time.perf_counter() - start, device=device))
 
 
@@ -73,9 +72,11 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
     figure = parity(model, x, run.setting.horizon)
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        return RunResult(run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure))
+        record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
+        return RunResult(record.updated(official_call=model.official_call))
     measured = _score(model, x, run, budget)
-    record = run.record(DONE).updated(parity=figure, **_values(measured, windows))
+    values = _values(measured, _forecast_part(windows, model.limits))
+    record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
 
@@ -95,6 +96,8 @@ class _Measured(NamedTuple):
     quantities: Quantities
     channel: Quantities | None
     """Along the channels of multivariate windows."""
+    channels: int
+    """Variates of the windows; 0 for univariate ones."""
     forward_seconds: float
     matrix_seconds: float
 
@@ -108,8 +111,16 @@ def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
     explanation = scored.both_axes["time"] if x.ndim == 3 else scored.explanation
     seconds = forecast_end - start, time.perf_counter() - forecast_end
     if x.ndim == 3:
-        return _Measured(forecast, explanation, *scored.channel_scores, *seconds)
-    return _Measured(forecast, explanation, scored.quantities, None, *seconds)
+        return _Measured(forecast, explanation, *scored.channel_scores, x.shape[2], *seconds)
+    return _Measured(forecast, explanation, scored.quantities, None, 0, *seconds)
+
+
+def _forecast_part(windows: Windows, limits: Limits) -> Windows:
+    """The windows with the channels that the model forecasts, which are those that can be compared with the truth."""
+    if limits.predicted is None:
+        return windows
+    at = list(limits.predicted)
+    return windows._replace(x=windows.x[..., at], y=windows.y[..., at], seasonal=windows.seasonal[..., at])
 
 
 def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
@@ -125,7 +136,7 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
     return values | {
         **_skill_values(measured.forecast, windows),
         **_sweep_values(q),
-        **_channel_values(measured.channel, windows),
+        **_channel_values(measured),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
         "starts": json.dumps(windows.starts.tolist()),
         "insertion_dropped": q.insertion_dropped,
@@ -165,11 +176,13 @@ def _sweep_values(q: Quantities) -> dict[str, Value]:
     return values | {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
 
 
-def _channel_values(q: Quantities | None, windows: Windows) -> dict[str, Value]:
+def _channel_values(measured: _Measured) -> dict[str, Value]:
+    q = measured.channel
     if q is None:
         return {}
     gains: dict[str, Value] = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
-    return gains | {"channels": windows.x.shape[2], "rank_channel": _number(q.rank)}
+    counts = {"channels": measured.channels, "channels_forecast": measured.forecast.shape[2]}
+    return gains | counts | {"rank_channel": _number(q.rank)}
 
 
 def _number(value: float) -> float | None:

@@ -29,7 +29,7 @@ from hrx.audit.runner.worker import (
     TaskFailed,
     TaskResult,
 )
-from hrx.errors import describe_error, without_paths
+from hrx.errors import describe_error, stored_reason, without_paths
 
 Progress = Callable[[Run, Record], None]
 
@@ -82,7 +82,7 @@ def run_tasks(
                     continue
                 result = TaskFailed(f"its worker process died twice ({type(error).__name__}): out of memory?")
             except Exception as error:  # the task, or its result, could not be sent
-                result = TaskFailed(describe_error(error))
+                result = TaskFailed(stored_reason(error), shown=describe_error(error))
             idle[worker] = task.model
             queue.finish(task, result)
 
@@ -171,12 +171,12 @@ class AuditQueue:
         planned = self._runs[task.model]
         if not isinstance(result, LoadedModel):
             if self._single_model and isinstance(result, TaskFailed) and result.user_error:
-                raise ModelError(result.reason)
+                raise ModelError(result.shown or result.reason)
             for run in planned:
                 self._store_unmeasured(run, run.record(FAILED, _reason(result)))
             return
         if self._single_model:
-            _refuse_all_settings(result, planned)
+            _refuse_all_runs(result, planned)
         self._groups[task.model] = self._group(planned, result.distinct_seasons)
         for number, group in enumerate(self._groups[task.model]):
             self._start_group(number, group, result)
@@ -200,6 +200,8 @@ class AuditQueue:
             return self._exclude(group, number, f"{identity.model} {refusal}")
         if group.channels and not model.multivariate:
             return self._exclude(group, number, no_channel_axis(identity))
+        if refusal := model.limits.refusal_of_channels(group.channels):
+            return self._exclude(group, number, f"{identity.model} {refusal}")
         windows = admission_windows(group.planned)
         if windows is None:
             return self._queue_runs(group, number)
@@ -279,9 +281,13 @@ def _reason(result: TaskResult) -> str:
     return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"
 
 
-def _refuse_all_settings(model: LoadedModel, runs: Sequence[Run]) -> None:
-    """Raises where the only model of an audit can take none of the settings."""
-    refusals = {run.setting: model.limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
+def _refuse_all_runs(model: LoadedModel, runs: Sequence[Run]) -> None:
+    """Raises where the only model of an audit can take none of the settings, or none of the variates."""
+    limits, name = model.limits, runs[0].identity.model
+    refusals = {run.setting: limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
     if all(refusals.values()):
-        name = runs[0].identity.model
         raise ModelError(f"{name} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")
+    variates = {run.channels: limits.refusal_of_channels(run.channels) for run in runs if run.series is not None}
+    if variates and all(variates.values()):
+        asked = " and --channels" if 0 in variates else ""
+        raise ModelError(f"{name} {next(iter(variates.values()))}{asked}.")

@@ -21,7 +21,7 @@ from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
-from hrx.errors import describe_error
+from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries
 
 
@@ -136,8 +136,11 @@ class TaskFailed(NamedTuple):
     """Why a task has no result, in a sentence."""
 
     reason: str
+    """For the ledger."""
     user_error: bool = False
     """Whether the model could not be loaded, which the user can fix."""
+    shown: str = ""
+    """The same for the terminal, where it may quote a library; empty where it is the reason itself."""
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,9 @@ class MeasureRun:
         try:
             model = context.variant(ModelVariant.of(self.run))
         except ModelError as error:
-            return RunResult(self.run.record(FAILED, str(error)))
+            return RunResult(self.run.record(FAILED, stored_reason(error)))
         except Unscorable as error:
-            return RunResult(self.run.record(EXCLUDED, str(error)))
+            return RunResult(self.run.record(EXCLUDED, stored_reason(error)))
         return measure_run(model, self.run, context.budget, context.device.type)
 
 
@@ -226,9 +229,9 @@ def perform(task: Task, context: WorkerContext) -> TaskResult:
     try:
         return task.run_in(context)
     except ModelError as error:
-        return TaskFailed(str(error), user_error=True)
+        return TaskFailed(stored_reason(error), user_error=True, shown=str(error))
     except Exception as error:
-        return TaskFailed(describe_error(error))
+        return TaskFailed(stored_reason(error), shown=describe_error(error))
 
 
 def portable_task(task: Task) -> Task:

@@ -104,8 +104,9 @@ def test_a_directory_without_weights_or_configuration_is_refused(bolt: Path, tmp
     (bolt / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="has no weights"):
         locate(str(bolt)).identity  # noqa: B018 (the fingerprint is read here)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"has no config\.json"):
-        locate(str(tmp_path))
+        locate(str(tmp_path / "empty"))
 
 
 def test_a_lora_directory_says_to_merge_it(bolt: Path, tmp_path: Path) -> None:
@@ -169,13 +170,14 @@ def test_weights_that_do_not_fit_the_configuration_are_an_error_and_not_random(b
 def test_a_missing_library_says_which_extra_to_install(bolt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = Family("absent", "nowhere:load", "no-such-distribution", "absent", architectures=("Absent",))
     monkeypatch.setattr(registry_module, "families", lambda: {"absent": absent})
-    with pytest.raises(ModelError, match=r"no-such-distribution.*pip install 'hrx\[absent\]'"):
+    with pytest.raises(ModelError, match=r"no-such-distribution.*pip install .*\[absent\]"):
         locate(f"absent:{bolt}")
 
 
 def test_a_library_that_pins_an_older_torch_is_installed_without_its_pins() -> None:
-    command = families()["moirai-2"].install_command
-    assert command == "pip install 'hrx[moirai-2]' && pip install --no-deps uni2ts==2.0.0"
+    first, second = families()["moirai-2"].install_command.split(" && ")
+    assert "[moirai-2]" in first
+    assert second.endswith("pip install --no-deps uni2ts==2.0.0")
 
 
 class TheirForecaster(CheckpointForecaster):

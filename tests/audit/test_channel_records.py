@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers.multivariate import one_channel_per_step, windows
 
-from hrx.adapters import Identity, from_module
+from hrx.adapters import Identity, Limits, from_module
 from hrx.audit import Budget, Protocol
 from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.runner.plan import Run, Setting
@@ -48,3 +48,19 @@ def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_r
     record = measure_run(model, planned(12, 8, 3, Protocol(draws=2)), Budget()).record
     assert record.status == EXCLUDED
     assert record.reason == "univariate reads one variate at a time, so there is no channel axis"
+
+
+def test_only_the_channels_that_the_model_forecasts_are_compared_with_the_truth() -> None:
+    limits = Limits(multivariate=True, channels=4, predicted=(1, 3))
+    mix = torch.randn(8, 12, 4, 2, generator=torch.Generator().manual_seed(0))
+    model = from_module(lambda x: torch.einsum("htck,btc->bhk", mix, x), name="some", limits=limits)
+    run = planned(12, 8, 4, Protocol(draws=2))
+    cut = run.cut_windows()
+    forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
+    record = measure_run(model, run, Budget()).record
+    assert record.status == DONE
+    assert (record.channels, record.channels_forecast) == (4, 2)
+    assert record.official_call == "the module without gradients"
+    assert record.mse == pytest.approx(np.mean((forecast - cut.y[..., [1, 3]]) ** 2))
+    assert record.mse_last == pytest.approx(np.mean((cut.x[:, -1:, [1, 3]] - cut.y[..., [1, 3]]) ** 2))
+    assert record.mse_seasonal == pytest.approx(np.mean((cut.seasonal - cut.y)[..., [1, 3]] ** 2))

@@ -280,7 +280,7 @@ def test_a_directory_without_datasets_and_a_missing_directory_are_refused(tmp_pa
 
 def test_without_datasets_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(HrxError, match=r"pip install 'hrx\[gift-eval\]'"):
+    with pytest.raises(HrxError, match=r"pip install .*\[gift-eval\]"):
         open_directory(tmp_path)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hrx.reports import summarise
+from hrx.reports.summary import worst_parity
 
 KEYS = [
     "model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive",
@@ -157,9 +158,14 @@ def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_repo
     assert summary.verdict.endswith("Pools runs that differ in library and draws.")
 
 
-def test_parity_is_the_worst_of_the_scored_runs(record, frame):
-    runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(status="excluded", reason="r", parity=0.1)]
-    assert summarise(frame(runs), [])[0].parity == 4e-6
+def test_parity_is_the_worst_over_the_windows_of_every_run_and_of_the_equivalence_check(record, frame, check):
+    runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(seed=2, parity=None)]
+    derivative = check("derivative", True, 0.5, 1e-2)
+    assert summarise(frame(runs), [derivative])[0].parity == 4e-6
+    assert summarise(frame(runs), [derivative, check("equivalence", True, 7e-6, 1e-5)])[0].parity == 7e-6
+    refused = record(status="excluded", reason="equivalence: …", seed=3, parity=0.1)
+    assert summarise(frame([*runs, refused]), [])[0].parity == 0.1
+    assert math.isnan(worst_parity([derivative], [math.nan]))
 
 
 def test_a_missing_gain_is_not_counted(record, frame):

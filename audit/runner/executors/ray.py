@@ -17,6 +17,7 @@ import torch
 
 from hrx.audit.runner.worker import Task, TaskResult, WorkerContext, WorkerSettings, perform, portable_task
 from hrx.errors import HrxError
+from hrx.install import install_command
 
 CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer at its address; Ray itself retries for minutes."""
@@ -75,7 +76,7 @@ def _connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise RayError("--engine ray needs ray, which is not installed. pip install 'hrx[ray]'") from None
+        raise RayError(f"--engine ray needs ray, which is not installed. Run: {install_command('ray')}") from None
     local = {"include_dashboard": False} if address == LOCAL else {}
     try:
         _check_reachable(address)
