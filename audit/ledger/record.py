@@ -84,6 +84,7 @@ class Record:
     area: Text = _column("gap (MoRF less LeRF) or morf")
     permutations: Whole = _column("random permutations behind g_shuffled_permuted")
     protocol_seed: Whole = _column("seed of the draws")
+    max_missing: Number = _column("share of filled-in values of test region or lookback beyond which a run is excluded")
 
     # Quantities
     g_own: Number = _column("g_own, normalised: divided by the variance of the forecasts")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution import Explanation, estimate
+from hrx.audit.attribution.explanation import refuse_infinite
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
@@ -63,6 +64,7 @@ def score(
 
     `stream` separates the random draws of different runs under one seed.
     """
+    refuse_infinite(x)
     return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).quantities
 
 
@@ -80,6 +82,7 @@ def score_channels(
         raise Unscorable(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
+    refuse_infinite(x)
     return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).channel_scores
 
 

@@ -14,7 +14,7 @@ from hrx.gift_eval.series import Floats, StoredSeries
 from hrx.gift_eval.windows import split, standardise
 
 quick = settings(max_examples=40, deadline=None)
-ANYTHING = st.sampled_from([0.0, -1.0, 1e6, -1e6, 1e300, np.nan, np.inf, -np.inf])
+ANYTHING = st.sampled_from([0.0, -1.0, 1e6, -1e6, 1e300, np.nan])
 
 
 @dataclass(frozen=True)
