@@ -61,9 +61,11 @@ def audit(options: argparse.Namespace) -> int:
     unwritten: LedgerError | None = None
     try:
         with showing_damage():
-            planned = planned_runs(request, options, estimate=False)
+            # First, because another interpreter may refuse the request, which leaves no ledger behind then.
+            elsewhere = [run for other in request.other_interpreters for run in other.plan(estimate=False)]
             with Ledger.open(request.ledger, warn=False) as ledger:
                 _refuse_damaged(ledger)
+                planned = summarise_plan(request.runs, ledger.finished(), {}) + elsewhere
                 if not options.recheck:
                     _begin(planned, request, ledger, options)
                 measuring = True
