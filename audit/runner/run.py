@@ -16,11 +16,11 @@ from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
-from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill
+from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
 from hrx.audit.scoring.rank import Rank, rank
-from hrx.audit.scoring.score import ScoredRun, Unscorable
+from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance
 from hrx.errors import describe_error
-from hrx.gift_eval import DamagedDataset, UnusableSeries, Windows
+from hrx.gift_eval import DamagedDataset, MultivariateSeries, Series, UnusableSeries, Windows, cut_region
 
 
 class RunResult(NamedTuple):
@@ -30,11 +30,29 @@ class RunResult(NamedTuple):
     example: StoredExample | None = None
 
 
-def measure_run(model: Forecaster, run: Run, budget: Budget, device: str = "cpu") -> RunResult:
-    """Measures one run. An error becomes the reason of an excluded or failed record."""
+class SeriesForecasts(NamedTuple):
+    """What the unperturbed forecasts over the test region of a series give: all its runs at a setting share it."""
+
+    variance: float
+    """Over all forecasts and steps, summed over the channels."""
+    skill: Skill
+    windows: int
+
+
+SeriesCache = dict[tuple[object, ...], SeriesForecasts]
+"""The forecasts of each model, series and setting seen so far."""
+
+
+def measure_run(
+    model: Forecaster, run: Run, budget: Budget, device: str = "cpu", series: SeriesCache | None = None
+) -> RunResult:
+    """Measures one run. An error becomes the reason of an excluded or failed record.
+
+    `series` keeps what the seeds of a series share between calls.
+    """
     start = time.perf_counter()
     try:
-        result = _measure(model, run, budget)
+        result = _measure(model, run, budget, {} if series is None else series)
     except (Unscorable, UnusableSeries) as error:
         result = RunResult(run.record(EXCLUDED, _without_label(run, str(error))))
     except DamagedDataset as error:
@@ -66,7 +84,33 @@ def no_channel_axis(identity: Identity) -> str:
     return f"{identity.model} reads one variate at a time, so there is no channel axis"
 
 
-def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
+def forecast_series(
+    model: Forecaster, series: Series | MultivariateSeries, lookback: int, horizon: int, count: int, budget: Budget
+) -> SeriesForecasts:
+    """Forecasts at most `count` windows that are evenly spaced over the test region of the series."""
+    windows = cut_region(series, lookback, horizon, count)
+    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    rows = budget.fastest(model, x[0], horizon, len(x))
+    with torch.no_grad():
+        forecast = torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
+    variance = forecast_variance(forecast)
+    if variance == 0:
+        raise Unscorable("constant forecast: the same value at every step of every window of the test region")
+    return SeriesForecasts(variance, _skill(forecast, windows), len(x))
+
+
+def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> SeriesForecasts | None:
+    """The forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
+    count, series = run.protocol.variance_windows, run.series
+    if count == "run" or series is None:
+        return None
+    key = (run.model_key, run.dataset.season, series.fingerprint, run.setting, count)
+    if key not in cache:
+        cache[key] = forecast_series(model, series, run.setting.lookback, run.setting.horizon, count, budget)
+    return cache[key]
+
+
+def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> RunResult:
     windows = _usable_windows(run)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     model = multivariate(model) if x.ndim == 3 else model
@@ -74,8 +118,9 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
         return RunResult(run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure))
-    measured = _score(model, x, run, budget)
-    record = run.record(DONE).updated(parity=figure, **_values(measured, windows))
+    series = _shared(model, run, budget, cache)
+    measured = _score(model, x, run, budget, None if series is None else series.variance)
+    record = run.record(DONE).updated(parity=figure, **_values(measured, windows, series))
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
 
@@ -99,9 +144,9 @@ class _Measured(NamedTuple):
     matrix_seconds: float
 
 
-def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
+def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget, variance: float | None) -> _Measured:
     """The stages of a scored run, timed."""
-    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
+    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream, variance)
     start = time.perf_counter()
     forecast = scored.forecast
     forecast_end = time.perf_counter()
@@ -112,7 +157,7 @@ def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
     return _Measured(forecast, explanation, scored.quantities, None, *seconds)
 
 
-def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
+def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | None) -> dict[str, Value]:
     """The measured fields of the record."""
     q = measured.quantities
     values: dict[str, Value] = {}
@@ -122,8 +167,10 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
         values[f"{name}_se"] = _number(getattr(q.error, name))
     for name in GAINS:
         values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
+    errors = _skill(measured.forecast, windows) if series is None else series.skill
     return values | {
-        **_skill_values(measured.forecast, windows),
+        **errors._asdict(),
+        "beats_naive": int(errors.beats_naive),
         **_sweep_values(q),
         **_channel_values(measured.channel, windows),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
@@ -133,6 +180,8 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
         "rank_entropy": _number(q.rank_entropy),
         "rank_dropped": q.rank_dropped,
         "variance": q.variance,
+        "variance_run": forecast_variance(measured.forecast),
+        "series_windows": None if series is None else series.windows,
         "draws_used": q.draws,
         "forecasts": q.forecasts,
         "estimator_settings": measured.explanation.settings,
@@ -142,14 +191,13 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
     }
 
 
-def _skill_values(forecast: Tensor, windows: Windows) -> dict[str, Value]:
+def _skill(forecast: Tensor, windows: Windows) -> Skill:
     """Errors against the truth; each channel of a multivariate window counts as a window."""
     y, truth, last, seasonal = (
         np.moveaxis(values, -1, 1).reshape(-1, values.shape[1]) if values.ndim == 3 else values
         for values in (forecast.double().numpy(), windows.y, windows.x[:, -1:], windows.seasonal)
     )
-    naive = skill(y, truth, last[:, 0], seasonal)
-    return {**naive._asdict(), "beats_naive": int(naive.beats_naive)}
+    return skill(y, truth, last[:, 0], seasonal)
 
 
 def _sweep_values(q: Quantities) -> dict[str, Value]:

@@ -18,7 +18,7 @@ from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.ledger.record import EXCLUDED, FAILED
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import ModelKey, Run, Setting
-from hrx.audit.runner.run import RunResult, measure_run, multivariate, rank_run
+from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import describe_error
@@ -51,6 +51,7 @@ class WorkerContext:
         self._loaded: tuple[ModelKey, Forecaster] | None = None
         self.device = resolve_device(settings.device)
         self.budget = Budget(settings.memory)
+        self.series: SeriesCache = {}
 
     def model(self, key: ModelKey) -> Forecaster:
         """The model, loaded in place of the previous one if necessary."""
@@ -188,7 +189,7 @@ class MeasureRun:
             return RunResult(self.run.record(FAILED, str(error)))
         except Unscorable as error:
             return RunResult(self.run.record(EXCLUDED, str(error)))
-        return measure_run(model, self.run, context.budget, context.device.type)
+        return measure_run(model, self.run, context.budget, context.device.type, context.series)
 
 
 @dataclass(frozen=True)

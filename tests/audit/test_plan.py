@@ -87,13 +87,13 @@ def test_the_key_of_a_default_run_is_the_hash_of_everything_that_decides_its_num
     protocol = {
         "estimator": "input_gradient", "estimator_settings": "{}", "axis": "step", "truncation": False,
         "distance": False, "draws": 4, "draws_kind": "antithetic", "precision": None, "max_draws": 64, "scored": 8,
-        "fractions": 9, "area": "gap", "permutations": 3, "seed": 0,
+        "fractions": 9, "area": "gap", "permutations": 3, "seed": 0, "variance_windows": "64",
     }  # fmt: skip
     decisive = {
         "family": "family", "fingerprint": "f" * 64, "library": "library 1.0",
         "torch": torch.__version__.split("+")[0], "adapter_version": ADAPTER_VERSION, "dataset": "one/H",
         "series": run.series.fingerprint, "season": 24, "setting": "96x24", "seed": 0, "windows": 4,
-        "protocol": protocol, "protocol_version": "2",
+        "protocol": protocol, "protocol_version": "3",
     }  # fmt: skip
     assert run.key == hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
