@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 JOBS = 3
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test quick lint types tests faults format clean parity docs bench
+.PHONY: audit test quick lint types tests faults full-size format clean parity docs bench
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
@@ -33,14 +33,18 @@ types: $(VENV)/.test
 # and TimeMoE, an old transformers. -rs lists what was skipped and what it needs, such as a browser for the page.
 tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -rs
-	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py
-	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py
+	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py tests/adapters/test_mutations.py
+	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 
 # Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md.
 faults: $(VENV)/.test
 	rm -rf build/faults
 	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults
 	$(BIN)/python tests/faults/write_reliability.py
+
+# Checkpoints of the released sizes with random weights, one at a time: minutes and up to 3 GB each.
+full-size: $(VENV)/.test
+	HRX_FULL_SIZE=1 $(BIN)/python -m pytest tests/adapters/test_full_size.py --durations=0
 
 # The documentation, from docs/ and from the code itself, into build/site.
 docs: $(VENV)/.docs

@@ -20,8 +20,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.errors import describe_error
 
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+"""What the libraries read first; each may be cut into the shards that `NAME.index.json` lists."""
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.pth", "*.ckpt")
+STATE_OF_TRAINING = ("training_args.bin", "optimizer.bin", "scheduler.bin")
+_NUMBER_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,26 @@ class Checkpoint:
 
     @cached_property
     def weights(self) -> tuple[Path, ...]:
-        """The weight files of one format; safetensors first, as in the libraries."""
+        """The weight files that the libraries read: one file, or the shards of an index; safetensors first."""
+        for name in WEIGHT_FILES:
+            if (self.path / name).exists():
+                return (self.path / name,)
+            if (self.path / f"{name}.index.json").exists():
+                return self._shards(self.path / f"{name}.index.json")
         for pattern in WEIGHT_PATTERNS:
-            if files := tuple(sorted(self.path.glob(pattern))):
+            if files := tuple(f for f in sorted(self.path.glob(pattern)) if f.name not in STATE_OF_TRAINING):
                 return files
         raise ModelError(f"{self.path} has no weights (looked for {', '.join(WEIGHT_PATTERNS)}). Download it again.")
+
+    def _shards(self, index: Path) -> tuple[Path, ...]:
+        try:
+            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise ModelError(f"{index} is not an index of weight files: {error}. Download it again.") from error
+        files = tuple(self.path / name for name in sorted(set(named)))
+        if absent := [file.name for file in files if not file.exists()]:
+            raise ModelError(f"{self.path} lacks {', '.join(absent)}, which {index.name} lists. Download it again.")
+        return files
 
     @cached_property
     def fingerprint(self) -> str:
@@ -66,23 +86,38 @@ class Checkpoint:
         digest = hashlib.sha256()
         for file in (self.path / "config.json", *self.weights):
             if file.exists():
-                with file.open("rb") as stream:
-                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+                try:
+                    with file.open("rb") as stream:
+                        digest.update(hashlib.file_digest(stream, "sha256").digest())
+                except OSError as error:
+                    raise ModelError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from error
         return digest.hexdigest()
 
     @cached_property
     def tensor_names(self) -> frozenset[str]:
         """Names of the tensors in the safetensors files; other formats are not opened."""
-        names: set[str] = set()
-        for file in sorted(self.path.glob("*.safetensors")):
+        return frozenset(name for name, _ in self._safetensors_headers)
+
+    @property
+    def weights_dtype(self) -> str:
+        """The floating-point types in the safetensors files, as `bfloat16`; empty for other formats."""
+        types = {_NUMBER_TYPES[kind] for _, kind in self._safetensors_headers if kind in _NUMBER_TYPES}
+        return ", ".join(sorted(types))
+
+    @cached_property
+    def _safetensors_headers(self) -> list[tuple[str, str]]:
+        """Name and number type of every tensor in the safetensors files."""
+        headers: list[tuple[str, str]] = []
+        present = self.weights if any(self.path.glob("*.safetensors")) else ()
+        for file in (file for file in present if file.suffix == ".safetensors"):
             try:
                 with safe_open(file, framework="pt") as tensors:
-                    names.update(tensors.keys())
+                    headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
             except (SafetensorError, OSError) as error:
                 raise ModelError(
                     f"{file} is damaged: {error}. Download it again, or check it against the release."
                 ) from error
-        return frozenset(names)
+        return headers
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every named tensor of the weight files."""
@@ -92,7 +127,12 @@ class Checkpoint:
                     for name in tensors.keys():  # noqa: SIM118 (a safetensors handle is not iterable)
                         yield name, tensors.get_tensor(name)
             else:
-                yield from torch.load(file, map_location="cpu", weights_only=True).items()
+                try:
+                    content = torch.load(file, map_location="cpu", weights_only=True)
+                except Exception as error:  # a damaged archive may fail anywhere in the reader
+                    reason = describe_error(error)
+                    raise ModelError(f"{file} cannot be read as weights: {reason}. Save it as safetensors.") from error
+                yield from content.items()
 
 
 def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tensor]]) -> tuple[str, ...]:
@@ -110,6 +150,12 @@ def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tenso
     return tuple(name for name, held in state.items() if name not in equal and held.data_ptr() not in memory)
 
 
+def second_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Another module object on the same weights: what is set on one does not affect the other."""
+    weights = (*module.parameters(), *module.buffers())
+    return copy.deepcopy(module, {id(weight): weight for weight in weights})
+
+
 @contextmanager
 def ignore_warning(message: str) -> Iterator[None]:
     """Hides warnings that begin with `message`."""
@@ -121,8 +167,8 @@ def ignore_warning(message: str) -> Iterator[None]:
 class CheckpointForecaster(Forecaster):
     """A checkpoint that its family's library opens.
 
-    A family implements `open_library`, `read_limits`, `predict` and `official`. Freezing, conversion, reloading and the
-    comparison with the file are the same for all families and are implemented here.
+    A family implements `open_library`, `read_limits`, `predict`, `official` and `official_call`. Freezing, conversion,
+    reloading and the comparison with the file are the same for all families and are implemented here.
     """
 
     module_attribute: ClassVar[str] = ""
@@ -168,5 +214,10 @@ class CheckpointForecaster(Forecaster):
     def reload(self) -> Self:
         return type(self)(self.checkpoint, self.identity)
 
+    def module_name(self, stored: str) -> str:
+        """The name in the module's state of a tensor in the file, where the library renames it."""
+        return stored
+
     def unloaded(self) -> tuple[str, ...]:
-        return differing_tensors(self.module, self.checkpoint.tensors())
+        stored = ((self.module_name(name), tensor) for name, tensor in self.checkpoint.tensors())
+        return differing_tensors(self.module, stored)

@@ -21,7 +21,7 @@ from chronos import Chronos2Pipeline, ChronosBoltPipeline
 from chronos.chronos2.layers import MHA, AttentionOutput, GroupSelfAttention
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster, ignore_warning
+from hrx.adapters.checkpoint import CheckpointForecaster, ignore_warning, second_module
 from hrx.adapters.contract import Limits, ModelError
 
 UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -55,6 +55,7 @@ class ChronosForecaster(CheckpointForecaster):
 class ChronosBolt(ChronosForecaster):
     """The median of a Chronos-Bolt checkpoint."""
 
+    official_call = "ChronosBoltPipeline.predict_quantiles"
     pipeline_class = ChronosBoltPipeline
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
@@ -71,6 +72,7 @@ class ChronosBolt(ChronosForecaster):
 class Chronos2(ChronosForecaster):
     """The median of a Chronos-2 checkpoint; each window, with all its channels, is a group of its own."""
 
+    official_call = "Chronos2Pipeline.predict_quantiles"
     pipeline_class = Chronos2Pipeline
 
     def prepare(self) -> None:
@@ -93,11 +95,11 @@ class Chronos2(ChronosForecaster):
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
+        inputs = x.mT if self.limits.multivariate else x.unsqueeze(1)
         with ignore_warning(LONG_HORIZON):
-            _, medians = self.library.predict_quantiles(
-                self._to_library(x), prediction_length=horizon, quantile_levels=[0.5]
-            )
-        return self._from_library(torch.stack(cast("list[Tensor]", medians)))
+            _, medians = self.library.predict_quantiles(inputs, prediction_length=horizon, quantile_levels=[0.5])
+        median = torch.stack(cast("list[Tensor]", medians))
+        return median.mT if self.limits.multivariate else median.squeeze(1)
 
     def _to_library(self, x: Tensor) -> Tensor:
         """Windows in the library's shape `(B, C, L)`."""
@@ -133,8 +135,8 @@ class Chronos2(ChronosForecaster):
 
 def _without_group_scores(pipeline: Any) -> Any:
     """A pipeline for groups of one series: a second model on the same weights."""
-    other, weights = copy.copy(pipeline), (*pipeline.model.parameters(), *pipeline.model.buffers())
-    other.model = copy.deepcopy(pipeline.model, {id(weight): weight for weight in weights})
+    other = copy.copy(pipeline)
+    other.model = second_module(pipeline.model)
     for module in other.model.modules():
         if isinstance(module, GroupSelfAttention):
             module.self_attention = _SingleSeriesAttention(module.self_attention)

@@ -7,18 +7,19 @@ and `official`, the library's own public call, unchanged. Whether the two agree 
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hrx.adapters.gradients import GradientPath
-from hrx.errors import HrxError
+from hrx.errors import HrxError, describe_error
 
-ADAPTER_VERSION = "4"
+ADAPTER_VERSION = "5"
 """Increase it when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
 
 Convert = Callable[[torch.nn.Module], torch.nn.Module]
@@ -41,6 +42,10 @@ class Limits:
     """The only lookbacks that a model with a fixed context accepts."""
     longest_horizon: int | None = None
     multivariate: bool = False
+    channels: int | None = None
+    """How many variates a model that mixes its channels reads together; None for a model that takes any number."""
+    predicted: tuple[int, ...] | None = None
+    """The channels of a window that a multivariate model forecasts; None for all of them."""
 
     def refusal(self, lookback: int, horizon: int) -> str | None:
         """Why a setting cannot be run, as a clause, or None if it can."""
@@ -55,6 +60,13 @@ class Limits:
         if self.longest_horizon is not None and horizon > self.longest_horizon:
             return f"forecasts at most {self.longest_horizon} steps, not {horizon}"
         return None
+
+    def refusal_of_channels(self, variates: int) -> str | None:
+        """Why windows of so many variates (0: univariate ones) cannot be run, as a clause, or None if they can."""
+        if self.channels is None or variates == self.channels:
+            return None
+        given = variates or "one"
+        return f"reads {self.channels} variates together, not {given}: give data of {self.channels} variates"
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,25 @@ class Identity:
     library: str
     """Distributions and versions that run it, as `chronos-forecasting 2.3.2`."""
     revision: str = ""
+    weights_dtype: str = ""
+    """Number types of the stored weights, which are loaded as float32; empty if the files do not say."""
+
+
+@contextmanager
+def library_errors(model: str, library: str) -> Iterator[None]:
+    """Turns an exception of a model's library into a `ModelError` that quotes it; one raised in hrx stays as it is."""
+    try:
+        yield
+    except HrxError:
+        raise
+    except Exception as error:
+        modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+        if all(module.startswith("hrx.") for module in modules):
+            raise
+        raise ModelError(
+            f"{library} raised an error while it ran {model}: {describe_error(error)}. "
+            "Check that the checkpoint is complete and was saved for this version of the library."
+        ) from error
 
 
 class Forecaster(ABC):
@@ -78,6 +109,8 @@ class Forecaster(ABC):
 
     identity: Identity
     limits: Limits = Limits()
+    official_call: str = "official"
+    """The public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:
@@ -88,7 +121,11 @@ class Forecaster(ABC):
 
     @abstractmethod
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        """`(B, L) -> (B, H)`: the library's public call, unchanged, with its default point forecast."""
+        """`(B, L) -> (B, H)`: the library's public call, unchanged, with its default point forecast.
+
+        It uses the loaded weights and nothing else that `predict` uses: no helper, no constant, no index. Otherwise a
+        mistake would be in both, and parity would not see it.
+        """
 
     def forward(self, x: Tensor, horizon: int) -> Tensor:
         """`(B, L) -> (B, H)`, differentiable in `x`; without gradients if they are disabled by the caller.
@@ -99,11 +136,16 @@ class Forecaster(ABC):
         self.check(x, horizon)
         with GradientPath() if torch.is_grad_enabled() else nullcontext():
             # A copy: a model may write into its input, and the caller reuses the windows.
-            return self.predict(x.clone(), horizon)
+            y = self.predict(x.clone(), horizon)
+        if not y.is_floating_point():
+            raise ModelError(f"{self.identity.model} returned {y.dtype}, not real floating-point numbers.")
+        return y
 
     def check(self, x: Tensor, horizon: int) -> None:
         """Raises on a shape or a setting that the model does not accept."""
         name, axes = self.identity.model, ("batch", "lookback", "channels")[: 3 if self.limits.multivariate else 2]
+        if x.ndim in (2, 3) and (refusal := self.limits.refusal_of_channels(x.shape[2] if x.ndim == 3 else 0)):
+            raise ModelError(f"{name} {refusal}.")
         if x.ndim != len(axes) or not x.is_floating_point():
             expected = f"a floating-point tensor of shape ({', '.join(axes)})"
             raise ModelError(f"{name} expects {expected}, not {tuple(x.shape)} {x.dtype}.")
@@ -117,7 +159,10 @@ class Forecaster(ABC):
         return self
 
     def multivariate(self) -> Forecaster | None:
-        """The model that reads all channels of a window together, `(B, L, C) -> (B, H, C)`, or None if it cannot."""
+        """The model that reads all channels of a window together, `(B, L, C) -> (B, H, K)`, or None if it cannot.
+
+        `K` is the number of channels that it forecasts: all `C`, or those in `limits.predicted`.
+        """
         return self if self.limits.multivariate else None
 
     def converted(self, convert: Convert) -> Forecaster | None:

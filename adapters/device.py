@@ -53,6 +53,7 @@ class OnDevice(Forecaster):
     def __init__(self, base: Forecaster, moved: Forecaster, device: torch.device):
         self.identity = base.identity
         self.limits = base.limits
+        self.official_call = base.official_call
         self.device = device
         self._base = base
         self._moved = moved
@@ -98,6 +99,7 @@ class DoubleTwin(Forecaster):
         self._converted = converted
         self.identity = converted.identity
         self.limits = converted.limits
+        self.official_call = converted.official_call
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         with double_precision():

@@ -31,6 +31,7 @@ class ModelCard:
     """The short name, as `chronos-2`."""
     family: str
     hub_id: str
+    """A hub id, or the address of the weight file of a model that is not on the hub."""
     licence: str
     parameters: int | None = None
     """As published, so usually rounded."""
@@ -50,6 +51,13 @@ class ModelCard:
     fingerprints: tuple[str, ...] = ()
     """Copies that are recognised by their content, whatever the name of their directory."""
     sources: tuple[str, ...] = ()
+
+    @property
+    def download_advice(self) -> str:
+        """How to get the weights of a model that is not on the hub; empty for one that is."""
+        if not self.hub_id.startswith("https://"):
+            return ""
+        return f"Download {self.hub_id} into a directory of its own and give that directory."
 
     def leakage(self, dataset: str, *, in_gift_eval: bool) -> Leakage:
         """Whether `dataset` (`folder` or `folder/frequency`) is declared as training data."""

@@ -20,12 +20,15 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.errors import describe_error
 
 Predictor = torch.nn.Module | Callable[..., Tensor]
 
 
 class ModuleForecaster(Forecaster):
     """A module or callable `(B, L) -> (B, H)`, or `(B, L), horizon -> (B, H)` where it takes a horizon."""
+
+    official_call = "the module without gradients"
 
     def __init__(self, predictor: Predictor, identity: Identity, limits: Limits):
         self.predictor = freeze(predictor) if isinstance(predictor, torch.nn.Module) else predictor
@@ -36,12 +39,14 @@ class ModuleForecaster(Forecaster):
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         y = self.predictor(x, horizon=horizon) if self._takes_horizon else self.predictor(x)
+        if not isinstance(y, Tensor):
+            raise ModelError(f"{self.identity.model} returned {type(y).__name__}, not a tensor (batch, steps).")
         if y.ndim != x.ndim or y.shape[0] != x.shape[0] or y.shape[1] < horizon:
             raise ModelError(
                 f"{self.identity.model} returned shape {tuple(y.shape)} for an input of shape {tuple(x.shape)} and "
                 f"a horizon of {horizon}. Return (batch, steps) with at least {horizon} steps."
             )
-        return cast(Tensor, y[:, :horizon])
+        return y[:, :horizon]
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
@@ -108,6 +113,20 @@ class ModuleFile:
     def identity(self) -> Identity:
         return self.load().identity
 
+    @property
+    def identity_unbuilt(self) -> Identity:
+        """An identity from the file alone, for the records of a model that cannot be built."""
+        try:
+            source = self.file.read_bytes()
+        except OSError:  # its own code may have removed it
+            source = self._label.encode()
+        fingerprint = hashlib.sha256(b"not built " + source).hexdigest()
+        return Identity(self._label, "module", self._label, fingerprint, library=f"torch {torch.__version__}")
+
+    @property
+    def _label(self) -> str:
+        return f"{self.file.stem}:{self.factory}"
+
     def load(self) -> Forecaster:
         return self._model
 
@@ -117,19 +136,18 @@ class ModuleFile:
 
     def _create(self) -> Forecaster:
         """Calls the factory, which returns a `Forecaster`, a module or a callable; it prints to standard error."""
-        label = f"{self.file.stem}:{self.factory}"
         try:
+            text = hashlib.sha256(self.file.read_bytes()).hexdigest()
             with redirect_stdout(sys.stderr):
                 result = self._function()()
-            model = result if isinstance(result, Forecaster) else from_module(result, name=label)
+            model = result if isinstance(result, Forecaster) else from_module(result, name=self._label)
         except ModelError:
             raise
         except (Exception, SystemExit) as error:
             raise ModelError(
-                f"{self.file} failed to create a model: {type(error).__name__}: {error}. Its function {self.factory} "
+                f"{self.file} failed to create a model: {describe_error(error)}. Its function {self.factory} "
                 "takes no argument and returns a Forecaster, a torch.nn.Module or a callable."
             ) from error
-        text = hashlib.sha256(self.file.read_bytes()).hexdigest()
         fingerprint = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
         model.identity = replace(model.identity, fingerprint=fingerprint)
         if model.reload() is None:
@@ -144,9 +162,20 @@ class ModuleFile:
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise ModelError(f"{self.file} cannot be imported: {type(error).__name__}: {error}.") from error
+            raise ModelError(f"{self.file} cannot be imported: {describe_error(error)}.") from error
         function = getattr(module, self.factory, None)
         if not callable(function):
             names = ", ".join(name for name in vars(module) if not name.startswith("_"))
             raise ModelError(f"{self.file} has no function {self.factory!r}. It defines: {names or 'nothing'}.")
         return cast("Callable[[], Forecaster | Predictor]", function)
+
+
+@dataclass(frozen=True)
+class UnbuiltModel:
+    """A user's model that cannot be built, for the failed records of an audit of several models."""
+
+    identity: Identity
+    reason: str
+
+    def load(self) -> Forecaster:
+        raise ModelError(self.reason)

@@ -19,6 +19,8 @@ from hrx.adapters.contract import Limits, ModelError
 class Moirai2(CheckpointForecaster):
     """The median of a Moirai-2.0 checkpoint."""
 
+    official_call = "Moirai2Forecast.predict"
+
     def open_library(self) -> Any:
         with redirect_stdout(None):  # the loader prints, and standard output is for results
             module = Moirai2Module.from_pretrained(self.checkpoint.path)
@@ -46,8 +48,16 @@ class Moirai2(CheckpointForecaster):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         copies = list(x.detach().cpu().numpy().copy())  # the library fills gaps in the arrays it is given
-        quantiles = self._forecast(x.shape[1], horizon).predict(copies)
-        return torch.from_numpy(quantiles[:, self._median_index])
+        library = Moirai2Forecast(
+            prediction_length=horizon,
+            target_dim=1,
+            feat_dynamic_real_dim=0,
+            past_feat_dynamic_real_dim=0,
+            context_length=x.shape[1],
+            module=self.module,
+        )
+        by_level = dict(zip(self.module.quantile_levels, library.predict(copies).swapaxes(0, 1), strict=True))
+        return torch.from_numpy(by_level[0.5])
 
     @property
     def _median_index(self) -> int:

@@ -6,19 +6,22 @@ packages add a family through an entry point of the group `hrx.adapters` with a 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import NamedTuple, Protocol
+from textwrap import shorten
+from typing import Any, NamedTuple, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
+from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.errors import describe_error, unknown
+from hrx.install import install_command
 
 AUTO = "auto"
 Pair = tuple[int, int]
@@ -44,7 +47,7 @@ class Family:
     files: str = ""
     """A glob pattern of its weight files, for a library that writes no `config.json`."""
     tensors: tuple[str, ...] = ()
-    """Tensor names that together identify its weights, for a release without a `config.json`."""
+    """Tensor names that together identify its weights, for a release whose `config.json` is absent or another's."""
     revision_selector: str = ""
     """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
@@ -54,8 +57,10 @@ class Family:
         """Whether the content of a checkpoint identifies this family."""
         if self.files and any(checkpoint.path.glob(self.files)):
             return True
+        if self.tensors and checkpoint.tensor_names.issuperset(self.tensors):
+            return True
         if not (checkpoint.path / "config.json").exists():
-            return bool(self.tensors) and checkpoint.tensor_names.issuperset(self.tensors)
+            return False
         named = set(checkpoint.config.get("architectures") or [])
         marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
         return marked or bool(named & set(self.architectures))
@@ -72,8 +77,8 @@ class Family:
 
     @property
     def install_command(self) -> str:
-        without_pins = f" && pip install --no-deps {self.unpinned}" if self.unpinned else ""
-        return f"pip install 'hrx[{self.extra}]'{without_pins}"
+        """Installs the family's library into this environment."""
+        return install_command(self.extra, self.unpinned)
 
 
 # fmt: off
@@ -88,6 +93,9 @@ BUILT_IN = (
     Family("timesfm-2.5", "hrx.adapters.timesfm:TimesFM25", "timesfm", "timesfm",
            architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
            tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight")),
+    Family("timesfm-2.5-hf", "hrx.adapters.timesfm_transformers:TimesFM25Transformers", "transformers",
+           "timesfm-transformers", architectures=("TimesFm2_5ModelForPrediction",),
+           tensors=("model.input_ff_layer.input_layer.weight", "output_projection_quantiles.output_layer.weight")),
     Family("timesfm-3", "hrx.adapters.timesfm:TimesFM3", "timesfm", "timesfm",
            config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config")),
     Family("moirai-2", "hrx.adapters.moirai_2:Moirai2", "uni2ts", "moirai-2",
@@ -103,18 +111,43 @@ BUILT_IN = (
 # fmt: on
 
 
+class Registered(NamedTuple):
+    """An entry point of the group `hrx.adapters`: its family, or why it has none."""
+
+    name: str
+    family: Family | None
+    problem: str = ""
+
+
 @lru_cache(maxsize=1)
 def families() -> dict[str, Family]:
     """All families by name: the built-in ones and those that installed packages register."""
-    known = {family.name: family for family in BUILT_IN}
+    found = [*BUILT_IN, *(entry.family for entry in _registered() if entry.family)]
+    return {family.name: family for family in found}
+
+
+def _registered() -> Iterator[Registered]:
+    """The entry points of installed packages. One that fails affects its own family only."""
+    known = {family.name for family in BUILT_IN}
     for entry in entry_points(group="hrx.adapters"):
-        family = entry.load()
+        at = f"The entry point {entry.value!r} of hrx.adapters"
+        try:
+            family = entry.load()
+        except (Exception, SystemExit) as error:
+            yield Registered(entry.name, None, f"{at} cannot be loaded: {describe_error(error)}. Update its package.")
+            continue
         if not isinstance(family, Family):
-            raise ModelError(f"The entry point {entry.value!r} of hrx.adapters is not a Family. Update its package.")
-        if family.name in known:
-            raise ModelError(f"The entry point {entry.value!r} registers {family.name!r} a second time. Rename it.")
-        known[family.name] = family
-    return known
+            yield Registered(entry.name, None, f"{at} is not a Family. Update its package.")
+        elif family.name in known:
+            yield Registered(entry.name, None, f"{at} registers {family.name!r} a second time. Rename it.")
+        else:
+            known.add(family.name)
+            yield Registered(entry.name, family)
+
+
+def _problems() -> str:
+    """Why families of other packages are missing, for the message that a family is unknown."""
+    return "".join(f" {entry.problem}" for entry in _registered() if entry.problem)
 
 
 class Located(Protocol):
@@ -136,29 +169,53 @@ class LocatedCheckpoint:
     @cached_property
     def identity(self) -> Identity:
         found, family = self.checkpoint, self.family
-        return Identity(found.name, family.name, found.source, found.fingerprint, family.versions, found.revision)
+        return Identity(
+            model=found.name,
+            family=family.name,
+            checkpoint=found.source,
+            fingerprint=found.fingerprint,
+            library=family.versions,
+            revision=found.revision,
+            weights_dtype=found.weights_dtype,
+        )
 
     def load(self) -> Forecaster:
         _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it
-        loader: Callable[[Checkpoint, Identity], Forecaster] = resolve_name(self.family.loader)
+        loader: Callable[[Checkpoint, Identity], Forecaster] = _imported(self.family, self.family.loader)
         try:
             return loader(self.checkpoint, self.identity)
         except ModelError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelError(
                 f"{self.family.distribution} could not load {self.checkpoint.path} as {self.family.name}: "
-                f"{type(error).__name__}: {error}. Check that the directory is complete."
+                f"{type(error).__name__}: {shorten(str(error), 300)}. Check that the directory is complete."
             ) from error
 
 
-def load(name: str) -> Forecaster:
+def _imported(family: Family, name: str) -> Any:
+    """`module:name` of a family, whose library may raise anything when it is imported."""
+    try:
+        return resolve_name(name)
+    except ModelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelError(
+            f"{family.versions} cannot be imported: {describe_error(error)}. Fix its installation, for "
+            f"example in an environment of its own: {family.install_command}"
+        ) from error
+
+
+def load(name: str, *, merge_adapter: bool = False) -> Forecaster:
     """The model of that name, ready to run: `load("bolt-mini").forward(x, 24)` maps `(B, L)` to `(B, 24)`."""
-    return locate(name).load()
+    return locate(name, merge_adapter=merge_adapter).load()
 
 
-def locate(name: str) -> Located:
-    """Finds the checkpoint of that name; a hub id that is not in the cache is downloaded."""
+def locate(name: str, *, merge_adapter: bool = False) -> Located:
+    """Finds the checkpoint of that name; a hub id that is not in the cache is downloaded.
+
+    With `merge_adapter`, a LoRA directory is merged into its base model first, and the result is the checkpoint.
+    """
     if name == EMBEDDED:
         return _checkpoint(Path(__file__).parent / "bolt_mini", name, name)
     prefix, _, rest = name.partition(":")
@@ -168,9 +225,14 @@ def locate(name: str) -> Located:
         return _checkpoint(*_fetch(rest), family=families()[prefix])
     short, at, revision = name.partition("@")
     if released := short_names().get(short):
+        if released.download_advice:
+            raise ModelError(f"{short} is not on the model hub. {released.download_advice}")
         path, _, source = _fetch(released.hub_id + at + revision)
         return _checkpoint(path, name, source, family=families()[released.family])
-    return _checkpoint(*_fetch(name))
+    path, label, source = _fetch(name)
+    if merge_adapter and is_adapter(path):
+        path = merged_directory(path, locate)
+    return _checkpoint(path, label, source)
 
 
 class CheckpointSettings(NamedTuple):
@@ -180,7 +242,7 @@ class CheckpointSettings(NamedTuple):
     settings: list[Pair]
 
 
-def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]:
+def locate_each(name: str, settings: Sequence[Pair], *, merge_adapter: bool = False) -> list[CheckpointSettings]:
     """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
     With `@auto`, a family that releases one checkpoint per lookback and horizon uses its library's own rule, and each
@@ -188,7 +250,7 @@ def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]
     """
     short, _, suffix = name.rpartition("@")
     if suffix != AUTO:
-        return [CheckpointSettings(locate(name), list(settings))]
+        return [CheckpointSettings(locate(name, merge_adapter=merge_adapter), list(settings))]
     offered = {known: r for known, r in short_names().items() if families()[r.family].revision_selector}
     if short not in offered:
         raise ModelError(
@@ -196,7 +258,7 @@ def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]
         )
     family = families()[offered[short].family]
     require(family, name)
-    select: Callable[[str, int, int], str] = resolve_name(family.revision_selector)
+    select: Callable[[str, int, int], str] = _imported(family, family.revision_selector)
     by_revision: dict[str, list[Pair]] = {}
     for pair in settings:
         by_revision.setdefault(select(offered[short].hub_id, *pair), []).append(pair)
@@ -205,7 +267,7 @@ def locate_each(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]
 
 def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
     revision = path.name if path.parent.name == "snapshots" else ""  # the hub names a snapshot by its commit
-    checkpoint = Checkpoint(path.resolve(), name, source, revision)
+    checkpoint = Checkpoint(checkpoint_directory(path.resolve()), name, source, revision)
     family = family or _recognise(checkpoint)
     require(family, name)
     return LocatedCheckpoint(checkpoint, family)
@@ -231,7 +293,7 @@ def _fetch(name: str) -> tuple[Path, str, str]:
     if not re.fullmatch(r"[^./~][^/]*/[^/]+", hub_id):
         known = [EMBEDDED, *short_names()]
         advice = "A hub id (OWNER/NAME[@REVISION]), a directory, FAMILY:PATH and module:FILE.py:FACTORY work too."
-        raise ModelError(unknown("model", name, known, advice))
+        raise ModelError(unknown("model", name, known, advice + _problems()))
     return _download(hub_id, revision or None), name, hub_id
 
 
@@ -245,7 +307,10 @@ def _download(hub_id: str, revision: str | None) -> Path:
             "Install the extra of its family: `hrx models` lists them."
         ) from None
     try:
-        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.pth"]))
+        path = Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.pth"]))
+        if not [*path.rglob("*.safetensors"), *path.rglob("*.pth")]:  # a release in the older format only
+            path = Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.bin"]))
+        return path
     except Exception as error:
         raise ModelError(
             f"{hub_id} is not a local directory and cannot be downloaded: {describe_error(error)}. "
@@ -255,9 +320,12 @@ def _download(hub_id: str, revision: str | None) -> Path:
 
 def _recognise(checkpoint: Checkpoint) -> Family:
     """The family that the checkpoint's files identify."""
-    adapter, config = (checkpoint.path / name for name in ("adapter_config.json", "config.json"))
-    if adapter.exists() or (config.exists() and "peft_type" in checkpoint.config):
-        raise ModelError(f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that.")
+    config = checkpoint.path / "config.json"
+    if is_adapter(checkpoint.path) or (config.exists() and "peft_type" in checkpoint.config):
+        raise ModelError(
+            f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that, or give "
+            "--merge-adapter."
+        )
     for family in families().values():
         if family.claims(checkpoint):
             return family
@@ -265,7 +333,7 @@ def _recognise(checkpoint: Checkpoint) -> Family:
     raise ModelError(
         f"{checkpoint.path}/config.json names the architecture {', '.join(map(str, named)) or '(none)'}, which no "
         f"family of hrx runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
-        "module:FILE.py:FACTORY."
+        f"module:FILE.py:FACTORY.{_problems()}"
     )
 
 

@@ -14,7 +14,7 @@ selected by rank, so the forecast is smooth only between the inputs at which the
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import transformers
@@ -58,11 +58,13 @@ class KeyValues(transformers.Cache):  # type: ignore[misc]  # transformers is un
 class GeneratingForecaster(CheckpointForecaster):
     """A checkpoint whose official call is `generate`. Code in the checkpoint's directory is never run."""
 
-    official_call: ClassVar[Literal["generate", "forward"]] = (
-        "generate" if transformers.__version__.startswith(GENERATE_RUNS_WITH) else "forward"
-    )
-    """What `official` runs here: the public call, or the library's forward where the public call cannot run."""
+    generates: ClassVar[bool] = transformers.__version__.startswith(GENERATE_RUNS_WITH)
+    """Whether `official` runs the public call here, or the library's forward because the public call cannot run."""
     library_class: ClassVar[Any]
+
+    def prepare(self) -> None:
+        called = "generate" if self.generates else "forward, uncached"
+        self.official_call = f"{self.library_class.__name__}.{called}"
 
     def open_library(self) -> Any:
         """The library's class with the file's weights.
@@ -80,12 +82,12 @@ class GeneratingForecaster(CheckpointForecaster):
         """`(B, L) -> (B, H)`: `generate`, or where it cannot run the same forecast by the library's forward alone.
 
         The forward is then called with `use_cache=False` on the whole series at every step: another computation of
-        the forecast of `generate` than that of `predict`. `official_call` says which one ran.
+        the forecast of `generate` than that of `predict`. `official_call` names the one that ran.
         """
         self.check(x, horizon)
         x = x.to(dtype=torch.float32)
         with torch.no_grad(), ignore_warning(MASK_MOVES):
-            return self._generate(x, horizon) if self.official_call == "generate" else self._recompute(x, horizon)
+            return self._generate(x, horizon) if self.generates else self._recompute(x, horizon)
 
     @abstractmethod
     def _generate(self, x: Tensor, horizon: int) -> Tensor: ...
@@ -138,13 +140,14 @@ class Timer(GeneratingForecaster):
         return cast(Tensor, self.module.generate(x, max_new_tokens=horizon))
 
     def _recompute(self, x: Tensor, horizon: int) -> Tensor:
-        inputs, standardised, steps, done = self._whole_patches(x), x[:, :0], list[Tensor](), 0
+        patch = self.module.config.input_token_len
+        inputs, standardised, steps, done = x[:, -(x.shape[1] // patch * patch) :], x[:, :0], list[Tensor](), 0
         while done < horizon:
             mean, std = inputs.mean(dim=-1, keepdim=True), inputs.std(dim=-1, keepdim=True)
             standardised = torch.cat([standardised, (inputs - mean) / std], dim=1)
             y = self.module(
                 input_ids=standardised,
-                attention_mask=torch.ones(len(x), standardised.shape[1] // self._patch, dtype=torch.long),
+                attention_mask=torch.ones(len(x), standardised.shape[1] // patch, dtype=torch.long),
                 use_cache=False,
                 max_output_length=horizon - done,
                 return_dict=True,

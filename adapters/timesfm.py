@@ -13,6 +13,7 @@ with the negated window and clamps at zero, which is a different forecast.
 """
 
 import io
+import math
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, cast
@@ -47,6 +48,7 @@ class SharedContext(Limits):
 class TimesFM25(CheckpointForecaster):
     """The median of a TimesFM-2.5 checkpoint under the library's default forecasting flags."""
 
+    official_call = "TimesFM_2p5_200M_torch.forecast"
     module_attribute = "model"
 
     def open_library(self) -> Any:
@@ -101,6 +103,7 @@ class TimesFM25(CheckpointForecaster):
 class TimesFM3(CheckpointForecaster):
     """The median of a TimesFM-3 checkpoint; each series is forecast by itself."""
 
+    official_call = "TimesFM3Forecaster.predict_batch"
     module_attribute = "model"
 
     def open_library(self) -> Any:
@@ -118,17 +121,24 @@ class TimesFM3(CheckpointForecaster):
         return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        """The public call; after a conversion `predict` without gradients.
+        """The public call; after a conversion the library's `decode` below it.
 
         The public call rounds its input to fp32, and finite differences of a rounded input measure the rounding.
         """
         self.check(x, horizon)
         if self.is_converted:
-            with torch.no_grad():
-                return self.predict(x, horizon)
+            return self._official_in_double(x, horizon)
         self.library.config.per_core_batch_size = len(x)
         forecasts = self.library.predict_batch(list(x.detach().cpu().numpy().copy()), horizon)
         return torch.stack([torch.from_numpy(y.forecast) for y in forecasts])
+
+    @torch.no_grad()
+    def _official_in_double(self, x: Tensor, horizon: int) -> Tensor:
+        zeros = x.new_zeros(len(x), -x.shape[1] % self.module.input_patch_len)
+        target, mask = torch.cat([zeros, x], dim=1), torch.cat([zeros == 0, torch.zeros_like(x) > 0], dim=1)
+        passes = math.ceil(horizon / self.module.output_patch_len)
+        quantiles = self.module.decode(target.unsqueeze(1), passes * self.module.output_patch_len, mask=mask)
+        return cast(Tensor, quantiles[:, 0, :horizon].median(dim=-1).values)
 
 
 def _whole_patches(x: Tensor, patch: int) -> tuple[Tensor, Tensor]:

@@ -3,16 +3,25 @@
 The library's model call is differentiable as it is. The library cuts a window that is longer than the context and pads
 a shorter one with zeros; both are its defaults and are audited as such. A directory or a hub id is one checkpoint at
 every setting; `@auto` selects a release per lookback and horizon with the library's own rule.
+
+A fine-tune may mix its channels (`mix_channel`), or forecast some of them only (`prediction_channel_indices`). Such a
+model reads all its channels together: `(B, L, C) -> (B, H, K)`. One that needs more than past values is refused.
+
+The official call is the library's forecasting pipeline on a data frame, without a preprocessor, so without a scaling of
+its own. It pads a short series with zeros that count as observed, as the model itself does.
 """
 
+import logging
 from functools import lru_cache
 from importlib import resources
 from typing import Any, cast
 
+import numpy as np
+import pandas as pd
 import torch
 import yaml
 from torch import Tensor
-from tsfm_public import TinyTimeMixerForPrediction
+from tsfm_public import TimeSeriesForecastingPipeline, TinyTimeMixerForPrediction
 from tsfm_public.resources import model_paths_config
 from tsfm_public.toolkit.get_model import get_model
 from tsfm_public.toolkit.recursive_predictor import RecursivePredictor, RecursivePredictorConfig
@@ -20,6 +29,9 @@ from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPI
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
+
+# The library logs a line for every call of its pipeline.
+logging.getLogger("tsfm_public.toolkit").setLevel(logging.WARNING)
 
 
 def select_revision(hub_id: str, lookback: int, horizon: int) -> str:
@@ -42,31 +54,62 @@ class TinyTimeMixer(CheckpointForecaster):
     """The point forecast of a TTM checkpoint."""
 
     def open_library(self) -> Any:
-        return TinyTimeMixerForPrediction.from_pretrained(self.checkpoint.path)
+        model = TinyTimeMixerForPrediction.from_pretrained(self.checkpoint.path)
+        config, name = model.config, self.identity.model
+        if config.categorical_vocab_size_list:
+            raise ModelError(
+                f"{name} needs static categorical values (categorical_vocab_size_list in its config.json), and hrx "
+                "forecasts from past values alone. Fine-tune it without them to audit it."
+            )
+        if config.enable_forecast_channel_mixing and config.exogenous_channel_indices:
+            raise ModelError(
+                f"{name} needs the future values of its exogenous channels {config.exogenous_channel_indices} "
+                "(exogenous_channel_indices in its config.json), and hrx forecasts from past values alone. "
+                "Fine-tune it without enable_forecast_channel_mixing to audit it."
+            )
+        return model
 
     def read_limits(self) -> Limits:
-        return Limits(longest_lookback=self.module.config.context_length)
+        config = self.module.config
+        predicted = config.prediction_channel_indices
+        alone = config.mode == config.decoder_mode == "common_channel" and not config.enable_forecast_channel_mixing
+        if (alone and predicted is None) or config.num_input_channels == 1:
+            return Limits(longest_lookback=config.context_length)
+        return Limits(
+            longest_lookback=config.context_length,
+            # A later step would need future values of the channels that are not forecast.
+            longest_horizon=None if predicted is None else self._native_horizon,
+            multivariate=True,
+            channels=config.num_input_channels,
+            predicted=None if predicted is None else tuple(predicted),
+        )
+
+    @property
+    def official_call(self) -> str:  # type: ignore[override]  # depends on the checkpoint
+        return "TimeSeriesForecastingPipeline" if self._fits_pipeline else "TinyTimeMixerForPrediction.forward"
 
     def prepare(self) -> None:
         self._recursive = lru_cache(maxsize=8)(self._build_recursive)
 
+    @property
+    def _native_horizon(self) -> int:
+        config = self.module.config
+        return cast(int, config.prediction_filter_length or config.prediction_length)
+
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        past = x[..., None]
+        past = x if self.limits.multivariate else x[..., None]
         token = self._frequency_token(len(x), x.device)
-        if horizon <= self.module.config.prediction_length:
+        if horizon <= self._native_horizon:
             y = self.module(past_values=past, freq_token=token).prediction_outputs
         else:
+            # Padded before the recursion, which otherwise drops the oldest values of a short window.
+            past = torch.nn.functional.pad(past, (0, 0, max(self.module.config.context_length - past.shape[1], 0), 0))
             # Without both masks the recursive predictor raises.
             past_mask, future_mask = torch.ones_like(past), torch.ones_like(past[:, :1]).expand(-1, horizon, -1)
             y = self._recursive(horizon)(
                 past_values=past, past_observed_mask=past_mask, future_observed_mask=future_mask, freq_token=token
             ).prediction_outputs
-        return cast(Tensor, y[:, :horizon, 0])
-
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        self.check(x, horizon)
-        with torch.no_grad():
-            return self.predict(x, horizon)
+        return cast(Tensor, y[:, :horizon] if self.limits.multivariate else y[:, :horizon, 0])
 
     def _frequency_token(self, windows: int, device: torch.device) -> Tensor | None:
         """The library's token for an unknown frequency, for checkpoints with frequency prefix tuning."""
@@ -75,6 +118,77 @@ class TinyTimeMixer(CheckpointForecaster):
         return torch.full((windows,), DEFAULT_FREQUENCY_MAPPING["oov"], device=device)
 
     def _build_recursive(self, horizon: int) -> Any:
-        native = self.module.config.prediction_length
-        lengths = {"requested_prediction_length": horizon, "model_prediction_length": native}
+        lengths = {"requested_prediction_length": horizon, "model_prediction_length": self._native_horizon}
         return RecursivePredictor(RecursivePredictorConfig(model=self.module, loss="mse", **lengths)).eval()
+
+    @property
+    def _fits_pipeline(self) -> bool:
+        """The pipeline puts the columns that it forecasts before all others."""
+        predicted = self.module.config.prediction_channel_indices
+        return predicted is None or predicted == list(range(len(predicted)))
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        """The pipeline, or the model's own call for a float64 copy, whose input the pipeline would round to fp32."""
+        self.check(x, horizon)
+        windows = x.detach().unsqueeze(-1) if x.ndim == 2 else x.detach()
+        y = self._call_model(windows, horizon) if self._needs_model_call else self._call_pipeline(windows, horizon)
+        return y.squeeze(-1) if x.ndim == 2 else y
+
+    @property
+    def _needs_model_call(self) -> bool:
+        return self.is_converted or not self._fits_pipeline
+
+    def _call_pipeline(self, windows: Tensor, horizon: int) -> Tensor:
+        """`(B, L, C) -> (B, H, K)`: one series of the frame per window, each column a channel."""
+        count, lookback, channels = windows.shape
+        columns = [f"channel_{index}" for index in range(channels)]
+        frame = pd.DataFrame(windows.reshape(-1, channels).numpy(), columns=columns)
+        frame["series"] = np.repeat(np.arange(count), lookback)
+        frame["time"] = np.tile(pd.date_range("2000-01-01", periods=lookback, freq="h"), count)
+        config = self.module.config
+        predicted = config.prediction_channel_indices
+        targets = columns if predicted is None else columns[: len(predicted)]
+        model, steps = self.module, config.prediction_filter_length or config.prediction_length
+        if horizon > steps:
+            model, steps = _rolling(self.module, horizon, steps)
+        pipeline = TimeSeriesForecastingPipeline(
+            model,
+            timestamp_column="time",
+            id_columns=["series"],
+            target_columns=targets,
+            conditional_columns=columns[len(targets) :],
+            context_length=config.context_length,
+            prediction_length=steps,
+            batch_size=count,
+            device="cpu",
+            add_known_ground_truth=False,
+        )
+        token = DEFAULT_FREQUENCY_MAPPING["oov"] if config.resolution_prefix_tuning else None
+        forecast = pipeline(frame, frequency_token=token)
+        values = np.stack([np.array(forecast[column].tolist(), dtype=np.float32) for column in targets], axis=-1)
+        return torch.from_numpy(values[:, :horizon])
+
+    @torch.no_grad()
+    def _call_model(self, windows: Tensor, horizon: int) -> Tensor:
+        config = self.module.config
+        inputs: dict[str, Tensor] = {}
+        if config.resolution_prefix_tuning:
+            inputs["freq_token"] = torch.tensor([DEFAULT_FREQUENCY_MAPPING["oov"]] * len(windows))
+        steps = config.prediction_filter_length or config.prediction_length
+        if horizon <= steps:
+            return cast(Tensor, self.module(past_values=windows, **inputs).prediction_outputs[:, :horizon])
+        model, steps = _rolling(self.module, horizon, steps)
+        missing = max(config.context_length - windows.shape[1], 0)
+        past = torch.cat([windows.new_zeros(len(windows), missing, windows.shape[2]), windows], dim=1)
+        inputs["past_observed_mask"] = torch.ones_like(past)
+        inputs["future_observed_mask"] = past.new_ones(len(past), steps, past.shape[2])
+        return cast(Tensor, model(past_values=past, **inputs).prediction_outputs[:, :horizon])
+
+
+def _rolling(model: Any, horizon: int, native: int) -> tuple[Any, int]:
+    """The library's recursive forecaster over whole passes of the model, for the official call, and its steps."""
+    steps = -(-horizon // native) * native
+    config = RecursivePredictorConfig(
+        model=model, requested_prediction_length=steps, model_prediction_length=native, loss="mse"
+    )
+    return RecursivePredictor(config).eval(), steps

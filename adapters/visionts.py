@@ -1,12 +1,16 @@
 """VisionTS (`visionts`): a masked image autoencoder that paints the series' future beside its past.
 
 A checkpoint is a directory with one of the autoencoder's released files, `mae_visualize_vit_base.pth` (or large, huge),
-without a `config.json`. If the library cannot read that file it runs with random weights, and if the file is missing it
-downloads one; so the file is read here, and the library only builds the network. The library detaches the forecast's
+without a `config.json`. The library loads it; because it runs with random weights if it cannot read the file, and
+downloads one if the file is missing, the file is read here as well and compared. The library detaches the forecast's
 mean and divides by its standard deviation in place: `hrx.adapters.gradients` handles both.
+
+The official call is that of the library's README, on the object that the library loaded. `predict` has a second object
+on the same weights: a call of one, which stores its lengths in the object, does not affect the other.
 """
 
 import copy
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -16,7 +20,7 @@ import torch
 from torch import Tensor
 from visionts.model import MAE_ARCH, VisionTS
 
-from hrx.adapters.checkpoint import CheckpointForecaster, differing_tensors
+from hrx.adapters.checkpoint import CheckpointForecaster, differing_tensors, second_module
 from hrx.adapters.contract import Limits, ModelError
 
 NO_PERIOD = 1
@@ -47,31 +51,36 @@ class VisionTSModel(CheckpointForecaster):
     """The point forecast of a masked autoencoder whose image is `limits.periodicity` steps high."""
 
     limits: ImageLimits
+    official_call = "VisionTS.forward"
 
     def open_library(self) -> Any:
         self._file, architecture = _find_released_file(self.checkpoint.path, self.checkpoint.weights)
         state = _read_state(self._file)
-        model = VisionTS(architecture, load_ckpt=False)
-        try:
-            model.vision_model.load_state_dict(state, strict=True)
-        except RuntimeError as error:
+        with redirect_stdout(None):  # the library prints that it could not load, and goes on
+            model = VisionTS(architecture, ckpt_dir=str(self.checkpoint.path))
+        names = {*state} ^ {*model.vision_model.state_dict()} or {*differing_tensors(model.vision_model, state.items())}
+        if names:
             raise ModelError(
-                f"{self._file} does not hold the weights of {architecture}: {shorten(str(error), 200)}. "
-                "Download it again, or restore its original name."
-            ) from error
+                f"{self._file} does not hold the weights of {architecture}: {shorten(', '.join(sorted(names)), 200)} "
+                "could not be loaded. Download it again, or restore its original name."
+            )
         return model
+
+    def prepare(self) -> None:
+        self._second: Any = second_module(self.module)
 
     def read_limits(self) -> ImageLimits:
         return ImageLimits(patch_columns=self.module.vision_model.patch_embed.grid_size[1])
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        self.module.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=self.limits.periodicity)
-        return cast(Tensor, self.module(x[..., None])[..., 0])
+        self._second.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=self.limits.periodicity)
+        return cast(Tensor, self._second(x[..., None])[..., 0])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
+        self.library.update_config(x.shape[1], horizon, self.limits.periodicity)
         with torch.no_grad():
-            return self.predict(x, horizon)
+            return cast(Tensor, self.library(x.unsqueeze(2)).squeeze(2))
 
     def for_season(self, season: int) -> Self:
         """The same network with an image `season` steps high, as the official call takes it as an argument."""

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,36 +15,45 @@ from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.cost import PlannedRun, estimate_costs, summarise_plan
-from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.executors import Executor, ExecutorLost
+from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerContext
+from hrx.cli.audit_progress import Announcer, AuditProgress
 from hrx.cli.config import as_toml, settings_without_paths
 from hrx.cli.process import Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
+from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
-from hrx.cli.request import Request, understand
-from hrx.cli.terminal import Progress, duration, show
+from hrx.cli.request import Request, local_workers, understand
+from hrx.cli.terminal import show, showing_damage
 from hrx.errors import Exit, HrxError
 from hrx.reports import heatmaps, read, render, render_table, summarise
+from hrx.reports.compare_report import describe_gate, gate_json
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
+from hrx.reports.text import counted
 
 MOST_REASONS = 8
 
 
 def audit(options: argparse.Namespace) -> int:
     """Runs an audit and returns its exit code."""
+    progress.say("finding models and series")
+    if local_workers(options):
+        start_server()
     request = understand(options)
     if options.rank_only:
         with closing(_executor(request, options, len(request.runs))) as executor:
             return rank_only(request.runs, executor, as_json=options.json)
     if options.dry_run:
-        return _dry_run(request, options)
+        with showing_damage():
+            return _dry_run(request, options)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HrxError(f"cannot create --out {options.out}: {error}. Choose a writable directory.") from error
-    with Ledger.open(request.ledger) as ledger:
+    with showing_damage(), Ledger.open(request.ledger, warn=False) as ledger:
         _refuse_damaged(ledger)
         try:
             with finishing() as stop:
@@ -54,9 +62,14 @@ def audit(options: argparse.Namespace) -> int:
                 keys = _measure(request, ledger, stop, options)
         except Stopped as stopped:
             stop.number = stopped.number
+        except ExecutorLost as error:
+            return _lost(request, ledger, error)
         if stop.number is not None:
             return _interrupted(request, ledger, stop.number)
-    return _report(keys, request.ledger, options)
+    # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
+    with showing_damage() as damaged:
+        code = _report(keys, request.ledger, options)
+    return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
 
 
 def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
@@ -74,6 +87,7 @@ def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
 
 def _dry_run(request: Request, options: argparse.Namespace) -> int:
     """Shows what would be done, its cost, and the effective settings. Writes nothing."""
+    progress.say("loading each model and timing one window of each setting")
     planned = planned_runs(request, estimate=True)
     if options.json:
         print(json.dumps({"settings": request.settings, "plan": {"runs": [run._asdict() for run in planned]}}))
@@ -105,21 +119,19 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
     finished = ledger.finished()
     missing_here = [run for run in request.runs if run.key not in finished]
-    # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes none.
-    weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing_here}
-    progress = Progress(len(request.runs), weights)
     if missing_here:
+        shown = AuditProgress(request.runs, ledger, stop)
         with closing(_executor(request, options, len(missing_here))) as executor:
             execute(
                 request.runs,
                 request.workers.models,
                 ledger,
                 executor,
-                progress=lambda run, record: progress.step(
-                    run.key, f"{run.identity.model} {run.dataset.name} {run.setting} {record.status}"
-                ),
+                progress=shown.stored,
                 stopping=stop,
+                on_start=shown.started,
             )
+    progress.pause()  # another interpreter shows its own progress
     for other in request.other_interpreters:
         if not stop():
             other.audit(stop)
@@ -127,29 +139,35 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
+    timeout = options.timeout or None
     if options.engine == "ray":
         from hrx.audit.runner.executors.ray import RayExecutor
 
-        return RayExecutor(request.workers, options.workers, options.gpus, options.address)
-    size = min(options.workers or 1, tasks)
-    if size > 1:
+        return RayExecutor(request.workers, options.workers, options.gpus, options.address, timeout)
+    if size := min(local_workers(options), tasks):
         from hrx.audit.runner.executors.processes import ProcessExecutor
 
-        return ProcessExecutor(request.workers.divided(size), size)
+        return ProcessExecutor(request.workers.divided(size), size, timeout)
     from hrx.audit.runner.executors.in_process import InProcessExecutor
 
     return InProcessExecutor(request.workers)
 
 
 def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
+    print(f"hrx audit: stopped. {_stored(request, ledger)}", file=sys.stderr)
+    return signal_exit_code(number)
+
+
+def _lost(request: Request, ledger: Ledger, error: ExecutorLost) -> int:
+    print(f"hrx audit: {error} {_stored(request, ledger)}", file=sys.stderr)
+    return Exit.INCOMPLETE
+
+
+def _stored(request: Request, ledger: Ledger) -> str:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
-    print(
-        f"hrx audit: stopped. {done} of {len(request.runs)} runs are in {request.ledger}. "
-        "Repeat the command to continue.",
-        file=sys.stderr,
-    )
-    return signal_exit_code(number)
+    total = counted(len(request.runs), "run")
+    return f"{done} of {total} are in {request.ledger}. Repeat the command to continue."
 
 
 def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> int:
@@ -160,18 +178,31 @@ def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
             show(_recheck_line(result))
 
     with closing(_executor(request, options, options.recheck)) as executor:
-        results = recheck(request.runs, ledger, executor, options.recheck, on_result=show_result, stopping=stop)
+        results = recheck(
+            request.runs,
+            ledger,
+            executor,
+            options.recheck,
+            on_result=show_result,
+            stopping=stop,
+            on_start=Announcer(request.runs),
+        )
+    progress.pause()
     codes = [other.audit(stop, f"--recheck={options.recheck}") for other in request.other_interpreters if not stop()]
     if stop.number is not None:
         return signal_exit_code(stop.number)
     if not results and not codes:
         raise HrxError(f"{request.ledger} holds no scored run of this plan. Audit first, then --recheck.")
     same = sum(result.same for result in results)
+    damaged = [f"{request.ledger}: left out: {damage}" for damage in ledger.damaged]
     if options.json:
-        print(json.dumps({"rechecked": len(results), "same": same, "runs": list(map(_recheck_line, results))}))
+        lines = [*map(_recheck_line, results), *damaged]
+        print(json.dumps({"rechecked": len(results), "same": same, "runs": lines}))
     else:
+        for line in damaged:
+            print(line, file=sys.stderr)
         show(f"{same} of {len(results)} stored runs have the same numbers.")
-    return Exit.DONE if same == len(results) and not any(codes) else Exit.INCOMPLETE
+    return Exit.DONE if same == len(results) and not any(codes) and not damaged else Exit.INCOMPLETE
 
 
 def _recheck_line(result: Recheck) -> str:
@@ -185,6 +216,7 @@ def _recheck_line(result: Recheck) -> str:
 
 def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     """Shows the runs of this audit, whatever else the ledger holds."""
+    progress.stage("drawing heat maps")
     frame = read(path)
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
@@ -194,9 +226,7 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
         if judged:
-            document["gates"] = [
-                {"model": one.model, "gate": one.judged.gate.text, "passed": one.judged.passed} for one in judged
-            ]
+            document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in judged]
         print(json.dumps(document, indent=1))
     else:
         show(render(summaries))
@@ -204,13 +234,15 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
             show(_gate_line(one))
         show(f"\nLedger: {path}\nHeat maps: {len(figures)} in {options.out}")
         show(f"Page: hrx report {path} --out {options.out / 'page'}")
-    gates = exit_code(one.judged for one in judged)
+    gates = exit_code((one.judged for one in judged), options.undecided)
+    if frame["check_failed"].notna().any():
+        return Exit.GATE_FAILED
     return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
 
 
 def _gate_line(one: ModelJudged) -> str:
-    outcome = {True: "passed", False: "FAILED", None: "cannot be judged: no scored run has a value"}[one.judged.passed]
-    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}"
+    outcome = "FAILED" if one.judged.outcome == "failed" else one.judged.outcome
+    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}: {'; '.join(describe_gate(one.judged))}"
 
 
 def _headline(plan: Sequence[PlannedRun], path: Path) -> str:
@@ -218,8 +250,8 @@ def _headline(plan: Sequence[PlannedRun], path: Path) -> str:
     models, datasets = ({getattr(run, name) for run in plan} for name in ("model", "dataset"))
     stored = sum(run.state == "stored" for run in plan)
     known = f", {stored} of them stored" if stored else ""
-    counted = f"{len(models)} model{'s' * (len(models) > 1)}, {len(datasets)} dataset{'s' * (len(datasets) > 1)}"
-    return f"{len(plan)} runs ({counted}){known}: {path}"
+    of = f"{counted(len(models), 'model')}, {counted(len(datasets), 'dataset')}"
+    return f"{counted(len(plan), 'run')} ({of}){known}: {path}"
 
 
 def _plan_text(plan: Sequence[PlannedRun], workers: int) -> str:

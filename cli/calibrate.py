@@ -13,10 +13,11 @@ from hrx.audit.calibration.calibration import calibrate as run
 from hrx.audit.calibration.results import ModelResult, judge
 from hrx.audit.calibration.training import BACKBONES, check_backbones
 from hrx.cli.main import INTERRUPTED
-from hrx.cli.terminal import Progress, show
+from hrx.cli.progress import progress
+from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.text import make_directory
+from hrx.reports.text import counted, make_directory
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -27,17 +28,28 @@ def calibrate(options: argparse.Namespace) -> int:
     effort = FULL if options.full else QUICK
     effort = replace(effort, seeds=options.seeds or effort.seeds)
     expected = {task.label: BACKBONES[task.backbone].seconds for task in tasks(backbones, effort)}
-    progress = Progress(len(expected), expected)
+
+    def say_start(task: CalibrationTask) -> None:
+        progress.time_from_here()
+        progress.say(task.label)
 
     def show_progress(task: CalibrationTask, result: ModelResult) -> None:
         progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
 
     try:
-        print(f"{len(expected)} models to train and measure on the CPU ({effort.name} calibration)", file=sys.stderr)
-        calibration = run(backbones, estimator=options.estimator, effort=effort, progress=show_progress)
+        print(
+            f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)",
+            file=sys.stderr,
+        )
+        progress.expect(len(expected), expected, "models")
+        calibration = run(
+            backbones, estimator=options.estimator, effort=effort, on_start=say_start, progress=show_progress
+        )
     except KeyboardInterrupt:
-        print("\nhrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)
+        progress.pause()
+        print("hrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)
         return INTERRUPTED
+    progress.stage("drawing figures")
     written = write_calibration(calibration, options.out)
     if options.json:
         print(json.dumps(calibration_json(calibration), indent=1))

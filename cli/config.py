@@ -25,6 +25,11 @@ from hrx.errors import HrxError, unknown, without_paths
 # Options that are not settings of an audit.
 _NOT_SETTINGS = ("config", "help", "dry_run", "rank_only", "recheck")
 
+_NAMED_VALUE = re.compile(r"(?P<name>[\w.-]+)(?P<mark>[=:])(?P<path>.*[/\\].*)")
+"""A path after a name, as in `csv:FILE`, `FAMILY:PATH` and `FAMILY=PATH`."""
+STRIPPED = "PATH"
+"""Stands for a folder in stored settings: a ledger is published, and a path reveals who made it and where."""
+
 
 class SettingsError(HrxError):
     """A settings file that cannot be read, or holds an invalid value."""
@@ -73,7 +78,7 @@ def as_toml(settings: Mapping[str, Any]) -> str:
 
 
 def settings_without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Effective settings as a ledger stores them: with the names of files and directories, without their paths."""
+    """Effective settings as a ledger stores them: with `PATH/` for the folder of every file and directory."""
     kept = {name: value for name, value in settings.items() if name not in ("ledger", "out", "json", "address")}
     return {
         name: [_without_path(one) for one in value] if isinstance(value, list) else _without_path(value)
@@ -84,10 +89,10 @@ def settings_without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _without_path(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    before, mark, path = value.partition("=") if "=" in value else value.partition(":")
-    if mark and ("/" in path or "\\" in path) and before not in ("sample", "gift-eval"):
-        return before + mark + _without_path(path)
-    return Path(value).name if Path(value).expanduser().exists() else without_paths(value)
+    if (named := _NAMED_VALUE.fullmatch(value)) and named["name"] not in ("sample", "gift-eval"):
+        return named["name"] + named["mark"] + _without_path(named["path"])
+    name = Path(value).name if Path(value).expanduser().exists() else without_paths(value)
+    return name if name == value else f"{STRIPPED}/{name.removeprefix('./')}"
 
 
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:

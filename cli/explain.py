@@ -1,14 +1,18 @@
 """`hrx explain`: explains one forecast of one series on a page."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 from hrx.adapters import locate
+from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
+from hrx.cli.config import settings_without_paths
+from hrx.cli.progress import progress
 from hrx.cli.terminal import refuse_ledger, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.gift_eval import Series, fill, open_source
@@ -33,15 +37,33 @@ def explain(options: argparse.Namespace) -> int:
         raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
     refuse_ledger(options.out, "--out")
     protocol = Protocol(estimator=options.estimator)
+    progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
+    progress.say(f"loading {options.model}")
     model = locate(options.model).load()
-    explained = explain_series(
-        model, chosen.series, options.lookback, options.horizon, protocol=protocol, labels=chosen.dates
-    )
-    written = write_explanation(explained, options.out)
+    with library_errors(model.identity.model, model.identity.library):
+        explained = explain_series(
+            model,
+            chosen.series,
+            options.lookback,
+            options.horizon,
+            protocol=protocol,
+            labels=chosen.dates,
+            report=progress.say,
+        )
+    progress.say("writing the page")
+    written = write_explanation(explained, options.out, _command(options))
     show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command line of this page, with `PATH/` for folders."""
+    given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
+    shown = settings_without_paths(given)
+    words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
+    return shlex.join(["hrx", "explain", shown["model"], *words])
 
 
 def find_series(text: str) -> DatedSeries:
@@ -91,7 +113,7 @@ def _undated(table: InputTable, column: str, options: Options, text: str) -> Dat
     names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
     name = names[_choose(names, column, text)]
     filled = fill(parse_numbers(table, [name], options.decimal)[:, 0])
-    series = Series(Path(table.file).stem, name, "", 1, "", filled.values, filled.missing, filled.dropped)
+    series = Series(Path(table.file).stem, name, "", options.season or 1, "", *filled)
     return DatedSeries(series, None)
 
 

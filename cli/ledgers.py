@@ -1,54 +1,42 @@
-"""`hrx report`, `tables`, `compare`, `merge` and `export`: everything that reads ledgers and measures nothing."""
+"""`hrx report`, `tables`, `compare`, `merge`, `export`, `check`: what reads ledgers and measures nothing."""
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from hrx.audit.ledger.check import LedgerCheck
+from hrx.audit.ledger.check import check as verify
 from hrx.audit.ledger.export import export as write_out
+from hrx.audit.ledger.log import LogState
 from hrx.audit.ledger.merge import merge as join
-from hrx.cli.terminal import refuse_ledger, show, terminal_width, write
+from hrx.audit.ledger.store import LOST_LOG, MOST_NAMED, LedgerError
+from hrx.cli.terminal import incomplete_if_damaged, refuse_ledger, show, terminal_width, write
 from hrx.errors import Exit, HrxError
-from hrx.reports import ReportTable, compare_report, read, write_report
+from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
+from hrx.reports.table import html_page, latex_document, latex_frame
+from hrx.reports.text import counted
 
 SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
 STDOUT = Path("-")
 _TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>hrx tables</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto; margin-top: 2.5rem }}
-caption {{ font-weight: 600; text-align: left; padding-bottom: .4rem }}
-th, td {{ padding: .2rem .7rem; text-align: left; overflow-wrap: anywhere; border-bottom: 1px solid #8884 }}
-.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }}
-tbody th {{ font-weight: 400 }}
-.bold {{ font-weight: 700 }}
-.red {{ color: light-dark(#a81a26, #ff8a8f) }}
-.blue {{ color: light-dark(#1a3e94, #8fb0ff) }}
-.faint, .hrx-note {{ opacity: .75 }}
-.section th {{ font-style: italic; padding-top: .6rem }}
-</style>
-{body}</html>
-"""
 
 
+@incomplete_if_damaged
 def report(options: argparse.Namespace) -> int:
     """Writes the page and its figures, and prints where they are."""
     written = write_report(options.ledger, options.out)
     size = written.page.stat().st_size / 1e6
-    show(f"{written.page}: {written.runs} runs, {size:.1f} MB. Open it in a browser; it needs no network.")
-    show(f"Figures for print: {len(written.figures)} files in {options.out / 'figures'}")
+    show(f"{written.page}: {counted(written.runs, 'run')}, {size:.1f} MB. Open it in a browser; it needs no network.")
+    show(f"Figures for print: {counted(len(written.figures), 'file')} in {options.out / 'figures'}")
     return Exit.DONE
 
 
+@incomplete_if_damaged
 def tables(options: argparse.Namespace) -> int:
     """Makes the tables and prints or writes them."""
     made = make_tables(
@@ -61,7 +49,10 @@ def tables(options: argparse.Namespace) -> int:
     if _is_folder(options.out):
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
-        print(f"{len(made)} tables in {options.out}", file=sys.stderr)
+        if options.format == "tex":
+            inputs = "\n".join(rf"\input{{{table.name}}}" + "\n" + r"\clearpage" for table in made)
+            write(options.out / "all.tex", latex_frame(inputs), "--out")
+        print(f"{counted(len(made), 'table')} in {options.out}", file=sys.stderr)
         return Exit.DONE
     if options.format == "csv" and len(made) > 1:
         raise HrxError(
@@ -81,21 +72,24 @@ def _is_folder(out: Path | None) -> bool:
 
 
 def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
-    """All tables in one format, one below the other."""
+    """All tables in one format, one below the other; several LaTeX tables are a document, one is a part of one."""
     if options.format == "json":
         return json.dumps({"tables": [table.as_json() for table in made]}, indent=1, allow_nan=False) + "\n"
+    if options.format == "html":
+        return html_page(made)
+    if options.format == "tex" and len(made) > 1:
+        return latex_document(made)
     width = terminal_width(_TABLES_WIDTH)
     formats: dict[str, Callable[[ReportTable], str]] = {
         "text": lambda table: table.to_text(width),
         "md": ReportTable.to_markdown,
         "tex": ReportTable.to_latex,
         "csv": ReportTable.to_csv,
-        "html": ReportTable.to_html,
     }
-    body = "\n".join(formats[options.format](table) for table in made)
-    return _PAGE.format(body=body) if options.format == "html" else body
+    return "\n".join(formats[options.format](table) for table in made)
 
 
+@incomplete_if_damaged
 def compare(options: argparse.Namespace) -> int:
     """Compares, and writes every report before the exit code is decided."""
     files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
@@ -117,6 +111,7 @@ def compare(options: argparse.Namespace) -> int:
         strict=options.strict,
         informational=options.informational,
         min_pairs=options.min_pairs,
+        undecided=options.undecided,
     )
     if options.summary:
         write(options.summary, compare_report.markdown(comparison), "--summary")
@@ -133,17 +128,89 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """Joins ledgers; exit code 3 where a damaged one could not give all of its runs."""
+    """Joins ledgers; exit code 3 where something of them is damaged and was left out."""
     done = join(options.ledgers, options.into)
-    show(f"{options.into}: {done.added} runs added, {done.known} known already.")
-    if done.unreadable:
-        show(f"{done.unreadable} runs of a damaged ledger cannot be read any more: audit them again into this one.")
-    return Exit.INCOMPLETE if done.unreadable else Exit.DONE
+    show(f"{options.into}: {counted(done.added, 'run')} added, {done.known} known already.")
+    for line in done.damaged[:MOST_NAMED]:
+        print(f"left out: {line}", file=sys.stderr)
+    if len(done.damaged) > MOST_NAMED:
+        print(f"… and {len(done.damaged) - MOST_NAMED} more; hrx check names all", file=sys.stderr)
+    if done.damaged:
+        print("Runs that were left out are measured again by an audit into the merged ledger.", file=sys.stderr)
+    return Exit.INCOMPLETE if done.damaged else Exit.DONE
 
 
+def check(options: argparse.Namespace) -> int:
+    """Verifies ledgers; exit code 3 where one is damaged or may miss runs, 2 where one is not a ledger."""
+    codes, documents = [Exit.DONE], []
+    for path in options.ledgers:
+        try:
+            found = verify(path)
+        except LedgerError as error:
+            codes.append(Exit.WRONG_REQUEST)
+            documents.append({"ledger": str(path), "verdict": "not a ledger", "error": str(error)})
+            print(f"hrx check: {error}", file=sys.stderr)
+            continue
+        codes.append(Exit.INCOMPLETE if found.verdict in ("damaged", "not closed") else Exit.DONE)
+        documents.append(_check_json(found))
+        if not options.json:
+            show(_check_text(found))
+    if options.json:
+        print(json.dumps(documents, indent=1))
+    return Exit.WRONG_REQUEST if Exit.WRONG_REQUEST in codes else max(codes)
+
+
+_LOGS = {
+    LogState.WHOLE: (
+        "not closed: a process writes to it now, or the last one was killed, so runs may be missing. Its log ends with "
+        "a complete transaction. Repeat the audit: it measures what is missing"
+    ),
+    **LOST_LOG,
+}
+
+
+def _check_json(found: LedgerCheck) -> dict[str, Any]:
+    return {
+        "ledger": str(found.path),
+        "verdict": found.verdict,
+        "schema": found.schema,
+        "log": found.log.value,
+        "tables": {
+            one.table: {"sound": one.sound, "unprotected": one.unprotected, "protected_later": one.protected_later}
+            | ({"since": one.since} if one.since else {})
+            for one in found.tables
+        },
+        "damaged": [str(damage) for damage in found.damaged],
+    }
+
+
+def _check_text(found: LedgerCheck) -> str:
+    """Every count and every bad row, by name."""
+    rows = [(one.word, *map(str, (one.sound, one.unprotected))) for one in found.tables]
+    advice = f". To save the rest: hrx merge {found.path} --into NEW.db" if found.verdict == "damaged" else ""
+    lines = [f"{found.path}: {found.verdict}{advice}", ""]
+    lines += render_table(("rows", "as written", "without checksum"), rows).splitlines()
+    lines += [
+        f"{one.protected_later} of the {one.word} were not protected before {one.since}: their checksums were made "
+        "by a migration or a merge, not when they were measured."
+        for one in found.tables
+        if one.protected_later
+    ]
+    if any(one.unprotected for one in found.tables):
+        lines.append(
+            f"Schema {found.schema} has no checksums: a change to these rows cannot be noticed. The first audit or "
+            "merge that writes to the ledger adds them."
+        )
+    if found.log in _LOGS:
+        lines.append(f"Log: {_LOGS[found.log]}.")
+    lines += (f"DAMAGED {damage}" for damage in found.damaged if not damage.row.endswith("-wal"))
+    return "\n".join(lines)
+
+
+@incomplete_if_damaged
 def export(options: argparse.Namespace) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
     refuse_ledger(out, "--out")
-    show(f"{out}: {write_out(options.ledger, out, options.format)} runs.")
+    show(f"{out}: {counted(write_out(options.ledger, out, options.format), 'run')}.")
     return Exit.DONE

@@ -5,18 +5,20 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hrx.cli.terminal import StatusLine, show, terminal_width
+from hrx.cli.progress import progress
+from hrx.cli.terminal import show, terminal_width
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, Folder
-from hrx.gift_eval.download import Checked, State, check, check_sizes, extra_files, fetch
+from hrx.gift_eval.download import Checked, State, bytes_arrived, check, check_sizes, extra_files, fetch
 from hrx.gift_eval.official import NaiveScores, score
 from hrx.reports import render_table
+from hrx.reports.text import counted
 
 if TYPE_CHECKING:
     from hrx.adapters import ModelCard
@@ -48,6 +50,9 @@ def models(options: argparse.Namespace) -> int:
     show("\nGIFT-Eval: the part of the benchmark that the model is declared to have been trained on. More with --json.")
     commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
     show("".join(f"\nTo install a missing library: {command}" for command in commands).lstrip("\n"))
+    for card in short_names().values():
+        if card.download_advice:
+            show(f"{card.name}: {card.download_advice}")
     show("Also: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
     return Exit.DONE
 
@@ -58,7 +63,7 @@ def _declared(card: "ModelCard") -> dict[str, Any]:
     elif card.saw_all:
         seen = "training splits"
     elif card.seen is not None:
-        seen = f"{len(card.seen)} datasets"
+        seen = counted(len(card.seen), "dataset")
     else:
         seen = {"none": "nothing", "train": "in part", "test": "in part", None: "unknown"}[card.benchmark]
     declared = _fields(card, "parameters", "licence", "native_lookback", "native_horizon", "pretraining")
@@ -186,11 +191,12 @@ def _source(spec: str, as_json: bool) -> int:
 
 def _scores(spec: str, as_json: bool) -> int:
     """Both naive forecasts on every official configuration of the source."""
-    scored, line = [], StatusLine()
+    progress.say(f"opening {spec}")
+    scored = []
     for each in score(open_source(spec)):
         scored.append(each)
-        line.say(f"{len(scored)} scored: {each.configuration}")
-    line.clear()
+        progress.say(f"{len(scored)} scored: {each.configuration}")
+    progress.pause()
     if not scored:
         raise HrxError(
             f"{spec!r} holds no dataset of GIFT-Eval, and only these have official test windows. Give the benchmark's "
@@ -223,7 +229,8 @@ def data(options: argparse.Namespace) -> int:
 
 
 def _fetch(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[State]:
-    results = fetch(root, chosen)
+    results = fetch(root, chosen, report=_counter(chosen, "fetching", lambda: float(bytes_arrived(root))))
+    progress.pause()
     if as_json:
         _print_json({"root": str(root), "folders": [_named(each._asdict()) for each in results]})
     else:
@@ -238,9 +245,8 @@ def _fetch(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[Stat
 
 
 def _check(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[State]:
-    line = StatusLine()
-    results = check(root, chosen, report=lambda folder: line.say(f"{folder.name}: {_size(folder.bytes)}"))
-    line.clear()
+    results = check(root, chosen, report=_counter(chosen, "checking"))
+    progress.pause()
     extra = extra_files(root, chosen)
     if as_json:
         checked = [_named(each._asdict() | {"problems": [one._asdict() for one in each.problems]}) for each in results]
@@ -248,6 +254,20 @@ def _check(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[Stat
     else:
         show(_report(root, results, extra))
     return [each.state for each in results]
+
+
+def _counter(chosen: Sequence[Folder], doing: str, part: Callable[[], float] | None = None) -> Callable[[Folder], None]:
+    """Reports each folder as it starts, and so the one before it as done; `part`: bytes of the current one so far."""
+    progress.expect(len(chosen), {folder.name: float(folder.bytes) for folder in chosen}, "folders")
+    started: list[Folder] = []
+
+    def report(folder: Folder) -> None:
+        if started:
+            progress.step(started[-1].name, started[-1].name)
+        started.append(folder)
+        progress.say(f"{doing} {folder.name}, {_size(folder.bytes)}", *([part] if part else []))
+
+    return report
 
 
 def _report(root: Path, results: list[Checked], extra: list[str]) -> str:

@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 from hrx.cli.config import with_settings_file
 from hrx.cli.process import keep_freed_memory
+from hrx.cli.progress import progress
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError
 
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = with_settings_file(options, arguments, command_line)
         module, function = options.command.split(":")
-        return int(getattr(import_module(module), function)(options))
+        with progress.running(f"hrx {options.verb}: importing libraries"):
+            return int(getattr(import_module(module), function)(options))
     except HrxError as error:
         print(f"hrx {options.verb}: {error}", file=sys.stderr)
         return Exit.WRONG_REQUEST

@@ -1,12 +1,14 @@
 """`--python FAMILY=PATH`: runs a family's part of an audit in another interpreter.
 
-For families whose libraries exclude each other. The interpreter runs `PATH -m hrx.cli audit …` with the same settings
+For families whose libraries exclude each other. The interpreter runs `hrx audit …` with the same settings
 and the same ledger. Its plan is requested first, since only it knows the library versions that decide the keys.
 """
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,7 @@ from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
+from hrx.cli.main import main
 from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError, unknown
@@ -23,10 +26,7 @@ MODULE = "module"
 """The family name of `module:FILE.py:FACTORY` in `--python`."""
 
 
-_PRINT_PLAN = (
-    "import sys; from hrx.cli.other_python import print_plan; "
-    "sys.exit(print_plan(sys.argv[2:], estimate=sys.argv[1] == '1'))"
-)
+_CHILD = "import sys; from hrx.cli.other_python import run_child; sys.exit(run_child(*sys.argv[1:]))"
 
 
 class Shares(NamedTuple):
@@ -83,19 +83,20 @@ class OtherInterpreter:
     def __init__(self, interpreter: Path, models: Sequence[str], settings: Mapping[str, Any], ledger: Path):
         self._interpreter, self._models = interpreter, list(models)
         # Gates are judged once, over the runs of all interpreters.
-        own = {name: value for name, value in settings.items() if name not in ("python", "gate")}
+        own = {name: value for name, value in settings.items() if name not in ("python", "gate", "undecided")}
         self._arguments = as_arguments(own | {"models": self._models, "ledger": str(ledger), "json": True})
 
     def plan(self, *, estimate: bool) -> list[PlannedRun]:
         """Its plan; with `estimate`, the cost of each run."""
-        process = self._start(["-c", _PRINT_PLAN, str(int(estimate)), *self._arguments], stdout=subprocess.PIPE)
-        output, _ = process.communicate()
-        self._check(process.returncode)
+        process = self._start(["estimate" if estimate else "plan", *self._arguments], stdout=subprocess.PIPE)
+        assert process.stdout
+        output = process.stdout.read()  # not communicate(), which would close the pipe that keeps it alive
+        self._check(process.wait())
         return [PlannedRun(**run) for run in json.loads(output)]
 
     def audit(self, stop: Stop, *more: str) -> int:
         """Runs its part, with its progress on this terminal. Returns its exit code."""
-        process = self._start(["-m", "hrx.cli", "audit", *self._arguments, *more], stdout=subprocess.DEVNULL)
+        process = self._start(["audit", *self._arguments, *more], stdout=subprocess.DEVNULL)
         stop.listeners.append(process.send_signal)
         try:
             process.wait()
@@ -105,13 +106,16 @@ class OtherInterpreter:
             raise
         finally:
             stop.listeners.remove(process.send_signal)
-        self._check(process.returncode)
+        # Its plan was read before, so hrx is there, and 1 means that a model failed admission.
+        if more or process.returncode != Exit.GATE_FAILED:
+            self._check(process.returncode)
         return process.returncode
 
     def _start(self, arguments: Sequence[str], stdout: int) -> subprocess.Popen[str]:
-        # In a session of its own, so that a signal from the keyboard reaches it once, through this process.
-        command = [str(self._interpreter), *arguments]
-        return subprocess.Popen(command, stdout=stdout, text=True, start_new_session=True)
+        # In a session of its own, so that a signal from the keyboard reaches it once, through this process. The pipe
+        # closes when this process ends, however that happens.
+        command = [str(self._interpreter), "-c", _CHILD, *arguments]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, text=True, start_new_session=True)
 
     def _check(self, code: int) -> None:
         if code in (Exit.WRONG_REQUEST, 1):  # 1: python could not import hrx; its message is above
@@ -119,6 +123,21 @@ class OtherInterpreter:
                 f"{self._interpreter} could not audit {', '.join(self._models)}: see its message above. Check that "
                 "hrx and the library of the family are installed there."
             )
+
+
+def run_child(action: str, *arguments: str) -> int:
+    """Runs `audit`, or prints the `plan` or cost `estimate` of one, and ends when the process that started it ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if action == "audit":
+        return main(["audit", *arguments])
+    return print_plan(arguments, estimate=action == "estimate")
+
+
+def _end_with_parent() -> None:
+    """Waits until standard input, a pipe from the parent, is closed."""
+    while os.read(0, 1024):
+        pass
+    os._exit(1)  # its workers end with it
 
 
 def print_plan(arguments: Sequence[str], *, estimate: bool) -> int:

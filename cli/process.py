@@ -3,13 +3,15 @@
 import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from hrx.cli.progress import progress
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOPPING = "stopping: running tasks are finished and stored; Ctrl-C again stops at once"
 
 
 class Stopped(BaseException):
@@ -37,7 +39,7 @@ class Stop:
         if self.number is not None:
             raise Stopped(number)
         self.number = number
-        print("\nStopping: running tasks are finished and stored. Press Ctrl-C again to stop at once.", file=sys.stderr)
+        progress.announce(STOPPING)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from hrx.audit.runner.plan import Run
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
 from hrx.audit.scoring.quantities import rank_bin
+from hrx.cli.audit_progress import Announcer, label
+from hrx.cli.progress import progress
 from hrx.cli.terminal import show
 from hrx.errors import Exit
 from hrx.reports import render_table
@@ -46,20 +48,22 @@ def rank_only(runs: Sequence[Run], executor: Executor, *, as_json: bool) -> int:
 def _measure(runs: Sequence[Run], executor: Executor) -> pd.DataFrame:
     """One row per run: its mean ranks, or the reason why it has none."""
     rows: list[Row] = []
+    progress.expect(len(runs), {run.key: float(run.setting.lookback + run.setting.horizon) for run in runs})
 
     def collect(task: Task, result: TaskResult) -> None:
         assert isinstance(task, RankRun)
         if isinstance(result, TaskFailed):
             if result.user_error:
-                raise ModelError(result.reason)
-            result = RunRank(None, result.reason, failed=True)
+                raise ModelError(result.shown or result.reason)
+            result = RunRank(None, result.shown or result.reason, failed=True)
         assert isinstance(result, RunRank)
         run, rank = task.run, result.rank
         row = {"model": run.identity.model, "dataset": run.dataset.name, "setting": str(run.setting)}
         ranks = {"rank": rank and rank.participation, "rank_entropy": rank and rank.entropy}
         rows.append(row | ranks | {"reason": result.reason, "failed": result.failed})
+        progress.step(run.key, label(run))
 
-    run_tasks(ListQueue([RankRun(run) for run in runs], collect), executor)
+    run_tasks(ListQueue([RankRun(run) for run in runs], collect), executor, on_start=Announcer(runs))
     return pd.DataFrame(rows).astype({"rank": float, "rank_entropy": float})
 
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hrx.adapters import Located, locate_each
+from hrx.adapters import Located, ModelError, locate_each
 from hrx.adapters.device import resolve_device
+from hrx.adapters.module import ModuleFile, UnbuiltModel
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
+from hrx.audit.runner.executors.processes import identify
 from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan
-from hrx.audit.runner.worker import WorkerSettings
+from hrx.audit.runner.worker import IdentifiedModel, WorkerSettings
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, divide
 from hrx.cli.verbs import parser
@@ -20,6 +22,8 @@ from hrx.errors import HrxError, unknown
 from hrx.gift_eval import open_source
 from hrx.reports.gates import parse
 
+DEFAULT_WORKERS = 1
+"""A process of its own for the models: one that ends its process, or hangs, does not end the audit."""
 SWEEPS = ("truncation", "distance")
 
 
@@ -64,11 +68,15 @@ def understand(options: argparse.Namespace) -> Request:
     shares = divide(options.models, options.python)
     models: dict[ModelKey, Located] = {}
     taken: dict[ModelKey, set[Setting]] = {}
+    pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:
-        for choice in locate_each(name, [(setting.lookback, setting.horizon) for setting in settings]):
-            key = ModelKey.of(choice.located.identity)
-            models.setdefault(key, choice.located)
+        for choice in locate_each(name, pairs, merge_adapter=options.merge_adapter):
+            located = _identified(choice.located, options)
+            key = ModelKey.of(located.identity)
+            models.setdefault(key, located)
             taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
+    if len(models) == 1 and not shares.elsewhere:
+        _raise_unbuilt(*models.values())
     planned = plan(
         [model.identity for model in models.values()],
         datasets,
@@ -91,6 +99,34 @@ def understand(options: argparse.Namespace) -> Request:
         ledger=ledger,
         settings=used,
     )
+
+
+def local_workers(options: argparse.Namespace) -> int:
+    """Worker processes on this machine; 0 where models run in this process."""
+    if options.engine == "ray":
+        if options.workers == 0:
+            raise HrxError("--workers 0 runs the models in this process, --engine ray elsewhere. Drop one of them.")
+        return 1  # it builds the models of module:FILE.py:FACTORY for the plan
+    return DEFAULT_WORKERS if options.workers is None else int(options.workers)
+
+
+def _identified(model: Located, options: argparse.Namespace) -> Located:
+    """The model with its identity; a user's code is run in a worker process, or here where there are none."""
+    if not isinstance(model, ModuleFile):
+        return model
+    try:
+        if local_workers(options):
+            return IdentifiedModel(identify(model, options.timeout or None), model)
+        _ = model.identity
+    except ModelError as error:
+        return UnbuiltModel(model.identity_unbuilt, str(error))
+    return model
+
+
+def _raise_unbuilt(model: Located) -> None:
+    """Raises where the only model of an audit cannot be built: a request for it alone is wrong."""
+    if isinstance(model, UnbuiltModel):
+        model.load()
 
 
 def _protocol(options: argparse.Namespace) -> Protocol:

@@ -1,30 +1,32 @@
-"""Terminal output through rich, progress, and files that a verb writes.
+"""Terminal output through rich, and files that a verb writes.
 
 Plain text when piped. Files are written atomically, and never over a ledger.
 """
 
-import atexit
+import argparse
 import sys
-import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as RichProgress
-from rich.status import Status
 from rich.text import Text
 
-from hrx.errors import HrxError
+from hrx.audit.ledger.store import MOST_NAMED, LedgerWarning
+from hrx.cli.progress import progress
+from hrx.errors import Exit, HrxError
 from hrx.reports.text import make_directory, write_bytes
 
-LINE_SECONDS = 15.0
+Verb = Callable[[argparse.Namespace], int]
 _SQLITE = b"SQLite format 3\x00"
 
 
 def show(text: str) -> None:
-    """Prints text as it is; on a terminal verdicts are bold."""
+    """Prints text as it is, in place of the progress line; on a terminal verdicts are bold."""
+    progress.pause()
     console = Console(file=sys.stdout)
     for line in text.rstrip("\n").split("\n"):
         style = "bold" if line.lstrip().startswith("Verdict") else ""
@@ -37,82 +39,39 @@ def terminal_width(piped: int) -> int:
     return console.width if console.is_terminal else piped
 
 
-class StatusLine:
-    """One line on standard error that says what runs now; nothing where standard error is not a terminal."""
+@contextmanager
+def showing_damage() -> Iterator[list[str]]:
+    """Prints what readers of ledgers leave out as damaged, once each, to standard error. Yields what was printed."""
+    shown: list[str] = []
+    usual = warnings.showwarning
 
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._status = Status("", console=console) if console.is_terminal else None
+    def show_warning(message: Warning | str, *details: Any) -> None:
+        if not isinstance(message, LedgerWarning):
+            usual(message, *details)
+            return
+        lines = [f"{message.path}: left out: {damage}" for damage in message.damaged]
+        new = [line for line in lines if line not in shown]
+        shown.extend(new)
+        more = [f"… and {len(new) - MOST_NAMED} more; hrx check names all"] if len(new) > MOST_NAMED else []
+        for line in [*new[:MOST_NAMED], *more]:
+            print(line, file=sys.stderr)
 
-    def say(self, text: str) -> None:
-        if self._status:
-            self._status.update(Text(text))
-            self._status.start()
-
-    def clear(self) -> None:
-        if self._status:
-            self._status.stop()
-
-
-class Progress:
-    """Counts runs and estimates the remaining time.
-
-    A run at a large setting takes many times as long as one at a small setting, so runs are weighted by their expected
-    time, and the remaining time is scaled by how far off the expectation was so far.
-    """
-
-    def __init__(self, total: int, expected: Mapping[str, float], stream: TextIO | None = None):
-        """`expected`: the time of each remaining run by its key, in any unit: only the proportions are used."""
-        self._total, self._done = total, total - len(expected)
-        self._expected = dict(expected)
-        self._left = sum(self._expected.values())
-        self._weight = 0.0
-        self._began = self._written = time.monotonic()
-        self._first = True
-        self._stream = stream or sys.stderr
-        self._bar: RichProgress | None = None
-        console = Console(file=self._stream)
-        if console.is_terminal and expected:
-            columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-            self._bar = RichProgress(*columns, console=console, auto_refresh=False)
-            self._task = self._bar.add_task(f"{self._done}/{total} runs", total=total, completed=self._done)
-            self._bar.start()
-            atexit.register(self._bar.stop)  # shows the cursor again after an error
-
-    def step(self, key: str, what: str) -> None:
-        """One more run is stored."""
-        self._done += 1
-        weight = self._expected.pop(key, 0.0)
-        self._left -= weight
-        now = time.monotonic()
-        if self._first:  # the time before it was loading and admission, not runs
-            self._first, self._began, weight = False, now, 0.0
-        self._weight += weight
-        last = self._done == self._total
-        line = f"{self._done}/{self._total} runs, {self._remaining(now)}: {what}"
-        if self._bar:
-            self._bar.update(self._task, completed=self._done, description=line, refresh=True)
-            if last:
-                self._bar.stop()
-        elif last or now - self._written >= LINE_SECONDS:
-            self._written = now
-            self._stream.write(line + "\n")
-            self._stream.flush()
-
-    def _remaining(self, now: float) -> str:
-        if self._done == self._total:
-            return "none to go"
-        if not self._weight:
-            return "first one done"
-        return f"{duration(max(0.0, self._left) / self._weight * (now - self._began))} to go"
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LedgerWarning)
+        warnings.showwarning = show_warning  # type: ignore[assignment]  # the details are passed on as they come
+        yield shown
 
 
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`, `4 days`."""
-    for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
-        if seconds < most * size:
-            return f"{seconds / size:.{int(unit == 'h')}f} {unit}"
-    return f"{seconds / 86400:.0f} days"
+def incomplete_if_damaged(verb: Verb) -> Verb:
+    """A verb that names what is damaged in its ledgers, and then ends with exit code 3 instead of 0."""
+
+    @wraps(verb)
+    def named(options: argparse.Namespace) -> int:
+        with showing_damage() as damaged:
+            code = verb(options)
+        return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
+
+    return named
 
 
 def refuse_ledger(path: Path, option: str) -> None:

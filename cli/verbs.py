@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from hrx import __version__
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
         _compare,
         _merge,
         _export,
+        _check,
         _calibrate,
     ):
         declare(verbs)
@@ -54,10 +56,12 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
     verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
     verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    _merge_adapter(verb)
     text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
-    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 beyond it; may be repeated'
+    text = 'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 if it fails; may be repeated'
     verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
+    _undecided(verb)
     _device(verb)
     _engine(verb)
     verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
@@ -65,6 +69,16 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
     verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
+
+
+def _merge_adapter(verb: argparse.ArgumentParser) -> None:
+    text = "merge a LoRA directory into its base model, with peft, and write the result to DIRECTORY/merged"
+    verb.add_argument("--merge-adapter", action="store_true", help=text)
+
+
+def _undecided(verb: argparse.ArgumentParser) -> None:
+    text = "what undecided gates, whose interval contains the bound, count as (default: exit code 4)"
+    verb.add_argument("--undecided", choices=("pass", "fail"), help=text)
 
 
 def _estimator(verb: argparse.ArgumentParser) -> None:
@@ -84,9 +98,10 @@ def _device(verb: argparse.ArgumentParser) -> None:
 
 def _engine(verb: argparse.ArgumentParser) -> None:
     """Options of the executors."""
-    verb.add_argument(
-        "--workers", type=_positive, metavar="N", help="worker processes (default: 1; with ray: one per CPU)"
-    )
+    text = "worker processes (default: 1; with ray: one per CPU); 0 runs the models in this process, unprotected"
+    verb.add_argument("--workers", type=_count, metavar="N", help=text)
+    text = "longest time of one run, admission or load, such as 90s, 30min or 4h; 0: no limit (default: 2h)"
+    verb.add_argument("--timeout", type=_seconds, default=7200.0, metavar="TIME", help=text)
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
     verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
@@ -102,6 +117,9 @@ def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _data(verb)
     _settings(verb, "star")
     _device(verb)
+    _merge_adapter(verb)
+    text = "check the model on all variates of an item together"
+    verb.add_argument("--channels", action="store_true", help=text)
     text = "also check that random parameters change the explanation and small noise does not"
     verb.add_argument("--sanity", action="store_true", help=text)
     _json(verb)
@@ -168,7 +186,7 @@ def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
-    every += "truncation, distance or channels; may be repeated (default: all that the ledger can fill)"
+    every += "truncation, distance, channels or accuracy; may be repeated (default: all that the ledger can fill)"
     verb.add_argument("--table", action="append", metavar="NAME", help=every)
     forms = ("text", "md", "tex", "csv", "html", "json")
     verb.add_argument(
@@ -199,6 +217,7 @@ def _compare(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "--gate", action="append", default=[], metavar="EXPR", help='such as "g_margin >= -0.02"; repeatable'
     )
     verb.add_argument("--strict", action="store_true", help="judge gates by the estimate, not by the interval")
+    _undecided(verb)
     verb.add_argument("--informational", action="store_true", help="exit 0 even if a gate fails")
     verb.add_argument("--min-pairs", type=_positive, default=10, metavar="N", help="fewer pairs: exit 4 (default: 10)")
     verb.add_argument("--summary", type=Path, metavar="FILE", help="Markdown for a step summary or a comment")
@@ -222,6 +241,13 @@ def _export(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     verb.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     verb.add_argument("--out", type=Path, metavar="FILE", help="default: beside the ledger")
+
+
+def _check(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "verify that ledgers are as they were written, row by row"
+    verb = _verb(verbs, "check", summary, "hrx.cli.ledgers:check", "hrx check hrx-audit/ledger.db")
+    verb.add_argument("ledgers", nargs="+", type=Path, metavar="LEDGER", help="ledgers to verify; nothing is changed")
+    _json(verb)
 
 
 def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -262,3 +288,15 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or len(text) > 6 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 to 999999")
     return int(text)
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
+
+
+def _seconds(text: str) -> float:
+    """`90`, `90s`, `30min` or `4h` in seconds."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|min|h|)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time such as 90s, 30min or 4h, and not 0")
+    return float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1)

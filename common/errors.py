@@ -3,12 +3,15 @@
 Every error that a user can cause or fix is an `HrxError`: the command line prints its sentence without a traceback.
 """
 
+import os
 import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum
+from itertools import takewhile
 from pathlib import Path
 
 
@@ -19,17 +22,20 @@ class Exit(IntEnum):
     GATE_FAILED = 1
     WRONG_REQUEST = 2
     INCOMPLETE = 3
-    NOT_COMPARABLE = 4
+    NOT_DECIDED = 4
 
 
 class HrxError(Exception):
     """A sentence for the user: what, where, what was expected, the next step."""
 
 
-def describe_error(error: Exception) -> str:
+def describe_error(error: BaseException) -> str:
     """A library's exception in one line."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-    return f"{type(error).__name__}: {first}"
+    try:
+        text = str(error).strip()
+    except Exception:  # an exception class of a library may fail to describe itself
+        text = ""
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
 
 
 def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> str:
@@ -40,18 +46,98 @@ def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> st
     return f"Unknown {kind} {value!r}.{hint} Known: {', '.join(names)}.{' ' + advice if advice else ''}"
 
 
+DEBUG_VARIABLE = "HRX_DEBUG"
+"""Environment variable that worker processes inherit; `1` keeps the text of libraries in what is stored."""
+_RECOGNISED, _SHORTEST = 12, 4
+"""Characters of a library's text by which it is found in a sentence, and below which it is not looked for."""
+_NAME = re.compile(r"\w[\w.]{0,79}")
+
+
+def debugging() -> bool:
+    """Whether the user asked for the text of libraries: `--debug`."""
+    return os.environ.get(DEBUG_VARIABLE) == "1"
+
+
+def stored_reason(error: BaseException) -> str:
+    """Why something failed, for a ledger: what hrx knows, without the text of a library.
+
+    An error of hrx has its own sentence, of any other one the type and the place in the code are stored: its text may
+    hold paths, host names and tokens. `--debug` keeps the text, without paths and tokens as far as they are recognised.
+    """
+    ours = type(error).__module__.partition(".")[0] == "hrx"
+    if debugging():
+        return without_paths(str(error) if ours else describe_error(error))
+    if ours:
+        return without_paths(_without_causes(error))
+    return f"{_name(type(error).__name__)}{_place(error)} (--debug keeps its text)"
+
+
+def _without_causes(error: BaseException) -> str:
+    """The sentence of an error of hrx, with an ellipsis for the text of each error of a library that it quotes."""
+    text, cause = " ".join(str(error).split()), error.__cause__
+    while cause is not None:
+        if type(cause).__module__.partition(".")[0] != "hrx":
+            text = _without_quotation(text, " ".join(str(cause).split()))
+            text = _without_quotation(text, " ".join(str(cause).strip().partition("\n")[0].split()))
+        cause = cause.__cause__
+    return text
+
+
+def _without_quotation(text: str, quoted: str) -> str:
+    """The text without what it quotes, which may have been shortened at its end."""
+    found = text.find(quoted[:_RECOGNISED]) if len(quoted) >= _SHORTEST else -1
+    while found >= 0:
+        pairs = zip(text[found:], quoted, strict=False)
+        end = found + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        text = f"{text[:found]}…{text[end:]}"
+        found = text.find(quoted[:_RECOGNISED], found + 1)
+    return text
+
+
+def _place(error: BaseException) -> str:
+    """Module and line that raised, and the module of hrx that called it."""
+    modules = [
+        (_name(str(frame.f_globals.get("__name__"))), line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    if not modules:
+        return ""
+    (module, line), ours = modules[-1], [name for name, _ in modules if name.partition(".")[0] == "hrx"]
+    return f" at {module}:{line}" + (f", called by {ours[-1]}" if ours and ours[-1] != module else "")
+
+
+def _name(text: str) -> str:
+    return text if _NAME.fullmatch(text) else "a module without a name"
+
+
 # The start of an absolute path on either kind of system, or of one relative to the home or working directory.
-_PATH_START = r"(?:[A-Za-z]:\\|file://|~[\w.-]*/|\.{1,2}/|/(?!/))"
-# Between quotation marks a path may contain spaces.
+_PATH_START = r"(?:[A-Za-z]:[\\/]|\\\\|file://|~[\w.-]*/|\.{1,2}[\\/]|/(?!/))(?=\S)"
+# Between quotation marks a path may contain spaces anywhere; elsewhere in its directories.
 _QUOTED_PATH = rf"""(?<=')(?:{_PATH_START}[^'\n]+)(?=')|(?<=")(?:{_PATH_START}[^"\n]+)(?=")"""
-_PATH = re.compile(rf"""{_QUOTED_PATH}|(?<![\w/.]){_PATH_START}[^\s'"<>|:,;()]+""")
+_STOPS = r"""'"<>|:,;()/\\"""
+_DIRECTORY = rf"(?:(?!\s{_PATH_START})[^\n{_STOPS}])*[\\/]+"
+_PATH = re.compile(rf"{_QUOTED_PATH}|(?<![\w/.\\]){_PATH_START}(?:{_DIRECTORY})*[^\s{_STOPS}]*")
+_SECRETS = (
+    (re.compile(r"\b(hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA)[\w-]{6,}"), r"\1…"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*[\d=])[\w.~+/=-]{6,}"), r"\1 …"),
+    (re.compile(r"://[^/\s@]+@"), "://…@"),
+    (re.compile(r"(\w://[^\s?#'\"]+)[?#][^\s'\"<>)]+"), r"\1?…"),
+    (
+        re.compile(
+            r"(?i)\b((?:x-)?api[_-]?key|(?:access|auth)[_-]?token|authorization|token|secret|password)"
+            r"(['\"]?\s*[=:]\s*['\"]?)(?!bearer|basic)[^\s'\",;&)]+"
+        ),
+        r"\1\2…",
+    ),
+)
 
 
 def without_paths(text: str) -> str:
-    """The text with every path reduced to its file name; hub ids and dataset names (`owner/name`) stay.
+    """The text with every path reduced to its file name, and without tokens; hub ids and dataset names stay.
 
     Records are published, and a path reveals who made them and where.
     """
+    for pattern, kept in _SECRETS:
+        text = pattern.sub(kept, text)
     for directory in _local_directories():
         # Known directories first: they may contain spaces, where the pattern stops.
         text = text.replace(f"{directory}/", "./").replace(directory, ".")

@@ -46,7 +46,7 @@ class Folder:
 
     @property
     def season(self) -> int:
-        """Values per season, as on the leaderboard."""
+        """Values per season, as an audit takes it."""
         return frequencies.season(self.frequency)
 
     @property

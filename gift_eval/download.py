@@ -11,11 +11,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hrx.errors import HrxError, describe_error
+from hrx.install import install_command
 
 from . import catalogue
 from .catalogue import DATA_FILE, INFO_FILE, STATE_FILE, Folder
@@ -135,13 +137,20 @@ def extra_files(root: Path, chosen: Sequence[Folder]) -> list[str]:
     return sorted(visible - official)
 
 
-def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> list[Fetched]:
+def fetch(
+    root: Path,
+    chosen: Sequence[Folder],
+    endpoint: str | None = None,
+    report: Callable[[Folder], None] | None = None,
+) -> list[Fetched]:
     """Download what is missing or damaged in the chosen folders. A folder that fails does not stop the others, unless
-    the hub cannot be reached.
+    the hub cannot be reached. `report` is called with each folder before it is checked and fetched.
     """
     results: list[Fetched] = []
     unreachable = ""
     for folder in chosen:
+        if report is not None:
+            report(folder)
         state, problems = check_folder(root, folder)[1:]
         size, reason = 0, unreachable if problems else ""
         if problems and not reason:
@@ -156,6 +165,15 @@ def fetch(root: Path, chosen: Sequence[Folder], endpoint: str | None = None) -> 
     if all(each.state is State.RIGHT for each in results):
         shutil.rmtree(root / PARTS, ignore_errors=True)
     return results
+
+
+def bytes_arrived(root: Path) -> int:
+    """The size of the unfinished files of a download below this root."""
+    size = 0
+    with suppress(OSError):  # a file that is finished moves away
+        for path in (root / PARTS).rglob("*"):
+            size += path.stat().st_size if path.is_file() else 0
+    return size
 
 
 def _fetch_file(root: Path, folder: Folder, below: str, endpoint: str | None) -> int:
@@ -184,11 +202,11 @@ def _download(below: str, parts: Path, endpoint: str | None) -> Path:
         import huggingface_hub as hub
         from huggingface_hub import constants, utils
     except ImportError as error:
-        reason = "The download needs huggingface_hub, which is not installed. pip install 'hrx[gift-eval]'"
-        raise HrxError(reason) from error
+        reason = "The download needs huggingface_hub, which is not installed. Run: "
+        raise HrxError(reason + install_command("gift-eval")) from error
     endpoint = endpoint or os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-    # Only an Arrow file shows the progress bar.
-    quiet = not below.endswith(DATA_FILE) and not utils.are_progress_bars_disabled()
+    # `report` of fetch is the progress.
+    quiet = not utils.are_progress_bars_disabled()
     if quiet:
         utils.disable_progress_bars()
     try:

@@ -46,7 +46,7 @@ def open_prices(text: str) -> list[Dataset]:
     datasets = []
     for form, values in (("log_price", log_prices), ("log_return", np.diff(log_prices, axis=1))):
         rows = [StoredSeries(name, row, "", reason) for name, row, reason in zip(names, values, reasons, strict=True)]
-        about = (f"finance/{form}", FREQUENCY, frequency.season(FREQUENCY), DOMAIN)
+        about = (f"finance/{form}", FREQUENCY, options.season or frequency.season(FREQUENCY), DOMAIN)
         datasets.append(Dataset(*about, len(rows), rows.__getitem__, note=note))
     return datasets
 

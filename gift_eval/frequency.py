@@ -23,8 +23,9 @@ _SPELLINGS = {"S": "S s", "T": "T min", "H": "H h", "D": "D", "B": "B", "W": "W"
 _SPELLINGS |= {"A": "A Y YE AS YS"}
 _BASE = {spelling: base for base, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 
-# Periods per natural season, as on the leaderboard (gluonts' get_seasonality).
-_SEASON = {"S": 3600, "T": 1440, "H": 24, "D": 1, "B": 5, "W": 1, "M": 12, "Q": 4, "A": 1}
+# Periods per natural season. The leaderboard's (gluonts' get_seasonality) differ for days only: they have none.
+_SEASON = {"S": 3600, "T": 1440, "H": 24, "D": 7, "B": 5, "W": 1, "M": 12, "Q": 4, "A": 1}
+_LEADERBOARD_SEASON = _SEASON | {"D": 1}
 
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ANCHORS = {"W": ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"), "Q": _MONTH_NAMES, "A": _MONTH_NAMES}
@@ -64,9 +65,17 @@ def is_frequency(text: str) -> bool:
 
 
 def season(text: str) -> int:
-    """Values per season: the base period's season over the multiple where that is whole, else 1."""
-    frequency = parse(text)
-    whole, remainder = divmod(_SEASON[frequency.base], frequency.multiple)
+    """Values per season in an audit: the base period's season over the multiple where that is whole, else 1."""
+    return _values_per_season(parse(text), _SEASON)
+
+
+def leaderboard_season(text: str) -> int:
+    """Values per season in the official scores of GIFT-Eval, where daily data have none."""
+    return _values_per_season(parse(text), _LEADERBOARD_SEASON)
+
+
+def _values_per_season(frequency: Frequency, seasons: dict[str, int]) -> int:
+    whole, remainder = divmod(seasons[frequency.base], frequency.multiple)
     return 1 if remainder else whole
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hrx.errors import HrxError
 
 from .catalogue import Configuration, configurations, folders
+from .frequency import leaderboard_season
 from .series import Dataset, Floats
 
 TEST_SHARE = 0.1
@@ -87,8 +88,9 @@ def _score(dataset: Dataset, chosen: Sequence[Configuration]) -> list[NaiveScore
     counts = [count_windows(dataset.name, shortest, each.prediction_length) for each in chosen]
     tested = [count * each.prediction_length for count, each in zip(counts, chosen, strict=True)]
     totals = np.zeros((len(chosen), 2, 2, 3))
+    season = leaderboard_season(dataset.frequency)
     for series in _side_by_side(row.values for row in dataset.rows()):
-        block = _Block(series, dataset.season)
+        block = _Block(series, season)
         for i, each in enumerate(chosen):
             if tested[i] < shortest:
                 totals[i] += block.sum_errors(each.prediction_length, counts[i])

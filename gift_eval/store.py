@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from hrx.errors import HrxError, describe_error
+from hrx.install import install_command
 
 from . import frequency
 from .catalogue import STATE_FILE
@@ -249,6 +250,6 @@ def _library() -> Any:
         return import_module("datasets")
     except ImportError as error:
         raise HrxError(
-            "Reading GIFT-Eval's format needs the library datasets, which is not installed. "
-            "pip install 'hrx[gift-eval]'"
+            "Reading GIFT-Eval's format needs the library datasets, which is not installed. Run: "
+            f"{install_command('gift-eval')}"
         ) from error

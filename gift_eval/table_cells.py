@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
 from hrx.errors import HrxError, describe_error
+from hrx.install import install_command
 
 from .frequency import Stamps
 from .series import Floats
@@ -127,7 +128,8 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
         frame = pd.read_parquet(io.BytesIO(raw), engine="pyarrow")
     except ImportError as error:
         raise HrxError(
-            "Reading Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or save it as CSV."
+            "Reading Parquet needs pyarrow, which is not installed. Save it as CSV, or run: "
+            f"{install_command('gift-eval')}"
         ) from error
     except Exception as error:  # whatever pyarrow raises for damaged bytes
         raise HrxError(f"{file} cannot be read as Parquet: {error}. Write it again.") from error

@@ -1,12 +1,13 @@
 """A CSV or Parquet file as a dataset: `csv:FILE` and `parquet:FILE`, long or wide, with options after a `?`.
 
-    sales.csv?date=day&id=shop&value=units,returns&frequency=D&dayfirst=yes&decimal=,
+    sales.csv?date=day&id=shop&value=units,returns&frequency=D&season=7&dayfirst=yes&decimal=,
 
 Long has a row per date and series, wide a row per date and a column per series. What the options leave open is
 inferred and stated in the dataset's `note`, or refused with a message that names file, row and column. `table_cells`
 reads files and cells, `frequency` places dates on a grid.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,6 +44,8 @@ class Options(NamedTuple):
     frequency: str = ""
     dayfirst: bool | None = None
     decimal: str = ""
+    season: int | None = None
+    """Values per season."""
 
 
 def parse_source(text: str) -> tuple[Path, Options]:
@@ -78,9 +81,13 @@ def _parse_options(text: str) -> Options:
     ids, values = (
         tuple(dict.fromkeys(map(unquote, given[key].split(",")))) if key in given else () for key in ("id", "value")
     )
+    season = given.get("season")
+    if season is not None and not re.fullmatch(r"[1-9][0-9]{0,6}", season):
+        raise HrxError(f"season is {season!r}; write the number of values per season, as in season=24; 1 for none.")
     step = frequency.parse(given["frequency"]).name if "frequency" in given else ""
     order = None if day_first is None else day_first == "yes"
-    return Options(unquote(given.get("date", "")), ids, values, step, order, decimal)
+    length = None if season is None else int(season)
+    return Options(unquote(given.get("date", "")), ids, values, step, order, decimal, length)
 
 
 @dataclass(frozen=True)
@@ -281,7 +288,10 @@ def open_table(kind: str, text: str) -> list[Dataset]:
         raise HrxError(f"{table.file} has no series that can be used: {reason}")
     if empty:
         table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
-    name, season, note = f"{Path(table.file).stem}/{step}", frequency.season(step), "; ".join(table.notes)
+    if options.season:
+        table.notes.append(f"season {options.season}, as given")
+    season = options.season or frequency.season(step)
+    name, note = f"{Path(table.file).stem}/{step}", "; ".join(table.notes)
     return [Dataset(name, step, season, "", len(rows), rows.__getitem__, variates=len(columns), note=note)]
 
 

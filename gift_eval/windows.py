@@ -27,15 +27,17 @@ class StandardisedValues(NamedTuple):
 
 class Windows(NamedTuple):
     """The n windows of one run, on the standardised scale: lookback `x` (n, L), truth `y` (n, H), position
-    `starts` (n,) of the first true value in the series, and the seasonal-naive forecast `seasonal` (n, H).
+    `starts` (n,) of the first true value in the series, the seasonal-naive forecast `seasonal` (n, H), and the
+    `seasonal_error` (C,) of that forecast before the test region, by which MASE divides.
 
-    Windows of an item with C variates have them on a last axis: (n, L, C) and (n, H, C).
+    Windows of an item with C variates have them on a last axis: (n, L, C) and (n, H, C). C is 1 for a single series.
     """
 
     x: Floats
     y: Floats
     starts: NDArray[np.int64]
     seasonal: Floats
+    seasonal_error: Floats
 
 
 def split(length: int, horizon: int) -> int:
@@ -126,11 +128,20 @@ def seasonal_naive(x: Floats, horizon: int, season: int) -> Floats:
     return x[:, lookback - period + np.arange(horizon) % period]
 
 
+def seasonal_error(past: Floats, season: int) -> Floats:
+    """(T, C) -> (C,): mean absolute change over one season, as in GIFT-Eval and gluonts; over one step where the past
+    is not longer than a season.
+    """
+    lag = season if season < len(past) else 1
+    errors: Floats = np.abs(past[lag:] - past[:-lag]).mean(axis=0)
+    return errors
+
+
 def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
     """The windows of one run of the setting (L, H), standardised by the values before the test region."""
     with naming(series.label):
         first = starts(series.values.size, lookback, horizon, windows, seed, _place(series, seed))
-        return _windows(_standardised(series, horizon), first, lookback, horizon, series.season)
+        return _windows(series, first, lookback, horizon)
 
 
 def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
@@ -139,14 +150,14 @@ def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int
     """
     with naming(item.label):
         first = starts(item.values.shape[1], lookback, horizon, windows, seed, _place(item, seed))
-        return _windows(_standardised(item, horizon), first, lookback, horizon, item.season)
+        return _windows(item, first, lookback, horizon)
 
 
 def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Windows:
     """At most `count` windows of the setting (L, H), evenly spaced over the test region; the same for every seed."""
     with naming(series.label):
         first = region_starts(series.values.shape[-1], lookback, horizon, count)
-        return _windows(_standardised(series, horizon), first, lookback, horizon, series.season)
+        return _windows(series, first, lookback, horizon)
 
 
 def _place(series: Series | MultivariateSeries, seed: int) -> float:
@@ -155,9 +166,8 @@ def _place(series: Series | MultivariateSeries, seed: int) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def _standardised(series: Series | MultivariateSeries, horizon: int) -> Floats:
+def _standardised(series: Series | MultivariateSeries, region: int) -> Floats:
     """(T,), or (T, C): every variate by its own values before the test region."""
-    region = split(series.values.shape[-1], horizon)
     if isinstance(series, Series):
         return standardise(series.values, region).values
     channels = []
@@ -167,8 +177,10 @@ def _standardised(series: Series | MultivariateSeries, horizon: int) -> Floats:
     return np.stack(channels, axis=1)
 
 
-def _windows(values: Floats, first: NDArray[np.int64], lookback: int, horizon: int, season: int) -> Windows:
-    """(T, …) and the starts (n,) -> windows of (n, L, …) and (n, H, …)."""
+def _windows(series: Series | MultivariateSeries, first: NDArray[np.int64], lookback: int, horizon: int) -> Windows:
+    """The windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
+    region = split(series.values.shape[-1], horizon)
+    values = _standardised(series, region)
     needed = first.size * (lookback + horizon) * (values.size // len(values))
     if needed > MOST_VALUES:
         raise UnusableSeries(
@@ -177,4 +189,5 @@ def _windows(values: Floats, first: NDArray[np.int64], lookback: int, horizon: i
         )
     x = values[first[:, None] + np.arange(-lookback, 0)]
     y = values[first[:, None] + np.arange(horizon)]
-    return Windows(x, y, first, seasonal_naive(x, horizon, season))
+    error = seasonal_error(values[:region].reshape(region, -1), series.season)
+    return Windows(x, y, first, seasonal_naive(x, horizon, series.season), error)

@@ -21,7 +21,7 @@ from hrx.reports.heatmap import draw_image, draw_window, label_steps
 from hrx.reports.published import published_ground_truth
 from hrx.reports.table import TEXT, Cell, Format, ReportTable, TableColumn, TableRow
 from hrx.reports.tables.scored import DEFAULT_ESTIMATOR
-from hrx.reports.text import make_directory, number_or_none, wrap, write_bytes
+from hrx.reports.text import counted, make_directory, number_or_none, wrap, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,7 +113,7 @@ def _medians(calibration: Calibration) -> ReportTable:
             kind, _, form = name.partition("_")
             format, words = (SIGNED, name) if kind == "g" else (PLAIN, f"{kind.upper()} {form}")
             cell = Cell(_median(evidence, name), format).beside(beside.get(name))
-            rows.append(TableRow((Cell(words), cell), section=f"{backbone}, median of {len(evidence)} runs"))
+            rows.append(TableRow((Cell(words), cell), section=f"{backbone}, median of {counted(len(evidence), 'run')}"))
     return ReportTable(
         "calibration",
         f"Constructed ground truth, {calibration.estimator}, {calibration.effort} calibration",

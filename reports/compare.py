@@ -2,7 +2,8 @@
 
 Runs are paired by everything that decides a number except the model: dataset, series, windows, setting, seeds,
 estimator and protocol. Differences are taken within a pair, the seeds of a configuration are folded to their mean, and
-the bootstrap resamples configurations. `hrx.reports.compare_report` writes the result.
+the bootstrap resamples configurations. Base, new and difference of a quantity come from the same pairs; those of a gain
+are the pairs in which both runs beat naive. `hrx.reports.compare_report` writes the result.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
-from hrx.reports.gates import GATED, Gate, Judged, estimate_of, exit_code, judge, parse
-from hrx.reports.runs import SEEDS, TASK, Interval, impossible_remark, mask_impossible
-from hrx.reports.text import clean, listed
+from hrx.reports.dataset_gates import DatasetChange, judge_datasets
+from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few
+from hrx.reports.runs import SEEDS, TASK, Interval, finite, impossible_remark, mask_impossible
+from hrx.reports.text import clean, counted, listed, shorten
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -28,6 +30,8 @@ MIN_PAIRS = 10
 PAIRING = (*TASK, *SEEDS, "starts")
 """What two runs must have in common. The key of a record contains the weights, so it cannot pair them."""
 _SHORTEST_PREFIX = 6
+_LONGEST_REASON = 160
+_MOST_NAMED = 3
 _NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
@@ -45,20 +49,38 @@ class ComparedModel:
     """Scored runs without a partner."""
     impossible: str
     """A sentence about impossible numbers of its scored runs; empty where there are none."""
+    failed_checks: tuple[str, ...]
+    """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
 
 
 @dataclass(frozen=True)
 class QuantityChange:
-    """The change of one quantity. NaN where there is no value."""
+    """The change of one quantity over the pairs that have a value on both sides. NaN where there is none.
+
+    The seeds of a configuration are folded to their mean on either side, so all figures are over `n` configurations.
+    """
 
     base: float
+    """Median; for a share the mean, for parity the worst run."""
     new: float
     difference: Interval
-    """Median of the paired differences; for a share their mean, for parity that of the worst runs."""
+    """Median of the paired differences, not the difference of the medians; for a share their mean, which is both."""
     relative: Interval
     """Median of the configurations' relative changes, for quantities that are always positive."""
     pairs: int
-    """Pairs of runs in which both have a value."""
+    """Pairs of runs; of a gain, those in which both beat naive."""
+    n: int
+    """Configurations of these pairs."""
+    relative_n: int
+    """Those with a relative change: base is not zero."""
+    rose: int
+    """Configurations in which new is above base."""
+    fell: int
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the medians move one way and the median pair the other."""
+        return (self.new - self.base) * self.difference.point < 0
 
 
 @dataclass(frozen=True)
@@ -68,14 +90,18 @@ class CheckpointComparison:
     base: ComparedModel
     new: ComparedModel
     pairs: int
+    both_beat_naive: int
+    """Pairs in which both runs beat naive."""
     configurations: int
     quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
     datasets: pd.DataFrame
-    """For each dataset its `pairs` and the medians of paired differences, that of `mse` relative."""
+    """For each dataset its `pairs`, `n` configurations and the medians of their changes, that of `mse` relative."""
     min_pairs: int = MIN_PAIRS
     strict: bool = False
     informational: bool = False
+    undecided: Leniency | None = None
+    """What undecided gates count as; None: exit code 4."""
     apart: tuple[str, ...] = ()
     """Where nothing pairs: the columns in which the two share no value."""
 
@@ -84,28 +110,57 @@ class CheckpointComparison:
         return self.pairs >= self.min_pairs
 
     @property
+    def failed_checks(self) -> list[str]:
+        """The admission checks that failed, with the side."""
+        sides = (("base", self.base), ("new", self.new))
+        return [f"{name} fails {check}" for name, side in sides for check in side.failed_checks]
+
+    @property
     def exit(self) -> Exit:
-        """0 passed, 1 a gate failed, 4 not comparable; always 0 where it is for information only."""
+        """1 a gate or an admission check failed, 4 undecided, 3 runs failed, else 0; always 0 for information only."""
         if self.informational:
             return Exit.DONE
-        return exit_code(self.gates) if self.comparable else Exit.NOT_COMPARABLE
+        gates = exit_code(self.gates, self.undecided)
+        if self.failed_checks or gates == Exit.GATE_FAILED:
+            return Exit.GATE_FAILED
+        # Too few pairs stay undecided under --undecided pass: a wrong ledger must not pass.
+        if not self.comparable:
+            return Exit.NOT_DECIDED
+        return Exit.INCOMPLETE if gates == Exit.DONE and self.base.failed + self.new.failed else gates
 
     @property
     def verdict(self) -> str:
-        """One sentence that begins with `passed`, `failed`, `not comparable` or `informational`."""
+        """One sentence that begins with `failed`, `undecided`, `passed` or `informational`, the first that applies."""
+        by_outcome = {
+            outcome: [_named(one) for one in self.gates if one.outcome == outcome]
+            for outcome in ("failed", "undecided", "passed")
+        }
+        failed = [*self.failed_checks, *by_outcome["failed"]]
+        parts = [f"failed: {listed(failed)}"] if failed else []
         if not self.comparable:
             why = f" They have no {listed(self.apart)} in common." if self.apart else ""
-            return f"not comparable: {self.pairs} pairs of runs, at least {self.min_pairs} are needed.{why}"
-        failed = [one.gate.text for one in self.gates if one.passed is False]
-        open_ones = [one.gate.text for one in self.gates if one.passed is None]
-        over = f"over {self.pairs} pairs of runs"
-        if failed:
-            return f"failed: {listed(failed)}, {over}."
-        if open_ones:
-            return f"not comparable: too few pairs have a value to judge {listed(open_ones)}."
+            found = f"{counted(self.pairs, 'pair')} of runs, at least {self.min_pairs} are needed"
+            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}"
+        if open_ones := by_outcome["undecided"]:
+            counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
+            parts.append(f"undecided: {listed(open_ones)}{counts}")
+        if passed := by_outcome["passed"]:
+            whole = "the gate" if len(self.gates) == 1 else f"all {len(self.gates)} gates"
+            parts.append(f"passed: {listed(passed) if parts else whole}")
         if not self.gates:
-            return f"informational: no gate was given; compared {over}."
-        return f"passed: {'the gate' if len(self.gates) == 1 else f'all {len(self.gates)} gates'}, {over}."
+            parts.append("informational: no gate was given")
+        if runs := self.base.failed + self.new.failed:
+            parts.append(f"incomplete: {counted(runs, 'run')} failed")
+        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs."
+
+
+def _named(judged: Judged) -> str:
+    """A gate of the verdict, with the datasets that make it fail or leave it undecided."""
+    names = [clean(one.dataset) for one in judged.datasets if one.outcome == judged.outcome]
+    if not names:
+        return judged.gate.text
+    more = [counted(len(names) - _MOST_NAMED, "more dataset")] if len(names) > _MOST_NAMED else []
+    return f"{judged.gate.text} (on {listed([*names[:_MOST_NAMED], *more])})"
 
 
 def compare(
@@ -118,6 +173,7 @@ def compare(
     strict: bool = False,
     informational: bool = False,
     min_pairs: int = MIN_PAIRS,
+    undecided: Leniency | None = None,
 ) -> CheckpointComparison:
     """Compares one model of each frame of `read`: the only one, or the named one."""
     parsed = [parse(text) for text in gates]
@@ -126,19 +182,28 @@ def compare(
     left, right = _scored(ours), _scored(theirs)
     paired = left.merge(right, on=list(PAIRING), suffixes=("_base", "_new"))
     ids = np.asarray(paired.groupby(list(TASK), sort=False, dropna=False).ngroup(), dtype=np.int64)
-    changes = {name: _change(paired, ids, name) for name in GATED if GATED[name] != "worst"}
+    changes = {name: _change(_valued(paired, ids, name), name) for name in GATED if GATED[name] != "worst"}
     changes |= {name: _worst(left, right, name) for name in GATED if GATED[name] == "worst"}
+    judged = [_judged(gate, changes[gate.quantity], len(paired), min_pairs, strict) for gate in parsed]
+    lost = _lost(left, theirs, paired)
     return CheckpointComparison(
         base=_compared_model(ours, len(left) - len(paired)),
         new=_compared_model(theirs, len(right) - len(paired)),
         pairs=len(paired),
+        both_beat_naive=int(_both_beat_naive(paired).sum()),
         configurations=len(np.unique(ids)),
         quantities=changes,
-        gates=tuple(_judged(gate, changes[gate.quantity], min_pairs, strict) for gate in parsed),
+        gates=tuple(
+            judge_datasets(one, _dataset_changes(paired, ids, one.gate.quantity), lost, strict=strict)
+            if one.gate.relative
+            else one
+            for one in judged
+        ),
         datasets=_by_dataset(paired, ids),
         min_pairs=min_pairs,
         strict=strict,
         informational=informational,
+        undecided=undecided,
         apart=() if len(paired) else _apart(left, right),
     )
 
@@ -181,28 +246,81 @@ def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
         failed=int((status == FAILED).sum()),
         unpaired=unpaired,
         impossible=impossible_remark(runs.loc[status == DONE, list(GATED)]),
+        failed_checks=_failed_checks(runs),
     )
+
+
+def _failed_checks(runs: pd.DataFrame) -> tuple[str, ...]:
+    """`equivalence: 0.3 against 1e-05 (…) at 96x24 (14 runs excluded)`, for each reason; the reason has the figure."""
+    refused = runs[(runs["status"] == EXCLUDED) & runs["check_failed"].notna()]
+    settings = refused["lookback"].astype(str) + "x" + refused["horizon"].astype(str)
+    reasons = refused["reason"].fillna(refused["check_failed"])
+    return tuple(
+        f"{shorten(clean(reason), _LONGEST_REASON)} at {listed(dict.fromkeys(at))} ({counted(len(at), 'run')} excluded)"
+        for reason, at in settings.groupby(reasons, sort=False)
+    )
+
+
+def _lost(left: pd.DataFrame, theirs: pd.DataFrame, paired: pd.DataFrame) -> dict[str, str]:
+    """Datasets that base was scored on, and on which new was tried and has no pair: why not."""
+    tried = theirs[theirs["status"] != DONE].groupby("dataset", sort=False)
+    lost = set(left["dataset"]) - set(paired["dataset"])
+    return {str(name): _why(runs) for name, runs in tried if name in lost}
+
+
+def _why(runs: pd.DataFrame) -> str:
+    first = runs.iloc[0]
+    reason = shorten(clean(first["reason"] or "no reason was recorded"), _LONGEST_REASON)
+    return f"no pair: {counted(len(runs), 'run')} of new {first['status']}, such as: {reason}"
 
 
 def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> QuantityChange:
     """Over all runs of each model: a run without a partner must not hide its parity."""
     base, new = (estimate_of(name, side[name].to_numpy(np.float64)).point for side in (left, right))
     moved = Interval(new - base, math.nan, math.nan)
-    return QuantityChange(base, new, moved, _NOTHING, pairs=len(right))
+    return QuantityChange(base, new, moved, _NOTHING, len(right), len(right), 0, int(new > base), int(new < base))
 
 
-def _change(paired: pd.DataFrame, ids: Ids, name: str) -> QuantityChange:
-    base, new = (paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new"))
-    both = np.isfinite(base) & np.isfinite(new)
-    base, new, ids = base[both], new[both], ids[both]
-    pairs, centre = len(base), np.mean if GATED[name] == "share" else np.median
-    base, new, difference = (_folded(values, ids) for values in (base, new, new - base))
+def _valued(paired: pd.DataFrame, ids: Ids, name: str) -> pd.DataFrame:
+    """`base` and `new` of each pair that has a value on both sides, indexed by configuration.
+
+    A gain is meaningful only where the forecasts beat naive ones, so it counts where both runs of a pair do.
+    """
+    both = pd.DataFrame({side: paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new")}, index=ids)
+    kept = np.isfinite(both.to_numpy(np.float64)).all(axis=1)
+    if GATED[name] == "signed":
+        kept &= _both_beat_naive(paired)
+    valued: pd.DataFrame = both[kept]
+    return valued
+
+
+def _both_beat_naive(paired: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    beating = paired[["beats_naive_base", "beats_naive_new"]].to_numpy(np.float64) == 1
+    return np.asarray(beating.all(axis=1), dtype=np.bool_)
+
+
+def _fold(both: pd.DataFrame) -> pd.DataFrame:
+    """The mean of each configuration's seeds."""
+    folded: pd.DataFrame = both.groupby(level=0, sort=False).mean()
+    return folded
+
+
+def _change(both: pd.DataFrame, name: str) -> QuantityChange:
+    centre = np.mean if GATED[name] == "share" else np.median
+    base, new = _fold(both).to_numpy(np.float64).T
+    # Seed by seed, so that a checkpoint compared with itself has a difference of exactly zero.
+    difference = (both["new"] - both["base"]).groupby(level=0, sort=False).mean().to_numpy(np.float64)
+    relative = _relative(base, new) if GATED[name] == "positive" else np.empty(0)
     return QuantityChange(
-        base=float(centre(base)) if pairs else math.nan,
-        new=float(centre(new)) if pairs else math.nan,
+        base=float(centre(base)) if len(base) else math.nan,
+        new=float(centre(new)) if len(new) else math.nan,
         difference=estimate_of(name, difference),
-        relative=estimate_of(name, _relative(base, new)) if GATED[name] == "positive" else _NOTHING,
-        pairs=pairs,
+        relative=estimate_of(name, relative),
+        pairs=len(both),
+        n=len(base),
+        relative_n=len(finite(relative)),
+        rose=int((difference > 0).sum()),
+        fell=int((difference < 0).sum()),
     )
 
 
@@ -214,35 +332,44 @@ def _relative(base: Floats, new: Floats) -> Floats:
     return np.where(np.isfinite(ratio), ratio - 1, np.nan)
 
 
-def _folded(values: Floats, ids: Ids) -> Floats:
-    """The mean of each configuration's seeds."""
-    return np.asarray(pd.Series(values).groupby(ids, sort=False).mean(), dtype=np.float64)
+def _judged(gate: Gate, change: QuantityChange, pairs: int, min_pairs: int, strict: bool) -> Judged:
+    kind = GATED[gate.quantity]
+    if kind == "worst":
+        return judge(gate, Interval(change.new, change.new, change.new), change.n)
+    scope = f"over {change.pairs} of {counted(pairs, 'pair')}: both sides beat naive" if kind == "signed" else ""
+    estimate, n = (change.relative, change.relative_n) if gate.relative else (change.difference, change.n)
+    if change.pairs < min_pairs:
+        return too_few(gate, estimate, n, change.pairs, "pair", min_pairs)._replace(scope=scope)
+    return judge(gate, estimate, n, strict=strict)._replace(scope=scope)
 
 
-def _judged(gate: Gate, change: QuantityChange, min_pairs: int, strict: bool) -> Judged:
-    if GATED[gate.quantity] == "worst":
-        return judge(gate, Interval(change.new, change.new, change.new), strict=strict)
-    estimate = change.relative if gate.relative else change.difference
-    return Judged(gate, None, estimate) if change.pairs < min_pairs else judge(gate, estimate, strict=strict)
+def _dataset_changes(paired: pd.DataFrame, ids: Ids, name: str) -> dict[str, DatasetChange]:
+    """The relative changes of a quantity on each dataset that has a value."""
+    folded = _fold(_valued(paired, ids, name))
+    datasets = paired["dataset"].groupby(ids).first().reindex(folded.index)
+    return {
+        str(dataset): DatasetChange.of(one["base"].to_numpy(np.float64), one["new"].to_numpy(np.float64))
+        for dataset, one in folded.groupby(datasets, sort=True)
+    }
 
 
 def _by_dataset(paired: pd.DataFrame, ids: Ids) -> pd.DataFrame:
-    """Each dataset, the largest loss of `g_margin` first; seeds are folded here too."""
-    names = ("g_own", "g_margin", "beats_naive", "mse")
+    """Each dataset, the largest rise of `mse` first; seeds are folded, and gains count where both runs beat naive."""
     datasets = paired["dataset"].groupby(ids).first()
-    moved = pd.DataFrame({name: _moved(paired, ids, name) for name in names}, index=datasets.index)
-    groups = moved.groupby(datasets)
-    pairs = paired.groupby("dataset").size()
-    changes = groups.median().assign(beats_naive=groups["beats_naive"].mean(), pairs=pairs)
-    return changes.sort_values("g_margin", kind="stable", na_position="last")
-
-
-def _moved(paired: pd.DataFrame, ids: Ids, name: str) -> pd.Series[float]:
-    """The change of each configuration's mean over the pairs in which both have a value; that of `mse` relative."""
-    both = paired[[f"{name}_base", f"{name}_new"]].dropna()
-    folded = both.groupby(ids[both.index]).mean()
-    base, new = folded.to_numpy(np.float64).T
-    return pd.Series(_relative(base, new) if name == "mse" else new - base, index=folded.index)
+    moved = {}
+    for name in ("mse", "g_margin", "g_own", "beats_naive"):
+        folded = _fold(_valued(paired, ids, name))
+        base, new = folded.to_numpy(np.float64).T
+        moved[name] = pd.Series(_relative(base, new) if name == "mse" else new - base, index=folded.index)
+    groups = pd.DataFrame(moved, index=datasets.index).groupby(datasets)
+    changes = groups.median().assign(
+        mean=pd.Series({name: one.mean for name, one in _dataset_changes(paired, ids, "mse").items()}, dtype="float64"),
+        beats_naive=groups["beats_naive"].mean(),
+        gains=groups["g_margin"].count(),
+        n=groups.size(),
+        pairs=paired.groupby("dataset").size(),
+    )
+    return changes.sort_values("mse", ascending=False, kind="stable", na_position="last")
 
 
 def _apart(left: pd.DataFrame, right: pd.DataFrame) -> tuple[str, ...]:

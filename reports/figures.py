@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pandas as pd
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
 from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
-from hrx.reports.text import clean, make_directory, shorten, write_bytes
+from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,6 +72,7 @@ class ForestBar(NamedTuple):
     label: str
     median: float
     low: float
+    """NaN, as `high`, where there are too few values for an interval."""
     high: float
     n: int
 
@@ -94,11 +95,11 @@ def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[Fores
     return sorted(found, key=lambda bar: -bar.median)
 
 
-def forest(shown: Sequence[ForestBar], quantity: str = "g_margin") -> Figure:
+def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = "") -> Figure:
     """A line per group: median, 95 % interval, n. Groups of fewer than ten are faint and hollow."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 1.4 + 0.27 * max(1, len(shown))), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7.2, 1.9 + 0.27 * max(1, len(shown))), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     for row, bar in enumerate(shown):
         few = is_few(bar.n)
@@ -111,19 +112,25 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin") -> Figure:
     axes.set_yticks(range(len(shown)), labels, parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     # Centred below the figure: long names leave the axes too narrow for it.
-    figure.supxlabel(f"{quantity} ({UNIT}); median and 95 % interval", fontsize=10)
+    figure.supxlabel(f"{quantity} ({UNIT})", fontsize=10)
+    for few, label in ((False, "median"), (True, f"median of fewer than {FEW}")):
+        if any(is_few(bar.n) == few for bar in shown):
+            colour, fill = (GUIDE, "white") if few else (TRUTH, TRUTH)
+            axes.plot([], [], "o-", color=colour, markerfacecolor=fill, markersize=5.5, label=f"{label}, 95 % interval")
+    _legend(figure, *axes.get_legend_handles_labels(), title=title)
     counts = axes.secondary_yaxis("right")
     counts.set_yticks(range(len(shown)), [f"n={bar.n}" for bar in shown])
     counts.tick_params(length=0, labelsize=8)
     # A group of three runs may have an interval of any width: the axis is that of the large groups.
     if large := [bar for bar in shown if not is_few(bar.n)] or list(shown):
-        axes.set_xlim(*_with_zero(min(bar.low for bar in large), max(bar.high for bar in large)))
+        ends = finite([end for bar in large for end in (bar.low, bar.median, bar.high)])
+        axes.set_xlim(*_with_zero(float(ends.min()), float(ends.max())))
     _tidy(axes)
     counts.spines["right"].set_visible(False)
     return figure
 
 
-def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure:
+def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin", subject: str = "") -> Figure:
     """Each configuration's gain against the rank of its matrix, with the medians of bins of equal count."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
@@ -135,11 +142,20 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure
     if len(points):
         rank, gain = (points[name].to_numpy(dtype=np.float64) for name in ("rank", quantity))
         alpha = float(np.clip(60 / len(points), 0.12, 0.7))
-        axes.scatter(rank, gain, s=12, color=TRUTH, alpha=alpha, linewidths=0, rasterized=len(points) > 2000)
+        axes.scatter(
+            rank,
+            gain,
+            s=12,
+            color=TRUTH,
+            alpha=alpha,
+            linewidths=0,
+            rasterized=len(points) > 2000,
+            label="a configuration",
+        )
         binned = bin_medians(rank, gain)
         if len(binned):
             axes.plot(*binned.T, color=INK, marker="s", markersize=6, linewidth=1.8, label="median of a bin")
-            axes.legend(frameon=False)
+        axes.legend(frameon=False)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -151,7 +167,10 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin") -> Figure
     axes.set_xlabel("rank of the explanation matrix (participation ratio)")
     axes.set_ylabel(f"{quantity}\n({UNIT})")
     outside = f", {beyond} of them beyond the axis" if beyond else ""
-    axes.set_title(f"{len(points)} configurations that beat naive{outside}", fontsize=10, loc="left")
+    beat = "beats" if len(points) == 1 else "beat"
+    counts = f"{counted(len(points), 'configuration')} that {beat} naive{outside}"
+    lines = [f"{quantity} against rank{f', {subject}' if subject else ''}", counts]
+    axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
     _tidy(axes)
     return figure
 
@@ -178,7 +197,7 @@ def _with_zero(low: float, high: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def deletion_curves(curves: Mapping[str, Floats]) -> Figure:
+def deletion_curves(curves: Mapping[str, Floats], title: str = "") -> Figure:
     """How far the forecast moves as more of the lookback is deleted: a row of two panels for each name.
 
     Each value is `(3, 2, K)`: own row, shared vector, mean of all rows; most and least relevant first; fractions.
@@ -187,7 +206,7 @@ def deletion_curves(curves: Mapping[str, Floats]) -> Figure:
     from matplotlib.ticker import PercentFormatter
 
     count = max(1, len(curves))
-    figure = Figure(figsize=(7.2, 0.9 + 2.3 * count), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7.2, 1.2 + 2.3 * count), dpi=150, layout="constrained")
     grid = figure.subplots(count, 2, sharex=True, sharey="row", squeeze=False)
     for panels, (name, lines) in zip(grid, curves.items(), strict=False):
         fractions = np.linspace(0, 1, lines.shape[-1])
@@ -196,16 +215,24 @@ def deletion_curves(curves: Mapping[str, Floats]) -> Figure:
                 axes.plot(
                     fractions, line, dash, color=colour, marker=marker, markersize=3.5, linewidth=1.6, label=label
                 )
-            title = f"{shorten(clean(name), _LONGEST_NAME)}\ndeleted {order}"
-            axes.set_title(title, fontsize=9, loc="left", parse_math=False)
+            heading = f"{shorten(clean(name), _LONGEST_NAME)}\ndeleted {order}"
+            axes.set_title(heading, fontsize=9, loc="left", parse_math=False)
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
             _tidy(axes)
         panels[0].set_ylabel(f"squared change\n({UNIT})", fontsize=8)
     for axes in grid[-1]:
         axes.set_xlabel("deleted share of the lookback")
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    _legend(figure, handles, labels, title=title)
     return figure
+
+
+def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str) -> None:
+    """Title and legend above the figure: the layout places a legend's own title, and not a figure's, above it."""
+    legend = figure.legend(
+        handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=9, title=title or None
+    )
+    legend.get_title().set_parse_math(False)
 
 
 def _tidy(axes: Axes) -> None:
@@ -219,20 +246,24 @@ def figures(ledger_path: str | Path, out_dir: str | Path, frame: pd.DataFrame) -
     out = make_directory(Path(out_dir))
     chosen = beating(frame)
     curves = model_curves(ledger_path, frame)
+    models = list(dict.fromkeys(frame["model"].astype(str)))
+    subject = shorten(clean(models[0]), _LONGEST_NAME) if len(models) == 1 else f"{len(models)} models"
     with plain_style():
         drawn: dict[str, Figure] = {}
         for by in ("model", "dataset"):
             if shown := bars(chosen, by):
-                drawn[f"g-margin-by-{by}"] = forest(shown)
+                drawn[f"g-margin-by-{by}"] = forest(shown, title=f"g_margin by {by}, {subject}: runs that beat naive")
         if len(chosen):
-            drawn["gain-against-rank"] = gain_against_rank(chosen)
+            drawn["gain-against-rank"] = gain_against_rank(chosen, subject=subject)
         if curves:
-            drawn["deletion-curves"] = deletion_curves(curves)
+            title = f"Deletion curves, {subject}: median of the runs with a stored example"
+            drawn["deletion-curves"] = deletion_curves(curves, title)
         for figure in drawn.values():
             # Laid out once for all formats: that takes longer than writing them.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
-        return [save(figure, out / f"{name}{suffix}") for name, figure in drawn.items() for suffix in FORMATS]
+        about = slug(models[0] if len(models) == 1 else subject)
+        return [save(figure, out / f"{about}--{name}{end}") for name, figure in drawn.items() for end in FORMATS]
 
 
 def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floats]:
@@ -240,10 +271,10 @@ def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floa
     models = dict(zip(frame["key"].astype(str), frame["model"].astype(str), strict=True))
     found: dict[str, list[Floats]] = {}
     with Ledger.open(ledger_path, create=False) as ledger:
-        for key in ledger.example_keys():
-            curves = ledger.examples([key])[0].curves if key in models else None
-            if curves is not None:
-                found.setdefault(models[key], []).append(curves)
+        for key in (key for key in ledger.example_keys() if key in models):
+            for example in ledger.examples([key]):
+                if example.curves is not None:
+                    found.setdefault(models[key], []).append(example.curves)
     medians = {}
     for model, many in list(found.items())[:_MOST_CURVES]:
         lengths = [one.shape[-1] for one in many]

@@ -2,8 +2,9 @@
 
 In a comparison a gate bounds the paired difference, new less base; in an audit it bounds the audit's own figure.
 `parity` is always that of the worst run. A percentage means points for a share (`beats_naive >= -5%`), and a relative
-change for a quantity that is always positive (`mse <= +2%`). A gate fails only when the whole interval lies on the
-wrong side; a strict gate fails when the estimate does.
+change for a quantity that is always positive (`mse <= +2%`). A gate passes or fails where the whole 95 % interval lies
+on one side of the bound, and is undecided where the interval contains it; a strict gate is judged by the estimate.
+Gates on gains count only what beats naive. `hrx.reports.dataset_gates` judges relative changes on each dataset too.
 """
 
 import math
@@ -15,8 +16,22 @@ import numpy as np
 import pandas as pd
 
 from hrx.errors import Exit, HrxError, unknown
-from hrx.reports.runs import Interval, fold_seeds, mean_interval, median_interval, scored_runs
+from hrx.reports.paired import MOST_PAIRS, POWER, Power, interval_power
+from hrx.reports.runs import (
+    FEW,
+    Interval,
+    beats_naive,
+    finite,
+    fold_seeds,
+    mean_interval,
+    median_interval,
+    scored_runs,
+)
+from hrx.reports.text import counted
 
+Outcome = Literal["passed", "failed", "undecided"]
+Leniency = Literal["pass", "fail"]
+"""What `--undecided` makes of undecided gates."""
 Kind = Literal["signed", "positive", "share", "worst"]
 GATED: dict[str, Kind] = {
     "g_own": "signed", "g_shuffled": "signed", "g_margin": "signed", "comprehensiveness": "signed", "aopc": "signed",
@@ -32,6 +47,10 @@ _GRAMMAR = (
     (re.compile(r"\s*(%?)"), "a percent sign"),
     (re.compile(r"\s*()$"), "the end"),
 )
+FEWEST_FOR_INTERVAL = 3
+"""An interval is shown from three values on."""
+FEWEST_TO_DECIDE = 6
+"""The smallest n at which an interval of a median can cover 95 %: the range of n values covers 1 - 2^(1-n)."""
 _SLACK = 1e-12
 """Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
 
@@ -46,16 +65,47 @@ class Gate(NamedTuple):
     """Percentages as fractions."""
     relative: bool
     """Whether the bound is on the relative change."""
+    absolute: bool = False
+    """Whether it bounds an audit's own figure, not a change."""
+
+
+class DatasetJudged(NamedTuple):
+    """A gate on a relative change on one dataset whose change lies beyond the bound, or is not known."""
+
+    dataset: str
+    outcome: Outcome
+    median: float
+    """Relative change of a configuration; NaN where there is none."""
+    mean: float
+    """Relative change of the dataset's mean."""
+    beyond: int
+    """Configurations beyond the bound, of `n`."""
+    n: int
+    p: float
+    """Of the one-sided sign test, after Holm's correction over the datasets."""
+    power: Power | None
+    """Where the test does not decide."""
+    reason: str = ""
+    """Why the change is not known."""
 
 
 class Judged(NamedTuple):
     """A gate with its outcome."""
 
     gate: Gate
-    passed: bool | None
-    """None where too few runs have a value."""
+    outcome: Outcome
     estimate: Interval
-    """All three alike for a worst run; NaN where there is no value."""
+    """All three alike for a worst run; NaN where there is no value, and an interval of NaN below three values."""
+    n: int = 0
+    """Values behind the estimate: configurations, or runs for a worst run."""
+    reason: str = ""
+    """Why the overall figure does not decide."""
+    scope: str = ""
+    """Which pairs or runs count, where not all do."""
+    datasets: tuple[DatasetJudged, ...] = ()
+    """Those that lie beyond the bound, or are not known."""
+    tested: int = 0
+    """Datasets that were judged, where the gate is judged on each."""
 
 
 class ModelJudged(NamedTuple):
@@ -80,8 +130,8 @@ def parse(text: str, *, absolute: bool = False) -> Gate:
     quantity, operator, number, percent, _ = parts
     bound = float(number) / (100 if percent else 1)
     relative = percent == "%" and GATED[quantity] != "share"
-    _refuse_meaningless(text, quantity, relative, absolute)
-    return Gate(" ".join(text.split()), quantity, operator == ">=", bound, relative)
+    _refuse_meaningless(text, quantity, bound, relative, absolute)
+    return Gate(" ".join(text.split()), quantity, operator == ">=", bound, relative, absolute)
 
 
 def _wrong(text: str, at: int, expected: str) -> HrxError:
@@ -92,7 +142,7 @@ def _wrong(text: str, at: int, expected: str) -> HrxError:
     )
 
 
-def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool) -> None:
+def _refuse_meaningless(text: str, quantity: str, bound: float, relative: bool, absolute: bool) -> None:
     if relative and GATED[quantity] == "signed":
         raise HrxError(
             f"The gate {text!r} asks for a percentage of {quantity}, which may be zero or negative. "
@@ -100,6 +150,8 @@ def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool
         )
     if relative and GATED[quantity] == "worst":
         raise HrxError(f"The gate {text!r} asks for a percentage of {quantity}. Give its bound: 'parity <= 1e-5'.")
+    if relative and bound <= -1:
+        raise HrxError(f"The gate {text!r} bounds a relative change at -100 % or below. Give a bound above -100%.")
     if relative and absolute:
         raise HrxError(
             f"The gate {text!r} asks for a relative change, but an audit has nothing to compare with. "
@@ -107,15 +159,33 @@ def _refuse_meaningless(text: str, quantity: str, relative: bool, absolute: bool
         )
 
 
-def judge(gate: Gate, estimate: Interval, *, strict: bool = False) -> Judged:
-    """Fails where the whole interval, or if `strict` the estimate, lies on the wrong side of the bound."""
-    if math.isnan(estimate.point):
-        return Judged(gate, None, estimate)
-    best = estimate.high if gate.at_least else estimate.low
-    judged = estimate.point if strict or not math.isfinite(best) else best
+def is_beyond(gate: Gate, value: float) -> bool:
+    """Whether the value lies on the wrong side of the bound."""
     slack = _SLACK * max(1.0, abs(gate.bound))
-    passed = judged >= gate.bound - slack if gate.at_least else judged <= gate.bound + slack
-    return Judged(gate, passed, estimate)
+    return value < gate.bound - slack if gate.at_least else value > gate.bound + slack
+
+
+def judge(gate: Gate, estimate: Interval, n: int, *, strict: bool = False) -> Judged:
+    """Judges the interval of `n` values, or if `strict` the estimate; a worst run has no interval."""
+    if math.isnan(estimate.point):
+        return Judged(gate, "undecided", estimate, n, "no value")
+    if strict or GATED[gate.quantity] == "worst":
+        return Judged(gate, "failed" if is_beyond(gate, estimate.point) else "passed", estimate, n)
+    if n < FEWEST_TO_DECIDE:
+        few = f"{counted(n, 'configuration')}: a 95 % interval needs at least {FEWEST_TO_DECIDE}"
+        return Judged(gate, "undecided", estimate, n, few)
+    ends = {is_beyond(gate, end) for end in (estimate.low, estimate.high)}
+    if len(ends) == 1:
+        return Judged(gate, "failed" if ends.pop() else "passed", estimate, n)
+    power = _describe_power(interval_power(estimate, gate.bound, n), n)
+    return Judged(gate, "undecided", estimate, n, f"the interval contains the bound; {power}")
+
+
+def _describe_power(power: Power, n: int) -> str:
+    """How likely a decision is now, and with how many configurations it would be likely."""
+    enough = f"about {power.needed:,}" if power.needed else f"more than {MOST_PAIRS:,}"
+    now = f"n={n} decides with a power of {100 * power.now:.0f} %"
+    return f"if further configurations are alike, {now}; {100 * POWER:.0f} % needs {enough} configurations"
 
 
 def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = None) -> Interval:
@@ -126,27 +196,47 @@ def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = Non
         kept = values[~np.isnan(values)]
         worst = float(kept.max()) if len(kept) else math.nan
         return Interval(worst, worst, worst)
-    return Interval(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
+    found = Interval(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
+    return found if len(finite(folded)) >= FEWEST_FOR_INTERVAL else Interval(found.point, math.nan, math.nan)
 
 
 def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False) -> list[ModelJudged]:
-    """Gates of an audit on each model's own figures over its scored runs: medians with seeds folded, shares, parity."""
+    """Gates of an audit on each model's own figures: medians with seeds folded, shares, parity.
+
+    Gains count over the runs that beat naive, all else over the scored ones. Fewer than ten leave a gate undecided.
+    """
     parsed = [parse(text, absolute=True) for text in gates]
-    names = list(dict.fromkeys(gate.quantity for gate in parsed))
     judged = []
     for (model, fingerprint), runs in frame.groupby(["model", "fingerprint"], sort=False, dropna=False):
-        done = scored_runs(runs).astype(dict.fromkeys(names, "float64"))
-        folded = fold_seeds(done, names)
-        for gate in parsed:
-            name = gate.quantity
-            estimate = estimate_of(name, folded[name].to_numpy(np.float64), done[name].to_numpy(np.float64))
-            judged.append(ModelJudged(str(model), str(fingerprint), judge(gate, estimate, strict=strict)))
+        done = scored_runs(runs)
+        judged += [ModelJudged(str(model), str(fingerprint), _judge_model(gate, done, strict)) for gate in parsed]
     return judged
 
 
-def exit_code(judged: Iterable[Judged]) -> Exit:
-    """The exit code of several gates: failed if one failed, else not comparable if one could not be judged."""
-    outcomes = {one.passed for one in judged}
-    if False in outcomes:
+def _judge_model(gate: Gate, done: pd.DataFrame, strict: bool) -> Judged:
+    name, scope = gate.quantity, ""
+    counted_runs = done.astype({name: "float64"})
+    if GATED[name] == "signed":
+        counted_runs = counted_runs[beats_naive(done)]
+        scope = f"over {len(counted_runs)} of {counted(len(done), 'run')}: those that beat naive"
+    folded = fold_seeds(counted_runs, [name])[name].to_numpy(np.float64)
+    values = counted_runs[name].to_numpy(np.float64)
+    estimate, n = estimate_of(name, folded, values), len(finite(folded))
+    if GATED[name] != "worst" and n and len(finite(values)) < FEW:
+        judged = too_few(gate, estimate, n, len(finite(values)), "run")
+    else:
+        judged = judge(gate, estimate, n, strict=strict)
+    return judged._replace(scope=scope)
+
+
+def too_few(gate: Gate, estimate: Interval, n: int, found: int, what: str, least: int = FEW) -> Judged:
+    """A gate over fewer runs or pairs than a decision needs."""
+    return Judged(gate, "undecided", estimate, n, f"{counted(found, what)} with a value, at least {least} are needed")
+
+
+def exit_code(judged: Iterable[Judged], undecided: Leniency | None = None) -> Exit:
+    """The exit code of several gates: failed over undecided, which `undecided` may turn into passed or failed."""
+    outcomes = {one.outcome for one in judged}
+    if "failed" in outcomes or ("undecided" in outcomes and undecided == "fail"):
         return Exit.GATE_FAILED
-    return Exit.NOT_COMPARABLE if None in outcomes else Exit.DONE
+    return Exit.NOT_DECIDED if "undecided" in outcomes and undecided is None else Exit.DONE

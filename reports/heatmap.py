@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ import numpy.typing as npt
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
-from hrx.reports.text import clean, make_directory, shorten, signed
+from hrx.reports.text import clean, counted, make_directory, shorten, signed, slug
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 COLOURS = "cividis"
 GAMMA = 0.5
 _LONGEST_NAME, _SHORTEST_NAME = 40, 8
-_LONGEST_SLUG = 60
 _TITLE_SHARE = 0.96
 _MOST_STEP_LABELS = 8
 
@@ -37,34 +34,44 @@ Floats = npt.NDArray[np.floating]
 
 
 def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
-    """One PNG per model and dataset with a stored example, of its largest setting. Returns their paths.
+    """One PNG per model and dataset with a stored example. Returns their paths.
 
-    `keys` selects some of the ledger's runs.
+    Of several examples it is one that beats naive, if there is one, of the largest setting. `keys` selects some of the
+    ledger's runs.
     """
     out = make_directory(Path(out_dir))
     subjects: dict[tuple[str, str, str], list[Record]] = {}
-    written = []
     with Ledger.open(ledger_path, create=False) as ledger:
+        stored = set(ledger.example_keys())
         for record in ledger.records(keys):
-            if record.status == DONE:
+            if record.status == DONE and record.key in stored:
                 subject = (str(record.model), str(record.fingerprint), str(record.dataset))
                 subjects.setdefault(subject, []).append(record)
-        slugs = {subject: f"{_slug(subject[0])}--{_slug(subject[2])}" for subject in subjects}
-        for subject, records in subjects.items():
-            name = slugs[subject]
-            if list(slugs.values()).count(name) > 1:
+        chosen = {subject: min(records, key=_preference) for subject, records in subjects.items()}
+        names = {
+            subject: speaking_name(str(one.model), str(one.dataset), str(one.series), f"{one.lookback}x{one.horizon}")
+            for subject, one in chosen.items()
+        }
+        written = []
+        for subject, one in chosen.items():
+            name = names[subject]
+            if list(names.values()).count(name) > 1:
                 name += f"-{hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:8]}"
-            for record in sorted(records, key=lambda run: -(run.lookback or 0) * (run.horizon or 0)):
-                if stored := ledger.examples([record.key]):
-                    written.append(heatmap(stored[0], record, out / f"{name}.png"))
-                    break
+            written.append(heatmap(ledger.examples([one.key])[0], one, out / f"{name}.png"))
     return written
 
 
-def _slug(name: str) -> str:
-    """A portable part of a file name."""
-    ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
+def _preference(record: Record) -> tuple[bool, int]:
+    """Orders the examples of a dataset: a gain is meaningful only where the run beats naive."""
+    return record.beats_naive != 1, -(record.lookback or 0) * (record.horizon or 0)
+
+
+def speaking_name(*names: str) -> str:
+    """The file name, without a suffix, of a picture, from model, dataset, series and setting, or other names.
+
+    For example `bolt-mini--co2-w--co2--512x96`.
+    """
+    return "--".join(map(slug, names))
 
 
 def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
@@ -122,7 +129,7 @@ def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
     heading = f"{name('model')} on {name('dataset')}, series {name('series')}"
     verdict = "beats naive" if record.beats_naive == 1 else "does not beat naive: gains are not meaningful"
     gains = ", ".join(f"{gain} {signed(getattr(record, gain))}" for gain in ("g_own", "g_margin"))
-    windows = f"first of {record.windows} windows"
+    windows = f"first of {counted(record.windows or 0, 'window')}"
     return heading, f"L {record.lookback}, H {record.horizon}, {windows}; run {verdict}; {gains}"
 
 
@@ -131,7 +138,9 @@ def footing(record: Record) -> tuple[str, ...]:
     lines = []
     if None not in (record.mse, record.mse_zero, record.mse_last):
         mse, zero, last = (f"{error:.3g}" for error in (record.mse, record.mse_zero, record.mse_last))
-        lines.append(f"mean squared error {mse}; of predicting the mean {zero}, of repeating the last value {last}")
+        season = "unknown" if record.mse_seasonal is None else f"{record.mse_seasonal:.3g}"
+        naive = f"of predicting the mean {zero}, of repeating the last value {last}, the last season {season}"
+        lines.append(f"mean squared error {mse}; {naive}")
     if record.effective_lookback is not None:
         reach = f"effective lookback {record.effective_lookback:.0f} of {record.lookback} steps"
         lines.append(f"{reach}: 90 % of a row's mass on average")

@@ -1,7 +1,7 @@
 """The paper's numbers as data: its names of models, datasets and domains, and its cells beside those of a table.
 
-The files in `published/` hold facts only, each with the table that it is from. Names are matched by the checkpoint or
-dataset of a record; a name that the paper does not have stays unchanged.
+The files in `published/` hold facts only, each with the table that it is from. A model is matched by its fingerprint or
+hub id, never by the name of a directory; a dataset by its name. A name that the paper does not have stays unchanged.
 """
 
 import csv
@@ -11,9 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from hrx.reports.cells import Basis, Cell, Span, TableColumn, Value
 from hrx.reports.runs import FEW_TEXT
-from hrx.reports.table import Cell, ReportTable, Span, Value
-from hrx.reports.text import clean, listed, shorten
+from hrx.reports.table import ReportTable
+from hrx.reports.text import clean, counted, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
 _MOST_NAMES = 8
@@ -89,12 +90,9 @@ def datasets() -> dict[str, PublishedDataset]:
 
 @cache
 def models() -> dict[str, str]:
-    """The paper's names of models by hub id, by the last part of it, and by short name, all in lower case."""
-    return {
-        name.casefold(): row["name"]
-        for row in csv.DictReader(_text("models.csv").splitlines())
-        for name in (row["checkpoint"], row["checkpoint"].rpartition("/")[2], row["short_name"])
-    }
+    """The paper's names of models by hub id in lower case, and by the fingerprint of the weights where it is known."""
+    rows = csv.DictReader(_text("models.csv").splitlines())
+    return {mark.casefold(): row["name"] for row in rows for mark in (row["checkpoint"], row["fingerprint"]) if mark}
 
 
 def dataset_name(dataset: str) -> str:
@@ -109,25 +107,80 @@ def domain_name(dataset: str, domain: str) -> str:
     return found.domain if found and found.domain else domain
 
 
-def model_name(model: str, checkpoint: str) -> str:
-    """The paper's name of a checkpoint, else the user's name."""
-    return models().get(checkpoint.casefold()) or models().get(model.casefold()) or model
+def model_name(model: str, checkpoint: str, fingerprint: str) -> str:
+    """The paper's name of a checkpoint, else the user's name, marked where the paper has another model of that name."""
+    if found := models().get(fingerprint) or models().get(checkpoint.casefold()):
+        return found
+    return f"{model} (not the published one)" if model in models().values() else model
+
+
+STAR = frozenset({"96x96", "192x96", "320x96", "512x96", "512x24", "512x48", "512x192"})
+"""The settings of the paper's zero-shot tables."""
+ZERO_SHOT = ("models", "models_full", "metrics", "axes", "domains", "datasets")
+"""Tables of released models. The others are of backbones that the authors trained."""
+IN_COMMON = TableColumn("in_common", "In common", prose=True)
+
+
+def published_basis(table: str, section: str, row: str) -> Basis | None:
+    """What a published row rests on; None where the paper's models are not released ones."""
+    if table not in ZERO_SHOT:
+        return None
+    names, there = frozenset(models().values()), datasets().values()
+    found = Basis(names, frozenset(one.name for one in there), STAR)
+    if section:
+        place = 1 if section == "Horizon H" else 0
+        return found._replace(settings=frozenset(one for one in STAR if one.split("x")[place] == row))
+    if table == "domains":
+        return found._replace(datasets=frozenset(one.name for one in there if one.domain == row))
+    if table == "datasets":
+        return found._replace(datasets=frozenset({row}))
+    return found._replace(models=frozenset({row})) if row in names else found
+
+
+def in_common(own: Basis, there: Basis | None) -> tuple[str, bool]:
+    """What two rows share, as `1/8 models +2`, and whether a difference of them means anything.
+
+    That is: one of the eight published models, and two others. A difference needs something shared in every part.
+    """
+    if there is None:
+        return "no model: trained backbones", False
+    parts, comparable = [], True
+    for noun, mine, theirs in zip(("model", "dataset", "setting"), own, there, strict=True):
+        shared, other = len(mine & theirs), len(mine - theirs)
+        comparable &= shared > 0
+        if mine != theirs:
+            more = f" +{other}" if other else ""
+            parts.append(f"{shared}/{counted(len(theirs), noun)}{more}")
+    return ", ".join(parts) or "all", comparable
 
 
 def beside(table: ReportTable) -> ReportTable:
-    """The table with the published value and the difference where the paper has one, and a note on the rest."""
+    """The table with the published value where the paper has one, what the two rest on in common, and the difference.
+
+    There is a difference only where own runs and published ones share a model, a dataset and a setting.
+    """
     published = published_tables().get(table.name)
     if published is None:
         return replace(table, note=f"{table.note} The paper has no such table.".strip())
     rows = []
     for row in table.rows:
-        fields = published.rows.get((row.section, row.key), {})
+        fields = published.rows.get((row.section, row.key))
+        if fields is None or row.basis is None:
+            rows.append(replace(row, cells=(*row.cells, IN_COMMON.cell(None))))
+            continue
+        words, comparable = in_common(row.basis, published_basis(table.name, row.section, row.key))
         cells = (
-            cell.beside(_value(fields[column.name], cell)) if column.name in fields else cell
+            _beside(cell, fields[column.name], comparable) if column.name in fields else cell
             for cell, column in zip(row.cells, table.columns, strict=True)
         )
-        rows.append(replace(row, cells=tuple(cells)))
-    return replace(table, rows=tuple(rows), note=" ".join(filter(None, [table.note, *_remarks(table, published)])))
+        rows.append(replace(row, cells=(*cells, IN_COMMON.cell(words))))
+    note = " ".join(filter(None, [table.note, *_remarks(table, published)]))
+    return replace(table, columns=(*table.columns, IN_COMMON), rows=tuple(rows), note=note)
+
+
+def _beside(cell: Cell, stored: object, comparable: bool) -> Cell:
+    found = cell.beside(_value(stored, cell))
+    return found if comparable else replace(found, difference=None)
 
 
 def _value(stored: object, cell: Cell) -> Value:
@@ -144,8 +197,9 @@ def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:
     missing = [f"{section} {name}".strip() for section, name in published.rows if (section, name) not in here]
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]
     return [
-        f"Published: {published.label} of the paper, {published.of}, where every seed counts as a run; differences are "
-        "those of the printed values.",
+        f"Published: {published.label} of the paper, {published.of}, where every seed counts as a run. In common: how "
+        "much of what the published row rests on these runs cover, and how much else (1/8 models +2). Differences are "
+        "those of the printed values, and are given where the rows share models, datasets and settings.",
         f"Published rows without runs here: {_some(missing)}." if missing else "",
         f"Rests on too few runs to compare ({FEW_TEXT}): {_some(few)}." if few else "",
     ]

@@ -17,12 +17,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from hrx.audit.ledger import record
-from hrx.audit.ledger.store import Ledger, LedgerError
-from hrx.reports.text import listed, number_or_none, signed
+from hrx.audit.ledger.store import Ledger
+from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
 FEW = 10
 """A group with fewer runs is marked."""
 FEW_TEXT = f"n<{FEW}: few runs"
+FEWEST = 3
+"""Values that an interval needs: one or two say nothing about their spread."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,33 +51,21 @@ _BLOCK = 1 << 21
 def read(ledger_path: str | Path) -> pd.DataFrame:
     """One row per run, in the order of writing, with all columns of the record; JSON columns stay text.
 
-    A column has the same type in every ledger, also in an empty one.
+    A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
+    out, and a `LedgerWarning` names it.
     """
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
-    try:
-        return pd.DataFrame(
-            {c.name: _typed(c.name, c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)}
-        )
-    except TypeError as error:
-        raise LedgerError(f"{ledger_path} is damaged: {error}. Audit again into another ledger.") from error
+    return pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
 
 
-def _typed(name: str, kind: str, values: Sequence[record.Value]) -> pd.Series:
+def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:
     """A missing value is None in a text column, <NA> in an integer column, NaN in a float column."""
-    expected = {"TEXT": "text", "INTEGER": "a whole number", "REAL": "a number"}[kind]
     column = pd.Series(np.array(values, dtype=object), dtype="object")
-    try:
-        if kind == "REAL":
-            return column.astype("float64")
-        if kind == "INTEGER":
-            return column.astype("Int64")
-        if pd.api.types.infer_dtype(column, skipna=True) not in ("string", "empty"):
-            raise TypeError("it is bytes or a number")
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"its column {name} holds something that is not {expected} ({error})") from error
-    return column
+    if kind == "REAL":
+        return column.astype("float64")
+    return column.astype("Int64") if kind == "INTEGER" else column
 
 
 def mask_impossible(frame: pd.DataFrame) -> pd.DataFrame:
@@ -95,9 +85,11 @@ def impossible_remark(frame: pd.DataFrame) -> str:
         if len(names) > _MOST_NAMED:
             names = [*names[: _MOST_NAMED - 2], f"{len(names) - _MOST_NAMED + 2} more columns"]
         what = f"impossible numbers (infinite, or beyond {LARGEST:g})"
-        sentences.append(f"{runs:,} of {len(frame):,} scored runs hold {what}, in {listed(names)}: these are left out.")
+        holding = f"{runs:,} of {counted(len(frame), 'scored run')} {'holds' if runs == 1 else 'hold'}"
+        sentences.append(f"{holding} {what}, in {listed(names)}: these are left out.")
     if "parity" in frame and (infinite := int(np.isinf(frame["parity"]).sum())):
-        sentences.append(f"{infinite:,} of {len(frame):,} scored runs have an infinite parity.")
+        have = "has" if infinite == 1 else "have"
+        sentences.append(f"{infinite:,} of {counted(len(frame), 'scored run')} {have} an infinite parity.")
     return " ".join(sentences)
 
 
@@ -114,6 +106,15 @@ def scored_runs(frame: pd.DataFrame) -> pd.DataFrame:
 def beats_naive(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Whether each run is known to beat both naive forecasts."""
     return (frame["beats_naive"] == 1).fillna(False).to_numpy(dtype=bool)
+
+
+def beats_seasonal(frame: pd.DataFrame) -> Floats:
+    """For each run 1 or 0: is its squared error below that of repeating the last season; NaN where either is unknown.
+
+    It is reported beside `beats_naive` and is not part of it.
+    """
+    error, seasonal = (frame[name].to_numpy(dtype=np.float64) for name in ("mse", "mse_seasonal"))
+    return np.where(np.isnan(error) | np.isnan(seasonal), np.nan, error < seasonal)
 
 
 def pooled(frame: pd.DataFrame, but: Collection[str] = ()) -> list[str]:
@@ -138,7 +139,7 @@ def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
 
 
 class Interval(NamedTuple):
-    """A median, mean or other figure with its 95 % interval; NaN where there are no values."""
+    """A median, mean or other figure with its 95 % interval; NaN where there are no values, or too few of them."""
 
     point: float
     low: float
@@ -147,7 +148,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """The statistics of one quantity over a group of runs; NaN where the group is empty."""
+    """The statistics of one quantity over a group of runs; NaN where the group is empty.
+
+    `low` and `high` are NaN for fewer than three values.
+    """
 
     median: float
     low: float
@@ -169,7 +173,13 @@ class GroupStatistics:
         return {name: number_or_none(getattr(self, name)) for name in ("median", "low", "high", "positive")}
 
     def __str__(self) -> str:
-        return f"{signed(self.median)} [{signed(self.low)}, {signed(self.high)}]"
+        interval = bracketed(self.low, self.high)
+        return f"{signed(self.median)} {interval if interval != '-' else '(no interval from so few)'}"
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero, over at least ten runs."""
+        return not self.few and (self.low > 0 or self.high < 0)
 
 
 def describe(values: npt.ArrayLike) -> GroupStatistics:
@@ -192,22 +202,41 @@ def finite(values: npt.ArrayLike) -> Floats:
 
 def median(values: npt.ArrayLike) -> float:
     """The median of the finite values; NaN where there are none."""
-    kept = finite(values)
-    return float(np.median(kept)) if len(kept) else np.nan
+    return _median_of(np.sort(finite(values)))
+
+
+def _median_of(ordered: Floats) -> float:
+    """The median of sorted values; a page needs so many that `np.median` would take most of its time."""
+    n = len(ordered)
+    return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2) if n else np.nan
 
 
 def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
     """The median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`.
 
+    Fewer than three values have no interval.
+
     `scipy.stats.bootstrap` draws all `n` values of every resample: 10,000 × 16,729 draws for a whole benchmark, and
     other digits than the stored ones. The resampled medians are drawn directly here.
     """
     ordered = np.sort(finite(values))
-    if not len(ordered):
-        return Interval(np.nan, np.nan, np.nan)
-    medians = _middle(ordered, _seeded_positions(len(ordered), resamples, seed))
-    low, high = np.percentile(medians, (2.5, 97.5))
-    return Interval(float(np.median(ordered)), float(low), float(high))
+    if len(ordered) < FEWEST:
+        return Interval(_median_of(ordered), np.nan, np.nan)
+    drawn = _seeded_resamples(len(ordered), resamples, seed)
+    medians = _middle(ordered, (drawn.lower, drawn.upper))
+    order = np.argsort(medians, kind="stable")
+    ends = (_weighted_percentile(medians[order], drawn.counts[order], q) for q in (2.5, 97.5))
+    return Interval(_median_of(ordered), *ends)
+
+
+def _weighted_percentile(ordered: Floats, counts: npt.NDArray[np.intp], q: float) -> float:
+    """`np.percentile` of the sorted values, each repeated `counts` times."""
+    last = np.cumsum(counts)
+    at = q / 100 * (last[-1] - 1)
+    below = int(at)
+    low, high = ordered[np.searchsorted(last, (below, below + 1), side="right")]
+    share = at - below
+    return float(low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share))
 
 
 def resampled_medians(ordered: Floats, resamples: int, rng: np.random.Generator) -> Floats:
@@ -215,7 +244,7 @@ def resampled_medians(ordered: Floats, resamples: int, rng: np.random.Generator)
     return _middle(ordered, _middle_positions(len(ordered), resamples, rng))
 
 
-Positions = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+Positions = tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]
 
 
 def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Positions:
@@ -233,10 +262,20 @@ def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Posit
     return _position(u, n), _position(above, n)
 
 
+class _Resamples(NamedTuple):
+    """The distinct pairs of middle positions of many resamples, and how many resamples have each."""
+
+    lower: npt.NDArray[np.int64]
+    upper: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.intp]
+
+
 @lru_cache(maxsize=256)
-def _seeded_positions(n: int, resamples: int, seed: int) -> Positions:
+def _seeded_resamples(n: int, resamples: int, seed: int) -> _Resamples:
     """The same for every sample of this size, so that many groups cost little more than one."""
-    return _middle_positions(n, resamples, np.random.default_rng(seed))
+    lower, upper = _middle_positions(n, resamples, np.random.default_rng(seed))
+    pairs, counts = np.unique(lower.astype(np.int64) * n + upper, return_counts=True)
+    return _Resamples(pairs // n, pairs % n, counts)
 
 
 def _position(u: Floats, n: int) -> npt.NDArray[np.int32]:
@@ -249,10 +288,13 @@ def _middle(ordered: Floats, positions: Positions) -> Floats:
 
 
 def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values."""
+    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values.
+
+    Fewer than three values have no interval.
+    """
     kept = finite(values)
-    if not len(kept):
-        return Interval(np.nan, np.nan, np.nan)
+    if len(kept) < FEWEST:
+        return Interval(float(kept.mean()) if len(kept) else np.nan, np.nan, np.nan)
     means = resampled_means(kept, resamples, np.random.default_rng(seed))
     low, high = np.percentile(means, (2.5, 97.5))
     return Interval(float(kept.mean()), float(low), float(high))

@@ -6,10 +6,11 @@ that beat naive, and the verdict uses the second. docs/reading-a-report.md lists
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
@@ -18,6 +19,7 @@ from hrx.reports.runs import (
     FEW_TEXT,
     GroupStatistics,
     beats_naive,
+    beats_seasonal,
     describe,
     fold_seeds,
     impossible_remark,
@@ -26,9 +28,23 @@ from hrx.reports.runs import (
     pooled,
     scored_runs,
 )
-from hrx.reports.text import clean, hanging, listed, number_or_none, percent, render_table, shorten, signed
+from hrx.reports.text import (
+    bracketed,
+    clean,
+    counted,
+    hanging,
+    listed,
+    number_or_none,
+    percent,
+    render_table,
+    shorten,
+    signed,
+)
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
+NO_REASON = "no reason was recorded"
+EQUIVALENCE = "equivalence"
+"""The admission check whose figure is a parity."""
 _LONGEST_REASON = 200
 _INDENT = "  "
 _NARROWEST = 40
@@ -59,6 +75,30 @@ class GainGroup:
         return {name: getattr(self, name).as_json() for name in GAINS}
 
 
+class SeasonalRuns(NamedTuple):
+    """How many of some runs have an error below that of seasonal naive, among those where both errors are known."""
+
+    beating: int
+    known: int
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1; NaN where nothing is known."""
+        return self.beating / self.known if self.known else math.nan
+
+    @property
+    def mostly_lost(self) -> bool:
+        return 2 * self.beating < self.known
+
+
+class MedianMase(NamedTuple):
+    """Medians over the scored configurations that have a MASE; NaN without any."""
+
+    model: float
+    naive: float
+    seasonal: float
+
+
 @dataclass(frozen=True)
 class ModelSummary:
     """The results of one checkpoint."""
@@ -77,12 +117,17 @@ class ModelSummary:
     failures: dict[str, int]
     beats_naive: float
     """Share of the scored runs, 0 to 1; NaN without any."""
+    seasonal: SeasonalRuns
+    """Of all scored runs. Seasonal naive is reported beside the naive forecasts and decides no verdict."""
+    seasonal_beating_naive: SeasonalRuns
+    """Of the runs that beat naive."""
+    mase: MedianMase
     scored: GainGroup
     beating_naive: GainGroup
     rank: float
     """Median over the scored configurations."""
     parity: float
-    """Worst over the scored runs; where there is none, worst of all runs and checks."""
+    """`worst_parity` of its runs and checks."""
     tone: str
     """What the verdict amounts to: yes, partly, no, contrary, few or none."""
     headline: str
@@ -102,11 +147,17 @@ class ModelSummary:
         return {
             **{name: getattr(self, name) for name in ("model", "checkpoint", "admitted", "runs", "excluded", "failed")},
             "beats_naive": number_or_none(self.beats_naive),
+            "beats_seasonal": number_or_none(self.seasonal.share),
             **self.scored.as_json(),
             "rank": number_or_none(self.rank),
             "parity": number_or_none(self.parity),
             "verdict": self.verdict,
-            "beating_naive": {"runs": self.beating_naive.runs, **self.beating_naive.as_json()},
+            "beating_naive": {
+                "runs": self.beating_naive.runs,
+                "beats_seasonal": number_or_none(self.seasonal_beating_naive.share),
+                **self.beating_naive.as_json(),
+            },
+            "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
             "exclusions": self.exclusions,
             "failures": self.failures,
         }
@@ -122,11 +173,11 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
-    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
-    about = set(versions.itertuples(index=False, name=None))
-    mine = [check for check in checks if check[:4] in about]
+    mine = checks_of(runs, checks)
     scored, beating = _group(done), _group(done[beats])
     tone, headline, figures = _verdict(runs, mine, scored, beating)
+    seasonal, among_beating = _seasonal(done), _seasonal(done[beats])
+    errors = fold_seeds(done, ["mase", "naive_mase", "seasonal_mase"])
     first = runs.iloc[0]
     return ModelSummary(
         model=str(first["model"]),
@@ -139,14 +190,39 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         exclusions=count_reasons(runs, EXCLUDED),
         failures=count_reasons(runs, FAILED),
         beats_naive=float(beats.mean()) if len(done) else math.nan,
+        seasonal=seasonal,
+        seasonal_beating_naive=among_beating,
+        mase=MedianMase(*(median(errors[name]) for name in ("mase", "naive_mase", "seasonal_mase"))),
         scored=scored,
         beating_naive=beating,
         rank=median(fold_seeds(done, ["rank"])["rank"]),
-        parity=_worst_parity(runs, done, mine),
+        parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
-        because=" ".join([figures, *_remarks(runs, stored)]),
+        because=" ".join([figures, *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
     )
+
+
+def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
+    """The checks that were made with the weights and versions of some run."""
+    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
+    about = set(versions.itertuples(index=False, name=None))
+    return [check for check in checks if check[:4] in about]
+
+
+def _seasonal(runs: pd.DataFrame) -> SeasonalRuns:
+    beats = beats_seasonal(runs)
+    return SeasonalRuns(int((beats == 1).sum()), int((~np.isnan(beats)).sum()))
+
+
+def _seasonal_remark(beating_naive: SeasonalRuns) -> list[str]:
+    """The sentence of the verdict where most runs that beat naive lose to the season."""
+    if not beating_naive.mostly_lost:
+        return []
+    lost, known = beating_naive.known - beating_naive.beating, beating_naive.known
+    return [
+        f"But {lost} of {counted(known, 'run')} that beat naive {'loses' if lost == 1 else 'lose'} to seasonal naive."
+    ]
 
 
 def _group(runs: pd.DataFrame) -> GainGroup:
@@ -156,15 +232,27 @@ def _group(runs: pd.DataFrame) -> GainGroup:
 
 def count_reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
     """How many runs of a status have which reason, most frequent first."""
-    reasons = runs.loc[runs["status"] == status, "reason"].fillna("no reason was recorded")
+    reasons = runs.loc[runs["status"] == status, "reason"].fillna(NO_REASON)
     return {str(reason): int(count) for reason, count in reasons.value_counts().items()}
 
 
-def _worst_parity(runs: pd.DataFrame, done: pd.DataFrame, checks: Sequence[StoredCheck]) -> float:
-    if len(done):
-        return float(done["parity"].max())
-    seen = [check.figure for check in checks if check.check == "equivalence"]
-    return float(pd.Series([*runs["parity"], *seen], dtype="float64").max())
+class CheckFigure(Protocol):
+    """An admission check, stored or just made."""
+
+    @property
+    def check(self) -> str: ...
+    @property
+    def figure(self) -> float: ...
+
+
+def worst_parity(checks: Iterable[CheckFigure], of_runs: Iterable[float] = ()) -> float:
+    """The parity of a model: the largest `max|a−b| / max|b|` of its forecast and the official call, NaN where unknown.
+
+    Over the windows of the admission check "equivalence", and over those of every run, excluded ones too. Summary, page
+    and `hrx verify` show this number.
+    """
+    seen = [check.figure for check in checks if check.check == EQUIVALENCE]
+    return float(pd.Series([*of_runs, *seen], dtype="float64").max())
 
 
 def _verdict(
@@ -178,15 +266,16 @@ def _verdict(
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
     margin = group.g_margin
     folded = ", seeds folded" if group.configurations < group.runs else ""
-    positive = f"positive in {percent(margin.positive)} of {group.n} runs that beat naive{folded}"
-    tone, headline = _finding(group)
+    runs_that = f"{counted(group.n, 'run')} that {'beats' if group.n == 1 else 'beat'} naive"
+    positive = f"positive in {percent(margin.positive)} of {runs_that}{folded}"
+    tone, headline = finding(group.g_own, group.g_margin)
     other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
     return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {group.g_own}."
 
 
-def _finding(group: GainGroup) -> tuple[str, str]:
-    own, margin = group.g_own, group.g_margin
-    if group.few:
+def finding(own: GroupStatistics, margin: GroupStatistics) -> tuple[str, str]:
+    """Tone and headline of the verdict on runs that beat naive, from their `g_own` and `g_margin`."""
+    if margin.few:
         return "few", f"Too few runs to tell ({FEW_TEXT})"
     if margin.low > 0 and own.low > 0:
         return "yes", "Reads different inputs for different steps"
@@ -205,10 +294,10 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
         names = dict.fromkeys(check.check for check in failed)
         return "; ".join(_failure([check for check in failed if check.check == name]) for name in names)
     statuses = runs["status"].fillna("without a status").value_counts()
-    counted = listed(f"{count} {status}" for status, count in statuses.items())
-    reason = next(iter(count_reasons(runs, str(statuses.index[0]))), "no reason was recorded")
+    summed = listed(f"{count} {status}" for status, count in statuses.items())
+    reason = next(iter(count_reasons(runs, str(statuses.index[0]))), NO_REASON)
     return (
-        f"no run could be scored ({counted}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
+        f"no run could be scored ({summed}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
     )
 
 
@@ -228,9 +317,10 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
             remarks.append(f"No run could be scored at {listed(missing)}.")
     for leakage, words in ((DECLARED, "is declared to have seen"), (POSSIBLE, "may have seen, as far as is declared,")):
         if seen := int((done["leakage"] == leakage).sum()):
-            remarks.append(f"{seen} of {len(done)} scored runs are on datasets that it {words} in training.")
+            where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
+            remarks.append(f"{where} {words} in training.")
     if failed := int((runs["status"] == FAILED).sum()):
-        remarks.append(f"Incomplete: {failed} of {len(runs)} runs failed.")
+        remarks.append(f"Incomplete: {failed} of {counted(len(runs), 'run')} failed.")
     if differing := pooled(done):
         remarks.append(f"Pools runs that differ in {listed(differing)}.")
     if impossible := impossible_remark(done):
@@ -271,9 +361,34 @@ def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
     yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
     if summary.done:
         share = percent(summary.beats_naive)
-        yield "naive", f"{summary.beating_naive.runs} of {summary.done} scored runs beat both naive forecasts ({share})"
+        beat = "beats" if summary.beating_naive.runs == 1 else "beat"
+        of = f"of {counted(summary.done, 'scored run')}"
+        yield "naive", f"{summary.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
+        yield "seasonal", _seasonal_fact(summary)
+        yield "MASE", _mase_fact(summary.mase)
     if (rank := number_or_none(summary.rank)) is not None:
         yield "rank", f"{rank:.2f} (median)"
+
+
+def _seasonal_fact(summary: ModelSummary) -> str:
+    found, among = summary.seasonal, summary.seasonal_beating_naive
+    if not found.known:
+        return "unknown: these records have no error of seasonal naive"
+    beat = "beats" if found.beating == 1 else "beat"
+    missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
+    both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
+    of = f"of {counted(found.known, 'scored run')}"
+    return f"{found.beating} {of} {beat} seasonal naive ({percent(found.share)}){missing}{both}"
+
+
+def _mase_fact(mase: MedianMase) -> str:
+    if math.isnan(mase.model):
+        return "unknown: these records have none"
+    return f"{_scaled(mase.model)} (median); last value {_scaled(mase.naive)}, seasonal naive {_scaled(mase.seasonal)}"
+
+
+def _scaled(mase: float) -> str:
+    return f"{mase:.2f}" if mase >= 0.1 else f"{mase:.2g}"
 
 
 def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
@@ -288,7 +403,7 @@ def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
 
 
 def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:
-    interval = f"[{signed(gain.low)}, {signed(gain.high)}]" if gain.n else "-"
+    interval = bracketed(gain.low, gain.high)
     p = "-" if not gain.n else "<0.001" if gain.p < 0.001 else f"{gain.p:.3f}"
     return name, signed(gain.median), interval, percent(gain.positive), p
 
@@ -297,7 +412,7 @@ def _size(group: GainGroup) -> str:
     if not group.runs:
         return "none"
     size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
-    return size if group.configurations == group.runs else f"{size}, seeds of {group.runs} runs folded"
+    return size if group.configurations == group.runs else f"{size}, seeds of {counted(group.runs, 'run')} folded"
 
 
 class ReasonKind(NamedTuple):
@@ -326,11 +441,11 @@ def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[s
     if not reasons:
         return
     total = sum(reasons.values())
-    yield from ("", f"{_INDENT}{title} ({total} run{'s' if total > 1 else ''})")
+    yield from ("", f"{_INDENT}{title} ({counted(total, 'run')})")
     kinds = reason_kinds(reasons)
-    counted = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
+    shown = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
     if rest := kinds[_MOST_REASONS:]:
-        others = f"for {len(rest)} other reason{'s' if len(rest) > 1 else ''}"
-        counted.append((sum(one.runs for one in rest), others))
-    for runs, text in counted:
+        others = f"for {counted(len(rest), 'other reason')}"
+        shown.append((sum(one.runs for one in rest), others))
+    for runs, text in shown:
         yield from hanging(f"{_INDENT}{runs:>6}  ", text, width)

@@ -1,168 +1,74 @@
 """The table: one frozen object that renders to the terminal, Markdown, LaTeX, CSV, HTML and JSON.
 
-Signs, decimals and percentages follow the published tables. A column in which any cell has a published value is shown
-beside that value, and beside the difference where one is meaningful: not for counts, intervals and p values. The
-content of the tables is in `hrx.reports.tables`.
+A column in which any cell has a published value is shown beside that value, and beside the difference where one is
+meaningful: not for counts, intervals and p values. Its cells are in `hrx.reports.cells`, the content of the tables in
+`hrx.reports.tables`.
 """
-
-from __future__ import annotations
 
 import csv
 import io
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 
 from rich.cells import cell_len
 
 from hrx.reports import text
-from hrx.reports.runs import FEW, FEW_TEXT, is_few
+from hrx.reports.cells import (
+    COUNT,
+    FINE_GAIN,
+    GAIN,
+    INTERVAL,
+    MISSING,
+    SHARE,
+    TEXT,
+    TIMES,
+    Basis,
+    Cell,
+    Format,
+    P,
+    Part,
+    ShownColumn,
+    Span,
+    TableColumn,
+    TableRow,
+    Value,
+    difference_text,
+    plain,
+)
+from hrx.reports.runs import FEW_TEXT
 from hrx.reports.text import clean, escape_csv, escape_html, escape_latex, escape_markdown, number_or_none, wrap
 
-MISSING = "-"
-_TINY_P = 1e-12
+__all__ = [
+    "COUNT", "FINE_GAIN", "GAIN", "INTERVAL", "SHARE", "TEXT", "TIMES", "Basis", "Cell", "Format", "P", "ReportTable",
+    "Span", "TableColumn", "TableRow", "Value", "html_page", "latex_document", "latex_frame", "latex_number", "plain",
+]  # fmt: skip
 _NARROWEST_NAME = 28
 """Terminal columns that a name keeps, so that numbers are never cut."""
 _SYMBOLS = {
     "g_own": r"$g_{\text{own}}$", "g_shuffled": r"$g_{\text{shuffled}}$", "g_margin": r"$g_{\text{margin}}$",
     "n": "$n$", "<10^-12": "$<10^{-12}$",
 }  # fmt: skip
+_LATEX_LINES = 42
+"""Lines of a LaTeX table that fit on a page."""
+PACKAGES = "adjustbox,amsmath,array,booktabs,xcolor"
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>hrx tables</title>
+<style>
+{style}</style>
+<main>
+{body}</main>
+</html>
+"""
 _PREAMBLE = (
-    r"% needs \usepackage{booktabs,xcolor,amsmath}",
+    rf"% needs \usepackage{{{PACKAGES}}}",
     r"\providecolor{hred}{RGB}{168,26,38}\providecolor{hblue}{RGB}{26,62,148}",
 )
-
-
-class Span(NamedTuple):
-    """A 95 % interval."""
-
-    low: float
-    high: float
-
-
-Value = str | int | float | Span | None
-Kind = Literal["text", "count", "number", "share", "span", "p", "times"]
-Part = Literal["own", "published", "difference"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """How a value is written; `plus` shows the sign of a positive number."""
-
-    kind: Kind = "text"
-    decimals: int = 3
-    plus: bool = True
-
-
-TEXT = Format()
-COUNT = Format("count")
-SHARE = Format("share")
-"""From 0 to 1; written in whole percent."""
-P = Format("p")
-TIMES = Format("times")
-GAIN = Format("number")
-FINE_GAIN = Format("number", decimals=4)
-INTERVAL = Format("span")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One value, its format, and the published value beside it."""
-
-    value: Value = None
-    format: Format = TEXT
-    bold: bool = False
-    """In the direction that the paper calls ideal, over at least ten runs."""
-    faint: bool = False
-    few: bool = False
-    """Over fewer than ten runs."""
-    published: Value = None
-    difference: float | None = None
-    """This value less the published one, both as printed, in the unit of `value`."""
-
-    @property
-    def text(self) -> str:
-        """The value in plain text; a name is not cleaned yet."""
-        return plain(self.value, self.format)
-
-    def beside(self, published: Value) -> Cell:
-        """The same cell with the published value and the difference of the printed values."""
-        here, there = printed(self.value, self.format), printed(published, self.format)
-        difference = None if here is None or there is None else round(here - there, 10)
-        return replace(self, published=published, difference=difference)
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column with its name in files and its heading for people."""
-
-    name: str
-    heading: str
-    format: Format = TEXT
-    unit: str = ""
-    hue: Literal["", "red", "blue"] = ""
-    """Which values the paper prints in colour: above zero in red, below zero in blue."""
-
-    def cell(self, value: Value, *, n: int = FEW) -> Cell:
-        """A cell over `n` runs: bold only in the ideal direction, and never with fewer than ten."""
-        number = value if isinstance(value, (int, float)) else math.nan
-        ideal = number > 0 if self.hue == "red" else number < 0 if self.hue == "blue" else False
-        few = is_few(n)
-        missing = value is None or (isinstance(value, float) and not math.isfinite(value))
-        return Cell(value, self.format, bold=ideal and not few, faint=few or missing, few=few)
-
-
-class ShownColumn(NamedTuple):
-    """A column of a rendered table: the values of a column, their published ones, or the differences."""
-
-    place: int
-    """Of the column in its table."""
-    column: TableColumn
-    part: Part
-
-    @property
-    def is_number(self) -> bool:
-        return self.part != "own" or self.column.format.kind != "text"
-
-    def title(self, published: str = "published", difference: str = "difference") -> str:
-        unit = f" ({self.column.unit})" if self.column.unit else ""
-        return {"own": self.column.heading + unit, "published": published, "difference": difference}[self.part]
-
-    def value(self, cell: Cell) -> Value:
-        return {"own": cell.value, "published": cell.published, "difference": cell.difference}[self.part]
-
-    def write(self, row: TableRow, name: Callable[[str], str], number: Callable[[str], str] = str) -> str:
-        """This column's text of a row, with its names and its numbers escaped by these functions."""
-        cell = row.cells[self.place]
-        if self.part == "difference":
-            return number(_difference(cell))
-        value = self.value(cell)
-        if not isinstance(value, str):
-            return number(plain(value, cell.format))
-        return name(value) + (name(f" ({FEW_TEXT})") if cell.few and not self.is_number else "")
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """The cells of one group of runs."""
-
-    cells: tuple[Cell, ...]
-    key: str = ""
-    """The name of this row in the published table."""
-    section: str = ""
-    """Rows of one section stand together below its name."""
-    total: bool = False
-    """Stands apart from the rows above, over all of them."""
-    where: tuple[tuple[str, str | int], ...] = ()
-    """Which records these are: columns of the ledger and the value that each has in all of them."""
-
-    @classmethod
-    def of(cls, columns: Sequence[TableColumn], values: Sequence[Value], key: str = "", section: str = "") -> TableRow:
-        """A row of plain values, one for each column."""
-        return cls(tuple(column.cell(value) for column, value in zip(columns, values, strict=True)), key, section)
 
 
 @dataclass(frozen=True)
@@ -192,9 +98,22 @@ class ReportTable:
         found = []
         parts: tuple[Part, ...] = ("own", "published", "difference")
         for index, (column, compared) in enumerate(zip(self.columns, self.compared, strict=True)):
-            differs = column.format.kind in ("number", "share", "times")
+            differs = any(row.cells[index].difference is not None for row in self.rows)
             found += [ShownColumn(index, column, part) for part in parts[: 1 + compared * (1 + differs)]]
         return found
+
+    @property
+    def stacked(self) -> list[ShownColumn]:
+        """The columns of LaTeX and HTML, where published values and differences stand below the own ones: side by side
+        they would be too wide for a page. Words on a comparison stand below too.
+        """
+        return [ShownColumn(at, column, "own") for at, column in enumerate(self.columns) if not column.prose]
+
+    def remark(self, row: TableRow) -> str:
+        """The words of a row in the columns of prose."""
+        return "; ".join(
+            cell.text for cell, column in zip(row.cells, self.columns, strict=True) if column.prose and cell.value
+        )
 
     def sectioned(self) -> Iterator[TableRow | str]:
         """The rows, with the name of each section before its first row."""
@@ -276,19 +195,27 @@ class ReportTable:
         return {**about, "columns": heads, "rows": rows}
 
     def to_latex(self) -> str:
-        """A `table` with booktabs rules, in the colours of the paper."""
-        kinds = "".join("c" if shown.is_number else "l" for shown in self.shown)
-        lines = [
-            *_PREAMBLE,
-            r"\begin{table}[h]",
-            rf"\caption{{\textbf{{{escape_latex(self.title)}.}} {escape_latex(self.note)}}}",
-            *([rf"\label{{{self.label}}}"] if self.label else []),
-            *(r"\begin{center}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"),
-            " & ".join(map(_latex_heading, self.shown)) + r" \\",
-            r"\midrule",
-            *_latex_body(self),
-            *(r"\bottomrule", r"\end{tabular}", r"\end{center}", r"\end{table}"),
-        ]
+        """A `table` with booktabs rules, in the colours of the paper, never wider than the text.
+
+        A table that is longer than a page becomes several. `latex_document` makes a document of tables.
+        """
+        kinds = "".join("c" if shown.is_number else "l" for shown in self.stacked)
+        pages = _latex_pages(_latex_rows(self))
+        lines = list(_PREAMBLE)
+        for index, rows in enumerate(pages):
+            part = f" (part {index + 1} of {len(pages)})" if len(pages) > 1 else ""
+            lines += [
+                *(r"\begin{table}[htbp]", r"\centering"),
+                rf"\caption{{\textbf{{{escape_latex(self.title + part)}.}}}}",
+                *([rf"\label{{{self.label}}}"] if self.label and not index else []),
+                *(r"\begin{adjustbox}{max width=\textwidth}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"),
+                " & ".join(map(_latex_heading, self.stacked)) + r" \\",
+                *(r"\midrule", *(rows[1:] if rows[:1] == [r"\midrule"] else rows)),
+                *(r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"),
+            ]
+            if self.note and index == len(pages) - 1:
+                lines += [r"\par\medskip", rf"{{\footnotesize\raggedright {escape_latex(self.note)}\par}}"]
+            lines.append(r"\end{table}")
         return "\n".join(lines) + "\n"
 
     def to_html(self) -> str:
@@ -298,9 +225,10 @@ class ReportTable:
         """
         heads = (
             f'<th scope="col" class="{"number" if shown.is_number else "text"}">{escape_html(shown.title())}</th>'
-            for shown in self.shown
+            for shown in self.stacked
         )
         lines = [
+            '<div class="hrx-scroll">',
             f'<table class="hrx-table" data-table="{escape_html(self.name)}">',
             f"<caption>{escape_html(self.title)}</caption>",
             f"<thead><tr>{''.join(heads)}</tr></thead>",
@@ -308,59 +236,14 @@ class ReportTable:
         ]
         for row in self.sectioned():
             if isinstance(row, str):
-                head = f'<th colspan="{len(self.shown)}" scope="rowgroup">{escape_html(row)}</th>'
+                head = f'<th colspan="{len(self.stacked)}" scope="rowgroup">{escape_html(row)}</th>'
                 lines.append(f'<tr class="section">{head}</tr>')
             else:
-                cells = "".join(_html_cell(shown, row) for shown in self.shown)
+                cells = "".join(_html_cell(shown, row) for shown in self.stacked)
                 lines.append(('<tr class="total">' if row.total else "<tr>") + cells + "</tr>")
+                lines += _html_compared(self, row)
         note = [f'<p class="hrx-note">{escape_html(self.note)}</p>'] if self.note else []
-        return "\n".join([*lines, "</tbody>", "</table>", *note]) + "\n"
-
-
-def printed(value: Value, format: Format) -> float | None:
-    """The number that a reader sees: rounded as it is written."""
-    if value is None or isinstance(value, (str, Span)) or not math.isfinite(value):
-        return None
-    if format.kind == "share":
-        return round(100 * value) / 100
-    if format.kind == "times":
-        return float(_times(value))
-    return round(value, format.decimals) if format.kind == "number" else None
-
-
-def plain(value: Value, format: Format) -> str:
-    """The value in plain text, a dash where there is none."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Span):
-        low, high = (plain(end, Format("number", format.decimals, format.plus)) for end in value)
-        return MISSING if MISSING in (low, high) else f"[{low}, {high}]"
-    if value is None or not math.isfinite(value):
-        return MISSING
-    if format.kind == "count":
-        return f"{int(value):,}"
-    if format.kind == "share":
-        return f"{100 * value:.0f}%"
-    if format.kind == "p":
-        return "<10^-12" if value < _TINY_P else f"{value:.1e}" if value < 0.001 else f"{value:.3f}"
-    if format.kind == "times":
-        return f"{_times(value)}×"
-    # Adding zero turns a negative zero into zero: an exact zero has no direction.
-    return f"{value + 0.0:{'+' if format.plus else ''}.{format.decimals}f}"
-
-
-def _times(value: float) -> str:
-    """At least two digits: `3.1`, `98`, `592`."""
-    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"
-
-
-def _difference(cell: Cell) -> str:
-    """The difference with its sign, shares in points."""
-    if cell.difference is None:
-        return MISSING
-    if cell.format.kind == "share":
-        return f"{100 * cell.difference:+.0f} pt"
-    return f"{cell.difference:+.{1 if cell.format.kind == 'times' else cell.format.decimals}f}"
+        return "\n".join([*lines, "</tbody>", "</table>", "</div>", *note]) + "\n"
 
 
 def _name(name: str) -> str:
@@ -390,7 +273,7 @@ def _json_cell(cell: Cell, compared: bool) -> dict[str, object]:
             "value": _json_value(cell.published),
             "text": published,
             "difference": number_or_none(cell.difference),
-            "difference_text": _difference(cell) if published != MISSING else MISSING,
+            "difference_text": difference_text(cell) if published != MISSING else MISSING,
         }
     return shown
 
@@ -402,26 +285,63 @@ def _json_value(value: Value) -> object:
 
 
 def _latex_heading(shown: ShownColumn) -> str:
-    if shown.part != "own":
-        return shown.title()
     unit = f" ({escape_latex(shown.column.unit)})" if shown.column.unit else ""
     return rf"\textbf{{{_latex_name(shown.column.heading)}}}{unit}"
 
 
-def _latex_body(table: ReportTable) -> list[str]:
-    lines: list[str] = []
-    totals = False
+def _latex_rows(table: ReportTable) -> Iterator[list[str]]:
+    """The lines of each row, and of each section's name with the rule above it."""
+    width = len(table.stacked)
+    first, totals = True, False
     for row in table.sectioned():
         if isinstance(row, str):
-            lines += [r"\midrule"] if lines else []
-            lines.append(rf"\multicolumn{{{len(table.shown)}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\")
-            continue
-        if row.total and lines and not totals:
-            lines.append(r"\midrule")
-            totals = True
-        written = " & ".join(_latex_cell(shown, row) for shown in table.shown)
-        lines.append((r"\quad " if row.section else "") + written + r" \\")
+            name = rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\"
+            yield [name] if first else [r"\midrule", name]
+        else:
+            rule = [r"\midrule"] if row.total and not totals and not first else []
+            totals = totals or row.total
+            yield rule + _latex_row(table, row, width)
+        first = False
+
+
+def _latex_row(table: ReportTable, row: TableRow, width: int) -> list[str]:
+    """The row, then what was published and the difference, each in a line below it."""
+    written = " & ".join(_latex_cell(shown, row) for shown in table.stacked)
+    indent = r"\quad " if row.section else ""
+    # After `\\` and a rule, LaTeX would take a bracket for an option and an asterisk for a variant.
+    guard = "{}" if not indent and written[:1] in ("[", "*") else ""
+    lines = [indent + guard + written + r" \\"]
+    for part in _compared_parts(row):
+        cells = (
+            shown._replace(part=part).write(row, _latex_name, latex_number)
+            if _has(row.cells[shown.place], part)
+            else ""
+            for shown in table.stacked[1:]
+        )
+        lines.append(rf"{indent}\quad \textit{{{part}}} & {' & '.join(cells)} \\")
+    if remark := table.remark(row):
+        words = rf"{indent}\quad {{\footnotesize \textit{{in common:}} {escape_latex(remark)}}}"
+        lines.append(rf"\multicolumn{{{width}}}{{l}}{{{words}}} \\")
     return lines
+
+
+def _latex_pages(rows: Iterator[list[str]]) -> list[list[str]]:
+    """The lines of each page; a row stays together."""
+    pages: list[list[str]] = [[]]
+    for lines in rows:
+        if pages[-1] and len(pages[-1]) + len(lines) > _LATEX_LINES:
+            pages.append([])
+        pages[-1] += lines
+    return pages
+
+
+def _compared_parts(row: TableRow) -> list[Part]:
+    parts: tuple[Part, ...] = ("published", "difference")
+    return [part for part in parts if any(_has(cell, part) for cell in row.cells)]
+
+
+def _has(cell: Cell, part: Part) -> bool:
+    return (cell.published if part == "published" else cell.difference) is not None
 
 
 def _latex_name(name: str) -> str:
@@ -443,18 +363,32 @@ def latex_number(shown: str) -> str:
 
 def _latex_cell(shown: ShownColumn, row: TableRow) -> str:
     written = shown.write(row, _latex_name, latex_number)
-    if shown.part != "own" or not row.cells[shown.place].bold:
+    if not row.cells[shown.place].bold:
         return written
     heavy = rf"$\mathbf{{{written[1:-1]}}}$" if written.startswith("$") else rf"\textbf{{{written}}}"
-    return rf"\textcolor{{h{shown.column.hue}}}{{{heavy}}}" if shown.column.hue else heavy
+    hue = row.cells[shown.place].hue
+    return rf"\textcolor{{h{hue}}}{{{heavy}}}" if hue else heavy
+
+
+def _html_compared(table: ReportTable, row: TableRow) -> Iterator[str]:
+    """What was published and the difference, each in a row below that of the own values, and the words on both."""
+    for part in _compared_parts(row):
+        cells = (
+            f'<td class="number">{shown._replace(part=part).write(row, escape_html, escape_html)}</td>'
+            if _has(row.cells[shown.place], part)
+            else "<td></td>"
+            for shown in table.stacked[1:]
+        )
+        yield f'<tr class="{part}"><th scope="row" class="text">{part}</th>{"".join(cells)}</tr>'
+    if remark := table.remark(row):
+        words = f"<small>in common: {escape_html(remark)}</small>"
+        yield f'<tr class="common"><td colspan="{len(table.stacked)}">{words}</td></tr>'
 
 
 def _html_cell(shown: ShownColumn, row: TableRow) -> str:
-    if shown.part != "own":
-        return f'<td class="number {shown.part}">{shown.write(row, escape_html, escape_html)}</td>'
     cell = row.cells[shown.place]
     classes = ["number" if shown.is_number else "text"]
-    classes += ["bold", shown.column.hue] if cell.bold else []
+    classes += ["bold", cell.hue] if cell.bold else []
     classes += ["faint"] if cell.faint else []
     classes += ["few"] if cell.few else []
     few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and not shown.is_number else ""
@@ -462,3 +396,22 @@ def _html_cell(shown: ShownColumn, row: TableRow) -> str:
     written = f"<bdi>{escape_html(cell.text)}</bdi>" if isinstance(cell.value, str) else escape_html(cell.text)
     tag, scope = ("th", ' scope="row"') if shown.place == 0 else ("td", "")
     return f'<{tag}{scope} class="{" ".join(filter(None, classes))}">{written}{few}</{tag}>'
+
+
+def latex_document(tables: Sequence[ReportTable]) -> str:
+    """A document of the tables that `pdflatex` compiles as it stands."""
+    return latex_frame("\n".join(table.to_latex() + "\\clearpage\n" for table in tables))
+
+
+def latex_frame(body: str) -> str:
+    """A document around LaTeX tables, or commands that read them."""
+    packages = (r"\usepackage[margin=2cm]{geometry}", rf"\usepackage{{{PACKAGES}}}")
+    lines = (r"\documentclass{article}", *packages, r"\begin{document}", body.rstrip("\n"), r"\end{document}")
+    return "\n".join(lines) + "\n"
+
+
+def html_page(tables: Sequence[ReportTable]) -> str:
+    """A page of the tables that is readable on a screen and on a phone, where wide tables scroll by themselves."""
+    style = (files("hrx.reports") / "tables.css").read_text(encoding="utf-8")
+    body = "\n".join(table.to_html() for table in tables)
+    return _PAGE.format(style=style, body=body)

@@ -26,6 +26,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LONGEST = 80
 """Terminal columns of a name in a table; a longer name is shortened."""
 _LONGEST_CELL = 240
+_LONGEST_SLUG = 40
 _NARROWEST = 4
 """Terminal columns that a text column keeps in a narrow terminal."""
 _MARKS_IN_A_ROW = 2
@@ -142,10 +143,26 @@ def percent(share: float | None) -> str:
     return "<1 %" if rounded == 0 and share > 0 else f"{rounded} %"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 run`, `14 runs`, `1,204 runs`; `plural` where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def bracketed(low: float, high: float) -> str:
+    """The interval as `[-0.012, +0.177]`; a dash where there is none."""
+    return "-" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
+
+
 def listed(items: Iterable[object]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *most, last = [str(item) for item in items] or [""]
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def slug(name: str) -> str:
+    """A portable part of a file name."""
+    ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
 
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
@@ -155,9 +172,22 @@ _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www)(?=[:.])")
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "×": r"$\times$", "−": "$-$",
+    "|": r"\textbar{}", '"': "''", "`": r"\textasciigrave{}", "×": r"$\times$", "−": "$-$",
     "∞": r"$\infty$", "Δ": r"$\Delta$", "π": r"$\pi$", "Ē": r"$\bar{E}$", "ŷ": r"$\hat{y}$", "…": r"\ldots{}",
     REPLACEMENT: "?",
+}  # fmt: skip
+
+
+_ACCENTS = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
+    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0323": "d", "\u0327": "c",
+}  # fmt: skip
+"""LaTeX's accents by combining mark."""
+_BELOW = ("\u0323", "\u0327")
+_LETTERS = {
+    "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}", "Ø": r"\O{}",
+    "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "–": "--", "—": "---", "’": "'", "‘": "`", "“": "``", "”": "''",
+    "±": r"$\pm$", "≥": r"$\geq$", "≤": r"$\leq$", "µ": r"$\mu$", "°": r"$^\circ$",
 }  # fmt: skip
 
 
@@ -169,14 +199,22 @@ def escape_markdown(text: object) -> str:
 
 
 def escape_latex(text: object) -> str:
-    """A sentence as LaTeX text. A symbol that is neither a letter nor a digit nor known here becomes `?`."""
+    """A sentence as text that `pdflatex` sets in any encoding: a character that it does not have becomes `?`."""
     return "".join(_latex_character(character) for character in clean(text))
 
 
 def _latex_character(character: str) -> str:
     if character in _LATEX:
         return _LATEX[character]
-    return character if character.isascii() or unicodedata.category(character)[0] in "LNM" else "?"
+    if character.isascii():
+        return character
+    apart = unicodedata.normalize("NFD", character)
+    base, mark = apart[0], apart[1:]
+    if base.isascii() and base.isalpha() and mark in _ACCENTS:
+        # An accent takes the place of the dot.
+        under = base if mark in _BELOW else {"i": r"\i", "j": r"\j"}.get(base, base)
+        return rf"\{_ACCENTS[mark]}{{{under}}}"
+    return _LETTERS.get(character, "?")
 
 
 def escape_html(text: object) -> str:

@@ -1,6 +1,7 @@
 """Checkpoints and data that several rooms' tests share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,14 @@ from helpers import tiny
 
 # The models here are tiny: a second thread would only wait for the first.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_this_process() -> Iterator[None]:
+    """Audits run their models here unless a test asks for workers: a process would import the libraries each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hrx.cli.request.DEFAULT_WORKERS", 0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,10 +25,18 @@ make parity
 ```
 
 `max|a−b| / max|b|` of hrx's differentiable forward `a` and the library's own public call `b`: the worst of all windows
-in a cell, on tiny checkpoints built with each library's own classes, three windows per setting.
+in a cell, on tiny checkpoints built with each library's own classes, three windows per setting. The two share the
+loaded weights and no code of hrx: `tests/adapters/test_mutations.py` puts mistakes into each forward, and parity finds
+them. Every record names the call it was compared with (`official_call`).
 
-| family | library | the star's seven settings | odd settings | flat, offset and scaled windows |
-| --- | --- | --- | --- | --- |
+| family | official call | library | the star's seven settings | odd settings | flat, offset and scaled windows |
+| --- | --- | --- | --- | --- | --- |
+"""
+FOOT = """
+`generate`, the official call of Timer and TimeMoE, runs with transformers 4.40 only; these rows were measured there.
+With another release the forward is compared with the library's uncached forward, and the record says
+`TimerForPrediction.forward, uncached`. In float64, for the derivative check, TTM and TimesFM-3 are compared with the
+library's model call below the public one, which rounds its input to fp32.
 """
 
 
@@ -55,9 +63,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, family.context():
             model = load(str(family.build(Path(folder) / name)))
             parities = worst_parity(model, STAR), worst_parity(model, ODD), worst_parity_on_hard_windows(model)
-        rows[name] = f"| {' | '.join((model.identity.library, *parities))} |"
+        rows[name] = f"| {' | '.join((f'`{model.official_call}`', model.identity.library, *parities))} |"
         print(f"| {name} {rows[name]}")
-    PAGE.write_text(HEAD + "".join(f"| {name} {rows[name]}\n" for name in sorted(rows)))
+    PAGE.write_text(HEAD + "".join(f"| {name} {rows[name]}\n" for name in sorted(rows)) + FOOT)
 
 
 if __name__ == "__main__":

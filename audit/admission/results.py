@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
-from hrx.audit.admission.checks import Check
+from hrx.audit.admission.checks import CHECK_NAMES, Check
 from hrx.audit.ledger.store import Ledger, StoredCheck
 
 
@@ -22,8 +22,13 @@ class AdmissionResults:
             self._stored.setdefault((*check[:4], check.setting, check.windows), []).append(check)
 
     def find(self, identity: Identity, setting: str, digest: str) -> Sequence[StoredCheck]:
-        """The checks on these windows; empty where they have not been made."""
-        return self._stored.get((*_versions(identity), setting, digest), [])
+        """The checks on these windows; empty where they have not been made.
+
+        A check that is missing, as one whose row is damaged, counts as none of them made unless another one failed.
+        """
+        checks = self._stored.get((*_versions(identity), setting, digest), [])
+        complete = {check.check for check in checks} >= CHECK_NAMES
+        return checks if complete or failed_check(checks) else []
 
     def store(self, identity: Identity, digest: str, checks: Sequence[Check]) -> Sequence[StoredCheck]:
         """Writes new checks."""

@@ -85,9 +85,13 @@ def calibrate(
     *,
     estimator: str = "input_gradient",
     effort: Effort = QUICK,
+    on_start: Callable[[CalibrationTask], None] = lambda task: None,
     progress: Callable[[CalibrationTask, ModelResult], None] | None = None,
 ) -> Calibration:
-    """Trains and measures every backbone on every generator, and the negative control as an exact model."""
+    """Trains and measures every backbone on every generator, and the negative control as an exact model.
+
+    `on_start` is called before a model is trained, `progress` when it is measured.
+    """
     protocol = Protocol(estimator=estimator)
     # Small models gain nothing from a second thread, and with one the digits are the same on every machine.
     with one_thread():
@@ -96,6 +100,7 @@ def calibrate(
         results: list[ModelResult] = []
         examples: dict[str, Example] = {}
         for task in tasks(backbones, effort):
+            on_start(task)
             model = train(task.backbone, task.generator, task.seed)
             measured = _measure(model.module, task, model.explained, protocol, effort.windows)
             results.append(measured.result)

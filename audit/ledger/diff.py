@@ -4,18 +4,20 @@ The same run on other hardware, or in other batches, moves a number by rounding,
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
+from hrx.audit.ledger.record import COLUMNS, EXCLUDED, NAMES, Record, Value
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 _TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds"})
 _LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_steps") or column.name == "starts")
 # beats_naive follows from the errors, which are compared themselves; rounding decides a tie.
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive"}
+# A record of an older schema has none of these: unknown does not disagree with a number.
+_LATER = frozenset({"mase", "naive_mase", "seasonal_mase"})
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 
@@ -31,28 +33,39 @@ class Difference(NamedTuple):
 
 
 def differences(first: Record, second: Record, columns: Collection[str] = COMPARED) -> list[Difference]:
-    """Where two records of the same run disagree beyond rounding, among `columns`."""
-    pairs = ((name, getattr(first, name), getattr(second, name)) for name in COMPARED if name in columns)
+    """Where two records of the same run disagree beyond rounding, among `columns`.
+
+    A number that is not finite agrees with none. The parity that excluded a run, which may be infinite, is not
+    compared: that both records exclude it is.
+    """
+    both_excluded = first.status == second.status == EXCLUDED
+    names = [name for name in COMPARED if name in columns and not (both_excluded and name == "parity")]
+    pairs = ((name, getattr(first, name), getattr(second, name)) for name in names)
     return [Difference(name, a, b) for name, a, b in pairs if not _agree(name, a, b)]
 
 
 def _agree(name: str, first: Value, second: Value) -> bool:
-    if first == second:
-        return True
     if first is None or second is None:
-        return False
+        return first is second or name in _LATER
     if name in _NUMBERS:
-        return _close([float(first)], [float(second)])
-    return name in _LISTS and _close(json.loads(str(first)), json.loads(str(second)))
+        return _close([first], [second])
+    if name in _LISTS:
+        try:
+            return _close(json.loads(str(first)), json.loads(str(second)))
+        except (ValueError, TypeError, RecursionError):  # not a list of numbers
+            return False
+    return first == second
 
 
-def _close(first: list[float], second: list[float]) -> bool:
+def _close(first: Sequence[Value], second: Sequence[Value]) -> bool:
     # A step without a number is null in the JSON: it must be null in both.
-    a, b = (np.array([np.nan if value is None else value for value in v], dtype=float) for v in (first, second))
-    if a.shape != b.shape:
+    missing = [[value is None for value in values] for values in (first, second)]
+    if missing[0] != missing[1]:
         return False
+    a, b = (np.array([value for value in values if value is not None], dtype=float) for values in (first, second))
     bound = ABSOLUTE + RELATIVE * np.maximum(np.abs(a), np.abs(b))
-    return bool(np.all((np.abs(a - b) <= bound) | (np.isnan(a) & np.isnan(b))))
+    with np.errstate(invalid="ignore"):
+        return bool(np.all(np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= bound)))
 
 
 def _format(value: Value) -> str:

@@ -5,6 +5,7 @@ Spreadsheets read a CSV text that begins with = + - or @ as a formula, so such a
 
 import csv
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,6 +14,7 @@ from hrx.audit.ledger.database import SCHEMA_VERSION
 from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.install import install_command
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -25,12 +27,12 @@ class ExportError(HrxError):
 
 
 def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
-    """Writes every record of a ledger to `out`, whole or not at all. Returns their number."""
+    """Writes every sound record of a ledger to `out`, whole or not at all. Returns their number."""
     with Ledger.open(ledger_path, create=False) as ledger:
         records = ledger.records()
     writers: dict[Format, Callable[[Sequence[Record], Path], None]] = {"parquet": _parquet, "csv": _csv}
     out = Path(out)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")  # a name that cannot be foreseen, so never a link
     try:
         writers[form](records, temporary)
         os.replace(temporary, out)
@@ -62,7 +64,7 @@ def _parquet(records: Sequence[Record], path: Path) -> None:
         import pyarrow.parquet
     except ImportError:
         raise ExportError(
-            "Parquet needs pyarrow, which is not installed. pip install 'hrx[gift-eval]', or use --format csv."
+            f"Parquet needs pyarrow, which is not installed. Use --format csv, or run: {install_command('gift-eval')}"
         ) from None
     kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
     schema = pyarrow.schema(
@@ -70,13 +72,7 @@ def _parquet(records: Sequence[Record], path: Path) -> None:
         metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
     )
     columns = {name: [getattr(record, name) for record in records] for name in NAMES}
-    try:
-        table = pyarrow.table(columns, schema=schema)
-    except pyarrow.ArrowException as error:
-        raise ExportError(
-            f"A column holds a value of another type: {str(error).splitlines()[0]}. Another program changed the "
-            "ledger; --format csv exports it as it is."
-        ) from error
+    table = pyarrow.table(columns, schema=schema)
     with path.open("wb") as file:
         pyarrow.parquet.write_table(table, file)
         file.flush()

@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.floating]
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
+PROTECTED_SINCE = "protected_since"
+"""Column of every table: since when a row of an older schema, which had no checksums, has one."""
 
 
 def _column(meaning: str) -> Any:
@@ -47,6 +49,7 @@ class Record:
     checkpoint: Text = _column("hub id or directory name of the weights")
     revision: Text = _column("commit of the hub snapshot")
     fingerprint: Text = _column("sha256 of configuration and weights")
+    weights_dtype: Text = _column("number types of the stored weights, which are loaded as float32")
     library: Text = _column("distribution and version that ran the model")
     adapter_version: Text = _column("version of hrx's adapters")
 
@@ -54,7 +57,7 @@ class Record:
     dataset: Text = _column("dataset, with its frequency")
     domain: Text = _column("domain of the dataset, empty where unknown")
     frequency: Text = _column("frequency of the series")
-    season: Whole = _column("season of the frequency, in steps")
+    season: Whole = _column("season of the frequency, or as given, in steps")
     series: Text = _column("name of the series within its dataset")
     series_fingerprint: Text = _column("sha256 of the values")
     missing: Whole = _column("missing values, each replaced by the last observed one")
@@ -132,6 +135,7 @@ class Record:
 
     # The channel axis: `--channels`
     channels: Whole = _column("variates of the window; NULL for a univariate one")
+    channels_forecast: Whole = _column("variates that the model forecasts, and that mse and mae count")
     g_own_channel: Number = _column("g_own on the channel axis, normalised")
     g_shuffled_channel: Number = _column("g_shuffled on the channel axis, normalised")
     g_margin_channel: Number = _column("g_margin on the channel axis, normalised")
@@ -163,10 +167,14 @@ class Record:
     mse_last: Number = _column("mean squared error of repeating the last observed value")
     mse_seasonal: Number = _column("mean squared error of repeating the last season")
     beats_naive: Whole = _column("1 if mse is below mse_zero and mse_last")
+    mase: Number = _column("mean absolute error over the seasonal-naive one before the test region, NULL where it is 0")
+    naive_mase: Number = _column("the same of repeating the last observed value")
+    seasonal_mase: Number = _column("the same of repeating the last season")
 
     # How the run was computed
     check_failed: Text = _column("admission check that excluded the run")
     parity: Number = _column("max|a−b| / max|b| of forward and official call on the run's own windows")
+    official_call: Text = _column("public call of the library that parity compares the forward with")
     device: Text = _column("device of the model: cpu, cuda or mps")
     rewrites: Text = _column("JSON: operations replaced to keep the gradient, as [operation, place, count]")
     hrx_version: Text = _column("version of hrx")
@@ -175,6 +183,7 @@ class Record:
     matrix_seconds: Number = _column("wall time of estimating the matrix")
     seconds: Number = _column("wall time of the run")
     created: Text = _column("UTC time of writing")
+    protected_since: Text = _column("UTC time from which a checksum protects the row; NULL: since it was written")
 
     def updated(self, **values: Value) -> Record:
         """The record with some fields replaced."""
@@ -218,6 +227,7 @@ class StoredCheck(NamedTuple):
     note: str
     windows: str = ""
     """sha256 of the windows."""
+    protected_since: Text = None
 
 
 class StoredExample(NamedTuple):
@@ -232,6 +242,7 @@ class StoredExample(NamedTuple):
     """`(H, L)`."""
     curves: Floats | None = None
     """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
+    protected_since: Text = None
 
 
 class StoredAudit(NamedTuple):
@@ -242,3 +253,4 @@ class StoredAudit(NamedTuple):
     hrx_version: str
     settings: str
     """JSON: the effective settings, without file paths."""
+    protected_since: Text = None

@@ -1,66 +1,129 @@
 """The ledger: runs, admission checks, audit settings and example matrices, in one SQLite file.
 
-It survives `kill -9` and takes several writers. Tables and migrations are in `database`. Needs no torch.
+It survives `kill -9` and takes several writers. Tables and migrations are in `database`, the checks of what is read in
+`rows`. Needs no torch.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from hrx.audit.ledger.checksum import CHECKSUM, Cell, RowChecksum, as_stored
+from hrx.audit.ledger.database import (
+    TABLES,
+    connect,
+    enable_wal,
+    leave_one_file,
+    naming,
+    prepare,
+    present_columns,
+    schema_version,
+)
 from hrx.audit.ledger.database import LedgerError as LedgerError
-from hrx.audit.ledger.database import connect, naming, prepare, present_columns
+from hrx.audit.ledger.log import LogState, log_state
 from hrx.audit.ledger.record import FAILED, NAMES, Floats, Record, Value
 from hrx.audit.ledger.record import StoredAudit as StoredAudit
 from hrx.audit.ledger.record import StoredCheck as StoredCheck
 from hrx.audit.ledger.record import StoredExample as StoredExample
+from hrx.audit.ledger.rows import Damage, TableReader, is_corrupt
 
-KEYS_AT_ONCE = 900
-"""SQLite takes at least 999 parameters in one statement."""
+MOST_NAMED = 10
+LOST_LOG = {
+    LogState.TORN: "its end cannot be read, so runs may be missing. Repeat the audit: it measures what is missing",
+    LogState.ABSENT: (
+        "the ledger was not closed and its log is gone, so runs may be missing. Copy LEDGER-wal together with LEDGER, "
+        "or repeat the audit: it measures what is missing"
+    ),
+}
+"""What is said of a log from which transactions may be lost."""
+
+
+class LedgerWarning(UserWarning):
+    """Parts of a ledger that were left out, since they are not as they were written."""
+
+    def __init__(self, path: Path, damaged: Sequence[Damage]):
+        self.path, self.damaged = path, tuple(damaged)
+        shown = "".join(f"\n  {one}" for one in self.damaged[:MOST_NAMED])
+        more = f"\n  … and {len(damaged) - MOST_NAMED} more; hrx check names all" if len(damaged) > MOST_NAMED else ""
+        super().__init__(f"{path}: left out what is damaged: {len(damaged)} in all.{shown}{more}")
 
 
 class Ledger:
     """An open ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path):
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, writable: bool):
         self._connection = connection
         self.path = path
+        self._writable = writable
+        self._damaged: dict[Damage, None] = {}
 
     @classmethod
     @contextmanager
-    def open(cls, path: str | Path, *, create: bool = True) -> Iterator[Ledger]:
-        """Opens a ledger for writing, creating it if needed; without `create`, an existing one for reading."""
+    def open(cls, path: str | Path, *, create: bool = True, warn: bool = True) -> Iterator[Ledger]:
+        """Opens a ledger for writing, creating it if needed; without `create`, an existing one for reading.
+
+        On closing, a `LedgerWarning` names what was found damaged, unless `warn` is false.
+        """
         path = Path(path)
-        with closing(connect(path, create=create)) as connection, naming(path):
-            prepare(connection, path, create=create)
-            yield cls(connection, path)
+        log = LogState.CLOSED if create else log_state(path)
+        ledger = None
+        try:
+            with closing(connect(path, create=create)) as connection, naming(path):
+                prepare(connection, path, create=create)
+                ledger = cls(connection, path, writable=create)
+                ledger.judge_log(log)
+                yield ledger
+        finally:
+            if create and ledger:  # a file that is not a ledger stays as it is
+                leave_one_file(path)
+        if warn and ledger.damaged:
+            warnings.warn(LedgerWarning(path, ledger.damaged), stacklevel=3)
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What was found damaged so far, and left out."""
+        return list(self._damaged)
+
+    def judge_log(self, log: LogState) -> None:
+        """Notes a log from which runs may be lost."""
+        if log in LOST_LOG:
+            self._note(Damage("", f"{self.path.name}-wal", LOST_LOG[log]))
+
+    def _note(self, damage: Damage) -> None:
+        self._damaged[damage] = None
+
+    def reader(self, table: str) -> TableReader:
+        """Reads the rows of a table; those that are damaged are noted and left out."""
+        return TableReader(self._connection, table, self._note)
+
+    @property
+    def schema(self) -> int:
+        """The schema of the file."""
+        return schema_version(self._connection)
+
+    @property
+    def protected(self) -> bool:
+        """Whether the runs have checksums: a ledger of schema 3 or older has none before it is written to."""
+        return self.reader("runs").protected
 
     def finished(self) -> set[str]:
-        """Keys of all runs that need not be repeated."""
-        rows = self._connection.execute("SELECT key FROM runs WHERE status != ?", (FAILED,))
-        return {key for (key,) in rows}
-
-    def keys(self) -> list[str]:
-        """Keys of all runs, read from the index: available even where a page of the table is damaged."""
-        return [key for (key,) in self._connection.execute("SELECT key FROM runs INDEXED BY sqlite_autoindex_runs_1")]
-
-    def salvage(self, key: str) -> Record | None:
-        """One run of a damaged ledger, or None where its page cannot be read."""
-        try:
-            return next(iter(self.records([key])), None)
-        except (sqlite3.DatabaseError, UnicodeDecodeError):
-            return None
+        """Keys of all runs that need not be repeated; a run whose record is damaged is repeated."""
+        status = NAMES.index("status")
+        return {str(row[0]) for row in self.rows() if row[status] != FAILED}
 
     @property
     def columns(self) -> set[str]:
-        """Columns of the table of runs in this file; one of an older schema has fewer."""
-        return present_columns(self._connection, "runs")
+        """Columns of a record that this file has; one of an older schema has fewer."""
+        return present_columns(self._connection, "runs") & set(NAMES)
 
     def write(self, record: Record, example: StoredExample | None = None, replacing: Iterable[str] = ()) -> None:
         """Stores one run in one transaction, with its example, which replaces the examples of other runs.
@@ -75,13 +138,19 @@ class Ledger:
 
     def put(self, record: Record) -> None:
         """Stores one run within the caller's transaction."""
-        self._connection.execute(_PUT, (*_row(record), FAILED))
+        row = _stored("runs", _values(record))
+        if self._connection.execute(_PUT, (*row, FAILED)).rowcount:
+            return
+        # A finished run is kept, but not one whose record is damaged.
+        if not TableReader(self._connection, "runs", lambda damage: None).by_key([record.key]):
+            self._connection.execute("DELETE FROM runs WHERE key = ?", (record.key,))
+            self._connection.execute(_PUT, (*row, FAILED))
 
     def put_example(self, example: StoredExample) -> None:
         """Stores one example within the caller's transaction."""
         arrays = (example.x, example.truth, example.forecast, example.matrix, example.curves)
-        row = (example.key, *(None if array is None else _pack(array) for array in arrays))
-        self._insert("matrices", StoredExample._fields, [row])
+        packed = (None if array is None else _pack(array) for array in arrays)
+        self._insert("matrices", [(example.key, *packed, example.protected_since)])
 
     def records(self, keys: Iterable[str] | None = None) -> list[Record]:
         """All runs, or those with the given keys, in the order they were first written."""
@@ -89,17 +158,17 @@ class Ledger:
 
     def rows(self, keys: Iterable[str] | None = None) -> list[tuple[Value, ...]]:
         """The same as tuples in the order of the record's columns, which is three times as fast."""
-        # A column that an older schema does not have reads as NULL.
-        present = self.columns
-        columns = ", ".join(f'"{name}"' if name in present else "NULL" for name in NAMES)
+        reader = self.reader("runs")
         if keys is None:
-            return self._connection.execute(f"SELECT {columns} FROM runs ORDER BY rowid").fetchall()
-        unique, numbered = list(dict.fromkeys(keys)), []
-        for first in range(0, len(unique), KEYS_AT_ONCE):
-            some = unique[first : first + KEYS_AT_ONCE]
-            where = f"WHERE key IN ({', '.join('?' * len(some))})"
-            numbered += self._connection.execute(f"SELECT rowid, {columns} FROM runs {where}", some).fetchall()
-        return [row[1:] for row in sorted(numbered, key=lambda row: int(row[0]))]
+            return reader.all()  # type: ignore[return-value]
+        wanted = list(keys)
+        try:
+            return reader.by_key(wanted)  # type: ignore[return-value]
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+        some = set(wanted)
+        return [row for row in reader.all() if row[0] in some]  # type: ignore[misc]
 
     def write_checks(self, checks: Sequence[StoredCheck]) -> None:
         """Stores admission checks, replacing earlier ones of the same model, versions and setting."""
@@ -108,38 +177,25 @@ class Ledger:
 
     def put_checks(self, checks: Sequence[StoredCheck]) -> None:
         """Stores admission checks within the caller's transaction."""
-        self._insert("checks", StoredCheck._fields, checks)
+        self._insert("checks", checks)
 
     def checks(self) -> list[StoredCheck]:
         """All admission checks, in the order they were first written."""
-        names = StoredCheck._fields
-        columns = ", ".join(f'"{name}"' for name in names)
-        checks = []
-        for row in self._connection.execute(f"SELECT {columns} FROM checks ORDER BY rowid"):
-            values = dict(zip(names, row, strict=True))
-            figure = float("nan") if values["figure"] is None else values["figure"]  # SQLite stores NaN as NULL
-            checks.append(StoredCheck(**values | {"passed": bool(values["passed"]), "figure": figure}))
-        return checks
+        return [as_check(row) for row in self.reader("checks").all()]
 
     def example_keys(self) -> list[str]:
         """Keys of the runs that have an example, in the order they were written."""
-        return [key for (key,) in self._connection.execute("SELECT key FROM matrices ORDER BY rowid")]
+        return self.reader("matrices").stored_keys()
 
     def examples(self, keys: Iterable[str]) -> list[StoredExample]:
-        """The examples of the given runs, where there are any."""
-        present = present_columns(self._connection, "matrices")
-        columns = ", ".join(name if name in present else "NULL" for name in StoredExample._fields)
-        examples = []
+        """The examples of the given runs, where there are any; one that is damaged is noted and left out."""
+        reader = self.reader("matrices")
+        examples: list[StoredExample] = []
         for key in keys:
-            row = self._connection.execute(f"SELECT {columns} FROM matrices WHERE key = ?", (key,)).fetchone()
-            if row is not None:
-                try:
-                    examples.append(_unpack_example(key, row[1:]))
-                except (zlib.error, TypeError, ValueError) as error:
-                    raise LedgerError(
-                        f"{self.path}: the example of run {key[:12]} is damaged ({error}). Save the other runs with: "
-                        f"hrx export {self.path} --format csv"
-                    ) from error
+            try:
+                examples += map(as_example, reader.by_key([key]))
+            except (sqlite3.DatabaseError, zlib.error, TypeError, ValueError) as error:
+                self._note(Damage("matrices", f"(key {key[:12]})", f"it cannot be read ({error})"))
         return examples
 
     def write_audit(self, audit: StoredAudit) -> None:
@@ -151,24 +207,39 @@ class Ledger:
 
     def put_audit(self, audit: StoredAudit) -> None:
         """Stores an audit's settings within the caller's transaction; the earliest entry stays."""
-        names = StoredAudit._fields
-        self._connection.execute(f"INSERT OR IGNORE INTO audits {_names_and_places(names)}", audit)
+        self._insert("audits", [audit], "INSERT OR IGNORE")
 
     def audits(self) -> list[StoredAudit]:
         """The settings of each audit of this ledger, earliest first."""
-        if not present_columns(self._connection, "audits"):
-            return []
-        rows = self._connection.execute("SELECT created, hrx_version, settings FROM audits ORDER BY created, rowid")
-        return [StoredAudit(*row) for row in rows]
+        return sorted(map(as_audit, self.reader("audits").all()), key=attrgetter("created"))
 
     def damage(self) -> str:
-        """What SQLite finds wrong with the file; empty where it is sound."""
-        (result,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-        return "" if result == "ok" else str(result).replace("\n", " ")
+        """The first of what SQLite finds wrong with the file; empty where it is sound."""
+        return next(iter(self.integrity(1)), "")
+
+    def integrity(self, most: int = 100) -> list[str]:
+        """What SQLite finds wrong with the file and its indexes."""
+        found = []
+        try:
+            for (text,) in self._connection.execute(f"PRAGMA integrity_check({most})"):
+                found.append(str(text).replace("\n", " "))
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+            found.append(str(error))
+        return [text for text in found if text != "ok"]
+
+    def note_damage(self) -> bool:
+        """Notes what SQLite finds wrong with the file, and returns whether it found anything."""
+        if damage := self.damage():
+            self._note(Damage("", "the file", damage))
+        return bool(damage)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, logged: bool = True) -> Iterator[None]:
         """Everything put inside is stored together, or not at all."""
+        if logged and self._writable:
+            enable_wal(self._connection)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -177,29 +248,52 @@ class Ledger:
             raise
         self._connection.execute("COMMIT")
 
-    def _insert(self, table: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        self._connection.executemany(f"INSERT OR REPLACE INTO {table} {_names_and_places(names)}", rows)
+    def _insert(self, table: str, rows: Iterable[Sequence[object]], verb: str = "INSERT OR REPLACE") -> None:
+        statement = f"{verb} INTO {table} {_names_and_places(table)}"
+        self._connection.executemany(statement, [_stored(table, row) for row in rows])
 
 
-def _names_and_places(names: Sequence[str]) -> str:
+def _names_and_places(table: str) -> str:
+    names = [*TABLES[table].columns, CHECKSUM]
     quoted = ", ".join(f'"{name}"' for name in names)
     return f"({quoted}) VALUES ({', '.join('?' * len(names))})"
 
 
 _PUT = (
-    f"INSERT INTO runs {_names_and_places(NAMES)} ON CONFLICT (key) DO UPDATE SET "
-    + ", ".join(f'"{name}" = excluded."{name}"' for name in NAMES)
+    f"INSERT INTO runs {_names_and_places('runs')} ON CONFLICT (key) DO UPDATE SET "
+    + ", ".join(f'"{name}" = excluded."{name}"' for name in (*NAMES, CHECKSUM))
     + " WHERE runs.status = ?"
 )
-_row = attrgetter(*NAMES)  # `dataclasses.astuple` copies every value, which takes longer than the statement
+_values = attrgetter(*NAMES)  # `dataclasses.astuple` copies every value, which takes longer than the statement
+_SORTED = {name: sorted(table.columns) for name, table in TABLES.items()}
+_CHECKSUMS = {name: RowChecksum(names) for name, names in _SORTED.items()}
 
 
-def _unpack_example(key: str, blobs: Sequence[bytes | None]) -> StoredExample:
-    """An example as it was packed; raises where a blob is not what was written."""
-    *packed, curves = blobs
+def _stored(table: str, values: Iterable[object]) -> list[Cell]:
+    """The cells of a row as SQLite will return them, in the order of the table's columns, and their checksum."""
+    columns = TABLES[table].columns
+    cells = {name: as_stored(kind, value) for (name, kind), value in zip(columns.items(), values, strict=True)}
+    return [*cells.values(), _CHECKSUMS[table]([cells[name] for name in _SORTED[table]])]
+
+
+def as_check(row: Sequence[Any]) -> StoredCheck:
+    """A check from its row; SQLite stores a figure that is NaN as NULL."""
+    check = StoredCheck(*row)
+    figure = float("nan") if check.figure is None else check.figure
+    return check._replace(passed=bool(check.passed), figure=figure)
+
+
+def as_audit(row: Sequence[Any]) -> StoredAudit:
+    """An audit's settings from their row."""
+    return StoredAudit(*row)
+
+
+def as_example(row: Sequence[Any]) -> StoredExample:
+    """An example from its row; raises where a blob is not what was written."""
+    key, *packed, curves, since = row
     x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
     swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
-    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
+    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept, since)
 
 
 def _pack(values: Floats) -> bytes:

@@ -1,5 +1,7 @@
 """Explains one forecast of one series, and scores the explanation on held-out windows of the same series."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -28,11 +30,12 @@ def explain_series(
     *,
     protocol: Protocol | None = None,
     labels: tuple[str, ...] | None = None,
+    report: Callable[[str], None] = lambda what: None,
 ) -> ExplainedForecast:
     """Explains the forecast that follows the end of the series.
 
     `labels` are the dates of all its values. The explanation is scored where the truth is known: on windows of the
-    last fifth of the series, none of which is the window that is explained.
+    last fifth of the series, none of which is the window that is explained. `report` is called with what is done next.
     """
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
@@ -40,10 +43,14 @@ def explain_series(
     held_out = cut(series, lookback, horizon, WINDOWS, 0)
     scale = standardise(series.values, split(len(series.values), horizon))
     last = torch.as_tensor(scale.values[-lookback:], dtype=torch.float32)[None]
+    report(f"explaining the forecast at {lookback}x{horizon}")
     explanation = ScoredRun(model, last, horizon, protocol, budget).explanation
     with torch.no_grad():
         forecast = model.forward(last, horizon)[0].double().numpy()
+    report(f"scoring the explanation on {len(held_out.x)} windows with known values")
     skill_, quantities, unscored = _score(model, series, held_out, horizon, protocol, budget)
+    report("checking the model on these windows")
+    checks = _checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon)
     identity = model.identity
     return ExplainedForecast(
         model=identity.model,
@@ -58,7 +65,7 @@ def explain_series(
         steps=tuple(int(step) for step in explanation.steps),
         labels=None if labels is None else labels[-lookback:],
         windows=len(held_out.x),
-        checks=_checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon),
+        checks=checks,
         skill=skill_,
         quantities=quantities,
         unscored=unscored,
@@ -88,5 +95,5 @@ def _score(
         return None, None, str(error)
     if whole is not None:
         return whole.skill, quantities, ""
-    errors = skill(scored.forecast.double().numpy(), held_out.y, held_out.x[:, -1], held_out.seasonal)
-    return errors, quantities, ""
+    forecast, last = scored.forecast.double().numpy(), held_out.x[:, -1]
+    return skill(forecast, held_out.y, last, held_out.seasonal, held_out.seasonal_error), quantities, ""

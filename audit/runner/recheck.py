@@ -35,6 +35,7 @@ def recheck(
     *,
     on_result: Callable[[Recheck], None],
     stopping: Callable[[], bool] = lambda: False,
+    on_start: Callable[[Task], None] = lambda task: None,
 ) -> list[Recheck]:
     """Measures `count` scored runs of the plan again, evenly spaced over it, and compares. Writes nothing."""
     stored = {record.key: record for record in ledger.records(run.key for run in runs)}
@@ -51,7 +52,7 @@ def recheck(
         on_result(checked)
 
     tasks = [MeasureRun(scored[index]) for index in spaced(len(scored), count)]
-    run_tasks(ListQueue(tasks, compare), executor, stopping)
+    run_tasks(ListQueue(tasks, compare), executor, stopping, on_start)
     return results
 
 
@@ -59,4 +60,8 @@ def _error(result: TaskResult) -> str:
     """Why a task has no measurement."""
     if isinstance(result, RunResult):
         return str(result.record.reason)
-    return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"
+    return (
+        result.shown or result.reason
+        if isinstance(result, TaskFailed)
+        else f"unexpected result {type(result).__name__}"
+    )

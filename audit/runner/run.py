@@ -8,19 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Identity
+from hrx.adapters import Forecaster, Identity, Limits
+from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
 from hrx.audit.ledger.store import StoredExample
-from hrx.audit.memory import Budget
+from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
 from hrx.audit.scoring.rank import Rank, rank
-from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance
-from hrx.errors import describe_error
-from hrx.gift_eval import DamagedDataset, MultivariateSeries, Series, UnusableSeries, Windows, cut_region
+from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, usable_variance
+from hrx.errors import stored_reason
+from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region
 
 
 class RunResult(NamedTuple):
@@ -54,11 +55,10 @@ def measure_run(
     try:
         result = _measure(model, run, budget, {} if series is None else series)
     except (Unscorable, UnusableSeries) as error:
-        result = RunResult(run.record(EXCLUDED, _without_label(run, str(error))))
-    except DamagedDataset as error:
-        result = RunResult(run.record(FAILED, str(error)))
+        result = RunResult(run.record(EXCLUDED, _without_label(run, stored_reason(error))))
     except Exception as error:  # a library may raise anything: one run must not stop the audit
-        result = RunResult(run.record(FAILED, describe_error(error)))
+        memory = "out of memory: " if out_of_memory(error) else ""
+        result = RunResult(run.record(FAILED, memory + stored_reason(error)))
     return result._replace(record=result.record.updated(seconds=time.perf_counter() - start, device=device))
 
 
@@ -93,10 +93,8 @@ def forecast_series(
     rows = budget.fastest(model, x[0], horizon, len(x))
     with torch.no_grad():
         forecast = torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
-    variance = forecast_variance(forecast)
-    if variance == 0:
-        raise Unscorable("constant forecast: the same value at every step of every window of the test region")
-    return SeriesForecasts(variance, _skill(forecast, windows), len(x))
+    variance = usable_variance(forecast, "every window of the test region")
+    return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x))
 
 
 def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> SeriesForecasts | None:
@@ -117,12 +115,28 @@ def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) ->
     figure = parity(model, x, run.setting.horizon)
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        return RunResult(run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure))
+        record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
+        return RunResult(record.updated(official_call=model.official_call))
     series = _shared(model, run, budget, cache)
     measured = _score(model, x, run, budget, None if series is None else series.variance)
-    record = run.record(DONE).updated(parity=figure, **_values(measured, windows, series))
+    repeated = _drift(model, x, measured.forecast)
+    if not repeated <= EQUIVALENCE_LIMIT:
+        reason = (
+            f"determinism: {repeated:.3g} against {EQUIVALENCE_LIMIT:.3g} between the first forecast of the run "
+            "and its repetition at the end: the forecast depends on earlier calls"
+        )
+        record = run.record(EXCLUDED, reason).updated(check_failed="determinism", parity=figure)
+        return RunResult(record.updated(official_call=model.official_call))
+    values = _values(measured, _forecast_part(windows, model.limits), series)
+    record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
+
+
+def _drift(model: Forecaster, x: Tensor, forecast: Tensor) -> float:
+    """`max|a−b| / max|b|` of the forecasts of the run's windows now and as they were at its start."""
+    with torch.no_grad():
+        return relative_difference(model.forward(x, forecast.shape[1]), forecast)
 
 
 def _usable_windows(run: Run) -> Windows:
@@ -140,6 +154,8 @@ class _Measured(NamedTuple):
     quantities: Quantities
     channel: Quantities | None
     """Along the channels of multivariate windows."""
+    channels: int
+    """Variates of the windows; 0 for univariate ones."""
     forward_seconds: float
     matrix_seconds: float
 
@@ -153,8 +169,17 @@ def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget, variance: flo
     explanation = scored.both_axes["time"] if x.ndim == 3 else scored.explanation
     seconds = forecast_end - start, time.perf_counter() - forecast_end
     if x.ndim == 3:
-        return _Measured(forecast, explanation, *scored.channel_scores, *seconds)
-    return _Measured(forecast, explanation, scored.quantities, None, *seconds)
+        return _Measured(forecast, explanation, *scored.channel_scores, x.shape[2], *seconds)
+    return _Measured(forecast, explanation, scored.quantities, None, 0, *seconds)
+
+
+def _forecast_part(windows: Windows, limits: Limits) -> Windows:
+    """The windows with the channels that the model forecasts, which are those that can be compared with the truth."""
+    if limits.predicted is None:
+        return windows
+    at = list(limits.predicted)
+    kept = {name: getattr(windows, name)[..., at] for name in ("x", "y", "seasonal", "seasonal_error")}
+    return windows._replace(**kept)
 
 
 def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | None) -> dict[str, Value]:
@@ -169,10 +194,10 @@ def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | Non
         values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
     errors = _skill(measured.forecast, windows) if series is None else series.skill
     return values | {
-        **errors._asdict(),
+        **{name: _number(value) for name, value in errors._asdict().items()},
         "beats_naive": int(errors.beats_naive),
         **_sweep_values(q),
-        **_channel_values(measured.channel, windows),
+        **_channel_values(measured),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
         "starts": json.dumps(windows.starts.tolist()),
         "insertion_dropped": q.insertion_dropped,
@@ -197,7 +222,9 @@ def _skill(forecast: Tensor, windows: Windows) -> Skill:
         np.moveaxis(values, -1, 1).reshape(-1, values.shape[1]) if values.ndim == 3 else values
         for values in (forecast.double().numpy(), windows.y, windows.x[:, -1:], windows.seasonal)
     )
-    return skill(y, truth, last[:, 0], seasonal)
+    # The channels of a window follow one another.
+    error = np.tile(windows.seasonal_error, len(windows.x)) if windows.x.ndim == 3 else windows.seasonal_error
+    return skill(y, truth, last[:, 0], seasonal, error)
 
 
 def _sweep_values(q: Quantities) -> dict[str, Value]:
@@ -213,11 +240,13 @@ def _sweep_values(q: Quantities) -> dict[str, Value]:
     return values | {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
 
 
-def _channel_values(q: Quantities | None, windows: Windows) -> dict[str, Value]:
+def _channel_values(measured: _Measured) -> dict[str, Value]:
+    q = measured.channel
     if q is None:
         return {}
     gains: dict[str, Value] = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
-    return gains | {"channels": windows.x.shape[2], "rank_channel": _number(q.rank)}
+    counts = {"channels": measured.channels, "channels_forecast": measured.forecast.shape[2]}
+    return gains | counts | {"rank_channel": _number(q.rank)}
 
 
 def _number(value: float) -> float | None:

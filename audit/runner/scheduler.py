@@ -5,8 +5,10 @@ writes happen here, in one process. An error of one run becomes that run's recor
 """
 
 import heapq
+import math
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -15,7 +17,7 @@ from hrx.adapters import Located, ModelError
 from hrx.audit.admission.results import AdmissionResults, failed_check, windows_digest
 from hrx.audit.ledger.record import EXCLUDED, FAILED, Record
 from hrx.audit.ledger.store import Ledger, StoredCheck
-from hrx.audit.runner.executors import Executor
+from hrx.audit.runner.executors import Executor, ExecutorLost, WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (
@@ -29,7 +31,7 @@ from hrx.audit.runner.worker import (
     TaskFailed,
     TaskResult,
 )
-from hrx.errors import describe_error, without_paths
+from hrx.errors import describe_error, stored_reason, without_paths
 
 Progress = Callable[[Run, Record], None]
 
@@ -48,6 +50,12 @@ class _Running(NamedTuple):
     worker: int
     task: Task
     attempts: int
+    deadline: float
+    """On the clock `time.monotonic`."""
+
+
+RETRIES = 1
+"""How often a task is submitted again after its worker died."""
 
 
 def run_tasks(
@@ -58,33 +66,53 @@ def run_tasks(
 ) -> None:
     """Runs all tasks of a queue. Once `stopping` returns true, running tasks are finished and no others started.
 
-    `on_start` is called before a task is submitted, for progress.
+    A task that exceeds the time-out of the executor is stopped and fails. `on_start` is called before a task is
+    submitted, for progress. Raises `ExecutorLost` where the executor has no worker left.
     """
     idle: dict[int, ModelKey | None] = dict.fromkeys(range(executor.size))
     running: dict[Future[TaskResult], _Running] = {}
+
+    def submit(worker: int, task: Task, attempts: int) -> None:
+        deadline = time.monotonic() + (executor.timeout or math.inf)
+        running[executor.submit(worker, task)] = _Running(worker, task, attempts, deadline)
+
     while True:
         for worker, loaded in list(idle.items()):
             if not stopping() and (task := queue.next(loaded)):
                 del idle[worker]
                 on_start(task)
-                running[executor.submit(worker, task)] = _Running(worker, task, 1)
+                submit(worker, task, 1)
         if not running:
             return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            worker, task, attempts = running.pop(future)
+        for future in _finished(running):
+            worker, task, attempts, _ = running.pop(future)
             try:
-                result = future.result()
-            except executor.worker_errors as error:
+                if future.done():
+                    result = future.result()
+                else:
+                    executor.stop(worker)
+                    result = TaskFailed(out_of_time(executor.timeout))
+            except WorkerDied as error:
                 if stopping():
                     continue
-                if attempts <= executor.retries:
-                    running[executor.submit(worker, task)] = _Running(worker, task, attempts + 1)
+                if attempts <= RETRIES:
+                    submit(worker, task, attempts + 1)
                     continue
-                result = TaskFailed(f"its worker process died twice ({type(error).__name__}): out of memory?")
+                result = TaskFailed(died_twice(error))
+            except ExecutorLost:
+                raise
             except Exception as error:  # the task, or its result, could not be sent
-                result = TaskFailed(describe_error(error))
+                result = TaskFailed(stored_reason(error), shown=describe_error(error))
             idle[worker] = task.model
             queue.finish(task, result)
+
+
+def _finished(running: Mapping[Future[TaskResult], _Running]) -> list[Future[TaskResult]]:
+    """Waits until a task is done, or over its deadline."""
+    first = min(one.deadline for one in running.values())
+    wait(running, None if first == math.inf else max(0.0, first - time.monotonic()), FIRST_COMPLETED)
+    now = time.monotonic()
+    return [future for future, one in running.items() if future.done() or one.deadline <= now]
 
 
 class ListQueue:
@@ -162,8 +190,11 @@ class AuditQueue:
             self._on_loaded(task, result)
         elif isinstance(task, Admit):
             self._on_admitted(task, result)
-        elif isinstance(result, RunResult):
+        elif isinstance(result, RunResult) and result.record.key == task.run.key:
             self._write(task.run, result)
+        elif isinstance(result, RunResult):
+            other = "its worker has other versions of hrx, torch or the library than this process"
+            self._write(task.run, RunResult(task.run.record(FAILED, other)))
         else:
             self._write(task.run, RunResult(task.run.record(FAILED, _reason(result))))
 
@@ -171,12 +202,12 @@ class AuditQueue:
         planned = self._runs[task.model]
         if not isinstance(result, LoadedModel):
             if self._single_model and isinstance(result, TaskFailed) and result.user_error:
-                raise ModelError(result.reason)
+                raise ModelError(result.shown or result.reason)
             for run in planned:
                 self._store_unmeasured(run, run.record(FAILED, _reason(result)))
             return
         if self._single_model:
-            _refuse_all_settings(result, planned)
+            _refuse_all_runs(result, planned)
         self._groups[task.model] = self._group(planned, result.distinct_seasons)
         for number, group in enumerate(self._groups[task.model]):
             self._start_group(number, group, result)
@@ -200,6 +231,8 @@ class AuditQueue:
             return self._exclude(group, f"{identity.model} {refusal}")
         if group.channels and not model.multivariate:
             return self._exclude(group, no_channel_axis(identity))
+        if refusal := model.limits.refusal_of_channels(group.channels):
+            return self._exclude(group, f"{identity.model} {refusal}")
         windows = admission_windows(group.planned)
         if windows is None:
             return self._queue_runs(group)
@@ -278,9 +311,13 @@ def _reason(result: TaskResult) -> str:
     return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"
 
 
-def _refuse_all_settings(model: LoadedModel, runs: Sequence[Run]) -> None:
-    """Raises where the only model of an audit can take none of the settings."""
-    refusals = {run.setting: model.limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
+def _refuse_all_runs(model: LoadedModel, runs: Sequence[Run]) -> None:
+    """Raises where the only model of an audit can take none of the settings, or none of the variates."""
+    limits, name = model.limits, runs[0].identity.model
+    refusals = {run.setting: limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
     if all(refusals.values()):
-        name = runs[0].identity.model
         raise ModelError(f"{name} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")
+    variates = {run.channels: limits.refusal_of_channels(run.channels) for run in runs if run.series is not None}
+    if variates and all(variates.values()):
+        asked = " and --channels" if 0 in variates else ""
+        raise ModelError(f"{name} {next(iter(variates.values()))}{asked}.")

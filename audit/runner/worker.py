@@ -6,9 +6,15 @@ neither the ledger nor other workers, so the same tasks run in this process, in 
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
@@ -21,8 +27,10 @@ from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
-from hrx.errors import describe_error
+from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,8 @@ class WorkerContext:
 
 
 @dataclass(frozen=True)
-class _PortableModel:
-    """A located model for another process, with the identity it must have there too."""
+class IdentifiedModel:
+    """A located model with the identity that it must have in every process."""
 
     identity: Identity
     source: Located
@@ -91,8 +99,9 @@ class _PortableModel:
 
 
 def _portable(model: Located) -> Located:
-    source = ModuleFile(model.file.resolve(), model.factory) if isinstance(model, ModuleFile) else model
-    return _PortableModel(model.identity, source)
+    source = model.source if isinstance(model, IdentifiedModel) else model
+    source = ModuleFile(source.file.resolve(), source.factory) if isinstance(source, ModuleFile) else source
+    return IdentifiedModel(model.identity, source)
 
 
 class ModelVariant(NamedTuple):
@@ -137,8 +146,11 @@ class TaskFailed(NamedTuple):
     """Why a task has no result, in a sentence."""
 
     reason: str
+    """For the ledger."""
     user_error: bool = False
     """Whether the model could not be loaded, which the user can fix."""
+    shown: str = ""
+    """The same for the terminal, where it may quote a library; empty where it is the reason itself."""
 
 
 @dataclass(frozen=True)
@@ -186,9 +198,9 @@ class MeasureRun:
         try:
             model = context.variant(ModelVariant.of(self.run))
         except ModelError as error:
-            return RunResult(self.run.record(FAILED, str(error)))
+            return RunResult(self.run.record(FAILED, stored_reason(error)))
         except Unscorable as error:
-            return RunResult(self.run.record(EXCLUDED, str(error)))
+            return RunResult(self.run.record(EXCLUDED, stored_reason(error)))
         return measure_run(model, self.run, context.budget, context.device.type, context.series)
 
 
@@ -222,14 +234,45 @@ Task = LoadModel | Admit | MeasureRun | RankRun
 TaskResult = LoadedModel | AdmissionChecks | RunResult | RunRank | TaskFailed
 
 
-def perform(task: Task, context: WorkerContext) -> TaskResult:
+def perform(task: Task, context: WorkerContext, *, everything: bool = False) -> TaskResult:
     """Runs a task. An exception becomes its result, so that one task cannot stop the others."""
+    return guarded(lambda: task.run_in(context), everything=everything)
+
+
+def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result | TaskFailed:
+    """Calls the code of a model. What it raises becomes the result, and what it changes in the process is restored.
+
+    With `everything`, KeyboardInterrupt too: in a process that ignores the signal, only the model can have raised it.
+    """
+    caught = (BaseException,) if everything else (Exception, SystemExit)
     try:
-        return task.run_in(context)
+        with _process_restored(), redirect_stdout(sys.stderr):
+            return call()
     except ModelError as error:
-        return TaskFailed(str(error), user_error=True)
-    except Exception as error:
-        return TaskFailed(describe_error(error))
+        return TaskFailed(stored_reason(error), user_error=True, shown=str(error))
+    except caught as error:
+        return TaskFailed(stored_reason(error), shown=describe_error(error))
+
+
+@contextmanager
+def _process_restored() -> Iterator[None]:
+    """Restores the settings of torch and the working directory, which another model relies on."""
+    dtype, threads, precision = torch.get_default_dtype(), torch.get_num_threads(), torch.get_float32_matmul_precision()
+    deterministic, warn = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    gradients, directory = torch.is_grad_enabled(), Path.cwd()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn)
+        torch.set_grad_enabled(gradients)
+        with suppress(OSError):  # the model has deleted it
+            os.chdir(directory)
 
 
 def portable_task(task: Task) -> Task:

@@ -4,6 +4,7 @@ Also the gain that the paper found at each rank. Pure functions on arrays, witho
 `hrx.audit.scoring.deletion`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -213,21 +214,41 @@ class Skill(NamedTuple):
     mse_last: float
     mse_seasonal: float
     """Reported beside the verdict; not part of it."""
+    mase: float = math.nan
+    """Mean absolute error over the seasonal-naive error before the test region; NaN where that is zero."""
+    naive_mase: float = math.nan
+    """MASE of repeating the last value."""
+    seasonal_mase: float = math.nan
+    """MASE of repeating the last season."""
 
     @property
     def beats_naive(self) -> bool:
         """Whether the error is below both naive ones. A gain is meaningful only where it is."""
         return self.mse < self.mse_zero and self.mse < self.mse_last
 
+    @property
+    def beats_seasonal(self) -> bool:
+        """Whether the error is below that of repeating the last season."""
+        return self.mse < self.mse_seasonal
 
-def skill(forecast: Floats, truth: Floats, last: Floats, seasonal: Floats) -> Skill:
-    """Errors of `forecast` `(W, H)` against `truth`; `last` `(W,)` is repeated, `seasonal` is `(W, H)`."""
+
+def skill(forecast: Floats, truth: Floats, last: Floats, seasonal: Floats, seasonal_error: Floats) -> Skill:
+    """Errors of `forecast` `(W, H)` against `truth`; `last` `(W,)` is repeated, `seasonal` is `(W, H)`.
+
+    `seasonal_error` `(W,)` or `(1,)` is the denominator of MASE for each window. Where one is zero or unknown there is
+    no MASE.
+    """
+    known = bool((seasonal_error > 0).all())
+    scale = seasonal_error[:, None] if known else math.nan
     return Skill(
         mse=_mse(forecast, truth),
         mae=float(np.mean(np.abs(forecast - truth))),
         mse_zero=_mse(np.zeros_like(truth), truth),
         mse_last=_mse(last[:, None], truth),
         mse_seasonal=_mse(seasonal, truth),
+        mase=float(np.mean(np.abs(forecast - truth) / scale)),
+        naive_mase=float(np.mean(np.abs(last[:, None] - truth) / scale)),
+        seasonal_mase=float(np.mean(np.abs(seasonal - truth) / scale)),
     )
 
 

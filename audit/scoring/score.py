@@ -6,6 +6,7 @@ scored under the same protocol and the same replacements: a position of the time
 channel at all times.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -34,6 +35,8 @@ from hrx.audit.scoring.quantities import (
 )
 from hrx.audit.scoring.rank import effective_lookback, rank
 from hrx.errors import HrxError
+
+LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 class Unscorable(HrxError):
@@ -156,11 +159,11 @@ class ScoredRun:
         sweep = Sweep(
             self.model, self.x, forecast, ordered.importance, steps, protocol, self.budget, self.stream, along
         )
-        errors = sweep.errors(0, protocol.draws)
+        errors = _within_range(sweep.errors(0, protocol.draws))
         while _needs_draws(errors[:, :, ordered.matrix], variance, protocol):
             first = errors.shape[1]
             more = sweep.errors(first, min(protocol.draws, protocol.most_draws - first))
-            errors = np.concatenate([errors, more], axis=1)
+            errors = np.concatenate([errors, _within_range(more)], axis=1)
 
         paired = errors[:, :, ordered.matrix]
         samples = measure(paired, protocol, self.stream)
@@ -195,10 +198,10 @@ class ScoredRun:
 
     def _scale(self, forecast: Tensor) -> float:
         """What the quantities are divided by."""
-        own = forecast_variance(forecast)
-        if self.variance is None and own == 0:
-            raise Unscorable("constant forecast: the same value at every step of every window")
-        return own if self.variance is None else self.variance
+        if self.variance is None:
+            return usable_variance(forecast)
+        forecast_variance(forecast)  # refuses one that is not finite
+        return self.variance
 
     def _check_finite(self, importance: Tensor) -> None:
         if not all(torch.isfinite(window).all() for window in importance):
@@ -210,6 +213,30 @@ def forecast_variance(forecast: Tensor) -> float:
     if not torch.isfinite(forecast).all():
         raise Unscorable("non-finite forecast: the model returned NaN or infinity on these windows")
     return float(forecast.double().var(dim=(0, 1), correction=0).sum())
+
+
+def usable_variance(forecast: Tensor, where: str = "every window") -> float:
+    """The variance of the forecasts; refuses one that nothing can be divided by. `where` the forecasts are."""
+    variance = forecast_variance(forecast)
+    if variance == 0:
+        raise Unscorable(f"constant forecast: the same value at every step of {where}")
+    largest, type_ = float(forecast.abs().max()), torch.finfo(forecast.dtype)
+    if largest < type_.tiny:
+        raise Unscorable(f"subnormal forecast: no value is larger than {largest:.3g}, where {type_.dtype} loses digits")
+    if not LEAST_NORMAL <= variance < math.inf:
+        raise Unscorable(f"the variance of the forecasts is {variance:.3g}, beyond the range of float64")
+    return variance
+
+
+def _within_range(errors: Floats) -> Floats:
+    """The squared changes; raises where a perturbed forecast is NaN, infinite, or so large that its change is."""
+    if not math.isfinite(errors.sum()):
+        share = 1 - float(np.isfinite(errors).mean())
+        raise Unscorable(
+            f"non-finite perturbed forecast: with deleted positions, {share:.1%} of the changes are NaN or beyond the "
+            "range of float64"
+        )
+    return errors
 
 
 def _values(means: dict[str, float]) -> Values:

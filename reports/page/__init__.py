@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from string import Template
+from typing import NamedTuple
 from urllib.parse import quote
 
 from hrx import __version__
@@ -32,15 +33,32 @@ def embed(name: str, value: object) -> str:
     return f'<script type="application/json" id="{name}">{safe}</script>'
 
 
-def html_table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], kind: str = "") -> str:
-    """A table with a class for each column; the cells are HTML already."""
+class Row(NamedTuple):
+    """A row of a table: its cells as HTML, and attributes that the page's script reads."""
+
+    cells: Sequence[str]
+    attributes: Mapping[str, str] = {}
+
+
+def html_table(
+    heads: Sequence[tuple[str, str]], rows: Iterable[Row], *, label: str, kind: str = "", id: str = ""
+) -> str:
+    """A table with a class for each column. `label` names it for screen readers; one with an `id` can be saved."""
     head = "".join(f'<th scope="col" class="{cls}">{title}</th>' for title, cls in heads)
     body = "".join(
-        "<tr>" + "".join(f'<td class="{cls}">{cell}</td>' for cell, (_, cls) in zip(row, heads, strict=True)) + "</tr>"
+        f"<tr{_attributes(row.attributes)}>"
+        + "".join(f'<td class="{cls}">{cell}</td>' for cell, (_, cls) in zip(row.cells, heads, strict=True))
+        + "</tr>"
         for row in rows
     )
-    table = f'<table class="data {kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="wide">{table}</div>'
+    named = f' id="{id}"' if id else ""
+    table = f'<table class="data {kind}"{named}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    save = f'<p class="save"><button type="button" class="quiet" data-csv="{id}">Save as CSV</button></p>' if id else ""
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape_html(label)}">{table}</div>{save}'
+
+
+def _attributes(values: Mapping[str, str]) -> str:
+    return "".join(f' {name}="{escape_html(value)}"' for name, value in values.items())
 
 
 def fact_list(facts: Mapping[str, object]) -> str:

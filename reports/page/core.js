@@ -56,6 +56,46 @@ hrx.short = function (value) {
   return size !== 0 && (size < 0.001 || size >= 1e5) ? hrx.exponent(value, 2) : String(Number(value.toPrecision(3)));
 };
 
+/** "1 run", "14 runs". */
+hrx.counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+/** Part of a file name. */
+hrx.slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 40) || "unnamed";
+
+/** Saves content under a name, without a network. */
+hrx.save = function (name, content) {
+  const address = URL.createObjectURL(content);
+  hrx.el("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 60000);
+};
+
+/** A cell of a CSV file. A text that a spreadsheet would read as a formula starts with an apostrophe. */
+hrx.csvCell = function (value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number") return String(value);
+  const text = /^[=+\-@\t\r\n]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+};
+
+/** Saves rows of texts, numbers and nulls as CSV. */
+hrx.saveCsv = function (name, rows) {
+  const text = rows.map((row) => `${row.map(hrx.csvCell).join(",")}\r\n`).join("");
+  hrx.save(`${name}.csv`, new Blob([text], { type: "text/csv;charset=utf-8" }));
+};
+
+/** The visible rows of a table that Python wrote. */
+hrx.tableRows = function (table) {
+  const shown = [...table.rows].filter((row) => !row.hidden);
+  return shown.map((row) => [...row.cells].map((cell) => {
+    const named = cell.querySelector("[title]");
+    const text = (named ? named.title : cell.textContent).trim();
+    const number = cell.matches("td.number") && text !== "" && Number.isFinite(Number(text));
+    return number ? Number(text) : text === "–" ? null : text;
+  }));
+};
+document.querySelectorAll("[data-csv]").forEach((button) =>
+  button.addEventListener("click", () => hrx.saveCsv(`hrx-${button.dataset.csv}`, hrx.tableRows(hrx.byId(button.dataset.csv)))));
+
 /** A colour of the style sheet, for canvases. */
 hrx.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 

@@ -1,4 +1,4 @@
-"""The data of a report page: runs column by column, the statistics of every group that it can show, and examples.
+"""The data of a report page: runs column by column, and examples. `statistics` adds the numbers of every selection.
 
 Python computes every number; the page's script filters and counts runs, and looks groups up. Texts stand once and are
 referred to by number, so that 16,729 runs stay small. Names are cleaned here.
@@ -8,7 +8,7 @@ import base64
 import math
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import combinations, zip_longest
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +16,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from hrx.audit.ledger.record import DONE
-from hrx.audit.ledger.store import Ledger, StoredExample
-from hrx.reports.figures import bin_medians, central_limits
-from hrx.reports.heatmap import COLOURS, row_steps
-from hrx.reports.runs import (
-    CONFIGURATION,
-    SEEDS,
-    beats_naive,
-    finite,
-    fraction_positive,
-    mask_impossible,
-    median,
-    median_interval,
-)
+from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
+from hrx.reports.heatmap import COLOURS, row_steps, speaking_name
+from hrx.reports.runs import beats_seasonal, mask_impossible
 from hrx.reports.summary import GAINS
-from hrx.reports.text import clean, number_or_none
+from hrx.reports.text import clean, listed, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
 """The columns that runs can be filtered and grouped by."""
@@ -40,8 +30,8 @@ NUMBERS = (
 )
 KEY_DIGITS = 16
 """Digits of a run's key on the page: enough to find it in the ledger."""
-BUDGET = 16_000_000
-"""Bytes that the matrices of one page may take, so that the page stays below 30 MB."""
+BUDGET = 14_000_000
+"""Bytes that the matrices of one page may take, so that the page stays below 24 MB."""
 BRIGHT = 0.99
 """Quantile of the matrix that the brightened colours end at."""
 _UNKNOWN = "(unknown)"
@@ -72,6 +62,7 @@ class PageRuns(NamedTuple):
             "texts": {name: coded._asdict() for name, coded in self.texts.items()},
             "numbers": {name: numbers(frame[name]) for name in NUMBERS},
             "beats_naive": numbers(frame["beats_naive"]),
+            "beats_seasonal": numbers(pd.Series(beats_seasonal(frame))),
             "seed": numbers(frame["seed"]),
             "groupings": list(GROUPINGS),
         }
@@ -124,104 +115,59 @@ def numbers(column: pd.Series) -> list[float | str | None]:
     return [None if math.isnan(value) else str(value) if math.isinf(value) else value for value in values.tolist()]
 
 
-class PageStatistics:
-    """The statistics of every group that the page can show: of all runs, and by one or two groupings.
-
-    A group is given for three scopes, the values of the page's filter: runs that beat naive (`yes`), all scored runs
-    (`all`) and runs that do not beat naive (`no`). Seeds are folded within a group and scope, as in every table.
-    """
-
-    QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
-
-    def __init__(self, runs: PageRuns):
-        frame = runs.frame
-        table = frame[list(self.QUANTITIES)].astype("float64")
-        table = table.assign(
-            beats=beats_naive(frame),
-            once=~frame.duplicated([*CONFIGURATION, *SEEDS]),  # a run can be stored with a sweep and without
-            configuration=frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup(),
-            everything="",
-            **{name: runs.texts[name].codes for name in GROUPINGS},
-        )
-        scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
-        self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
-        self._useful = [name for name in GROUPINGS if len(runs.texts[name].values) > 1]
-
-    def groups(self) -> dict[str, Json]:
-        """`{groupings: {codes: [share that beats naive, yes, all, no]}}`; groupings and codes joined by spaces.
-
-        Each scope is `[n, median g_own, g_shuffled, g_margin, low, high and share above zero of g_margin, median
-        rank]`, or null without runs. A grouping with one value is not used: it cannot narrow anything.
-        """
-        chosen = [*((name,) for name in self._useful), *combinations(self._useful, 2)]
-        return {"": self._by("everything")} | {" ".join(names): self._by(*names) for names in chosen}
-
-    def _by(self, *names: str) -> Json:
-        scopes = [
-            {group: _statistics(part) for group, part in _fold(runs, *names).reset_index().groupby(list(names))}
-            for runs in self._scopes.values()
-        ]
-        return {
-            " ".join(map(str, group)): [float(runs["beats"].mean()), *(scope.get(group) for scope in scopes)]
-            for group, runs in self._scopes["all"].groupby(list(names))
-        }
-
-    def rank_points(self) -> Json:
-        """For each scope, rank and `g_margin` of every configuration, a run of each, limits of the gain's axis, and
-        the medians of bins by rank: of all runs, and of each value of each grouping (`{grouping: {code: bins}}`)."""
-        return {name: self._rank_points(runs) for name, runs in self._scopes.items()}
-
-    def _rank_points(self, runs: pd.DataFrame) -> Json:
-        folded = _fold(runs)[["rank", "g_margin"]].dropna()
-        rank, gain = folded.to_numpy(dtype=np.float64).T
-        first = runs[~runs["configuration"].duplicated()].reset_index(names="run").set_index("configuration")
-        shown = first.loc[folded.index]
-        bins: dict[str, dict[str, list[list[float]]]] = {"": {"": bin_medians(rank, gain).tolist()}}
-        for name in GROUPINGS:
-            codes = shown[name].to_numpy()
-            found = {str(code): bin_medians(rank[codes == code], gain[codes == code]) for code in np.unique(codes)}
-            bins[name] = {code: medians.tolist() for code, medians in found.items() if len(medians)}
-        limits = list(central_limits(gain)) if len(gain) else None
-        run = shown["run"].tolist()
-        return {"run": run, "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "bins": bins}
+def obstacle(run: Any, checks: Iterable[StoredCheck]) -> str:
+    """Why the picture of a run (a row of the frame) must not be interpreted; empty where it may be."""
+    if run.status != DONE:
+        return f"the run is not scored ({run.status})"
+    about = (run.fingerprint, run.library, run.adapter_version, run.torch_version)
+    setting = f"{run.lookback}x{run.horizon}"
+    failed = [check.check for check in checks if not check.passed and (*check[:4], check.setting) == (*about, setting)]
+    if failed:
+        return f"the model fails admission at {setting} ({listed(failed)})"
+    if pd.isna(run.beats_naive):
+        return "it is unknown whether the run beats naive, so its gains are not meaningful"
+    return "" if run.beats_naive == 1 else "the run does not beat naive, so its gains are not meaningful"
 
 
-def _fold(runs: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """One row per group and configuration, in the order of the groups."""
-    by = runs[runs["once"]].groupby([*names, "configuration"])
-    return by[list(PageStatistics.QUANTITIES)].mean()
+class ChosenExamples(NamedTuple):
+    """The examples of a page, those that may be interpreted first, and how many the ledger holds."""
 
-
-def _statistics(folded: pd.DataFrame) -> list[object]:
-    own, shuffled, margin, rank = folded[list(PageStatistics.QUANTITIES)].to_numpy().T
-    figures = (median(own), median(shuffled), *median_interval(margin), fraction_positive(margin), median(rank))
-    return [len(finite(margin)), *map(number_or_none, figures)]
+    shown: list[Json]
+    stored: int
 
 
 def choose_examples(
-    ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], budget: int = BUDGET
-) -> tuple[list[Json], int]:
-    """Examples of the runs, taken in turns from every model up to the budget, and how many the ledger holds.
+    ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], checks: Sequence[StoredCheck], budget: int = BUDGET
+) -> ChosenExamples:
+    """Examples taken in turns from every model up to the budget, those that may be interpreted first.
 
     `models` names the model of each run.
     """
     runs = {str(key): run for run, key in enumerate(frame["key"])}
+    keys = [key for key in ledger.example_keys() if key in runs]
+    rows = frame.iloc[[runs[key] for key in keys]].itertuples()
+    why = {key: obstacle(row, checks) for key, row in zip(keys, rows, strict=True)}
     waiting: dict[str, list[str]] = {}
-    for key in ledger.example_keys():
-        if key in runs:
-            waiting.setdefault(models[runs[key]], []).append(key)
+    for key in sorted(keys, key=lambda key: bool(why[key])):
+        waiting.setdefault(models[runs[key]], []).append(key)
     shown: list[Json] = []
     spent = 0
     for key in (key for turn in zip_longest(*waiting.values()) for key in turn if key is not None):
-        example = ledger.examples([key])[0]
-        steps = row_steps(example, frame["scored_steps"].iloc[runs[key]]).tolist()
-        item = example_json(example) | {"run": runs[key], "steps": steps}
+        stored = ledger.examples([key])
+        if not stored:  # it is damaged: the ledger's warning names it
+            continue
+        example, at = stored[0], runs[key]
+        row = frame.iloc[at]
+        names = (models[at], row["dataset"], row["series"], f"{row['lookback']}x{row['horizon']}")
+        steps = row_steps(example, row["scored_steps"]).tolist()
+        about = {"run": at, "steps": steps, "why": shorten(clean(why[key]), 200), "file": speaking_name(*names)}
+        item = example_json(example) | about
         spent += len(str(item["matrix"]))
         if spent > budget:
             break
         shown.append(item)
-    shown.sort(key=lambda item: int(str(item["run"])))
-    return shown, sum(map(len, waiting.values()))
+    shown.sort(key=lambda item: (bool(item["why"]), int(str(item["run"]))))
+    return ChosenExamples(shown, len(keys))
 
 
 def example_json(example: StoredExample) -> Json:

@@ -10,12 +10,13 @@ import numpy.typing as npt
 from hrx import __version__
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
-from hrx.audit.scoring.quantities import GAINS, Quantities
-from hrx.reports.page import embed, fact_list, fill_page, html_table, made_by
+from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
+from hrx.reports.heatmap import speaking_name
+from hrx.reports.page import Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.data import example_json, palette
-from hrx.reports.text import clean, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
+from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
-SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "explain.js")
+SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "heatsave.js", "explain.js")
 _LONGEST_NAME = 40
 _MOST_POINTS = 10
 _SAYS = {
@@ -33,24 +34,21 @@ def trust_sentence(explained: ExplainedForecast) -> str:
     return f"{_SAYS[explained.trust][1]}. {_because(explained)}"
 
 
-def write_explanation(explained: ExplainedForecast, path: str | Path) -> Path:
-    """Writes the page of one forecast. Returns its path."""
+def write_explanation(explained: ExplainedForecast, path: str | Path, command: str = "") -> Path:
+    """Writes the page of one forecast, with the command that made it if there was one. Returns its path."""
     path = Path(path)
     make_directory(path.parent)
-    return write_bytes(path, render(explained).encode())
+    return write_bytes(path, render(explained, command).encode())
 
 
-def render(explained: ExplainedForecast) -> str:
+def render(explained: ExplainedForecast, command: str = "") -> str:
     """The page of one forecast."""
     tone, says = _SAYS[explained.trust]
     series, model = (shorten(clean(name), _LONGEST_NAME) for name in (explained.series, explained.model))
     heading = f"What {model} reads to forecast {series}"
     lookback, horizon = len(explained.x), len(explained.forecast)
     until = f", up to {explained.labels[-1]}" if explained.labels else ""
-    reasons = (
-        f'<li data-passed="{"yes" if passed else "no"}">{escape_html(sentence)}</li>'
-        for passed, sentence in _reasons(explained)
-    )
+    reasons = (f'<li data-passed="{passed}">{escape_html(sentence)}</li>' for passed, sentence in _reasons(explained))
     return fill_page(
         "explain.html",
         SCRIPTS,
@@ -65,7 +63,7 @@ def render(explained: ExplainedForecast) -> str:
             "because": escape_html(_because(explained)),
             "reasons": "".join(reasons),
             "measured": _measured(explained),
-            "reproduce": _reproduce(explained),
+            "reproduce": _reproduce(explained, command),
             "footer": made_by(),
             "data": embed("window", _window(explained)),
         },
@@ -73,31 +71,48 @@ def render(explained: ExplainedForecast) -> str:
 
 
 def _because(explained: ExplainedForecast) -> str:
-    held_out = f"{explained.windows} held-out window{'s' if explained.windows > 1 else ''} of this series"
+    held_out = f"{counted(explained.windows, 'held-out window')} of this series"
     return f"Measured on {held_out}: an indication for this series, not an audit of the checkpoint."
 
 
-def _reasons(explained: ExplainedForecast) -> Iterator[tuple[bool, str]]:
-    """Whether each reason speaks for the explanation, and its sentence, in the order in which they decide."""
+def _reasons(explained: ExplainedForecast) -> Iterator[tuple[str, str]]:
+    """Whether each reason speaks for the explanation (yes, no, unsure), and its sentence, in the order in which they
+    decide. The seasonal forecast decides nothing.
+    """
     for check in explained.failed:
-        yield False, f"Admission: {check.check} has {check.figure:.2g} against {check.limit:.2g}: {check.note}."
+        yield "no", f"Admission: {check.check} has {check.figure:.2g} against {check.limit:.2g}: {check.note}."
     if explained.checks and not explained.failed:
-        yield True, f"Admission: passes {listed(check.check for check in explained.checks)} on these windows."
+        yield "yes", f"Admission: passes {listed(check.check for check in explained.checks)} on these windows."
     if explained.skill is None or explained.quantities is None:
-        yield False, f"Not scored: {explained.unscored}."
+        yield "no", f"Not scored: {explained.unscored}."
         return
     skill = explained.skill
     better = "below" if skill.beats_naive else "not below"
     yield (
-        skill.beats_naive,
+        "yes" if skill.beats_naive else "no",
         f"Naive forecasts: squared error {skill.mse:.3g}, {better} both predicting the mean ({skill.mse_zero:.3g}) and "
         f"repeating the last value ({skill.mse_last:.3g}).",
     )
+    yield _seasonal_reason(skill)
     for gain, other in (("g_margin", "other steps’ rows"), ("g_own", "the shared vector")):
         value, error = getattr(explained.quantities.normalised, gain), getattr(explained.quantities.error, gain)
         sure = explained.surely_positive(gain)
         against = f"a step’s own row against {other}: {'above' if sure else 'not above'} 0"
-        yield sure, f"{gain} {signed(value)} ± {error:.2g}, {against} by {SURE:g} Monte Carlo errors."
+        yield (
+            "yes" if sure else "no",
+            f"{gain} {signed(value)} ± {error:.2g}, {against} by {SURE:g} Monte Carlo errors.",
+        )
+
+
+def _seasonal_reason(skill: Skill) -> tuple[str, str]:
+    """Seasonal naive is shown beside the naive forecasts, and is not part of the verdict."""
+    if not math.isfinite(skill.mse_seasonal):
+        return "unsure", "Seasonal naive: unknown."
+    words = "below" if skill.beats_seasonal else "not below"
+    error = f"squared error {skill.mse:.3g}, {words} repeating the last season ({skill.mse_seasonal:.3g})"
+    scaled = "" if math.isnan(skill.mase) else f" MASE {skill.mase:.3g}, that of the season {skill.seasonal_mase:.3g}."
+    verdict = f"Seasonal naive: {error}. It is not part of the verdict.{scaled}"
+    return "yes" if skill.beats_seasonal else "unsure", verdict
 
 
 def _measured(explained: ExplainedForecast) -> str:
@@ -107,11 +122,13 @@ def _measured(explained: ExplainedForecast) -> str:
     quantities = explained.quantities
     heads = (("gain", ""), ("value", "number"), ("± error", "number"))
     rows = [
-        (gain, signed(getattr(quantities.normalised, gain)), f"{getattr(quantities.error, gain):.2g}") for gain in GAINS
+        Row((gain, signed(getattr(quantities.normalised, gain)), f"{getattr(quantities.error, gain):.2g}"))
+        for gain in GAINS
     ]
     return (
         "<p>Shares of the forecasts’ variance; the error is that of the random replacements "
-        f"({quantities.draws} draws).</p>{html_table(heads, rows, 'slim')}<p>{_extent(quantities, explained)}</p>"
+        f"({quantities.draws} draws).</p>{html_table(heads, rows, label='Gains', kind='slim')}"
+        f"<p>{_extent(quantities, explained)}</p>"
     )
 
 
@@ -127,23 +144,27 @@ def _extent(quantities: Quantities, explained: ExplainedForecast) -> str:
     )
 
 
-def _reproduce(explained: ExplainedForecast) -> str:
-    settings = f"--lookback {len(explained.x)} --horizon {len(explained.forecast)} --estimator {explained.estimator}"
-    command = f"hrx explain {clean(explained.model)} --series FILE:{clean(explained.series)} {settings}"
+def _reproduce(explained: ExplainedForecast, command: str) -> str:
+    path = "<p>Replace PATH by the folder of that file or directory.</p>" if "PATH/" in command else ""
+    shown = f"{path}<pre>{escape_html(command)}</pre>" if command else "<p>Made from Python, without a command.</p>"
     weights = {"checkpoint": explained.checkpoint, "weights (sha256)": explained.fingerprint}
     facts = fact_list(weights | {"library": explained.library, "hrx": __version__})
-    return f"<pre>{escape_html(command)}</pre>{facts}"
+    return f"{shown}{facts}"
 
 
 def _window(explained: ExplainedForecast) -> dict[str, object]:
     """The data of the page's script: an example without a truth, and what only this page shows."""
     matrix = np.asarray(explained.matrix, dtype=np.float64)
     curves = None if explained.quantities is None else explained.quantities.curves
+    series, model = clean(explained.series), clean(explained.model)
     return example_json(StoredExample("", explained.x, np.empty(0), explained.forecast, matrix, curves)) | {
         "steps": [step + 1 for step in explained.steps],
         "labels": None if explained.labels is None else [clean(label) for label in explained.labels],
         "unit": "value",
-        "title": f"{clean(explained.series)}: the last {len(explained.x)} values, and the forecast of what follows.",
+        "title": f"The last {len(explained.x)} values, and the forecast of what follows. {_SAYS[explained.trust][1]}.",
+        "why": "" if explained.trust in (Trust.OWN_ROWS, Trust.SHARED) else explained.trust.value,
+        "file": speaking_name(explained.model, explained.series, f"{len(explained.x)}x{len(explained.forecast)}"),
+        "heading": f"{model} on {series}, {len(explained.x)}x{len(explained.forecast)}",
         "palette": palette(),
         "points": _top_points(matrix),
     }

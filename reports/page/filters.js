@@ -1,6 +1,8 @@
 "use strict";
 // Which runs are shown. The whole state is in the address after #, so that a view can be linked and saved.
 
+hrx.TITLES = { model: "Model", dataset: "Dataset", domain: "Domain", setting: "Setting", estimator: "Estimator", leakage: "Leakage" };
+
 hrx.View = class {
   constructor(runs) {
     this.runs = runs;
@@ -80,6 +82,26 @@ hrx.View = class {
     return (run) => wanted.every(([codes, value]) => codes[run] === value);
   }
 
+  /** The filters in words, the one on naive forecasts left out. */
+  describe() {
+    const parts = this.filtered.map((name) => `${hrx.TITLES[name].toLowerCase()} ${this.state[name]}`);
+    return parts.join(", ") || "all runs";
+  }
+
+  /** The end of a file name that holds this view. */
+  get fileName() {
+    return [...this.filtered.map((name) => `--${hrx.slug(this.state[name])}`), this.state.beats === "yes" ? "" : `--beats-naive-${this.state.beats}`].join("");
+  }
+
+  /** Whether a run passes every filter; the one on naive forecasts is about scored runs. */
+  chosen() {
+    const { texts, beats_naive: naive } = this.runs;
+    const { beats } = this.state;
+    const passes = this.passes();
+    const done = texts.status.values.indexOf("done");
+    return (run) => passes(run) && (beats === "all" || texts.status.codes[run] !== done || (naive[run] === 1) === (beats === "yes"));
+  }
+
   /** Scored runs of the view; `beats` "yes", "no" or "all". */
   scored(beats = this.state.beats) {
     const { texts, count, beats_naive: naive } = this.runs;
@@ -95,19 +117,16 @@ hrx.View = class {
 
   /** All runs of the record list: those that pass the filters, the status and the search. */
   records() {
-    const { texts, count, beats_naive: naive, key } = this.runs;
-    const { status, beats, search } = this.state;
-    const passes = this.passes();
-    const done = texts.status.values.indexOf("done");
+    const { texts, count, key } = this.runs;
+    const { status, search } = this.state;
+    const chosen = this.chosen();
     const wanted = texts.status.values.indexOf(status);
     const words = search.toLowerCase();
     const columns = Object.values(texts).map(({ values, codes }) =>
       [codes, new Set(values.flatMap((value, code) => (value.toLowerCase().includes(words) ? [code] : [])))]);
     const found = [];
     for (let run = 0; run < count; run += 1) {
-      const state = texts.status.codes[run];
-      if (!passes(run) || (status && state !== wanted)) continue;
-      if (state === done && beats !== "all" && (naive[run] === 1) !== (beats === "yes")) continue;
+      if (!chosen(run) || (status && texts.status.codes[run] !== wanted)) continue;
       if (words && !columns.some(([codes, hits]) => hits.has(codes[run])) && !key[run].startsWith(words)) continue;
       found.push(run);
     }
@@ -119,8 +138,10 @@ hrx.View = class {
 hrx.Filters = class {
   constructor(view, form) {
     this.view = view;
-    const names = { model: "Model", dataset: "Dataset", domain: "Domain", setting: "Setting (L×H)",
-      estimator: "Estimator", leakage: "Leakage" };
+    const names = { ...hrx.TITLES, setting: "Setting (L×H)" };
+    // A phone shows the verdict first; the summary line still names the filters that are set.
+    const box = hrx.byId("filter-box");
+    if (matchMedia("(max-width: 46rem)").matches) box.open = false;
     this.selects = view.groupings.map((name) => {
       const { values } = view.runs.texts[name];
       const options = values.length > 1 ? [hrx.el("option", { value: "" }, "all")] : [];
@@ -153,5 +174,7 @@ hrx.Filters = class {
     const { state, filtered } = this.view;
     this.selects.forEach((select) => { if (!select.disabled) select.value = state[select.name]; });
     this.clear.disabled = !filtered.length && state.beats === "yes";
+    const kind = { yes: "that beat naive", all: "that beat naive or not", no: "that do not beat naive" }[state.beats];
+    hrx.byId("selection").textContent = `${this.view.describe()}${filtered.length ? ": runs" : ""} ${kind}`;
   }
 };

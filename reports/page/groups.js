@@ -3,35 +3,39 @@
 // counts runs and looks groups up.
 
 const FEW = 10; // a group with fewer configurations is shown faint
-const FOREST = { width: 260, height: 22, pad: 8 };
-const SCOPES = { yes: 1, all: 2, no: 3 };
-const MOST_KEYS = 2; // Python computed groups of at most two groupings
+const FOREST = { width: 220, height: 22, pad: 8 };
+const SCOPES = { yes: 2, all: 3, no: 4 };
 
 /** The statistics of a group `{grouping: code}` of a scope; of `n: 0` without runs, null where Python computed none. */
 hrx.lookUp = function (statistics, runs, group, beats) {
-  // A grouping with one value narrows nothing.
-  const names = runs.groupings.filter((name) => name in group && runs.texts[name].values.length > 1);
-  if (names.length > MOST_KEYS) return null;
-  const found = statistics[names.join(" ")][names.map((name) => group[name]).join(" ")];
-  const [n, own, shuffled, margin, low, high, positive, rank] = (found && found[SCOPES[beats]]) || [0];
-  return { share: found ? found[0] : null, n, g_own: own, g_shuffled: shuffled, g_margin: margin, low, high, positive, rank };
+  // Combinations of filters with the same groups are stored once.
+  const names = statistics.computed[runs.groupings.filter((name) => name in group).join(" ")];
+  if (names === null) return null;
+  const codes = names.split(" ").filter((name) => name).map((name) => group[name]);
+  const found = statistics.groups[names][codes.join(" ")];
+  const [n, own, ownLow, ownHigh, shuffled, margin, low, high, positive, rank, finding, bins] = (found && found[SCOPES[beats]]) || [0];
+  return { share: found ? found[0] : null, seasonal: found ? found[1] : null, n, g_own: own, own_low: ownLow, own_high: ownHigh,
+    g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, finding, bins: bins || [] };
 };
 
+/** "[-0.010, +0.120]"; in words where there is none. */
+hrx.interval = (low, high) => (isNumber(low) && isNumber(high) ? `[${hrx.signed(low)}, ${hrx.signed(high)}]` : "(no interval)");
+
 hrx.Groups = class {
-  constructor(view, statistics, points) {
+  constructor(view, statistics) {
     this.view = view;
     this.statistics = statistics;
-    this.points = points;
-    this.titles = { model: "Model", dataset: "Dataset", domain: "Domain", setting: "Setting", estimator: "Estimator", leakage: "Leakage" };
     this.buttons = view.groupings.map((name) =>
-      hrx.el("button", { type: "button", "data-by": name, onclick: () => view.set({ by: name }) }, this.titles[name]));
+      hrx.el("button", { type: "button", "data-by": name, onclick: () => view.set({ by: name }) }, hrx.TITLES[name]));
     hrx.byId("grouping").append(...this.buttons);
+    hrx.byId("save-groups").addEventListener("click", () => this.save());
     view.watch(["beats", "by", "sort", "down"], () => this.show());
     this.columns = [
       { key: "name", text: true },
       { key: "runs", title: "runs", minor: true, hint: "scored runs of the group that pass the filters" },
       { key: "n", title: "n", hint: "configurations: runs with their seeds folded" },
       { key: "share", title: "beats naive", minor: true, hint: "share of the group's scored runs" },
+      { key: "seasonal", title: "beats season", minor: true, hint: "share of the group's scored runs with an error below seasonal naive; not part of the verdict" },
       { key: "g_own", title: "g_own", minor: true, hint: "median" },
       { key: "g_shuffled", title: "g_shuffled", minor: true, hint: "median" },
       { key: "g_margin", title: "g_margin", hint: "median" },
@@ -44,6 +48,8 @@ hrx.Groups = class {
   /** The statistics of the filters, or of one value of the grouping within them. */
   statistic(code) {
     const { view } = this;
+    // Filters that exclude each other leave no run: such a group is not stored.
+    if (code === undefined && !view.scored("all").length) return { n: 0 };
     const group = code === undefined ? view.filterCodes : { ...view.filterCodes, [view.state.by]: code };
     return hrx.lookUp(this.statistics, view.runs, group, view.state.beats);
   }
@@ -76,32 +82,42 @@ hrx.Groups = class {
     const count = view.scored().length;
     const kind = { yes: " that beat naive", no: " that do not beat naive", all: "" }[view.state.beats];
     const gain = this.statistic();
-    const unknown = "Medians are computed for at most two filters, or one filter and a grouping: clear a filter to see them.";
+    const unknown = "Medians of this combination of filters are not computed, because the ledger has too many groups: clear a filter to see them.";
     const sentence = gain === null ? `. ${unknown}` : gain.n
-      ? `: median g_margin ${hrx.signed(gain.g_margin)} [${hrx.signed(gain.low)}, ${hrx.signed(gain.high)}], ` +
-        `positive in ${hrx.percent(gain.positive)} of ${gain.n} configurations.` : ".";
+      ? `: median g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, ` +
+        `positive in ${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")}.` : ".";
     hrx.byId("matching").replaceChildren(
-      hrx.el("a", { href: view.recordsOf({}) }, `${count} scored run${count === 1 ? "" : "s"}${kind}`), sentence);
+      hrx.el("a", { href: view.recordsOf({}) }, `${hrx.counted(count, "scored run")}${kind}`), sentence);
     const few = rows.filter((row) => row.n < FEW).length;
     const missing = rows.length && rows[0].n === undefined;
     hrx.byId("groups-note").textContent = missing && gain !== null ? unknown
-      : few ? `${few} group${few === 1 ? " is" : "s are"} faint: fewer than ${FEW} configurations.` : "";
+      : few ? `${hrx.counted(few, "group")} ${few === 1 ? "is" : "are"} faint: fewer than ${FEW} configurations.` : "";
+  }
+
+  /** The groups of this view as CSV, with the digits that the page holds. */
+  save() {
+    const { view } = this;
+    const columns = ["runs", "n", "share", "seasonal", "g_own", "own_low", "own_high", "g_shuffled", "g_margin", "low", "high", "positive", "rank"];
+    const titles = ["runs", "n", "beats_naive", "beats_seasonal", "g_own", "g_own_low", "g_own_high", "g_shuffled", "g_margin", "g_margin_low", "g_margin_high", "positive", "rank"];
+    const rows = hrx.sorted(this.rows(), (row) => row[view.state.sort], view.state.down === "1");
+    hrx.saveCsv(`hrx-gains-by-${view.state.by}${view.fileName}`,
+      [[view.state.by, ...titles], ...rows.map((row) => [row.name, ...columns.map((column) => row[column])])]);
   }
 
   head(scale) {
     const { state } = this.view;
     const cells = this.columns.map((column) => hrx.header(column,
-      column.key === "name" ? this.titles[state.by] : column.title, state.sort === column.key && state.down,
+      column.key === "name" ? hrx.TITLES[state.by] : column.title, state.sort === column.key && state.down,
       () => this.view.set({ sort: column.key, down: state.sort === column.key && state.down === "1" ? "0" : "1" })));
     const axis = hrx.el("svg", { width: FOREST.width, height: 18, "aria-hidden": "true" },
       scale.ticks.map((tick) => hrx.el("text", { x: scale.x(tick), y: 14, "text-anchor": "middle" }, String(tick).replace("-", "−"))));
     return hrx.el("thead", {}, hrx.el("tr", {}, cells,
-      hrx.el("th", { class: "forest", scope: "col" }, hrx.el("span", {}, "g_margin (share of forecast variance)"), axis)));
+      hrx.el("th", { class: "forest", scope: "col" }, hrx.el("span", {}, "g_margin / Var(ŷ)"), axis)));
   }
 
   /** The common axis: wide enough for zero and for the intervals of the large groups. */
   scale(rows) {
-    const known = rows.filter((row) => row.n);
+    const known = rows.filter((row) => row.n).map((row) => (isNumber(row.low) ? row : { ...row, low: row.g_margin, high: row.g_margin }));
     const large = known.filter((row) => row.n >= FEW);
     const shown = large.length ? large : known;
     const low = Math.min(0, ...shown.map((row) => row.low));
@@ -120,7 +136,8 @@ hrx.Groups = class {
       runs: records(String(row.runs)), n: row.n === undefined ? "–" : records(String(row.n)),
       share: records(hrx.percent(row.share), { beats: "all" }),
       g_own: records(hrx.signed(row.g_own)), g_shuffled: records(hrx.signed(row.g_shuffled)), g_margin: records(hrx.signed(row.g_margin)),
-      low: row.n > 1 ? `[${hrx.signed(row.low)}, ${hrx.signed(row.high)}]` : "–",
+      seasonal: hrx.percent(row.seasonal),
+      low: isNumber(row.low) ? hrx.interval(row.low, row.high) : "–",
       positive: hrx.percent(row.positive), rank: Number.isFinite(row.rank) ? row.rank.toFixed(2) : "–",
     };
     const cells = this.columns.map((column) => hrx.el(column.key === "name" ? "th" : "td",
@@ -135,7 +152,7 @@ hrx.Groups = class {
     const clip = (value) => scale.x(Math.min(Math.max(value, scale.from), scale.to));
     const parts = [hrx.el("line", { class: "zero", x1: scale.x(0), x2: scale.x(0), y1: 0, y2: FOREST.height })];
     if (row.n) {
-      parts.push(hrx.el("line", { class: "whisker", x1: clip(row.low), x2: clip(row.high), y1: y, y2: y }));
+      if (isNumber(row.low)) parts.push(hrx.el("line", { class: "whisker", x1: clip(row.low), x2: clip(row.high), y1: y, y2: y }));
       if (row.low < scale.from) parts.push(hrx.el("path", { class: "beyond", d: `M2 ${y}l6 -4v8z` }));
       if (row.high > scale.to) parts.push(hrx.el("path", { class: "beyond", d: `M${FOREST.width - 2} ${y}l-6 -4v8z` }));
       if (row.g_margin >= scale.from && row.g_margin <= scale.to) {

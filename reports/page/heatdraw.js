@@ -2,12 +2,12 @@
 // How a heat map is drawn and steered; what it knows is in heatmap.js.
 
 Object.assign(hrx.Heatmap.prototype, {
-  /** Where things are, in CSS pixels. */
-  layout(width) {
+  /** Where things are, in CSS pixels; `right` is the margin on that side. */
+  layout(width, right = HEAT.right) {
     const matrix = Math.round(Math.min(320, Math.max(140, this.item.rows * 4)));
     const top = HEAT.top + HEAT.window + HEAT.gap;
     const strip = top + matrix + HEAT.gap;
-    return { left: HEAT.left, right: width - HEAT.right, top, matrix, strip, height: strip + HEAT.strip + HEAT.axis };
+    return { left: HEAT.left, right: width - right, top, matrix, strip, height: strip + HEAT.strip + HEAT.axis };
   },
 
   x(position) {
@@ -19,7 +19,12 @@ Object.assign(hrx.Heatmap.prototype, {
     if (!this.item) return;
     const width = Math.max(240, this.canvas.parentElement.clientWidth);
     this.place = this.layout(width);
-    const { context } = hrx.surface(this.canvas, this.place.height);
+    this.paintOn(hrx.surface(this.canvas, this.place.height).context);
+    this.drawLegend();
+  },
+
+  /** All panels and axes on a context, at `this.place`. */
+  paintOn(context) {
     this.context = context;
     context.save();
     context.beginPath();
@@ -29,7 +34,6 @@ Object.assign(hrx.Heatmap.prototype, {
     this.drawMatrix();
     context.restore();
     this.drawAxes();
-    this.drawLegend();
   },
 
   /** The window's values, truth and forecast; below them what the chosen step reads, and what all share. */
@@ -166,11 +170,16 @@ Object.assign(hrx.Heatmap.prototype, {
     context.restore();
   },
 
+  /** Colour, text and dash of each line. */
+  keys() {
+    const truth = this.item.truth.length ? [["truth", "truth", false]] : [];
+    return [["ink", "lookback", false], ...truth, ["forecast", "forecast", true],
+      ["own", `what step ${this.item.steps[this.cursor.row]} reads`, false], ["muted", "what all steps share (Ē)", false]];
+  },
+
   drawLegend() {
-    const key = (name, text, dashed) => hrx.el("span", { class: `key ${dashed ? "dashed" : ""}`, "data-key": name }, text);
     this.scale.replaceChildren(
-      key("ink", "lookback"), ...(this.item.truth.length ? [key("truth", "truth")] : []), key("forecast", "forecast", true),
-      key("own", "what the chosen step reads"), key("muted", "what all steps share (Ē)"),
+      ...this.keys().map(([name, text, dashed]) => hrx.el("span", { class: `key ${dashed ? "dashed" : ""}`, "data-key": name }, text)),
       hrx.el("span", { class: "key", "data-key": "ramp" }, `E / max E, square-root scale: blue 0, yellow ${hrx.short(this.capped)}${this.capped < 1 ? " and above" : ""}`));
   },
 

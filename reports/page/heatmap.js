@@ -27,7 +27,7 @@ hrx.Heatmap = class {
     });
     this.title = hrx.el("p", { class: "heat-title" });
     this.readout = hrx.el("p", { class: "readout", role: "status" });
-    this.step = hrx.el("input", { type: "range", min: 0, max: 0, value: 0, oninput: () => this.pickRow(+this.step.value) });
+    this.step = hrx.el("input", { type: "range", "aria-label": "Forecast step", min: 0, max: 0, value: 0, oninput: () => this.pickRow(+this.step.value) });
     this.stepName = hrx.el("output", {});
     const button = (text, label, action) =>
       hrx.el("button", { type: "button", class: "quiet", "aria-label": label, onclick: action }, text);
@@ -37,7 +37,7 @@ hrx.Heatmap = class {
       button("−", "Zoom out", () => this.zoom(2)),
       button("Whole", "Show the whole window", () => this.whole()),
       this.bright = hrx.el("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.brighten() }, "Brighten"),
-      button("Save image", "Save this heat map as PNG", () => this.save()));
+      button("Save as PNG", "Save this heat map as PNG", () => this.save()));
     const help = hrx.el("p", { class: "note", id: "heat-help" },
       "Point at a cell for its value, drag across cells to zoom in. On the keyboard: arrows move (with Shift by ten), " +
       "+ and − zoom, 0 shows the whole window.");
@@ -59,8 +59,8 @@ hrx.Heatmap = class {
     this.colourIn();
     this.cursor = { row: 0, at: this.lookback - 1 };
     this.step.max = item.rows - 1;
-    this.title.textContent = item.title;
-    this.canvas.setAttribute("aria-label", `Importance of each past value for each forecast step. ${item.title}`);
+    this.title.replaceChildren(hrx.el("strong", {}, `${item.heading}.`), hrx.el("span", { class: item.why ? "warning" : "" }, ` ${item.title}`));
+    this.canvas.setAttribute("aria-label", `Importance of each past value for each forecast step. ${item.heading}. ${item.title}`);
     this.whole();
   }
 
@@ -151,10 +151,6 @@ hrx.Heatmap = class {
       `Step ${step} reads position ${cursor.at - lookback}${when}: E = ${hrx.short(share * item.largest)}, ` +
       `${hrx.short(share)} of the largest; shared vector ${hrx.short(this.shared[cursor.at] * item.largest)}; ` +
       `value there ${hrx.short(item.x[cursor.at])}, forecast of the step ${hrx.short(item.forecast[step - 1])}.`;
-  }
-
-  save() {
-    hrx.el("a", { href: this.canvas.toDataURL("image/png"), download: "hrx-heat-map.png" }).click();
   }
 };
 

@@ -4,12 +4,15 @@
 
 hrx.Groups.prototype.drawRank = function () {
   const { view } = this;
-  const { run, rank, gain, limits, bins } = this.points[view.state.beats];
+  const { run, rank, gain, limits } = this.statistics.rank[view.state.beats];
   const passes = view.passes();
   const points = [];
   run.forEach((one, k) => { if (passes(one)) points.push([Math.max(1, rank[k]), gain[k]]); });
-  hrx.byId("rank-figure").hidden = points.length < 3;
-  if (points.length < 3) return;
+  hrx.byId("rank-plot").hidden = points.length < 3;
+  if (points.length < 3) {
+    hrx.byId("rank-note").textContent = `${hrx.counted(points.length, "configuration")} in this selection: too few to draw.`;
+    return;
+  }
   const { context, width, height } = hrx.surface(hrx.byId("rank-plot"), 300);
   const [low, high] = limits;
   const most = Math.max(...points.map((point) => point[0])) * 1.05;
@@ -23,8 +26,8 @@ hrx.Groups.prototype.drawRank = function () {
   const inside = points.filter((point) => point[1] >= low && point[1] <= high);
   inside.forEach((point) => context.fillRect(x(point[0]) - size / 2, y(point[1]) - size / 2, size, size));
   context.globalAlpha = 1;
-  const [filter, ...further] = Object.entries(view.filterCodes);
-  const medians = further.length ? [] : (filter ? bins[filter[0]][filter[1]] : bins[""][""]) || [];
+  const statistic = this.statistic();
+  const medians = statistic === null ? [] : statistic.bins;
   context.strokeStyle = context.fillStyle = hrx.colour("ink");
   context.lineWidth = 2;
   context.beginPath();
@@ -32,7 +35,7 @@ hrx.Groups.prototype.drawRank = function () {
   context.stroke();
   medians.forEach((point) => context.fillRect(x(point[0]) - 4, y(point[1]) - 4, 8, 8));
   const beyond = points.length - inside.length;
-  hrx.byId("rank-note").textContent = `${points.length} configurations` +
+  hrx.byId("rank-note").textContent = hrx.counted(points.length, "configuration") +
     (medians.length ? `; squares are medians of ${medians.length} bins with equally many of them` : "") +
     (beyond ? `; ${beyond} lie beyond the axis` : "") + ".";
 };

@@ -4,13 +4,15 @@
 const PAGE = 50;
 
 hrx.Records = class {
-  constructor(view) {
+  constructor(view, commands) {
     this.view = view;
+    this.commands = commands;
     this.columns = [
-      { key: "key", title: "key", text: true }, { key: "model", title: "model", text: true, minor: true },
+      { key: "key", title: "key", text: true }, { key: "model", title: "model", text: true },
       { key: "dataset", title: "dataset", text: true }, { key: "series", title: "series", text: true, minor: true },
-      { key: "setting", title: "L×H", text: true }, { key: "seed", title: "seed", minor: true },
-      { key: "status", title: "status", text: true, minor: true }, { key: "beats_naive", title: "beats naive", text: true, minor: true },
+      { key: "setting", title: "L×H", text: true, minor: true }, { key: "seed", title: "seed", minor: true },
+      { key: "status", title: "status", text: true }, { key: "beats_naive", title: "beats naive", text: true, minor: true },
+      { key: "beats_seasonal", title: "beats season", text: true, minor: true, hint: "error below seasonal naive; not part of the verdict" },
       { key: "g_own", title: "g_own", minor: true }, { key: "g_shuffled", title: "g_shuffled", minor: true },
       { key: "g_margin", title: "g_margin" },
       { key: "g_margin_se", title: "± error", minor: true, hint: "Monte Carlo standard error of g_margin" },
@@ -21,6 +23,7 @@ hrx.Records = class {
     status.addEventListener("change", () => view.set({ status: status.value }));
     const search = hrx.byId("search");
     search.addEventListener("input", () => view.set({ search: search.value }));
+    hrx.byId("save-records").addEventListener("click", () => this.save());
     view.watch(["beats", "status", "search", "order", "page"], () => this.show());
   }
 
@@ -29,13 +32,14 @@ hrx.Records = class {
     const { runs } = this.view;
     if (key === "key") return runs.key[run];
     if (runs.texts[key]) return runs.texts[key].values[runs.texts[key].codes[run]];
-    if (key === "beats_naive") return { 1: "yes", 0: "no" }[runs.beats_naive[run]] || "–";
+    if (key === "beats_naive" || key === "beats_seasonal") return { 1: "yes", 0: "no" }[runs[key][run]] || "–";
     return key === "seed" ? runs.seed[run] : runs.numbers[key][run];
   }
 
   shown(run, key) {
     const value = this.value(run, key);
     if (key === "key") return hrx.el("button", { type: "button", class: "key-button", title: "Show this record in full", onclick: () => this.open(run) }, value.slice(0, 8));
+    if (key === "dataset") return hrx.el("span", {}, hrx.el("span", { class: "name", title: value }, value), hrx.el("small", { class: "phone" }, this.value(run, "setting")));
     if (typeof value === "string") return hrx.el("span", { class: "name", title: value }, value);
     if (key === "seed" || value === null) return value === null ? "–" : String(value);
     return /^g_\w+(?<!_se)$/.test(key) ? hrx.signed(value) : hrx.short(value);
@@ -54,7 +58,7 @@ hrx.Records = class {
     const pages = Math.max(1, Math.ceil(total / PAGE));
     const page = Math.min(pages - 1, Math.max(0, Number(state.page) || 0));
     const here = found.slice(page * PAGE, (page + 1) * PAGE);
-    hrx.byId("records-count").textContent = `${total} of ${view.runs.count} records.`;
+    hrx.byId("records-count").textContent = `${total} of ${hrx.counted(view.runs.count, "record")}.`;
     hrx.byId("record-table").replaceChildren(
       hrx.el("thead", {}, hrx.el("tr", {}, this.columns.map((column) => hrx.header(column, column.title,
         known && by === column.key && (down ? "1" : "0"), () => view.set({ order: by === column.key && !down ? `-${column.key}` : column.key }))))),
@@ -70,18 +74,46 @@ hrx.Records = class {
     hrx.byId("pager").replaceChildren(button("Previous", page - 1), hrx.el("span", {}, `page ${page + 1} of ${pages}`), button("Next", page + 1));
   }
 
+  get names() {
+    const { runs } = this.view;
+    return [...Object.keys(runs.texts), "seed", "beats_naive", "beats_seasonal", ...Object.keys(runs.numbers)];
+  }
+
+  /** The records of the list as CSV, in full precision. */
+  save() {
+    const { view } = this;
+    const value = (run, name) => (this.value(run, name) === "–" ? null : this.value(run, name));
+    hrx.saveCsv(`hrx-records${view.fileName}`, [["key", ...this.names],
+      ...view.records().map((run) => ["key", ...this.names].map((name) => value(run, name)))]);
+  }
+
+  /** The command that measures a record again; empty where the ledger does not store the settings of its audit. */
+  command(run) {
+    const command = this.commands.commands[this.commands.of[run]];
+    if (!command) return "";
+    const data = command.narrow ? `${command.data}:${this.value(run, "dataset")}` : command.data;
+    const words = ["hrx", "audit", ...command.models, "--data", data, "--settings", this.value(run, "setting"),
+      "--seeds", String(this.value(run, "seed") + 1), ...command.rest];
+    const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
+    return words.map(quoted).join(" ");
+  }
+
   /** Every column of one record that the page holds. */
   open(run) {
     const { runs } = this.view;
-    const names = [...Object.keys(runs.texts), "seed", "beats_naive", ...Object.keys(runs.numbers)];
     const shown = (name) => {
       const value = this.value(run, name);
       return value === null ? "–" : String(value);
     };
+    const command = this.command(run);
     const detail = hrx.byId("detail");
     detail.replaceChildren(hrx.el("h3", {}, `Record ${runs.key[run]}…`),
-      hrx.el("dl", { class: "record" }, names.flatMap((name) => [hrx.el("dt", {}, name), hrx.el("dd", {}, shown(name))])),
-      hrx.el("p", { class: "note" }, "Numbers in full precision; a dash for a missing or impossible number. hrx.reports.read(…) gives all columns of the ledger."));
+      hrx.el("dl", { class: "record" }, this.names.flatMap((name) => [hrx.el("dt", {}, name), hrx.el("dd", {}, shown(name))])),
+      hrx.el("p", { class: "note" }, "Numbers in full precision; a dash for an unknown or impossible number. hrx.reports.read(…) gives all columns of the ledger."),
+      hrx.el("h4", {}, "Reproduce"),
+      command ? hrx.el("pre", { id: "record-command" }, command) : hrx.el("p", { class: "note" }, "The ledger does not store the settings of this run’s audit; see Reproduce below."),
+      command ? hrx.el("p", { class: "note" }, "This measures the run, with the other series and lower seeds of its dataset and setting, in hrx-audit; the record there has the same key." +
+        (command.includes("PATH/") ? " Replace PATH by the folder of that file or directory." : "")) : null);
     detail.focus();
     detail.scrollIntoView({ block: "nearest" });
   }

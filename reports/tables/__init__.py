@@ -15,11 +15,12 @@ from hrx.audit.ledger.record import DISTANCES, TRUNCATIONS
 from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.errors import HrxError, unknown
 from hrx.reports import published
+from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, TableColumn
 from hrx.reports.runs import CONFIGURATION, SEEDS, GroupStatistics, fold_seeds, is_few, median, trimmed_mean
-from hrx.reports.table import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, ReportTable, TableColumn
+from hrx.reports.table import ReportTable
 from hrx.reports.tables import scored
 from hrx.reports.tables.scored import POSITIVE, Figure, N, ScoredRuns, TableGroup, count_of, median_of, value_of
-from hrx.reports.text import clean
+from hrx.reports.text import clean, counted
 
 SIGNIFICANCE = 0.05
 METRICS = {
@@ -36,6 +37,7 @@ OWN = median_of(scored.G_OWN, "g_own")
 MAIN = median_of(scored.G_OWN)
 """The row's quantity in the column of g_own."""
 RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals=4, plus=False)
+ERROR = Format("number", plus=False)
 _SCORED = "scored runs of that estimator with one row per forecast step"
 
 Content = tuple[Iterable[TableGroup], Sequence[Figure], str]
@@ -99,13 +101,15 @@ def tables(
 
 def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:
     groups, figures, note = recipe.content(runs)
-    columns = (*figures, *(figure for figure in (scored.BEATS_NAIVE, scored.LEAKED) if figure not in figures))
+    always = (scored.BEATS_NAIVE, scored.BEATS_SEASONAL, scored.LEAKED)
+    columns = (*figures, *(figure for figure in always if figure not in figures))
     chosen = [group for group in groups if group.statistics().n or recipe.keep_empty]
     if recipe.descending:
         chosen.sort(key=lambda group: (np.isnan(group.statistics().median), -group.statistics().median))
     rows = tuple(group.row(recipe.label, columns) for group in chosen)
     heads = (recipe.label, *(figure.column for figure in columns))
-    return ReportTable(name, recipe.title, heads, rows, note, published.published_tables()[name].label)
+    there = published.published_tables().get(name)
+    return ReportTable(name, recipe.title, heads, rows, note, there.label if there else "")
 
 
 @_table("Gain g_own by model", "Model", keep_empty=True)
@@ -119,7 +123,8 @@ def models_full(runs: ScoredRuns) -> Content:
         TableColumn("checkpoint", "Checkpoint"),
         lambda group: "" if group.total else str(group.runs["checkpoint"].iloc[0]),
     )
-    figures = (checkpoint, scored.BEATS_NAIVE, OWN, POSITIVE, N, scored.LEAKED)
+    mase = median_of(TableColumn("mase", "MASE", ERROR), "mase")
+    figures = (checkpoint, scored.BEATS_NAIVE, scored.BEATS_SEASONAL, mase, OWN, POSITIVE, N, scored.LEAKED)
     return _by_model(runs.configurations), figures, runs.note(runs.configurations)
 
 
@@ -149,7 +154,8 @@ def metrics(runs: ScoredRuns) -> Content:
         lambda group: trimmed_mean(group.runs[group.quantity]),
     )
     groups = [TableGroup(label, frame[frame[name].notna()], name) for label, name in METRICS.items()]
-    note = runs.note(frame, "Signed so that positive means that a row per step helps.")
+    signs = "Signed so that positive means that a row per step helps."
+    note = runs.note(frame, signs, "Comprehensiveness is exactly 8/9 of AOPC, by definition.")
     return groups, (middle, POSITIVE, scored.SIGN_TEST, N, trimmed), note
 
 
@@ -160,8 +166,8 @@ def axes(runs: ScoredRuns) -> Content:
         for section, name in (("Horizon H", "horizon"), ("Lookback L", "lookback"))
         for level, group in runs.configurations.groupby(name, sort=True)
     ]
-    note = runs.note(runs.configurations, "Positive is that of g_own.")
-    return groups, (OWN, median_of(scored.G_MARGIN, "g_margin"), POSITIVE, N), note
+    note = runs.note(runs.configurations, "Positive is that of g_own.", scored.MARGIN_NOTE)
+    return groups, (OWN, median_of(scored.G_MARGIN, "g_margin"), scored.MARGIN_OF_MEDIANS, POSITIVE, N), note
 
 
 @_table(
@@ -183,8 +189,8 @@ def datasets(runs: ScoredRuns) -> Content:
         for dataset, group in runs.configurations.groupby("dataset", sort=True)
     ]
     verdicts = [significant(group.statistics()) for group in groups]
-    counted = (
-        f"Of {len(groups)} datasets, {verdicts.count('positive')} are significantly positive and "
+    tested = (
+        f"Of {counted(len(groups), 'dataset')}, {verdicts.count('positive')} are significantly positive and "
         f"{verdicts.count('negative')} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
     )
     figures = (
@@ -193,7 +199,7 @@ def datasets(runs: ScoredRuns) -> Content:
         *(N, scored.SIGN_TEST),
         count_of(TableColumn("significant", "Significant"), lambda group: significant(group.statistics())),
     )
-    return groups, figures, runs.note(runs.configurations, counted)
+    return groups, figures, runs.note(runs.configurations, tested)
 
 
 def significant(gain: GroupStatistics) -> str:
@@ -215,7 +221,8 @@ def estimators(runs: ScoredRuns) -> Content:
         interval = TableColumn(f"{gain.name}_ci", "95% CI", Format("span", plus=False))
         figures.append(median_of(replace(gain, format=Format("number", plus=False)), gain.name))
         figures.append(scored.interval_of(interval, gain.name))
-    return _by_estimator(runs.every_estimator, "g_margin"), [*figures, N], runs.note(runs.every_estimator)
+    figures += [scored.MARGIN_OF_MEDIANS, N]
+    return _by_estimator(runs.every_estimator, "g_margin"), figures, runs.note(runs.every_estimator, scored.MARGIN_NOTE)
 
 
 @_table(
@@ -256,7 +263,7 @@ def seeds(runs: ScoredRuns) -> Content:
     ids = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup()
     complete = frame[names].notna().all(axis=1).groupby(ids).transform("all")
     kept = complete & (frame.groupby(ids)["seed"].transform("nunique") > 1)
-    folded = fold_seeds(frame[kept], scored.FOLDED)
+    folded = runs.named(fold_seeds(frame[kept], scored.FOLDED), frame)
     spreads = frame.loc[kept, names].groupby(ids[kept]).std(ddof=1)
     mean = TableColumn("mean", "Trimmed mean (10 %)", GAIN, hue="red")
 
@@ -335,6 +342,29 @@ def channels(runs: ScoredRuns) -> Content:
 def _measured(runs: ScoredRuns, *names: str) -> pd.DataFrame:
     """The configurations with a value of any of these."""
     return runs.configurations[runs.configurations[list(names)].notna().any(axis=1)]
+
+
+@_table("Forecast errors beside the naive ones", "Dataset", f"{_SCORED} and an error")
+def accuracy(runs: ScoredRuns) -> Content:
+    frame = runs.configurations
+    several = frame["model_name"].nunique() > 1
+    groups = [
+        TableGroup(
+            str(group["dataset_name"].iloc[0]), group, "mse", section=str(model) if several else "",
+            where=(("model", str(group["model"].iloc[0])), ("dataset", str(group["dataset"].iloc[0]))),
+        )
+        for (model, _), group in frame.groupby(["model_name", "dataset"], sort=False, dropna=False)
+    ]  # fmt: skip
+    columns = {
+        "mse": "MSE", "mse_zero": "MSE of zero", "mse_last": "MSE of last", "mse_seasonal": "MSE of season",
+        "mase": "MASE", "naive_mase": "MASE of last", "seasonal_mase": "MASE of season",
+    }  # fmt: skip
+    figures = [median_of(TableColumn(name, heading, ERROR), name) for name, heading in columns.items()]
+    note = (
+        "Medians. MSE is on the standardised scale; MASE divides the absolute error by that of seasonal naive before "
+        "the test region. Zero, last and season: the forecasts that predict zero, the last value and the last season."
+    )
+    return groups, [*figures, N], runs.note(frame, note)
 
 
 NAMES: tuple[str, ...] = tuple(RECIPES)

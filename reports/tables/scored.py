@@ -11,29 +11,32 @@ import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
+from hrx.reports.cells import COUNT, GAIN, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.published import dataset_name, domain_name, model_name
 from hrx.reports.runs import (
     CONFIGURATION,
     SEEDS,
     GroupStatistics,
+    beats_seasonal,
     describe,
     fold_seeds,
     impossible_remark,
     mask_impossible,
     pooled,
 )
-from hrx.reports.table import COUNT, GAIN, SHARE, Cell, P, Span, TableColumn, TableRow, Value
-from hrx.reports.text import listed
+from hrx.reports.text import counted, listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
 SWEPT_RANKS = tuple(f"g_own_rank_{r}" for r in TRUNCATIONS)
 SWEPT_DISTANCES = tuple(f"g_distance_{d}" for d in DISTANCES)
 _MEASURED = (
     "g_own", "g_shuffled", "g_margin", "comprehensiveness", "aopc", "sufficiency", "insertion", "rank", "gap_shared",
-    "g_own_channel", "rank_channel", *SWEPT_RANKS, *SWEPT_DISTANCES,
+    "g_own_channel", "rank_channel", "mse", "mse_zero", "mse_last", "mse_seasonal", "mase", "naive_mase",
+    "seasonal_mase", *SWEPT_RANKS, *SWEPT_DISTANCES,
 )  # fmt: skip
-FOLDED = (*_MEASURED, "beats_naive", "leaked", "cost")
+FOLDED = (*_MEASURED, "beats_naive", "beats_seasonal", "leaked", "cost")
 _FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds")
+NONE_DECLARED = "none declared"
 _SHOWN_APART = ("estimator", "estimator_settings", "axis")
 """Settings that a table about them has one row each for."""
 
@@ -46,7 +49,9 @@ class ScoredRuns:
         stored = frame.loc[frame["status"] == DONE, [*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS]]
         self._impossible = impossible_remark(stored)
         done = mask_impossible(stored).copy()
-        done["leaked"] = (done["leakage"] == DECLARED).astype("float64")
+        # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
+        done["leaked"] = done["leakage"].map({DECLARED: 1.0, NONE_DECLARED: 0.0}).astype("float64")
+        done["beats_seasonal"] = beats_seasonal(done)
         done["cost"] = done["matrix_seconds"] / done["forward_seconds"].where(done["forward_seconds"] > 0)
         done["beats_naive"] = done["beats_naive"].astype("float64")
         self._done = done
@@ -73,28 +78,36 @@ class ScoredRuns:
         return self._prepared(self._done[self._whole])
 
     def _prepared(self, runs: pd.DataFrame) -> pd.DataFrame:
-        named = (fold_seeds(runs, FOLDED) if self.fold else runs).copy()
+        return self.named(fold_seeds(runs, FOLDED) if self.fold else runs, runs)
+
+    def named(self, configurations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+        """The configurations of the runs with the paper's names of models, datasets and domains."""
+        named = configurations.copy()
         checkpoints = dict(zip(runs["fingerprint"], runs["checkpoint"], strict=True))
         domains = dict(zip(runs["dataset"], runs["domain"].fillna(""), strict=True))
         datasets = named["dataset"].astype(str)
         named["dataset_name"] = [dataset_name(name) for name in datasets]
         named["domain_name"] = [domain_name(name, str(domains.get(name, ""))) for name in datasets]
         named["checkpoint"] = [str(checkpoints.get(weights, "")) for weights in named["fingerprint"]]
-        named["model_name"] = list(map(model_name, named["model"].astype(str), named["checkpoint"]))
+        about = (named[name].astype(str) for name in ("model", "checkpoint", "fingerprint"))
+        named["model_name"] = list(map(model_name, *about))
         return named
 
     def note(self, group: pd.DataFrame, *sentences: str) -> str:
         """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
-        counted = "n counts runs: every seed is one."
+        what = "n counts runs: every seed is one."
         if "seeds" in group:
-            counted = f"n counts configurations, seeds folded to their mean ({int(group['seeds'].sum()):,} runs)."
-        leaked = f"{int((group['leaked'] > 0).sum()):,} of {len(group):,}"
+            folded = counted(int(group["seeds"].sum()), "run")
+            what = f"n counts configurations, seeds folded to their mean ({folded})."
+        leaked, unknown = int((group["leaked"] > 0).sum()), int(group["leaked"].isna().sum())
+        known = f"{leaked:,} of {len(group):,}" + (f", {unknown:,} unknown" if unknown else "")
         differing = pooled(group, but=_SHOWN_APART)
         remarks = (
             *sentences,
-            counted,
-            "Beats naive: share with an error below both naive forecasts; a gain is meaningful only there.",
-            f"Leakage: on a dataset that the model is declared to have seen ({leaked}).",
+            what,
+            "Beats naive: share with a squared error below both naive forecasts; a gain is meaningful only there. "
+            "Beats season: share below seasonal naive.",
+            f"Leakage: on a dataset that the model is declared to have seen ({known}).",
             f"Pools runs that differ in {listed(differing)}." if differing else "",
             self._impossible,
         )
@@ -132,7 +145,16 @@ class TableGroup:
 
     def row(self, label: TableColumn, figures: Sequence[Figure]) -> TableRow:
         cells = (label.cell(self.label, n=self.statistics().n), *(figure.cell(self) for figure in figures))
-        return TableRow(cells, self.key or self.label, self.section, self.total, self.where)
+        return TableRow(cells, self.key or self.label, self.section, self.total, self.where, self.basis)
+
+    @property
+    def basis(self) -> Basis:
+        """The models, datasets and settings of the runs that have a value of the row's quantity."""
+        runs = self.runs[self.runs[self.quantity].notna()]
+        settings = zip(runs["lookback"], runs["horizon"], strict=True)
+        return Basis(
+            frozenset(runs["model_name"]), frozenset(runs["dataset_name"]), frozenset(f"{x}x{h}" for x, h in settings)
+        )
 
 
 class Figure(NamedTuple):
@@ -155,7 +177,9 @@ def interval_of(column: TableColumn, quantity: str = "") -> Figure:
 def _statistic(column: TableColumn, quantity: str, value: Callable[[GroupStatistics], Value]) -> Figure:
     def cell(group: TableGroup) -> Cell:
         found = group.statistics(quantity)
-        return column.cell(value(found), n=found.n)
+        shown = value(found)
+        emphasised = bool(column.hue) and found.excludes_zero and not isinstance(shown, Span)
+        return column.cell(shown, n=found.n, significant=emphasised)
 
     return Figure(column, cell)
 
@@ -171,10 +195,19 @@ def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figur
 
 
 def _positive(group: TableGroup) -> Cell:
-    """The share above zero; as in the paper it is bold where the median is positive."""
+    """The share above zero; bold where the interval of the row's median excludes zero, red where that is positive."""
     found = group.statistics()
-    cell = _POSITIVE.cell(found.positive, n=found.n)
-    return cell if found.median > 0 else replace(cell, bold=False)
+    cell = _POSITIVE.cell(found.positive, n=found.n, significant=found.excludes_zero)
+    return cell if found.median > 0 else replace(cell, hue="")
+
+
+def _leaked(group: TableGroup) -> Cell:
+    """How many are on a dataset that the model is declared to have seen; unknown ones are counted apart."""
+    leaked = group.runs["leaked"]
+    known, unknown = int((leaked > 0).sum()), int(leaked.isna().sum())
+    if not unknown:
+        return _LEAKED.cell(known)
+    return _LEAKED.cell("unknown" if unknown == len(leaked) else f"{known:,} ({unknown:,} unknown)")
 
 
 _POSITIVE = TableColumn("positive", "Positive", SHARE, hue="red")
@@ -187,5 +220,13 @@ SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.stati
 BEATS_NAIVE = count_of(
     TableColumn("beats_naive", "Beats naive", SHARE), lambda group: float(group.runs["beats_naive"].mean())
 )
-LEAKED = count_of(TableColumn("leaked", "Leakage", COUNT), lambda group: int((group.runs["leaked"] > 0).sum()))
-"""Runs on a dataset that the model is declared to have seen."""
+BEATS_SEASONAL = count_of(
+    TableColumn("beats_seasonal", "Beats season", SHARE), lambda group: float(group.runs["beats_seasonal"].mean())
+)
+_LEAKED = TableColumn("leaked", "Leakage", COUNT)
+LEAKED = Figure(_LEAKED, _leaked)
+MARGIN_OF_MEDIANS = value_of(
+    TableColumn("margin_of_medians", "g_own − g_shuffled", GAIN),
+    lambda group: group.statistics("g_own").median - group.statistics("g_shuffled").median,
+)
+MARGIN_NOTE = "g_own − g_shuffled is the difference of the two medians, which is what the paper prints as its margin."

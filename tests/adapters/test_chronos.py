@@ -4,6 +4,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from helpers.tiny import series
@@ -75,3 +77,17 @@ def test_both_models_share_their_weights_and_the_official_one_keeps_its_attentio
     assert {weight.data_ptr() for weight in ours.parameters()} < addresses
     assert sum(w.numel() for w in ours.parameters()) < sum(w.numel() for w in theirs.parameters())
     assert model.unloaded() == ()
+
+
+@pytest.mark.parametrize("family", ["chronos-2", "chronos-bolt"])
+def test_forecasts_equal_those_of_the_librarys_data_frame_call(checkpoints: dict[str, Path], family: str) -> None:
+    forecaster, x = load(str(checkpoints[family])), series(3, 96)
+    times = pd.date_range("2020-01-01", periods=96, freq="h")
+    frame = pd.concat(
+        pd.DataFrame({"item_id": name, "timestamp": times, "target": window.numpy()})
+        for name, window in zip("abc", x, strict=True)
+    )
+    library: Any = forecaster
+    forecast = library.library.predict_df(frame, prediction_length=24, quantile_levels=[0.5])
+    median = torch.tensor(forecast["0.5"].to_numpy(np.float32)).reshape(3, 24)
+    torch.testing.assert_close(forecaster.forward(x, 24).detach(), median, rtol=1e-5, atol=1e-6)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hrx.adapters import Identity, locate, model_card, short_names
+from hrx.adapters import Identity, ModelError, locate, model_card, short_names
 from hrx.adapters.model_card import MODEL_CARDS, Leakage, published_card
 from hrx.cli.main import main
 
@@ -87,5 +87,13 @@ def test_the_list_of_models_shows_the_cards(capsys: pytest.CaptureFixture[str]) 
     assert listed["ttm-r2"]["parameters"] == 805_280
     assert listed["ttm-r2"]["seen"] == ["kdd_cup_2018_with_missing", "saugeenday", "solar", "us_births"]
     assert listed["bolt-mini"]["gift_eval"] == "nothing real"
+    assert {"chronos-2-small", "timesfm-2.5-hf", "visionts-base"} <= set(listed)
     assert main(["models"]) == 0
-    assert "timesfm-non-commercial-" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "timesfm-non-commercial-" in shown
+    assert "visionts-base: Download https://dl.fbaipublicfiles.com/mae/visualize/mae_visualize_vit_base.pth" in shown
+
+
+def test_a_model_that_is_not_on_the_hub_says_where_its_weights_are() -> None:
+    with pytest.raises(ModelError, match=r"visionts-base is not on the model hub. Download https://.*\.pth into a"):
+        locate("visionts-base")

@@ -25,7 +25,7 @@ from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.runner.plan import STAR, Setting
 
 needs_generate = pytest.mark.skipif(
-    GeneratingForecaster.official_call != "generate",
+    not GeneratingForecaster.generates,
     reason="generate runs with transformers 4.40 only: this test runs in the environment .venv-generate",
 )
 SETTINGS = (*STAR, Setting(100, 30), Setting(333, 100), Setting(512, 250))
@@ -60,7 +60,7 @@ def test_timer_equals_generate_on_the_checkpoint_as_the_library_loads_it(
         assert relative_difference(forecast_and_gradient(timer, x, setting.horizon)[0], generated) <= limit
         assert relative_difference(timer.official(x, setting.horizon), generated) <= 1e-6
     # The substitute on newer transformers computes the same forecast.
-    monkeypatch.setattr(GeneratingForecaster, "official_call", "forward")
+    monkeypatch.setattr(GeneratingForecaster, "generates", False)
     assert relative_difference(timer.official(x, setting.horizon), generated) <= limit
 
 
@@ -79,7 +79,7 @@ def test_timemoe_equals_generate_on_the_checkpoint_as_the_library_loads_it(
         assert relative_difference(forecast_and_gradient(timemoe, x, setting.horizon)[0], generated) <= 1e-6
         assert relative_difference(timemoe.official(x, setting.horizon), generated) <= 1e-6
     # The substitute on newer transformers recomputes the whole series at every step, which rounds differently.
-    monkeypatch.setattr(GeneratingForecaster, "official_call", "forward")
+    monkeypatch.setattr(GeneratingForecaster, "generates", False)
     assert relative_difference(timemoe.official(x, setting.horizon), generated) <= 5e-6
 
 

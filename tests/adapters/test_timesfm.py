@@ -1,5 +1,7 @@
 """TimesFM-2.5 and TimesFM-3: every difference between `decode` and the public call; the rest is in test_families."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,3 +199,38 @@ def test_25_is_recognised_by_its_weights_if_the_release_has_no_configuration(tmp
     located = locate(str(directory))
     assert located.identity.family == "timesfm-2.5"
     assert located.load().official(torch.randn(2, 96), 24).shape == (2, 24)
+
+
+@pytest.mark.parametrize("architectures", [None, ["TimesFm2_5ModelForPrediction"]])
+def test_the_weights_decide_the_format_and_not_the_configuration(
+    path_25: Path, tmp_path: Path, architectures: list[str] | None
+) -> None:
+    directory = Path(shutil.copytree(path_25, tmp_path / "download"))
+    config = tiny_timesfm.HUB_CONFIG_25 | ({"architectures": architectures} if architectures else {})
+    (directory / "config.json").write_text(json.dumps(config))
+    located = locate(str(directory))
+    assert located.identity.family == "timesfm-2.5"
+    x = series(2, 96)
+    assert torch.equal(located.load().official(x, 24), load(str(path_25)).official(x, 24))
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0], ids=["signed", "nonnegative"])
+@pytest.mark.parametrize(("lookback", "horizon"), [(96, 24), (100, 30), (512, 128)])
+def test_googles_implementation_and_that_of_transformers_make_the_same_forecast(
+    v25: Any, tmp_path: Path, lookback: int, horizon: int, shift: float
+) -> None:
+    directory = tiny_timesfm.timesfm_25_transformers(tmp_path / "converted")
+    located, x = locate(str(directory)), series(3, lookback) + shift
+    assert located.identity.family == "timesfm-2.5-hf"
+    theirs = located.load()
+    assert relative_difference(theirs.official(x, horizon), v25.official(x, horizon)) <= 2e-6
+    assert relative_difference(theirs.forward(x, horizon).detach(), v25.official(x, horizon)) <= 2e-6
+
+
+def test_the_padding_of_transformers_does_not_change_the_forecast(tmp_path: Path) -> None:
+    model: Any = load(str(tiny_timesfm.timesfm_25_transformers(tmp_path / "converted")))
+    x = torch.cat([series(2, 100), series(2, 100).abs()])
+    with torch.no_grad():
+        alone = torch.cat([model.library([window]).mean_predictions[:, :24] for window in x])
+    assert relative_difference(model.official(x, 24), alone) <= 2e-6
+    assert "at most 128 steps" in str(model.limits.refusal(96, 129))

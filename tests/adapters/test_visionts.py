@@ -171,7 +171,7 @@ def test_weights_under_another_architectures_name_are_refused(
     tiny = MAE_ARCH[tiny_visionts.ARCHITECTURE][0]
     monkeypatch.setitem(MAE_ARCH, "mae_other", [lambda: tiny(embed_dim=16), "mae_visualize_vit_other.pth"])
     (tmp_path / "mae_visualize_vit_other.pth").symlink_to(directory / tiny_visionts.FILE)
-    with pytest.raises(ModelError, match=r"does not hold the weights of mae_other: .*size mismatch"):
+    with pytest.raises(ModelError, match=r"does not hold the weights of mae_other: .*could not be loaded"):
         opened(tmp_path)
 
 

@@ -85,6 +85,15 @@ def test_a_wrong_forward_fails_equivalence() -> None:
     assert parity(model, series(2, 40), 12) == pytest.approx(3e-5, rel=0.1)
 
 
+def test_the_figure_of_a_passed_equivalence_check_is_the_parity_that_each_run_stores() -> None:
+    model = from_module(Honest())
+    genuine = model.official
+    model.official = lambda x, horizon: genuine(x, horizon) * (1 + 3e-6)  # type: ignore[method-assign]
+    check = figure_of(model, "equivalence")
+    assert check.passed
+    assert check.figure == parity(model, series(2, 40), 12) == pytest.approx(3e-6, rel=0.2)
+
+
 def test_a_forecast_that_depends_on_the_windows_beside_it_fails_equivalence() -> None:
     class Mixing(Honest):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -5,12 +5,13 @@ import pytest
 import torch
 from helpers.multivariate import one_channel_per_step, windows
 
-from hrx.adapters import Identity, from_module
+from hrx.adapters import Identity, Limits, from_module
 from hrx.audit import Budget, Protocol
 from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, MultivariateSeries
+from hrx.gift_eval.windows import split
 
 
 def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> Run:
@@ -41,6 +42,15 @@ def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_chan
     assert record.mse_zero == pytest.approx(np.mean(cut.y**2))
     assert record.mse_last == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
     assert record.mse_seasonal == pytest.approx(np.mean((cut.seasonal - cut.y) ** 2))
+    naive = np.broadcast_to(cut.x[:, -1:, :], cut.y.shape)
+    made = {"mase": forecast, "naive_mase": naive, "seasonal_mase": cut.seasonal}
+    for column, prediction in made.items():
+        by_channel = []
+        for channel, values in enumerate(run.series.values):
+            past = values[: split(400, 8)]
+            past_error = np.mean([abs(past[t] - past[t - 24]) for t in range(24, len(past))]) / past.std()
+            by_channel.append(np.mean(np.abs(prediction - cut.y)[:, :, channel]) / past_error)
+        assert getattr(record, column) == pytest.approx(np.mean(by_channel), rel=1e-6)
 
 
 def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:
@@ -48,3 +58,19 @@ def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_r
     record = measure_run(model, planned(12, 8, 3, Protocol(draws=2)), Budget()).record
     assert record.status == EXCLUDED
     assert record.reason == "univariate reads one variate at a time, so there is no channel axis"
+
+
+def test_only_the_channels_that_the_model_forecasts_are_compared_with_the_truth() -> None:
+    limits = Limits(multivariate=True, channels=4, predicted=(1, 3))
+    mix = torch.randn(8, 12, 4, 2, generator=torch.Generator().manual_seed(0))
+    model = from_module(lambda x: torch.einsum("htck,btc->bhk", mix, x), name="some", limits=limits)
+    run = planned(12, 8, 4, Protocol(draws=2))
+    cut = run.cut_windows()
+    forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
+    record = measure_run(model, run, Budget()).record
+    assert record.status == DONE
+    assert (record.channels, record.channels_forecast) == (4, 2)
+    assert record.official_call == "the module without gradients"
+    assert record.mse == pytest.approx(np.mean((forecast - cut.y[..., [1, 3]]) ** 2))
+    assert record.mse_last == pytest.approx(np.mean((cut.x[:, -1:, [1, 3]] - cut.y[..., [1, 3]]) ** 2))
+    assert record.mse_seasonal == pytest.approx(np.mean((cut.seasonal - cut.y)[..., [1, 3]] ** 2))

@@ -154,10 +154,7 @@ def assert_deadly_runs_failed(audit: DistributedAudit, records: dict[str, Record
 def test_two_workers_one_of_which_is_killed_give_the_numbers_of_one_process(file: Path) -> None:
     audit = DistributedAudit(file, "one", "two")
     executor = ProcessExecutor(audit.settings.divided(2), 2)
-    first, second = executor.process_ids()
     records = audit.run_on(executor, kill_after=5)
-    assert executor.process_ids()[0] != first
-    assert executor.process_ids()[1] == second
     assert {record.status for record in records.values()} == {"done"}
     assert_same(records, reference(file, "one", "two"))
     assert len(audit.stored) == len(set(audit.stored)) == len(audit.runs)
@@ -276,7 +273,8 @@ def test_a_ray_cluster_on_this_machine_is_started_and_ended_for_one_audit(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.executors.ray import LOCAL, RayExecutor
+    from hrx.audit.runner.executors.ray import RayExecutor
+    from hrx.audit.runner.executors.ray_driver import LOCAL
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
@@ -349,28 +347,28 @@ def test_a_cluster_without_a_free_gpu_is_reported(file: Path, cluster: str) -> N
         RayExecutor(DistributedAudit(file, "one").settings, 2, gpus=1, address=cluster)
 
 
+@pytest.mark.slow
 def test_without_a_cluster_the_error_names_the_command_that_starts_one(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
     from hrx.audit.runner.executors.ray import RayError, RayExecutor
 
-    def init(**options: object) -> None:
-        raise ConnectionError("Could not find any running Ray instance.")
-
-    monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
-        RayExecutor(DistributedAudit(file, "one").settings, 1)
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance.* `ray start --head"):
+            RayExecutor(DistributedAudit(file, "one").settings, 1)
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_nothing_listens_is_reported_without_waiting_for_ray(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors import ray as executor_module
     from hrx.audit.runner.executors.ray import CONNECT_SECONDS, RayError, RayExecutor
 
-    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray retries for minutes"))
+    monkeypatch.setattr(executor_module, "drive", lambda *_: pytest.fail("Ray retries for minutes"))
     assert CONNECT_SECONDS <= 10
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens

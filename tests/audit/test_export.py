@@ -76,12 +76,16 @@ def test_an_export_that_fails_leaves_the_earlier_file_as_it_was(
     assert list(tmp_path.glob("*tmp*")) == []
 
 
-def test_a_number_that_another_program_replaced_by_text_is_reported_by_the_parquet_export(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
-    path = ledger(tmp_path / "l.db", record("a"))
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_record_that_another_program_changed_is_named_and_left_out(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
+    path, out = ledger(tmp_path / "l.db", record("a"), record("b")), tmp_path / f"out.{form}"
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE runs SET g_own = 'high'")
-    with pytest.raises(ExportError, match="--format csv exports it as it is"):
-        export(path, tmp_path / "out.parquet", "parquet")
-    assert not (tmp_path / "out.parquet").exists()
-    assert export(path, tmp_path / "out.csv", "csv") == 1
+        connection.execute("UPDATE runs SET g_own = 'high' WHERE key = 'b'")
+    assert main(["export", str(path), "--format", form, "--out", str(out)]) == 3
+    output, errors = capsys.readouterr()
+    assert output == f"{out}: 1 runs.\n"
+    assert "run m d/H T0 96x24 seed 0 (key b): it is not as it was written" in errors

@@ -10,8 +10,8 @@ import pytest
 from helpers.records import overwrite_a_page_of_runs, record
 
 from hrx.audit.ledger.database import SCHEMA_VERSION, migrate, prepare, schema_version
-from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, NAMES, Record
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredCheck, StoredExample
+from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, NAMES
+from hrx.audit.ledger.store import Ledger, LedgerError, LedgerWarning, StoredAudit, StoredCheck, StoredExample
 
 WRITER = """
 import sys
@@ -113,7 +113,7 @@ def test_many_keys_are_read_at_once_and_come_in_the_order_of_writing(tmp_path: P
                 ledger.put(record(f"k{number}"))
         keys = [f"k{number}" for number in range(2400, 100, -1)]
         assert [r.key for r in ledger.records([*keys, "absent", *keys])] == keys[::-1]
-        assert set(ledger.keys()) == {f"k{number}" for number in range(2500)}
+        assert set(ledger.reader("runs").stored_keys()) == {f"k{number}" for number in range(2500)}
 
 
 def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Path) -> None:
@@ -121,6 +121,7 @@ def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Pat
     text.write_text("not a database, but long enough to look like one " * 40)
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE theirs (x)")
     newer = tmp_path / "newer.db"
     with Ledger.open(newer):
@@ -260,10 +261,13 @@ def test_a_damaged_example_is_named_and_the_runs_can_still_be_read(tmp_path: Pat
         ledger.write(record("a"), example("a"))
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
         connection.execute("UPDATE matrices SET x = ?", (blob,))
-    with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
-        with pytest.raises(LedgerError, match=r"ledger\.db: the example of run a is damaged"):
-            ledger.examples(["a"])
-        assert len(ledger.records()) == 1
+
+    def examples_and_runs() -> tuple[int, int]:
+        with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+            return len(ledger.examples(["a"])), len(ledger.records())
+
+    with pytest.warns(LedgerWarning, match=r"example \(key a\): it is not as it was written"):
+        assert examples_and_runs() == (0, 1)
 
 
 def test_a_ledger_without_its_tables_is_reported_as_damaged(tmp_path: Path) -> None:
@@ -282,11 +286,11 @@ def test_of_a_torn_ledger_every_run_outside_the_lost_page_is_salvaged(tmp_path: 
         for one in written.values():
             ledger.write(one)
     overwrite_a_page_of_runs(path)
-    with Ledger.open(path, create=False) as ledger:
+    with Ledger.open(path, create=False, warn=False) as ledger:
         assert ledger.damage()
-        assert sorted(ledger.keys()) == sorted(written)
-        salvaged: dict[str, Record | None] = {key: ledger.salvage(key) for key in written}
-        assert ledger.salvage("absent") is None
-    readable = {key: one for key, one in salvaged.items() if one}
+        assert sorted(ledger.reader("runs").stored_keys()) == sorted(written)
+        readable = {str(row[0]): row for row in ledger.reader("runs").salvage()}
+        lost = [damage for damage in ledger.damaged if damage.table == "runs"]
     assert 0 < len(readable) < len(written)
-    assert readable == {key: written[key] for key in readable}
+    assert len(readable) + len(lost) == len(written)
+    assert readable == {key: tuple(asdict(written[key]).values()) for key in readable}

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.records import record
+from helpers.records import record, replace_record
 
 from hrx.adapters import locate
 from hrx.audit import Protocol
+from hrx.audit.ledger.check import check
 from hrx.audit.ledger.database import APPLICATION_ID, SCHEMA_VERSION, schema_version
 from hrx.audit.ledger.merge import merge
 from hrx.audit.ledger.record import COLUMNS, DONE, NAMES
-from hrx.audit.ledger.store import Ledger, StoredAudit, StoredExample
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredExample
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import Setting, plan
@@ -72,7 +73,7 @@ def test_a_ledger_of_schema_2_is_migrated_by_its_first_writer_and_keeps_every_va
         (loaded,) = ledger.records()
         assert loaded.device == "cpu"
         assert set(NAMES) <= ledger.columns
-    assert version_of(schema_2) == SCHEMA_VERSION == 3
+    assert version_of(schema_2) == SCHEMA_VERSION == 4
     for table in TABLES:
         after = content(schema_2, table)
         kept = [{name: row[name] for name in old} for row, old in zip(after, before[table], strict=True)]
@@ -115,17 +116,16 @@ def test_the_run_of_a_migrated_ledger_has_the_same_numbers_when_it_is_measured_a
         if (stored.library, stored.adapter_version, stored.torch_version) == versions:
             assert run.key == stored.key
         # Under other versions of the libraries the run has another key; its numbers must agree all the same.
-        with ledger.transaction():
-            ledger._connection.execute("UPDATE runs SET key = ?", (run.key,))
+        replace_record(ledger, stored.updated(key=run.key))
         executor = InProcessExecutor(WorkerSettings((model,), GIBIBYTE))
         (result,) = recheck([run], ledger, executor, 1, on_result=lambda result: None)
     assert result.same, [str(difference) for difference in result.differences] + [result.error]
 
 
-def test_ledgers_of_schema_2_and_3_merge(schema_2: Path, tmp_path: Path) -> None:
+def test_ledgers_of_schema_2_and_4_merge(schema_2: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "new.db") as ledger:
         ledger.write(record("a"))
-    assert merge([schema_2], tmp_path / "new.db") == (1, 0, 0)
+    assert merge([schema_2], tmp_path / "new.db") == (1, 0, ())
     assert version_of(schema_2) == 2
     with Ledger.open(tmp_path / "new.db", create=False) as ledger:
         assert len(ledger.records()) == 2
@@ -179,4 +179,45 @@ def test_a_column_that_an_older_ledger_does_not_have_is_not_a_contradiction(tmp_
     absent = dict.fromkeys(("model", "dataset", "series", "lookback", "horizon", "seed"))
     with Ledger.open(tmp_path / "new.db") as ledger:
         ledger.write(record("old", g_own=0.25, rank=1.5, gap_own=0.5, **absent))
-    assert merge([tmp_path / "old.db"], tmp_path / "new.db") == (0, 1, 0)
+    assert merge([tmp_path / "old.db"], tmp_path / "new.db") == (0, 1, ())
+
+
+def test_rows_without_checksums_are_not_called_sound_and_keep_the_time_of_their_migration(schema_2: Path) -> None:
+    before = check(schema_2)
+    assert before.verdict == "not protected"
+    assert [(one.sound, one.unprotected) for one in before.tables] == [(0, 1), (0, 5), (0, 1), (0, 1)]
+    with Ledger.open(schema_2) as ledger:
+        ledger.write(record("new"))
+        since = {one.key: one.protected_since for one in ledger.records()}
+    assert since.pop("new") is None
+    after = check(schema_2)
+    assert after.verdict == "sound"
+    assert [(one.sound, one.unprotected, one.protected_later) for one in after.tables] == [
+        (2, 0, 1), (5, 0, 5), (1, 0, 1), (1, 0, 1),
+    ]  # fmt: skip
+    assert {after.tables[0].since} == set(since.values())
+    merge([schema_2], schema_2.with_name("merged.db"))  # the time goes with the row
+    assert check(schema_2.with_name("merged.db")).tables == after.tables
+
+
+def test_a_row_that_was_bad_before_its_migration_gets_no_checksum(tmp_path: Path) -> None:
+    write_schema_1(tmp_path / "old.db")
+    with closing(sqlite3.connect(tmp_path / "old.db")) as connection, connection:
+        connection.execute("INSERT INTO runs (key, status, g_own) VALUES ('bad', 'done', 'much')")
+    with Ledger.open(tmp_path / "old.db", warn=False) as ledger:
+        assert ledger.finished() == {"old"}
+        ledger.write(record("bad", g_own=0.5))  # measured again, it replaces the bad row
+        assert ledger.finished() == {"old", "bad"}
+
+
+def test_a_ledger_of_schema_4_that_has_lost_its_checksums_is_refused(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "l.db") as ledger:
+        ledger.write(record("a"))
+    with closing(sqlite3.connect(tmp_path / "l.db")) as connection, connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN checksum")
+    for create in (True, False):
+        with (
+            pytest.raises(LedgerError, match="lost their checksums"),
+            Ledger.open(tmp_path / "l.db", create=create),
+        ):
+            pass

@@ -55,16 +55,30 @@ def test_the_rank_of_a_run_is_the_mean_of_the_windows_whose_matrix_is_not_zero(z
 def test_beating_naive_means_zero_and_the_last_value_but_not_the_seasonal_forecast() -> None:
     truth = np.array([[1.0, 2.0], [0.0, -1.0]])
     forecast = np.array([[1.0, 1.0], [0.0, 0.0]])
-    result = skill(forecast, truth, last=np.array([2.0, 1.0]), seasonal=truth)
+    scale = np.array([0.5, 2.0])
+    result = skill(forecast, truth, last=np.array([2.0, 1.0]), seasonal=truth, seasonal_error=scale)
     assert result.mse == 0.5
     assert result.mae == 0.5
     assert result.mse_zero == 1.5
     assert result.mse_last == (1 + 0 + 1 + 4) / 4
     assert result.mse_seasonal == 0
     assert result.beats_naive
+    assert not result.beats_seasonal
+    assert result.mase == (0 / 0.5 + 1 / 0.5 + 0 / 2 + 1 / 2) / 4
+    assert result.naive_mase == (1 / 0.5 + 0 / 0.5 + 1 / 2 + 2 / 2) / 4
+    assert result.seasonal_mase == 0
+
+
+@pytest.mark.parametrize("scale", [[0.0], [math.nan]])
+def test_where_the_past_repeats_its_season_exactly_there_is_no_mase(scale: list[float]) -> None:
+    truth = np.array([[0.5, 0.7, -0.2]])
+    result = skill(truth, truth, last=np.array([1.0]), seasonal=truth, seasonal_error=np.array(scale))
+    assert result.mse == 0
+    assert all(math.isnan(figure) for figure in (result.mase, result.naive_mase, result.seasonal_mase))
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_a_forecast_that_equals_a_naive_one_does_not_beat_it(shift: float) -> None:
     truth = np.array([[0.5, 0.7, -0.2]])
-    assert not skill(np.full_like(truth, shift), truth, last=np.array([1.0]), seasonal=truth).beats_naive
+    naive = np.full_like(truth, shift)
+    assert not skill(naive, truth, np.array([1.0]), seasonal=truth, seasonal_error=np.ones(1)).beats_naive

@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.records import without_times
+from helpers.damage import change
+from helpers.records import replace_record, without_times
 from helpers.small import SETTINGS, StoredSeries, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
 from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger
+from hrx.audit.ledger.store import Ledger, LedgerWarning
 from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.executors import ExecutorLost, WorkerDied
 from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
 from hrx.audit.runner.recheck import recheck
+from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
 from hrx.audit.runner.worker import (
     Admit,
@@ -151,6 +154,24 @@ def test_admission_results_are_stored_once_and_used_by_a_resumed_audit(tmp_path:
         assert ledger.checks() == stored != []
 
 
+def test_a_resumed_audit_measures_a_damaged_run_again_and_repeats_an_admission_that_lost_a_check(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "l.db"
+    whole = SmallAudit([PreparedModel(linear())], [dataset()], path).execute()
+    change(path, "UPDATE runs SET g_own = g_own + 1e-12 WHERE key = ?", whole[1].key)
+    change(path, "UPDATE checks SET passed = 0 WHERE \"check\" = 'derivative'")
+    resumed = SmallAudit([PreparedModel(linear())], [dataset()], path)
+    with pytest.warns(LedgerWarning, match="2 in all"):
+        resumed.execute()
+    assert resumed.progress == [whole[1].key]
+    assert resumed.executor.count(Admit) == 1
+    with Ledger.open(path, create=False) as ledger:
+        assert without_times(ledger.records()) == without_times(whole)
+        assert [one.passed for one in ledger.checks()] == [True] * 5
+        assert ledger.damaged == []
+
+
 def test_the_same_plan_in_two_ledgers_gives_the_same_digits(tmp_path: Path) -> None:
     one, two = (run_all([PreparedModel(linear())], [dataset()], tmp_path / f"{i}.db")[0] for i in range(2))
     assert without_times(one) == without_times(two)
@@ -234,7 +255,7 @@ class Unreliable(torch.nn.Module):
 
 @pytest.mark.parametrize(
     ("fault", "status", "reason"),
-    [("raises", "failed", "KeyError: 'deep inside the library'"), ("nan", "excluded", "non-finite forecast")],
+    [("raises", "failed", "KeyError at tests.audit.test_scheduler:"), ("nan", "excluded", "non-finite forecast")],
 )
 def test_a_model_that_fails_on_some_windows_loses_only_those_runs(
     tmp_path: Path, fault: str, status: str, reason: str
@@ -322,7 +343,12 @@ def test_a_model_that_depends_on_the_season_is_admitted_and_measured_for_each(tm
         assert record.mse == pytest.approx(np.mean((forecast - windows.y) ** 2), rel=1e-5)
 
 
-def test_reasons_in_records_name_files_without_their_directories(tmp_path: Path) -> None:
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_reasons_in_records_have_the_text_of_a_library_only_for_debugging_and_never_its_paths(
+    tmp_path: Path, debug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HRX_DEBUG", debug)
+
     def predict(x: torch.Tensor) -> torch.Tensor:
         raise OSError(f"cannot read {tmp_path}/secret place/weights.bin or /home/alice/x.bin of owner/name")
 
@@ -330,7 +356,9 @@ def test_reasons_in_records_name_files_without_their_directories(tmp_path: Path)
     assert {record.status for record in records} == {"failed"}
     assert str(tmp_path) not in str(records)
     assert "alice" not in str(records)
-    assert all("x.bin of owner/name" in record.reason for record in records)
+    text = "OSError: cannot read weights.bin or" if debug == "1" else "OSError at tests.audit.test_scheduler:"
+    assert all(f"admission: {text}" in record.reason for record in records)
+    assert all(("cannot read" in record.reason) is (debug == "1") for record in records)
 
 
 def test_flat_windows_do_not_exclude_a_model_that_divides_by_their_spread(tmp_path: Path) -> None:
@@ -416,8 +444,8 @@ def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_d
         assert abs(middle - last / 2) <= 0.5
         assert all(one.same for one in results)
         assert ledger.records() == before
-        with ledger.transaction():
-            ledger._connection.execute("UPDATE runs SET rank = rank * 1.001 WHERE key = ?", (audit.runs[-1].key,))
+        (stored,) = ledger.records([audit.runs[-1].key])
+        replace_record(ledger, stored.updated(rank=(stored.rank or 0.0) * 1.001))
         results = recheck(audit.runs, ledger, audit.executor, 3, on_result=lambda one: None)
     assert [one.same for one in results] == [True, True, False]
     assert [difference.column for difference in results[-1].differences] == ["rank"]
@@ -450,17 +478,14 @@ def test_ranks_are_computed_by_the_same_loop_without_a_ledger(tmp_path: Path) ->
         assert result.rank.participation == pytest.approx(records[key].rank, rel=1e-9)
 
 
-class WorkerDied(Exception):
-    """What an executor reports when a worker process is lost."""
-
-
 class DyingExecutor:
     """Two workers; the tasks of `deadly` models kill theirs as many times as given."""
 
-    size, retries, worker_errors = 2, 1, (WorkerDied,)
+    size, timeout = 2, None
 
     def __init__(self, deadly: dict[str, int]):
         self.deadly = deadly
+        self.stopped: list[int] = []
         self.submitted: list[tuple[int, str]] = []
 
     def submit(self, worker: int, task: Task) -> Future[TaskResult]:
@@ -469,10 +494,13 @@ class DyingExecutor:
         future: Future[TaskResult] = Future()
         if self.deadly.get(name, 0):
             self.deadly[name] -= 1
-            future.set_exception(WorkerDied())
+            future.set_exception(WorkerDied("SIGKILL"))
         else:
             future.set_result(TaskFailed(f"result of {name}"))
         return future
+
+    def stop(self, worker: int) -> None:
+        self.stopped.append(worker)
 
     def close(self) -> None:
         pass
@@ -494,7 +522,7 @@ def test_a_task_whose_worker_dies_is_submitted_once_more_and_fails_if_it_dies_ag
     executor = DyingExecutor({"b": 1, "c": 2})
     results = run_named("abcd", executor)
     assert {name: results[name] for name in "abd"} == {name: f"result of {name}" for name in "abd"}
-    assert "died twice (WorkerDied)" in results["c"]
+    assert "died twice (SIGKILL)" in results["c"]
     assert sorted(name for _, name in executor.submitted) == list("abbccd")
 
 
@@ -508,9 +536,9 @@ def test_a_task_that_cannot_be_sent_to_its_worker_fails_and_the_others_are_done(
             return future
 
     executor = UnpicklableTask({})
-    assert run_named("abc", executor) == {
-        "a": "result of a", "b": "TypeError: cannot pickle 'module' object", "c": "result of c",
-    }  # fmt: skip
+    results = run_named("abc", executor)
+    assert results.pop("b").startswith("TypeError at ")
+    assert results == {"a": "result of a", "c": "result of c"}
     assert len(executor.submitted) == 3
 
 
@@ -518,3 +546,47 @@ def test_once_stopping_no_task_is_started_and_none_of_a_dead_worker_is_retried()
     executor = DyingExecutor({"a": 2, "b": 2})
     assert run_named("abcd", executor, stopping=lambda: len(executor.submitted) == 2) == {}
     assert [name for _, name in executor.submitted] == ["a", "b"]
+
+
+def test_a_task_over_its_time_is_stopped_and_fails_and_the_others_are_done() -> None:
+    class HangingTask(DyingExecutor):
+        timeout = 0.05
+
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            return super().submit(worker, task) if task.model.fingerprint != "b" else Future()
+
+    executor = HangingTask({})
+    results = run_named("abcd", executor)
+    assert results.pop("b") == "took longer than 0.05 s, the limit of --timeout, and was stopped"
+    assert results == {name: f"result of {name}" for name in "acd"}
+    assert len(executor.stopped) == 1
+
+
+def test_an_executor_without_workers_ends_the_loop() -> None:
+    class LostExecutor(DyingExecutor):
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            future: Future[TaskResult] = Future()
+            future.set_exception(ExecutorLost("The cluster is gone."))
+            return future
+
+    with pytest.raises(ExecutorLost, match=r"The cluster is gone\."):
+        run_named("ab", LostExecutor({}))
+
+
+def test_a_record_of_another_key_is_a_failed_run(tmp_path: Path) -> None:
+    """A worker whose versions differ computes other keys, which no report of this audit would show."""
+
+    class OtherVersions(CountingExecutor):
+        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+            future = super().submit(worker, task)
+            if isinstance(result := future.result(), RunResult):
+                future = Future()
+                future.set_result(result._replace(record=replace(result.record, key="0" * 64)))
+            return future
+
+    audit = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "ledger.db")
+    audit.executor = OtherVersions(audit.models)
+    records = audit.execute()
+    assert {record.key for record in records} == {run.key for run in audit.runs}
+    assert {record.status for record in records} == {"failed"}
+    assert all("other versions" in str(record.reason) for record in records)

@@ -72,11 +72,47 @@ def test_channels_need_data_that_have_them_and_the_input_gradient(
 
 def test_gates_of_an_audit_are_judged_after_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["bolt-mini", "--data", "sample:elnino/M"]
-    assert audit(tmp_path, *data, "--gate", "parity <= 1e-5", "--gate", "g_margin >= -10") == 0
+    assert audit(tmp_path, *data, "--gate", "parity <= 1e-5", "--gate", "rank >= 1000") == 4
     output = capsys.readouterr().out
-    assert "Gate parity <= 1e-5 of bolt-mini: passed" in output
-    assert audit(tmp_path, *data, "--gate", "g_margin >= 10", "--json") == 1
+    assert "Gate parity <= 1e-5 of bolt-mini: passed: worst 0.0e+00" in output
+    # One run decides nothing, however far it lies from the bound.
+    assert "Gate rank >= 1000 of bolt-mini: undecided: " in output
+    assert "no interval, n=1; 1 run with a value, at least 10 are needed" in output
+    assert audit(tmp_path, *data, "--gate", "rank >= 1000", "--undecided", "pass") == 0
+    assert audit(tmp_path, *data, "--gate", "rank >= 1000", "--undecided", "fail") == 1
+    capsys.readouterr()
+    assert audit(tmp_path, *data, "--gate", "parity <= 1e-5", "--gate", "g_margin >= 10", "--json") == 4
     gates = json.loads(capsys.readouterr().out)["gates"]
-    assert gates == [{"model": "bolt-mini", "gate": "g_margin >= 10", "passed": False}]
+    assert [(one["model"], one["gate"], one["outcome"]) for one in gates] == [
+        ("bolt-mini", "parity <= 1e-5", "passed"), ("bolt-mini", "g_margin >= 10", "undecided"),
+    ]  # fmt: skip
+    assert gates[1]["scope"] == "over 0 of 1 run: those that beat naive"
     assert audit(tmp_path, *data, "--gate", "g_margin > 10") == 2
     assert "The gate 'g_margin > 10' is not valid" in capsys.readouterr().err
+
+
+SAMPLED = """
+import torch
+
+from hrx.adapters import from_module
+
+
+def make():
+    return from_module(lambda x: x[:, :12] + 0.1 * torch.randn(len(x), 12), name="sampled")
+"""
+
+
+def test_a_model_that_fails_admission_exits_1_from_verify_audit_and_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sampled.py").write_text(SAMPLED)
+    model, data = f"module:{tmp_path / 'sampled.py'}:make", ["--data", "sample:elnino/M"]
+    assert main(["verify", model, *data, "--settings", "48x12"]) == 1
+    assert audit(tmp_path, model, *data) == 1
+    assert "Verdict: Not audited" in capsys.readouterr().out
+    ledger = str(tmp_path / "out" / "ledger.db")
+    assert main(["compare", ledger, ledger, "--undecided", "pass"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Verdict: failed: base fails equivalence: " in shown
+    assert "against 1e-05" in shown
+    assert "at 48x12 (1 run excluded)" in shown

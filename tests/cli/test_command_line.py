@@ -38,7 +38,7 @@ def test_an_audit_ends_with_a_verdict_a_ledger_and_a_heat_map_of_each_dataset(au
     assert "\x1b" not in done.stdout + done.stderr
     assert "4/4 runs" in done.stderr
     figures = sorted(path.name for path in (folder / "hrx-audit").glob("*.png"))
-    assert figures == ["bolt-mini--co2-w.png", "bolt-mini--elnino-m.png"]
+    assert figures == ["bolt-mini--co2-w--co2--96x24.png", "bolt-mini--elnino-m--temperature--96x24.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in (folder / "hrx-audit").glob("*.png"))
 
 
@@ -106,6 +106,7 @@ def test_verify_shows_five_checks_and_admits_the_embedded_checkpoint(capsys: pyt
         "equivalence", "determinism", "gradient path", "trained head", "derivative",
     ]  # fmt: skip
     assert all(c["setting"] == "96x24" and c["passed"] for c in output["checks"])
+    assert output["parity"] == output["checks"][0]["figure"]
 
 
 CHEAT = """

@@ -1,7 +1,9 @@
 """`hrx explain`: one series of a person's own, one forecast, one page."""
 
+import html
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +83,23 @@ def test_the_verdict_is_the_first_reason_against_the_explanation(table, model):
         assert reading.trust is trust
         assert trust_sentence(reading).split(":")[0] in render(reading)
     assert "derivative has 1 against 0.1" in render(changed[Trust.NOT_ADMITTED])
+
+
+@pytest.mark.parametrize(
+    ("mse_seasonal", "sentence"),
+    [
+        (0.4, 'data-passed="unsure">Seasonal naive: squared error 0.5, not below repeating the last season (0.4).'),
+        (0.6, 'data-passed="yes">Seasonal naive: squared error 0.5, below repeating the last season (0.6).'),
+        (float("nan"), 'data-passed="unsure">Seasonal naive: unknown.'),
+    ],
+)
+def test_seasonal_naive_stands_beside_the_naive_forecasts_and_decides_nothing(table, model, mse_seasonal, sentence):
+    from dataclasses import replace
+
+    good = explain_series(model, find_series(f"{table}:units").series, LOOKBACK, HORIZON)
+    changed = replace(good, skill=Skill(0.5, 0.5, 1.0, 1.0, mse_seasonal))
+    assert sentence in render(changed)
+    assert changed.trust is good.trust
 
 
 def _with_gains(reading: ExplainedForecast, own: float, margin: float) -> ExplainedForecast:
@@ -177,6 +196,9 @@ def test_the_embedded_checkpoint_explains_a_series_of_ones_own(table, tmp_path, 
     data = json.loads(re.search(r'id="window">(.*?)</script>', shown).group(1))
     assert (len(data["x"]), len(data["forecast"]), data["rows"]) == (96, 24, 24)
     assert data["labels"][-1] == "2024-09-30"
+    (again,) = re.findall(r"<pre>(.*?)</pre>", shown)
+    words = shlex.split(html.unescape(again).replace("PATH/", f"{table.parent}/"))
+    assert [*words[1:], "--out", str(page)] == [*command[:-2], "--estimator", "input_gradient", *command[-2:]]
     _look(page)
 
 
@@ -185,10 +207,15 @@ def _look(page: Path) -> None:
     with open_browser() as opened:
         opened.open(page, width=375, height=700)
         assert opened.run("document.documentElement.scrollWidth") == 375
+        overflow = "[...document.querySelectorAll('.wide')].filter((e) => e.scrollWidth > e.clientWidth).length"
+        assert opened.run(overflow) == 0
         opened.tab.locator("input[type=range]").fill("7")
         assert opened.text(".readout").startswith("Step 8 reads position -1 (2024-09-30)")
         assert opened.text("#steps-note").startswith("Step 8 of 24")
         assert len(opened.texts("#top-points tbody tr")) == 10
+        with opened.tab.expect_download() as waiting:
+            opened.tab.click("text=Save as PNG")
+        assert waiting.value.suggested_filename == "bolt-mini--units--96x24.png"
         assert opened.complaints == []
         assert all(url.startswith("file:") for url in opened.requests)
 

@@ -8,12 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from helpers.damage import change
+from helpers.records import replace_record
 
 from hrx.adapters import EMBEDDED
 from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
 from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
-from hrx.cli.other_python import divide, family_of
+from hrx.cli.other_python import OtherInterpreter, divide, family_of
+from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError
 from hrx.reports import read
@@ -139,7 +142,7 @@ def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_withou
         (stored,) = ledger.audits()
         text = json.dumps([list(map(asdict, ledger.records())), ledger.checks(), ledger.audits()])
     settings = json.loads(stored.settings)
-    assert settings["models"] == ["module:line.py:line"]
+    assert settings["models"] == ["module:PATH/line.py:line"]
     assert settings["data"] == "sample:elnino/M"
     for tell_tale in ("alice", "wonderland", str(folder), os.path.expanduser("~")):
         assert tell_tale not in text
@@ -155,12 +158,19 @@ def test_a_recheck_of_a_ledger_that_was_changed_names_the_column_and_ends_with_3
     assert main([*audit, "--recheck", "2"]) == 0
     assert "2 of 2 stored runs have the same numbers" in capsys.readouterr().out
     path = folder / "hrx-audit" / "ledger.db"
-    with Ledger.open(path) as ledger, ledger.transaction():
-        ledger._connection.execute("UPDATE runs SET mse = mse + 0.01 WHERE seed = 1")
+    with Ledger.open(path) as ledger:
+        (stored,) = (one for one in ledger.records() if one.seed == 1)
+        replace_record(ledger, stored.updated(mse=(stored.mse or 0.0) + 0.01))
     assert main([*audit, "--recheck", "2"]) == 3
     out = capsys.readouterr().out
     assert "seed 1: DIFFERENT: mse is" in out
     assert "1 of 2 stored runs" in out
+    change(path, "UPDATE runs SET mse = mse + 0.01 WHERE seed = 1")  # which leaves the checksum as it was
+    assert main([*audit, "--recheck", "2"]) == 3
+    out, errors = capsys.readouterr()
+    assert "1 of 1 stored runs" in out
+    assert "seed 1" in errors
+    assert "it is not as it was written" in errors
 
 
 def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Path]) -> None:
@@ -173,6 +183,17 @@ def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Pa
     for entry, sentence in (("ttm", "is not FAMILY=PATH"), ("tmm=x", "Did you mean 'ttm'"), ("ttm=./no", "not a file")):
         with pytest.raises(HrxError, match=sentence):
             divide(names, [entry])
+
+
+def test_a_failed_admission_in_another_interpreter_is_a_result_and_a_failed_import_is_not(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    other = OtherInterpreter(python, ["ttm-r2"], {}, tmp_path / "ledger.db")
+    assert other.audit(Stop()) == 1
+    for fails in (lambda: other.plan(estimate=False), lambda: other.audit(Stop(), "--recheck=1")):
+        with pytest.raises(HrxError, match="could not audit ttm-r2"):
+            fails()
 
 
 @pytest.mark.slow

@@ -3,10 +3,15 @@
 import re
 import subprocess
 import sys
+import tomllib
+from html import unescape
 from pathlib import Path
 
 import pytest
+import yaml
+from helpers.browser import open_browser
 
+from hrx import adapters, audit, gift_eval, reports
 from hrx.audit.ledger.record import COLUMNS
 from hrx.cli.verbs import parser
 
@@ -39,6 +44,51 @@ def test_the_reference_names_every_verb_and_every_column(site: Path) -> None:
     record = (site / "record.html").read_text(encoding="utf-8")
     for column in COLUMNS:
         assert f"<code>{column.name}</code>" in record
+
+
+def test_the_api_page_has_every_public_name_with_its_signature(site: Path) -> None:
+    page = unescape(re.sub(r"<[^>]+>", "", (site / "api.html").read_text(encoding="utf-8")))
+    for package in (adapters, audit, gift_eval, reports):
+        for name in package.__all__:
+            assert f"{package.__name__}.{name}" in page, name
+    assert "hrx.adapters.load(name: str" in page
+    assert "(W, L) -> (W, R, L)" in page, "a docstring"
+
+
+def test_the_gallery_links_to_results_that_were_made(site: Path) -> None:
+    text = (site / "gallery.html").read_text(encoding="utf-8")
+    linked = set(re.findall(r'(?:href|src)="(gallery/[^"]+)"', text))
+    assert {"gallery/report/index.html", "gallery/explanation.html", "gallery/tables.html"} < linked
+    for target in linked:
+        assert (site / target).stat().st_size > 1000, target
+    assert "Verdict" in (site / "gallery" / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_no_search_is_offered_that_a_page_from_disk_could_not_do(site: Path) -> None:
+    assert not (site / "search").exists()
+    page = (site / "index.html").read_text(encoding="utf-8")
+    assert 'type="search"' not in page
+    assert 'data-bs-target="#mkdocs_search_modal"' not in page
+
+
+def test_from_disk_the_pages_have_no_script_errors_and_fit_a_phone(site: Path) -> None:
+    with open_browser() as browser:
+        browser.tab.set_viewport_size({"width": 390, "height": 800})
+        for name in ("index", "install", "gallery", "api"):
+            browser.tab.goto((site / f"{name}.html").as_uri())
+            assert browser.complaints == [], name
+            assert browser.run("document.documentElement.scrollWidth") <= 390, name
+
+
+def test_the_citation_is_the_same_for_people_and_for_tools() -> None:
+    paper = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (paper["title"], paper["version"], paper["license"]) == (project["name"], project["version"], "Apache-2.0")
+    page = (ROOT / "docs" / "citation.md").read_text(encoding="utf-8").replace("\n", " ").replace("            ", "")
+    cited = paper["preferred-citation"]
+    assert f"*{cited['title']}.*" in page
+    names = [f"{author['family-names']}, {author['given-names']}" for author in cited["authors"]]
+    assert f"author = {{{' and '.join(names)}}}" in page
 
 
 def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:

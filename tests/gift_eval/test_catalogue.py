@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hrx.gift_eval.catalogue import choose, configurations, folders, paper_datasets
-from hrx.gift_eval.frequency import parse
+from hrx.gift_eval.frequency import leaderboard_season, parse
 
 BENCHMARK = [folder for folder in folders() if not folder.copy_of]
 IN_PAPER = {dataset.folder: dataset for dataset in paper_datasets() if dataset.folder}
@@ -103,13 +103,15 @@ def test_a_folder_and_its_paper_name_are_of_one_frequency_and_width() -> None:
         assert dataset.name.lower() == name.replace("/", "_").lower()
 
 
-def test_seasons_are_those_of_gluonts() -> None:
+def test_the_leaderboards_seasons_are_those_of_gluonts_and_days_have_seven_in_an_audit() -> None:
     seasonality = pytest.importorskip("gluonts.time_feature", reason="gluonts is not installed")
     new = {"T": "min", "S": "s", "H": "h", "M": "ME", "Q": "QE", "A": "YE"}
     for folder in folders():
         frequency = parse(folder.frequency)
         alias = f"{frequency.multiple}{new.get(frequency.base, frequency.base)}"
-        assert folder.season == seasonality.get_seasonality(alias), folder.name
+        official = seasonality.get_seasonality(alias)
+        assert leaderboard_season(folder.frequency) == official, folder.name
+        assert folder.season == (7 if folder.frequency == "D" else official), folder.name
 
 
 def test_a_dataset_means_all_its_frequencies_and_no_name_means_everything() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from hrx.errors import HrxError
-from hrx.gift_eval.frequency import Frequency, is_frequency, parse, season
+from hrx.gift_eval.frequency import Frequency, is_frequency, leaderboard_season, parse, season
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,8 @@ def test_anchors_start_stamps_and_a_multiple_of_one_leave_the_name_alone(text: s
         ("6H", 4),
         ("5H", 1),
         ("48H", 1),
-        ("D", 1),
+        ("D", 7),
+        ("7D", 1),
         ("B", 5),
         ("W-SUN", 1),
         ("M", 12),
@@ -63,8 +64,9 @@ def test_anchors_start_stamps_and_a_multiple_of_one_leave_the_name_alone(text: s
         ("YE", 1),
     ],
 )
-def test_the_season_is_the_leaderboards(text: str, expected: int) -> None:
+def test_an_audit_takes_the_natural_season_and_the_leaderboard_has_none_for_days(text: str, expected: int) -> None:
     assert season(text) == expected
+    assert leaderboard_season(text) == (1 if text == "D" else expected)
 
 
 @pytest.mark.parametrize(

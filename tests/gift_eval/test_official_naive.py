@@ -11,7 +11,7 @@ import pytest
 
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.catalogue import Configuration, configurations, folders
-from hrx.gift_eval.frequency import season
+from hrx.gift_eval.frequency import leaderboard_season, season
 from hrx.gift_eval.official import NaiveScores, count_windows, score, starts
 from hrx.gift_eval.series import StoredSeries
 from hrx.gift_eval.store import open_directory
@@ -112,11 +112,11 @@ def _gluonts(data: Dataset, configuration: Configuration, windows: int) -> Any:
             test_data=test,
             metrics=[MSE(), MAE(), MASE()],
             mask_invalid_label=True,
-            seasonality=data.season,
+            seasonality=leaderboard_season(data.frequency),
         )
         return tuple(float(frame[column].iloc[0]) for column in ("MSE[mean]", "MAE[0.5]", "MASE[0.5]"))
 
-    return scores(1), scores(data.season)
+    return scores(1), scores(leaderboard_season(data.frequency))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ SAMPLE = {dataset.name: dataset for dataset in open_sample()}
     [
         ("sf_temps/H", 24, ["temp"], 8760, 1),
         ("seattle_temps/H", 24, ["temp"], 8760, 1),
-        ("seattle_weather/D", 1, ["precipitation", "temp_max", "temp_min", "wind"], 1461, 0),
+        ("seattle_weather/D", 7, ["precipitation", "temp_max", "temp_min", "wind"], 1461, 0),
         ("co2/W", 1, ["co2"], 2284, 59),
         ("elnino/M", 12, ["temperature"], 732, 0),
     ],

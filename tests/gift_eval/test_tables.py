@@ -55,7 +55,7 @@ def dated(values: list[object], days: list[str] = DAYS) -> list[str]:
 
 def test_a_wide_table_is_one_item_whose_columns_are_its_variates(write: Write) -> None:
     dataset = opened(write("date,a,b", *(f"{day},{i},{i * i}" for i, day in enumerate(DAYS))))
-    assert (dataset.name, dataset.frequency, dataset.season, dataset.count, dataset.items) == ("t/D", "D", 1, 2, 1)
+    assert (dataset.name, dataset.frequency, dataset.season, dataset.count, dataset.items) == ("t/D", "D", 7, 2, 1)
     assert stored(dataset) == {"a": list(range(31)), "b": [i * i for i in range(31)]}
     item = dataset.read_item(0)
     assert (item.names, item.values.tolist()) == (("a", "b"), [list(range(31)), [i * i for i in range(31)]])
@@ -68,6 +68,13 @@ def test_a_long_table_has_a_series_for_every_name_in_the_order_of_the_file(write
     assert stored(dataset) == {"north": [0, 1, 2, 3, 4], "007": [100, 101, 102, 103, 104]}
     assert (dataset.count, dataset.items, dataset.variates) == (2, 2, 1)
     assert "long: dates in 'day', series named by 'shop', values in 'units'" in dataset.note
+
+
+@pytest.mark.parametrize(("options", "season"), [("?season=48", 48), ("?season=1", 1), ("?frequency=D", 7), ("", 7)])
+def test_the_season_is_the_one_given_else_that_of_the_frequency(write: Write, options: str, season: int) -> None:
+    dataset = opened(write("date,a", *dated(list(range(31))), options=options))
+    assert dataset.season == dataset.read(0).season == dataset.read_item(0).season == season
+    assert ("season 48, as given" in dataset.note) == (season == 48)
 
 
 def test_options_choose_date_names_values_and_frequency(write: Write) -> None:
@@ -283,6 +290,8 @@ def test_what_is_wrong_is_named_with_file_row_column_value_and_the_next_step(
         ("?value=u", "t.csv: Unknown column 'u'"),
         ("?frequency=often", "Unknown frequency 'often'"),
         ("?dayfirst=maybe", "dayfirst is 'maybe'"),
+        ("?season=0", "season is '0'; write the number of values per season, as in season=24; 1 for none."),
+        ("?season=week", "season is 'week'"),
         ("?decimal=;", "decimal is ';'"),
         ("?value=date", "'date' cannot be a value and also the date"),
         ("?frequency=W", "row 3, .*2024-01-02 is 1 day after .* does not fit W, the frequency given"),

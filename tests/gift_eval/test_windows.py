@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hrx.errors import HrxError
 from hrx.gift_eval import Series, UnusableSeries, admits, cut
-from hrx.gift_eval.windows import seasonal_naive, split, standardise, starts, van_der_corput
+from hrx.gift_eval.windows import seasonal_error, seasonal_naive, split, standardise, starts, van_der_corput
 
 settings_of_the_paper = [(96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192)]
 
@@ -141,6 +141,17 @@ def test_windows_agree_with_cutting_them_out_one_by_one(request: Request, season
         expected = [repeated[h % len(repeated)] for h in range(horizon)]
         assert found.seasonal[i].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-8)
     assert found.x.dtype == found.y.dtype == found.seasonal.dtype == np.float64
+    lag = season if season < region else 1
+    changes = [abs(standard[t] - standard[t - lag]) for t in range(lag, region)]
+    assert found.seasonal_error.tolist() == pytest.approx([statistics.fmean(changes)], rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("season", [1, 7, 24, 200])
+def test_the_scale_of_mase_is_the_seasonal_error_of_gluonts(season: int) -> None:
+    metrics = pytest.importorskip("gluonts.evaluation.metrics", reason="gluonts is not installed")
+    past = walk(160)
+    expected = metrics.calculate_seasonal_error(past, freq="h", seasonality=season)
+    assert seasonal_error(past[:, None], season)[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_season_longer_than_the_lookback_falls_back_to_the_last_value() -> None:

@@ -20,7 +20,7 @@ def side(fingerprint: str, shift: float = 0.0, *, scale: float = 1.0, seed: int 
         "mse": scale * np.exp(rng.standard_normal(30)),
         "mae": 0.3,
         "parity": 1e-7,
-        "beats_naive": (gains > 0).astype(int),
+        "beats_naive": 1,
         "dataset": [f"d{i % 3}/H" for i in range(30)],
     }
     return runs(30, model="m", fingerprint=fingerprint * 64, series_fingerprint=MARKS, **(given | columns))

@@ -1,7 +1,6 @@
 """Records, frames and ledgers built by hand, with medians, shares, counts and intervals that are known beforehand."""
 
 import hashlib
-import sqlite3
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
@@ -51,15 +50,10 @@ def runs(n: int, **columns: object) -> pd.DataFrame:
 
 def store(frame: pd.DataFrame, path: Path) -> Path:
     """The runs in a real ledger."""
-    with Ledger.open(path):
-        pass
-    filled = [name for name in NAMES if frame[name].notna().any()]
-    rows = zip(*(frame[name].astype(object).where(frame[name].notna(), None) for name in filled), strict=True)
-    with sqlite3.connect(path) as connection:
-        names = ", ".join(f'"{name}"' for name in filled)
-        places = ", ".join("?" * len(filled))
-        connection.executemany(f"INSERT INTO runs ({names}) VALUES ({places})", rows)
-    connection.close()
+    columns = (frame[name].astype(object).where(frame[name].notna(), None) for name in NAMES)
+    with Ledger.open(path) as ledger, ledger.transaction():
+        for row in zip(*columns, strict=True):
+            ledger.put(Record(**dict(zip(NAMES, row, strict=True))))
     return path
 
 

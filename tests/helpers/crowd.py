@@ -1,17 +1,14 @@
 """A ledger as large as the published one, with random numbers: for time, size and arithmetic, not for meaning."""
 
 import hashlib
-import sqlite3
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hrx.audit.ledger.record import COLUMNS, Record
+from hrx.audit.ledger.record import Record
 from hrx.audit.ledger.store import Ledger, StoredExample
 
-NAMES = [column.name for column in COLUMNS]
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))
 DOMAINS = ("Nature", "Energy", "Sales", "Transport", "Web", "Healthcare", "Econ/Fin")
@@ -79,9 +76,7 @@ def write(path: Path, many: list[Record], examples: int) -> Path:
     with Ledger.open(path) as ledger:
         for number, one in enumerate(scored[:examples]):
             ledger.write(one, example(one, number))
-    places = ", ".join("?" * len(NAMES))
-    with sqlite3.connect(path) as connection:
-        rows = [astuple(one) for one in many]
-        names = ", ".join(f'"{name}"' for name in NAMES)
-        connection.executemany(f"INSERT OR IGNORE INTO runs ({names}) VALUES ({places})", rows)
+        with ledger.transaction():
+            for one in many:
+                ledger.put(one)
     return path

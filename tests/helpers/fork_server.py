@@ -41,9 +41,9 @@ class ForkedAudit:
 
     @property
     def workers(self) -> list[int]:
-        """Ids of its worker processes."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in children if "spawn_main" in _command(int(pid))]
+        """Ids of its worker processes: the children of its server."""
+        servers = [child for child in _children(self.pid) if "forkserver" in _command(child)]
+        return [worker for server in servers for worker in _children(server)]
 
 
 class ForkServer:
@@ -88,12 +88,31 @@ def running(pid: int) -> bool:
     return state not in "ZX"
 
 
+def processes_with(mark: str) -> list[int]:
+    """Processes whose environment holds the mark, wherever they have gone."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Waits until a condition holds; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.005)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _command(pid: int) -> str:
@@ -107,9 +126,10 @@ def _serve() -> None:
     # Everything that an audit would import, before the first fork; heat maps take longer than all the rest.
     import torch._dynamo  # noqa: F401
 
-    from hrx.cli import audit, main
+    from hrx.cli import audit, main, request
 
     audit.heatmaps = lambda *_: []  # type: ignore[attr-defined]
+    request.DEFAULT_WORKERS = 0  # type: ignore[attr-defined]  # models run in the process that is killed
     replies = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hrx.audit.ledger.record import DONE, Record
+from hrx.audit.ledger.store import Ledger
 
 VOLATILE = ("forward_seconds", "matrix_seconds", "seconds", "created")
 """Times, which differ each time a run is measured."""
@@ -16,6 +17,13 @@ def record(key: str, status: str = DONE, **values: Any) -> Record:
     """A record of a run; `values` replace or add fields."""
     run = {"model": "m", "dataset": "d/H", "series": "T0", "lookback": 96, "horizon": 24, "seed": 0}
     return Record(key=key, status=status, **(run | values))
+
+
+def replace_record(ledger: Ledger, changed: Record) -> None:
+    """Stores a record in place of one that is finished, with the checksum of the new one."""
+    with ledger.transaction():
+        ledger._connection.execute("DELETE FROM runs WHERE key = ?", (changed.key,))
+        ledger.put(changed)
 
 
 def without_times(records: list[Record]) -> dict[str, dict[str, Any]]:

@@ -105,6 +105,7 @@ def families() -> dict[str, TinyFamily]:
         return generating
     timesfm = {
         "timesfm-2.5": TinyFamily(tiny_timesfm.timesfm_25, tiny_timesfm.small_timesfm_25),
+        "timesfm-2.5-hf": TinyFamily(tiny_timesfm.timesfm_25_transformers),
         "timesfm-3": TinyFamily(tiny_timesfm.timesfm_3),
     }
     return {name: TinyFamily(build) for name, build in FAMILIES.items()} | timesfm | generating

@@ -7,11 +7,13 @@ it and must be open while such a checkpoint is built, loaded and run.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 WIDTH = 32
 QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
@@ -22,6 +24,14 @@ RELEASED_CONFIG_25 = {
     "torch_compile": True,
 }  # fmt: skip
 """Keys of the released `config.json`, from secondary sources. The library reads only `torch_compile`."""
+
+HUB_CONFIG_25 = {
+    "context_length": 16384, "decode_index": 5, "force_flip_invariance": True, "head_dim": 80, "hidden_size": 1280,
+    "horizon_length": 128, "infer_is_positive": True, "intermediate_size": 1280, "model_type": "timesfm2_5",
+    "num_attention_heads": 16, "num_hidden_layers": 20, "output_quantile_len": 1024, "patch_length": 32,
+    "quantiles": QUANTILES,
+}  # fmt: skip
+"""Keys of transformers' class, which the release in Google's format has as well."""
 
 
 @contextmanager
@@ -86,3 +96,43 @@ def timesfm_3(path: Path, seed: int = 0) -> Path:
         transformer_config=StackedTransformersConfig(num_layers=2, transformer=transformer),
     ).save_pretrained(path)
     return path
+
+
+def timesfm_25_transformers(path: Path, seed: int = 0) -> Path:
+    """The weights of `timesfm_25(seed)` in the format of transformers, saved by its own class."""
+    from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
+
+    with tempfile.TemporaryDirectory() as folder:
+        google = load_file(timesfm_25(Path(folder) / "google", seed) / "model.safetensors")
+    sizes = {
+        "context_length": 1024, "num_hidden_layers": 2, "hidden_size": WIDTH, "intermediate_size": WIDTH,
+        "head_dim": WIDTH // 2, "num_attention_heads": 2, "num_key_value_heads": 2, "output_quantile_len": 256,
+    }  # fmt: skip
+    model = TimesFm2_5ModelForPrediction(TimesFm2_5Config(**sizes))
+    model.load_state_dict(transformers_names(google))
+    model.save_pretrained(path)
+    return path
+
+
+_TRANSFORMERS_NAMES = {
+    "tokenizer": "model.input_ff_layer", "hidden_layer": "input_layer", "stacked_xf": "model.layers",
+    "attn.out": "self_attn.o_proj", "attn.query_ln.scale": "self_attn.q_norm.weight",
+    "attn.key_ln.scale": "self_attn.k_norm.weight", "attn.per_dim_scale.per_dim_scale": "self_attn.scaling",
+    "ff0": "mlp.fc1", "ff1": "mlp.fc2", "pre_attn_ln.scale": "input_layernorm.weight",
+    "post_attn_ln.scale": "post_attention_layernorm.weight", "pre_ff_ln.scale": "pre_feedforward_layernorm.weight",
+    "post_ff_ln.scale": "post_feedforward_layernorm.weight",
+}  # fmt: skip
+
+
+def transformers_names(google: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Google's tensors under the names of transformers; queries, keys and values are one tensor in Google's format."""
+    converted = {}
+    for name, tensor in google.items():
+        for theirs, ours in _TRANSFORMERS_NAMES.items():
+            name = name.replace(theirs, ours)
+        if name.endswith("attn.qkv_proj.weight"):
+            for part, weight in zip("qkv", tensor.chunk(3), strict=True):
+                converted[name.replace("attn.qkv_proj", f"self_attn.{part}_proj")] = weight.contiguous()
+        else:
+            converted[name] = tensor
+    return converted

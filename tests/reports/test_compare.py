@@ -29,7 +29,7 @@ def test_a_comparison_with_itself_is_exactly_zero_and_passes_every_gate() -> Non
         if name != "parity":
             assert change.difference == (0, 0, 0)
             assert change.base == change.new
-    assert all(gate.passed for gate in same.gates)
+    assert {gate.outcome for gate in same.gates} == {"passed"}
     assert same.exit == Exit.DONE
     assert same.verdict.startswith("passed: all 29 gates")
 
@@ -52,7 +52,7 @@ def test_the_difference_is_the_median_of_the_paired_differences_with_scipys_inte
 
 
 def test_relative_changes_are_taken_pair_by_pair_and_shares_in_points() -> None:
-    base, new = side("a"), side("b", scale=1.5)
+    base, new = side("a", beats_naive=[1, 0] * 15), side("b", scale=1.5)
     new["beats_naive"] = [0] * 6 + base["beats_naive"].to_list()[6:]
     compared = compare(base, new)
     assert compared.quantities["mse"].relative == pytest.approx((0.5, 0.5, 0.5))
@@ -101,17 +101,19 @@ def test_only_scored_runs_pair_and_the_rest_is_counted() -> None:
     assert "7 scored without a partner" in compare_report.text(compared, 120)
 
 
-def test_a_gate_fails_only_beyond_its_interval_unless_it_is_strict() -> None:
+def test_a_gate_is_undecided_within_its_interval_unless_it_is_strict() -> None:
     noise = np.random.default_rng(4).standard_normal(30)
     base, new = side("a"), side("b")
     new["g_own"] = base["g_own"] - 0.05 + noise
     assert np.median(noise) < 0.03
-    assert compare(base, new, ["g_own >= -0.02"]).exit == Exit.DONE
+    between = compare(base, new, ["g_own >= -0.02"])
+    assert between.exit == Exit.NOT_DECIDED
+    assert between.verdict == "undecided: g_own >= -0.02; over 30 pairs of runs."
     assert compare(base, new, ["g_own >= -0.02"], strict=True).exit == Exit.GATE_FAILED
     worse = compare(base, side("b", -0.5), ["g_own >= -0.02", "mse <= +2%"])
-    assert [gate.passed for gate in worse.gates] == [False, True]
+    assert [gate.outcome for gate in worse.gates] == ["failed", "passed"]
     assert worse.exit == Exit.GATE_FAILED
-    assert worse.verdict == "failed: g_own >= -0.02, over 30 pairs of runs."
+    assert worse.verdict == "failed: g_own >= -0.02; passed: mse <= +2%; over 30 pairs of runs."
     assert compare(base, side("b", -0.5), ["g_own >= -0.02"], informational=True).exit == Exit.DONE
 
 
@@ -124,22 +126,85 @@ def test_the_parity_of_a_run_without_a_partner_counts() -> None:
     assert compared.exit == Exit.GATE_FAILED
 
 
-def test_too_few_pairs_are_not_comparable_and_say_why() -> None:
+def test_too_few_pairs_are_undecided_and_say_why() -> None:
     few = compare(side("a")[:9], side("b"), ["g_own >= 0"])
-    assert few.exit == Exit.NOT_COMPARABLE
-    assert few.verdict == "not comparable: 9 pairs of runs, at least 10 are needed."
+    assert few.exit == Exit.NOT_DECIDED
+    assert few.verdict == "undecided: 9 pairs of runs, at least 10 are needed."
     assert compare(side("a")[:9], side("b"), min_pairs=9).exit == Exit.DONE
+    # A wrong ledger must not pass, whatever undecided gates count as.
+    assert compare(side("a")[:1], side("b"), ["g_own >= 0"], undecided="pass").exit == Exit.NOT_DECIDED
+    assert compare(side("a")[:1], side("b")).verdict == "undecided: 1 pair of runs, at least 10 are needed."
     none = compare(side("a"), side("b").assign(lookback=48, estimator="tsr"))
     assert none.verdict.endswith("They have no lookback and estimator in common.")
-    assert none.exit == Exit.NOT_COMPARABLE
+    assert none.exit == Exit.NOT_DECIDED
     assert "scored runs" in compare(side("a"), side("b").assign(status="failed")).verdict
 
 
-def test_a_gate_on_a_quantity_without_values_is_not_comparable() -> None:
+def test_a_gate_on_a_quantity_without_values_is_undecided() -> None:
     compared = compare(side("a"), side("b"), ["insertion >= -1"])
-    assert compared.gates[0].passed is None
-    assert compared.exit == Exit.NOT_COMPARABLE
-    assert "too few pairs have a value to judge insertion >= -1" in compared.verdict
+    assert compared.gates[0].outcome == "undecided"
+    assert compared.gates[0].reason == "0 pairs with a value, at least 10 are needed"
+    assert compared.exit == Exit.NOT_DECIDED
+
+
+@pytest.mark.parametrize(("wish", "code"), [(None, 4), ("pass", 0), ("fail", 1)])
+def test_what_undecided_counts_as_decides_the_code_and_the_verdict_still_names_it_first(wish, code: int) -> None:
+    gates = ["insertion >= -1", "g_own >= -0.02"]
+    compared = compare(side("a"), side("b"), gates, undecided=wish)
+    assert compared.exit == code
+    counts = f" (counts as {wish}ed)" if wish else ""
+    expected = f"undecided: insertion >= -1{counts}; passed: g_own >= -0.02; over 30 pairs of runs."
+    assert compared.verdict == expected
+
+
+def test_gains_count_only_pairs_in_which_both_sides_beat_naive() -> None:
+    """Gains fall by 0.5 where either side loses to naive, and rise by 0.1 elsewhere."""
+    base, new = side("a", beats_naive=[1] * 20 + [0] * 10), side("b", beats_naive=[0] * 5 + [1] * 25)
+    new["g_own"] = base["g_own"] + np.where(np.arange(30) // 5 % 5 == 0, -0.5, 0.1)
+    new.loc[20:, "g_own"] = base.loc[20:, "g_own"] - 0.5
+    found = compare(base, new, ["g_own >= 0.05", "mse <= +2%"])
+    assert found.quantities["g_own"].pairs == found.both_beat_naive == 15
+    assert found.quantities["g_own"].difference == pytest.approx((0.1, 0.1, 0.1))
+    assert found.quantities["mse"].pairs == 30
+    gain, error = found.gates
+    assert (gain.outcome, gain.scope) == ("passed", "over 15 of 30 pairs: both sides beat naive")
+    assert error.scope == ""
+
+
+def test_base_new_and_difference_come_from_the_same_pairs_and_a_row_that_seems_not_to_add_up_says_why() -> None:
+    """Medians 1 -> 2 over three pairs, of which two fell: (0, 3), (3, 2), (1, 0)."""
+    pairs = {"series_fingerprint": ["a", "b", "c"], "rank": 1.0}
+    base = runs(3, fingerprint="a" * 64, g_own=[0.0, 3.0, 1.0], **pairs)
+    new = runs(3, fingerprint="b" * 64, g_own=[3.0, 2.0, 0.0], **pairs)
+    found = compare(base, new, min_pairs=1)
+    change = found.quantities["g_own"]
+    assert (change.base, change.new, change.difference.point) == (1.0, 2.0, -1.0)
+    assert (change.n, change.rose, change.fell, change.disagrees) == (3, 1, 2, True)
+    assert not found.quantities["rank"].disagrees
+    (row,) = [row for row in compare_report.quantities(found).rows if row.key == "g_own"]
+    assert row.cells[0].text == "g_own (median higher, yet 2 of 3 fell)"
+    assert row.cells[1].text == "3"
+
+
+def test_a_model_that_fails_admission_fails_the_comparison_and_its_check_is_named() -> None:
+    reason = "equivalence: 0.3 against 1e-05 (relative difference of the forecasts)"
+    excluded = {"status": "excluded", "check_failed": "equivalence", "reason": reason}
+    compared = compare(side("a"), side("b", **excluded), ["g_own >= 0"], undecided="pass")
+    assert compared.exit == Exit.GATE_FAILED
+    assert compared.new.failed_checks == (f"{reason} at 96x24 (30 runs excluded)",)
+    assert compared.verdict.startswith(f"failed: new fails {reason} at 96x24 (30 runs excluded); undecided: 0 pairs")
+    assert compare(side("a", **excluded), side("b")).verdict.startswith("failed: base fails equivalence: 0.3")
+    # A run that is excluded for another reason is no failed check.
+    flat = compare(side("a"), side("b", status=["excluded"] + ["done"] * 29, reason="flat windows"), ["g_own >= -1"])
+    assert (flat.exit, flat.failed_checks) == (Exit.DONE, [])
+
+
+def test_failed_runs_leave_a_passed_comparison_incomplete() -> None:
+    status = ["failed"] + ["done"] * 29
+    compared = compare(side("a"), side("b", status=status), ["g_own >= -0.02"])
+    assert compared.exit == Exit.INCOMPLETE
+    assert "passed: the gate; incomplete: 1 run failed; over 29 pairs" in compared.verdict
+    assert compare(side("a"), side("b", status=status), ["insertion >= 0"]).exit == Exit.NOT_DECIDED
 
 
 def test_of_several_models_one_must_be_named() -> None:
@@ -175,7 +240,7 @@ def test_a_seed_that_doubles_and_one_that_halves_an_error_are_folded_before_the_
     """Means 1.5 and 1.5 of an error: no change, though the two ratios are 2 and 1/2."""
 
     def side(errors: tuple[float, float]) -> list[dict[str, object]]:
-        marks = [f"s{i}" for i in range(5)]
+        marks = [f"s{i}" for i in range(6)]
         return [record(series_fingerprint=m, seed=seed, mse=mse) for m in marks for seed, mse in enumerate(errors)]
 
     found = compare(frame(side((1.0, 2.0))), frame(side((2.0, 1.0))), ["mse <= +2%"])

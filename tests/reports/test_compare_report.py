@@ -25,10 +25,10 @@ def test_json_has_what_the_design_promises() -> None:
     assert loaded["pairs"] == 30
     assert {"base", "new", "difference", "low", "high"} <= set(loaded["quantities"]["g_margin"])
     assert loaded["quantities"]["parity"]["low"] is None
-    assert [(gate["gate"], gate["passed"]) for gate in loaded["gates"]] == [
-        ("g_own >= -0.02", False), ("rank <= +5%", True), ("mse <= +2%", False), ("parity <= 1e-5", True),
+    assert [(gate["gate"], gate["outcome"]) for gate in loaded["gates"]] == [
+        ("g_own >= -0.02", "failed"), ("rank <= +5%", "passed"), ("mse <= +2%", "failed"), ("parity <= 1e-5", "passed"),
     ]  # fmt: skip
-    assert loaded["verdict"].startswith("failed: g_own >= -0.02 and mse <= +2%")
+    assert loaded["verdict"].startswith("failed: g_own >= -0.02 and mse <= +2% (on d0/H, d1/H and d2/H)")
     assert loaded["exit"] == 1
 
 
@@ -37,14 +37,23 @@ def test_junit_is_valid_xml_with_a_case_for_every_gate() -> None:
     (suite,) = root
     assert root.tag == "testsuites"
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
-        "tests": "5", "failures": "2", "errors": "0",
+        "tests": "6", "failures": "2", "errors": "0",
     }  # fmt: skip
     cases = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
     assert cases == {
-        "pairs": [], "g_own >= -0.02": ["failure"], "rank <= +5%": [], "mse <= +2%": ["failure"], "parity <= 1e-5": [],
+        "admission": [], "pairs": [], "g_own >= -0.02": ["failure"], "rank <= +5%": [], "mse <= +2%": ["failure"],
+        "parity <= 1e-5": [],
     }  # fmt: skip
-    unjudged = ElementTree.fromstring(compare_report.junit(compare(side("a"), side("b"), ["insertion >= 0"])).encode())
-    assert unjudged[0].get("errors") == "1"
+
+
+@pytest.mark.parametrize(("wish", "tag"), [(None, "skipped"), ("pass", "skipped"), ("fail", "failure")])
+def test_an_undecided_gate_never_looks_passed_in_junit(wish, tag: str) -> None:
+    compared = compare(side("a"), side("b"), ["insertion >= 0"], undecided=wish)
+    suite = ElementTree.fromstring(compare_report.junit(compared).encode())[0]
+    (case,) = [case for case in suite.iter("testcase") if case.get("name") == "insertion >= 0"]
+    assert [child.tag for child in case] == [tag]
+    assert "undecided" in case[0].get("message")
+    assert (suite.get("skipped"), suite.get("failures")) == (("1", "0") if tag == "skipped" else ("0", "1"))
 
 
 def test_hostile_names_are_text_in_every_report() -> None:
@@ -78,8 +87,8 @@ def test_the_summary_stays_below_the_hosts_limit_and_says_what_it_cut() -> None:
 def test_the_text_names_both_sides_the_gates_and_the_verdict_last() -> None:
     shown = compare_report.text(failing())
     assert "base: m (weights aaaaaaaaaaaa): 30 scored" in shown
-    assert "FAILED      mse <= +2%: +100.00% [+100.00, +100.00]" in shown
-    assert shown.rstrip().splitlines()[-1].startswith("Verdict: failed:")
+    assert "FAILED     mse <= +2%: +100.00% [+100.00, +100.00]" in shown
+    assert shown.rstrip().split("\n\n")[-1].startswith("Verdict: failed:")
     assert "n<10" not in shown
     few = compare_report.text(compare(side("a")[:9], side("b")))
     assert "n<10: few runs" in few
@@ -91,12 +100,12 @@ def test_an_infinite_parity_fails_its_gate_and_is_seen_in_every_report() -> None
     found = compare(base, new, ["parity <= 1e-5"])
     assert found.exit == Exit.GATE_FAILED
     assert (found.quantities["parity"].base, found.quantities["parity"].new) == (1e-7, math.inf)
-    assert "FAILED      parity <= 1e-5: worst inf" in compare_report.text(found)
+    assert "FAILED     parity <= 1e-5: worst inf" in compare_report.text(found)
     assert "| **FAILED** | worst inf |" in compare_report.markdown(found)
     loaded = json.loads(json.dumps(compare_report.as_json(found), allow_nan=False))
     assert loaded["quantities"]["parity"]["new"] is None
-    assert loaded["gates"][0]["passed"] is False
-    assert loaded["new"]["impossible"] == "1 of 30 scored runs have an infinite parity."
+    assert loaded["gates"][0]["outcome"] == "failed"
+    assert loaded["new"]["impossible"] == "1 of 30 scored runs has an infinite parity."
     both = compare(new, new, ["parity <= 1e-5"])
     assert math.isnan(both.quantities["parity"].difference.point)
     assert both.exit == Exit.GATE_FAILED

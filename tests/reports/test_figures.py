@@ -68,6 +68,18 @@ def test_a_group_of_few_is_hollow_and_does_not_stretch_the_axis():
     assert 0.2 < high < 0.3
 
 
+def test_a_group_of_two_has_a_median_and_no_interval(frame, record):
+    runs = frame([record(series="T1", g_margin=0.1), record(series="T2", g_margin=0.3)])
+    (bar,) = bars(runs, "model")
+    assert (bar.median, bar.n) == (pytest.approx(0.2), 2)
+    assert np.isnan([bar.low, bar.high]).all()
+    figure = _drawn(forest([bar], title="g_margin by model, m: runs that beat naive"))
+    assert np.isnan(figure.axes[0].lines[0].get_xdata()).all()
+    (legend,) = figure.legends
+    assert legend.get_title().get_text() == "g_margin by model, m: runs that beat naive"
+    assert [text.get_text() for text in legend.get_texts()] == ["median of fewer than 10, 95 % interval"]
+
+
 @pytest.mark.parametrize("count", [1, 8, 66])
 def test_a_forest_of_long_names_is_whole_and_nothing_overlaps(count):
     shown = [ForestBar(f"{k} " + "W" * 80 + " $x_{$", 0.1, 0.0, 0.2, 12) for k in range(count)]
@@ -94,7 +106,7 @@ def test_gain_against_rank_says_how_many_there_are_and_of_what_unit(frame):
     figure = _drawn(gain_against_rank(runs))
     (axes,) = figure.axes
     count = len(runs.groupby(["model", "dataset", "series", "lookback", "horizon"]))
-    assert axes.get_title(loc="left") == f"{count} configurations that beat naive"
+    assert axes.get_title(loc="left") == f"g_margin against rank\n{count} configurations that beat naive"
     assert "variance" in axes.get_ylabel()
     assert _inside(figure)
     assert _apart(figure, [*axes.get_xticklabels(), axes.xaxis.label])
@@ -120,7 +132,8 @@ def test_a_ledger_gives_every_figure_in_every_format_and_the_same_bytes_again(tm
         warnings.simplefilter("error")
         first = figures(path, tmp_path / "a", read(path))
     names = {file.stem for file in first}
-    assert names == {"g-margin-by-model", "g-margin-by-dataset", "gain-against-rank", "deletion-curves"}
+    kinds = {"g-margin-by-model", "g-margin-by-dataset", "gain-against-rank", "deletion-curves"}
+    assert names == {f"2-models--{kind}" for kind in kinds}
     assert len(first) == 12
     again = figures(path, tmp_path / "b", read(path))
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]

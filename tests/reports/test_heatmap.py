@@ -66,8 +66,11 @@ def test_the_title_names_the_run_and_whether_its_gains_are_meaningful(record):
 
 
 def test_below_the_heat_map_stand_the_naive_errors_and_the_effective_lookback(record):
-    naive, reach = footing(record(mse=0.5, mse_zero=1.0, mse_last=0.9, effective_lookback=41.6))
-    assert naive == "mean squared error 0.5; of predicting the mean 1, of repeating the last value 0.9"
+    one = record(mse=0.5, mse_zero=1.0, mse_last=0.9, mse_seasonal=0.2, effective_lookback=41.6)
+    naive, reach = footing(one)
+    errors = "of predicting the mean 1, of repeating the last value 0.9, the last season"
+    assert naive == f"mean squared error 0.5; {errors} 0.2"
+    assert footing(one.updated(mse_seasonal=None))[0].endswith("the last season unknown")
     assert reach == "effective lookback 42 of 96 steps: 90 % of a row's mass on average"
     assert footing(record(mse=None)) == ()
 
@@ -96,7 +99,8 @@ def test_there_is_a_whole_png_per_model_and_dataset_and_nothing_else(record, exa
     runs.append(record(dataset="without a matrix"))
     path = ledger(runs, examples=[example(one) for one in runs if one.seed == 0 and "/" in one.dataset])
     found = heatmaps(path, tmp_path / "out" / "deep")
-    assert [one.name for one in found] == ["m1--a-d.png", "m2--a-d.png", "m1--b-h.png", "m2--b-h.png"]
+    names = [f"{m}--{d}--t1--96x24.png" for d in ("a-d", "b-h") for m in ("m1", "m2")]
+    assert [one.name for one in found] == names
     assert sorted(found) == sorted((tmp_path / "out" / "deep").iterdir())
     assert {_png_size(one) for one in found} == {(1200, 864)}
 
@@ -107,6 +111,16 @@ def test_of_several_stored_runs_the_largest_setting_is_drawn(record, example, le
     runs = [record(lookback=lookback) for lookback in (96, 512, 192)]
     heatmaps(ledger(runs, examples=map(example, runs)), tmp_path)
     assert drawn == [512]
+
+
+def test_an_example_that_beats_naive_is_drawn_before_a_larger_one_that_does_not(
+    record, example, ledger, tmp_path, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr("hrx.reports.heatmap.heatmap", lambda stored, one, path: drawn.append(one.lookback) or path)
+    runs = [record(lookback=96), record(lookback=512, beats_naive=0), record(lookback=192)]
+    heatmaps(ledger(runs, examples=map(example, runs)), tmp_path)
+    assert drawn == [192]
 
 
 def test_names_of_any_kind_give_different_files_inside_the_directory(record, example, ledger, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import re
 import struct
 import warnings
 import zlib
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hrx.reports import read
 from hrx.reports.page import embed
 from hrx.reports.page.data import BUDGET, arrange, choose_examples, matrix_json, model_labels, pack
 from hrx.reports.page.report import write_report
+from hrx.reports.page.statistics import PageStatistics
 from hrx.reports.runs import fold_seeds, median_interval
 from hrx.reports.text import escape_html
 
@@ -69,26 +71,41 @@ def test_a_page_of_16729_runs_stays_below_30_megabytes_with_every_example_that_i
 SCOPES = ("yes", "all", "no")
 
 
+FIELDS = ("n", "own", "own_low", "own_high", "shuffled", "margin", "low", "high", "positive", "rank", "finding", "bins")
+
+
 def groups_of(text_of_page, scope):
-    """{(grouping, value), …: (statistics)} of a page, with texts for codes."""
+    """{(grouping, value), …: {statistic: value}} of a page, with texts for codes."""
     texts = data(text_of_page, "runs")["texts"]
-    for names, groups in data(text_of_page, "statistics").items():
-        for codes, (_, *scopes) in groups.items():
+    for names, groups in data(text_of_page, "statistics")["groups"].items():
+        for codes, (_, _, *scopes) in groups.items():
             pairs = zip(names.split(), map(int, codes.split()), strict=True)
             group = {name: texts[name]["values"][code] for name, code in pairs}
-            yield group, scopes[SCOPES.index(scope)]
+            statistics = scopes[SCOPES.index(scope)]
+            yield group, statistics and dict(zip(FIELDS, statistics, strict=True))
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """The runs of a ledger with three combinations of series and seed per cell, and the text of its page."""
+    folder = tmp_path_factory.mktemp("crowded")
+    path = crowd.write(folder / "ledger.db", crowd.records(200, models=2, datasets=3), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hrx.reports.page.report.figures", lambda *_: [])
+        return with_settings(read(path)), write_report(path, folder / "out").page.read_text(encoding="utf-8")
+
+
+def with_settings(frame):
+    return frame.assign(setting=frame["lookback"].astype(str) + "x" + frame["horizon"].astype(str))
+
+
 @pytest.mark.parametrize("scope", SCOPES)
-def test_the_statistics_of_every_group_and_pair_of_groups_are_those_of_folded_seeds(page, ledger, scope):
-    many = crowd.records(600, models=2, datasets=5)
-    frame = read(ledger(many))
-    frame["setting"] = frame["lookback"].astype(str) + "x" + frame["horizon"].astype(str)
+def test_the_statistics_of_every_combination_of_filters_are_those_of_folded_seeds(crowded, scope):
+    frame, shown = crowded
     done, beats = frame["status"] == "done", (frame["beats_naive"] == 1).fillna(False)
     chosen = frame[done & {"yes": beats, "all": True, "no": ~beats}[scope]]
-    found = list(groups_of(page(many), scope))
-    assert {tuple(group) for group, _ in found} >= {(), ("model",), ("model", "setting")}
+    found = list(groups_of(shown, scope))
+    assert {tuple(group) for group, _ in found} >= {(), ("model",), ("model", "dataset", "setting")}
     for group, statistics in found:
         runs = chosen
         for name, value in group.items():
@@ -96,37 +113,70 @@ def test_the_statistics_of_every_group_and_pair_of_groups_are_those_of_folded_se
         if runs.empty:
             assert statistics is None
             continue
-        folded = fold_seeds(runs, ["g_own", "g_shuffled", "g_margin", "rank"])
-        margins = folded["g_margin"].to_numpy()
-        n, own, shuffled, margin, low, high, positive, rank = statistics
-        assert n == len(margins)
-        assert (own, shuffled) == pytest.approx((folded["g_own"].median(), folded["g_shuffled"].median()), rel=1e-12)
-        assert (margin, low, high) == pytest.approx(median_interval(margins), rel=1e-12)
-        assert positive == pytest.approx((margins > 0).mean(), rel=1e-12)
-        assert rank == pytest.approx(folded["rank"].median(), rel=1e-12)
+        folded = runs.groupby(["model", "dataset", "setting", "series"])[
+            ["g_own", "g_shuffled", "g_margin", "rank"]
+        ].mean()
+        margins, own = folded["g_margin"].to_numpy(), folded["g_own"].to_numpy()
+        assert statistics["n"] == len(margins)
+        for name, column in (("own", "g_own"), ("shuffled", "g_shuffled"), ("margin", "g_margin"), ("rank", "rank")):
+            assert statistics[name] == pytest.approx(folded[column].median(), rel=1e-8)
+        for (low, high), values in ((("low", "high"), margins), (("own_low", "own_high"), own)):
+            interval = (statistics[low], statistics[high])
+            expected = (None, None) if len(values) < 3 else pytest.approx(median_interval(values)[1:], rel=1e-8)
+            assert interval == expected
+        assert statistics["positive"] == pytest.approx((margins > 0).mean(), rel=1e-8)
 
 
-def test_the_share_that_beats_naive_is_that_of_a_groups_scored_runs(page, ledger):
-    many = crowd.records(300, models=2, datasets=3)
-    text_of_page, frame = page(many), read(ledger(many))
-    values = data(text_of_page, "runs")["texts"]["model"]["values"]
-    for code, (share, *_) in data(text_of_page, "statistics")["model"].items():
-        mine = frame[(frame["model"] == values[int(code)]) & (frame["status"] == "done")]
-        assert share == pytest.approx(mine["beats_naive"].mean(), rel=1e-12)
+def test_every_combination_of_filters_finds_the_statistics_of_its_runs(crowded):
+    frame, shown = crowded
+    texts, statistics = data(shown, "runs")["texts"], data(shown, "statistics")
+    done = frame[frame["status"] == "done"]
+    groupings = data(shown, "runs")["groupings"]
+    for count in range(len(groupings) + 1):
+        for names in combinations(groupings, count):
+            stored = statistics["computed"][" ".join(names)].split()
+            assert set(stored) <= set(names)
+            for values, runs in done.groupby(list(names)) if names else [((), done)]:
+                codes = {name: texts[name]["values"].index(value) for name, value in zip(names, values, strict=True)}
+                found = statistics["groups"][" ".join(stored)][" ".join(str(codes[name]) for name in stored)]
+                assert found[0] == pytest.approx(runs["beats_naive"].mean(), rel=1e-8)
+                assert found[1] == pytest.approx((runs["mse"] < runs["mse_seasonal"]).mean(), rel=1e-8)
 
 
-def test_rank_points_are_the_folded_configurations_of_the_scope_with_medians_of_equal_bins(page, ledger):
-    many = crowd.records(600, models=2, datasets=5)
-    text_of_page, frame = page(many), read(ledger(many))
-    points = data(text_of_page, "rank-points")["yes"]
+def test_combinations_beyond_the_limit_are_left_out_and_smaller_ones_stay(crowded):
+    found = PageStatistics(arrange(crowded[0]), most_groups=20).as_json()
+    assert found["computed"]["model dataset setting"] is None
+    assert found["computed"]["dataset"] == "dataset"
+    assert sum(map(len, found["groups"].values())) <= 20
+
+
+def test_the_verdict_of_a_selection_follows_the_rule_of_the_summary(page, record):
+    """Twelve series of one dataset have own rows that belong to their steps; in the other dataset nothing does."""
+    clear = [record(dataset="clear/H", series=f"T{i}", g_own=0.1 + i / 100, g_margin=0.2 + i / 100) for i in range(12)]
+    none = [record(dataset="none/H", series=f"T{i}", g_own=i - 5.5, g_margin=5.5 - i) for i in range(12)]
+    few = [record(dataset="few/H", series=f"T{i}") for i in range(4)]
+    shown = page([*clear, *none, *few])
+    statistics = data(shown, "statistics")
+    of = {group["dataset"]: found for group, found in groups_of(shown, "yes") if list(group) == ["dataset"]}
+    tones = {name: statistics["findings"][found["finding"]][0] for name, found in of.items()}
+    assert tones == {"clear/H": "yes", "none/H": "no", "few/H": "few"}
+
+
+def test_rank_points_are_the_folded_configurations_of_the_scope_with_medians_of_equal_bins(crowded):
+    frame, text_of_page = crowded
+    points = data(text_of_page, "statistics")["rank"]["yes"]
     chosen = frame[(frame["status"] == "done") & (frame["beats_naive"] == 1).fillna(False)]
     folded = fold_seeds(chosen, ["rank", "g_margin"])
     assert sorted(points["rank"]) == pytest.approx(sorted(folded["rank"]), rel=1e-4)
     assert sorted(points["gain"]) == pytest.approx(sorted(folded["g_margin"]), rel=1e-4, abs=1e-9)
     assert all(chosen.index.isin([run]).any() for run in points["run"])
-    ordered = folded.sort_values("rank", kind="stable")[["rank", "g_margin"]].to_numpy()
-    expected = [np.median(part, axis=0) for part in np.array_split(ordered, 8)]
-    np.testing.assert_allclose(points["bins"][""][""], expected, rtol=1e-12)
+    for group, found in groups_of(text_of_page, "yes"):
+        if list(group) not in ([], ["model"]):
+            continue
+        mine = folded if not group else folded[folded["model"] == group["model"]]
+        ordered = mine.sort_values("rank", kind="stable")[["rank", "g_margin"]].to_numpy()
+        expected = [np.median(part, axis=0) for part in np.array_split(ordered, min(8, len(ordered) // 10))]
+        np.testing.assert_allclose(found["bins"], expected, rtol=1e-8)
 
 
 def test_the_shared_vector_is_the_mean_row_and_bright_colours_end_at_the_99th_percentile():
@@ -147,8 +197,8 @@ def test_a_hostile_name_ends_no_element_and_starts_none(page, record, example):
     other = record(model=HOSTILE, status="excluded", reason=HOSTILE, seed=1)
     shown = page([one, other], examples=[example(one)])
     assert "<img src=x" not in shown
-    assert shown.count("<script") == 5  # four blocks of data, and the page's own
-    assert shown.count("</script>") == 5
+    assert shown.count("<script") == 6  # five blocks of data, and the page's own
+    assert shown.count("</script>") == 6
     assert "\u202e" not in shown
     assert "\x00" not in shown
     assert data(shown, "runs")["texts"]["dataset"]["values"][0].startswith("</script><script>alert(1)")
@@ -186,7 +236,7 @@ def test_examples_are_chosen_in_turns_until_the_budget_is_spent(ledger, record, 
     frame = read(path)
     each = len(pack(np.asarray(example(many[0]).matrix) / example(many[0]).matrix.max()))
     with Ledger.open(path, create=False) as opened:
-        shown, stored = choose_examples(opened, frame, frame["model"].tolist(), budget=5 * each)
+        shown, stored = choose_examples(opened, frame, frame["model"].tolist(), [], budget=5 * each)
     assert stored == 8
     assert len(shown) == 5
     models = [frame["model"].iloc[item["run"]] for item in shown]
@@ -238,6 +288,71 @@ def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, recor
     assert "<pre>hrx audit m --data sample --seeds 2 --python x\n" in shown
 
 
+def test_the_first_example_may_be_interpreted_and_every_other_one_says_why_not(ledger, record, example, check):
+    from hrx.audit.ledger.store import Ledger
+
+    many = [
+        record(dataset="loses/H", beats_naive=0),
+        record(dataset="unknown/H", beats_naive=None),
+        record(dataset="refused/H", horizon=48),
+        record(dataset="good/H"),
+    ]
+    path = ledger(many, examples=map(example, many))
+    frame = read(path)
+    refused = check("derivative", False, 0.5, 1e-2, "96x48")
+    with Ledger.open(path, create=False) as opened:
+        shown = choose_examples(opened, frame, frame["model"].tolist(), [refused]).shown
+    why = {frame["dataset"].iloc[item["run"]]: item["why"] for item in shown}
+    assert next(iter(why)) == "good/H"
+    assert why.pop("good/H") == ""
+    assert "does not beat naive" in why["loses/H"]
+    assert "unknown whether" in why["unknown/H"]
+    assert why["refused/H"] == "the model fails admission at 96x48 (derivative)"
+    assert shown[0]["file"] == "bolt-mini--good-h--t1--96x24"
+
+
+def test_the_card_and_the_table_of_checks_show_the_same_parity(page, record, check):
+    checks = [check("equivalence", True, 3e-7, 1e-5), check("equivalence", True, 1e-7, 1e-5, "512x96")]
+    runs = [record(parity=8e-7), record(lookback=512, horizon=96, parity=2e-7)]
+    shown = page(runs, checks)
+    assert '<dt>worst parity</dt><dd><span class="big">8.0e-07</span>' in shown
+    rows = re.findall(r'<tr data-model="bolt-mini"(?: data-setting="(.*?)" hidden="")?>(.*?)</tr>', shown)
+    figures = {setting: re.findall(r'class="number">(.*?)<', row)[0] for setting, row in rows}
+    assert figures == {"": "8e-07", "96x24": "8e-07", "512x96": "2e-07"}
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ((0.1, 0.9, None), '<span class="big">50 %</span><small>1 of 2 scored runs, 1 unknown</small>'),
+        ((None, None, None), '<span class="big">–</span><small>unknown</small>'),
+    ],
+)
+def test_seasonal_naive_stands_beside_naive_and_unknown_is_not_zero(page, record, errors, expected):
+    shown = page([record(series=f"T{i}", mse=0.5, mse_seasonal=error) for i, error in enumerate(errors)])
+    assert f"<dt>beats seasonal naive</dt><dd>{expected}" in shown
+    known = [None if error is None else float(error > 0.5) for error in errors]
+    assert data(shown, "runs")["beats_seasonal"] == known
+    share = data(shown, "statistics")["groups"][""][""][1]
+    assert share == (None if known[0] is None else 0.5)
+
+
+def test_one_run_is_one_run_and_has_no_interval(page, record):
+    shown = page([record()])
+    assert "ledger0.db: 1 run, 1 of them scored, on 1 dataset" in shown
+    assert "1 of 1 scored run<" in shown
+    assert "no interval: fewer than three values" in shown
+
+
+def test_excluded_runs_are_counted_by_kind_and_each_run_knows_its_row(page, record):
+    refused = [record(status="excluded", reason=f"too short: {n} values", seed=n) for n in range(3)]
+    shown = page([record(), *refused, record(status="failed", seed=9)])
+    found = data(shown, "exclusions")
+    assert found["rows"][0] == {"status": "excluded", "search": "too short"}
+    assert found["of"] == [-1, 0, 0, 0, 1]
+    assert '<p id="excluded-note">4 of 5 runs were excluded or failed.</p>' in shown
+
+
 def test_text_and_data_are_safe_wherever_they_stand():
     assert escape_html('<a href="x">\n\x1b') == "&lt;a href=&quot;x&quot;&gt; \N{REPLACEMENT CHARACTER}"
     assert "<" not in embed("n", "</script>&")[len('<script type="application/json" id="n">') : -len("</script>")]
@@ -270,7 +385,7 @@ def test_impossible_numbers_count_like_missing_ones_and_are_reported(page, recor
     runs, expected = data(found, "runs"), data(missing, "runs")
     assert runs["numbers"] == expected["numbers"]
     assert runs["numbers"]["g_own"][11:14] == [None, 0.7, None]
-    n, own, *_ = data(found, "statistics")[""][""][2]
+    n, own, *_ = data(found, "statistics")["groups"][""][""][3]
     assert (own, n) == (pytest.approx(np.median([*(0.01 * np.arange(11)), 0.7, 0.12])), 14)
     assert "3 of 15 scored runs hold impossible numbers (infinite, or beyond 1e+100), in g_own" in found
     assert "impossible numbers" not in missing

@@ -5,11 +5,13 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from helpers.constructed import runs
 
 from hrx.reports import tables
 from hrx.reports.published import (
+    STAR,
     dataset_name,
     datasets,
     domain_name,
@@ -20,6 +22,7 @@ from hrx.reports.published import (
 )
 
 PUBLISHED = published_tables()
+PUBLISHED_MODELS = set(models().values())
 
 
 @pytest.mark.parametrize(
@@ -111,16 +114,83 @@ def test_names_of_records_become_those_of_the_paper() -> None:
     assert domain_name("bizitobs_service", "Web/CloudOps") == "Web"
     assert domain_name("Traffic", "") == ""
     assert domain_name("my/H", "Energy") == "Energy"
-    assert model_name("./anything", "amazon/chronos-2") == "Chronos-2"
-    assert model_name("ttm-r2", "ttm-r2") == "TTM-r2"
-    assert model_name("chronos-bolt-base", "somewhere") == "Chronos-Bolt"
-    assert model_name("bolt-mini", "bolt-mini") == "bolt-mini"
     assert len(set(models().values())) == 8
+
+
+TTM = "348b862b15b55bdf09f900bb9daa83393f69691254146498da3746e2b64b1a49"
+
+
+@pytest.mark.parametrize(
+    ("model", "checkpoint", "fingerprint", "expected"),
+    [
+        ("./anything", "amazon/chronos-2", "f", "Chronos-2"),
+        ("fine-tune", "fine-tune", TTM, "TTM-r2"),
+        ("ttm-r2", "ttm-r2", "f", "ttm-r2"),
+        ("chronos-bolt-base", "chronos-bolt-base", "f", "chronos-bolt-base"),
+        ("TTM-r2", "TTM-r2", "f", "TTM-r2 (not the published one)"),
+        ("bolt-mini", "bolt-mini", "f", "bolt-mini"),
+    ],
+)
+def test_a_model_is_published_by_its_weights_or_hub_id_and_never_by_the_name_of_its_folder(
+    model: str, checkpoint: str, fingerprint: str, expected: str
+) -> None:
+    assert model_name(model, checkpoint, fingerprint) == expected
+    frame = runs(12, model=model, checkpoint=checkpoint, fingerprint=fingerprint, g_own=0.1)
+    (table,) = tables(frame, ["models"], against="published")
+    assert table.rows[0].cells[0].value == expected
+    assert (table.rows[0].cells[1].published is not None) == (expected in PUBLISHED_MODELS)
+
+
+def test_the_stored_fingerprint_is_that_of_the_released_weights(real_data: Path) -> None:
+    from hrx.adapters.checkpoint import Checkpoint
+
+    assert models()[Checkpoint(real_data / "checkpoints" / "ttm-r2", "x", "x").fingerprint] == "TTM-r2"
+
+
+def test_a_row_says_what_it_has_in_common_with_the_published_one() -> None:
+    about = {"model": "c", "checkpoint": "amazon/chronos-2", "g_own": 0.1, "g_margin": 0.2, "rank": 1.2}
+    frame = pd.concat([
+        runs(12, dataset="us_births/D", lookback=512, horizon=96, **about),
+        runs(12, dataset="mine/D", lookback=512, horizon=24, **about),
+        runs(12, dataset="mine/D", lookback=100, horizon=10, **about),
+    ], ignore_index=True)  # fmt: skip
+
+    def said(name: str, key: str) -> str:
+        (table,) = tables(frame, [name], against="published")
+        return next(row.cells[-1].text for row in table.rows if row.key == key)
+
+    assert said("models", "Chronos-2") == "1/66 datasets +1, 2/7 settings +1"
+    assert said("metrics", "g_own") == "1/8 models, 1/66 datasets +1, 2/7 settings +1"
+    assert said("datasets", "Us_births_D") == "1/8 models, 1/7 settings"
+    assert said("datasets", "mine/D") == "-"
+    assert said("axes", "24") == "1/8 models, 0/66 datasets +1"
+    assert said("axes", "96") == "1/8 models, 1/66 datasets, 1/4 settings"
+    assert said("rank", "[1.1, 1.25)") == "no model: trained backbones"
+
+
+def test_a_row_on_the_same_models_datasets_and_settings_has_all_in_common() -> None:
+    settings = [one.split("x") for one in sorted(STAR)]
+    names = [one.dataset or one.name for one in datasets().values()]
+    pairs = [(name, int(lookback), int(horizon)) for name in names for lookback, horizon in settings]
+    columns = dict(zip(("dataset", "lookback", "horizon"), map(list, zip(*pairs, strict=True)), strict=True))
+    frame = runs(len(pairs), checkpoint="amazon/chronos-2", g_own=0.1, **columns)
+    (table,) = tables(frame, ["models"], against="published")
+    assert table.rows[0].cells[-1].value == "all"
+
+
+def test_rows_that_share_nothing_show_the_published_value_without_a_difference() -> None:
+    frame = runs(12, g_own=0.1, g_margin=0.2, rank=1.2)
+    for name in ("metrics", "axes", "rank"):
+        (table,) = tables(frame, [name], against="published")
+        assert any(cell.published is not None for row in table.rows for cell in row.cells)
+        assert all(cell.difference is None for row in table.rows for cell in row.cells)
+        assert "difference" not in {shown.part for shown in table.shown}
 
 
 def test_a_difference_is_that_of_the_printed_values() -> None:
     row = PUBLISHED["models_full"].rows["", "Chronos-2"]
-    frame = runs(40, model="chronos-2", checkpoint="amazon/chronos-2", g_own=row["g_own"] + 0.0104)
+    about = {"model": "chronos-2", "checkpoint": "amazon/chronos-2", "dataset": "us_births/D", "lookback": 512}
+    frame = runs(40, **about, horizon=96, g_own=row["g_own"] + 0.0104)
     (table,) = tables(frame, ["models_full"], against="published")
     by_name = dict(zip([c.name for c in table.columns], table.rows[0].cells, strict=True))
     assert by_name["g_own"].published == row["g_own"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hrx.audit.ledger.record import COLUMNS
-from hrx.audit.ledger.store import LedgerError
+from hrx.audit.ledger.store import LedgerError, LedgerWarning
 from hrx.reports import read
 
 
@@ -35,25 +35,28 @@ def test_a_path_without_a_ledger_is_named(tmp_path):
         read(tmp_path / "note.txt")
 
 
-def test_a_word_where_a_number_belongs_is_an_error_that_names_the_column(record, ledger):
-    path = ledger([record()])
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE runs SET g_own = 'much'")
-    connection.close()
-    with pytest.raises(LedgerError, match=r"column g_own holds something that is not a number"):
-        read(path)
-
-
 @pytest.mark.parametrize(
-    ("column", "value", "expected"), [("model", b"\xff", "text"), ("lookback", 96.5, "a whole number")]
+    ("column", "value", "fault"),
+    [
+        ("g_own", "much", "text where REAL belongs"),
+        ("model", b"\xff", "bytes where TEXT belongs"),
+        ("lookback", 96.5, "a number where INTEGER belongs"),
+    ],
 )
-def test_bytes_for_a_text_and_parts_of_a_whole_number_are_damage_too(column, value, expected, record, ledger):
-    path = ledger([record()])
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE runs SET {column} = ?", (value,))
-    connection.close()
-    with pytest.raises(LedgerError, match=f"column {column} holds something that is not {expected}"):
-        read(path)
+def test_a_cell_of_a_wrong_type_is_named_and_its_run_left_out_with_and_without_checksums(
+    column, value, fault, record, ledger
+):
+    records = [record(seed=seed) for seed in range(2)]
+    for protected, expected in ((True, "it is not as it was written"), (False, f"its column {column} holds {fault}")):
+        path = ledger(records)
+        with sqlite3.connect(path) as connection:
+            if not protected:  # as schema 3 was
+                connection.execute("ALTER TABLE runs DROP COLUMN checksum")
+                connection.execute("PRAGMA user_version = 3")
+            connection.execute(f"UPDATE runs SET {column} = ? WHERE seed = 0", (value,))
+        connection.close()
+        with pytest.warns(LedgerWarning, match=expected):
+            assert read(path)["key"].to_list() == [records[1].key]
 
 
 def test_reports_need_neither_torch_nor_a_model_library_and_draw_only_when_asked():

@@ -13,6 +13,7 @@ from scipy import stats
 
 from hrx.reports.runs import (
     CONFIGURATION,
+    beats_seasonal,
     describe,
     fold_seeds,
     fraction_positive,
@@ -135,7 +136,7 @@ def test_the_mean_of_a_share_is_resampled_in_bounded_memory():
     tracemalloc.stop()
     assert peak < 20e6
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * shares.std() / math.sqrt(len(shares)), rel=0.05)
-    assert mean_interval([0.5, 0.5, np.nan]) == (0.5, 0.5, 0.5)
+    assert mean_interval([0.5, 0.5, 0.5, np.nan]) == (0.5, 0.5, 0.5)
     assert all(math.isnan(x) for x in mean_interval([]))
 
 
@@ -152,9 +153,30 @@ def test_the_interval_is_the_same_every_time_and_in_any_order():
     assert median_interval(values, seed=1) != median_interval(values)
 
 
-def test_the_interval_of_no_values_is_nan_and_of_one_is_that_value():
-    assert all(math.isnan(x) for x in median_interval([np.nan, np.inf]))
-    assert median_interval([0.5, np.nan]) == (0.5, 0.5, 0.5)
+@pytest.mark.parametrize("interval", [median_interval, mean_interval])
+def test_an_interval_needs_three_values(interval):
+    assert all(math.isnan(x) for x in interval([np.nan, np.inf]))
+    for values in ([0.5, np.nan], [0.25, 0.75]):
+        point, low, high = interval(values)
+        assert point == 0.5
+        assert math.isnan(low)
+        assert math.isnan(high)
+    assert interval([0.5, 0.5, 0.5]) == (0.5, 0.5, 0.5)
+
+
+def test_emphasis_needs_ten_values_and_an_interval_on_one_side_of_zero():
+    assert describe(np.full(10, 0.1)).excludes_zero
+    assert describe(np.full(10, -0.1)).excludes_zero
+    assert not describe(np.full(9, 0.1)).excludes_zero
+    assert not describe(np.r_[np.full(6, 0.1), np.full(5, -0.1)]).excludes_zero
+    assert not describe([0.1]).excludes_zero
+    assert str(describe([0.1, 0.3])) == "+0.200 (no interval from so few)"
+
+
+def test_beating_the_season_is_unknown_where_an_error_is_unknown(record, frame):
+    errors = [(0.5, 0.6), (0.6, 0.6), (0.7, 0.6), (0.5, None), (None, 0.6)]
+    runs = frame([record(seed=i, mse=mse, mse_seasonal=seasonal) for i, (mse, seasonal) in enumerate(errors)])
+    assert beats_seasonal(runs).tolist() == pytest.approx([1, 0, 0, math.nan, math.nan], nan_ok=True)
 
 
 def test_the_interval_of_twenty_thousand_values_takes_little_memory():
@@ -284,7 +306,7 @@ def test_a_remark_about_many_columns_names_the_first_and_counts_the_rest():
 def test_an_infinite_parity_stays_and_is_reported_by_itself():
     stored = runs(3, parity=[1e-7, np.inf, np.nan])
     assert mask_impossible(stored) is stored
-    assert impossible_remark(stored) == "1 of 3 scored runs have an infinite parity."
+    assert impossible_remark(stored) == "1 of 3 scored runs has an infinite parity."
     both = impossible_remark(stored.assign(g_own=np.inf))
     assert both.startswith("3 of 3 scored runs hold impossible numbers")
-    assert both.endswith("in g_own: these are left out. 1 of 3 scored runs have an infinite parity.")
+    assert both.endswith("in g_own: these are left out. 1 of 3 scored runs has an infinite parity.")

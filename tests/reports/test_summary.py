@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from hrx.reports import summarise
+from hrx.reports.summary import render, worst_parity
 
 KEYS = [
-    "model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive",
+    "model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "beats_seasonal",
     "g_own", "g_shuffled", "g_margin", "rank", "parity", "verdict",
 ]  # fmt: skip
 AROUND = np.linspace(-0.01, 0.01, 12)
@@ -31,8 +32,10 @@ def test_the_json_is_the_object_of_the_design(record, frame):
     summary = summarise(frame([record(), record(status="excluded", reason="r")]), [])[0]
     found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
     assert list(found)[: len(KEYS)] == KEYS
-    assert found["g_own"] == {"median": 0.12, "low": 0.12, "high": 0.12, "positive": 1.0}
-    assert list(found["beating_naive"]) == ["runs", "g_own", "g_shuffled", "g_margin"]
+    assert found["g_own"] == {"median": 0.12, "low": None, "high": None, "positive": 1.0}
+    assert list(found["beating_naive"]) == ["runs", "beats_seasonal", "g_own", "g_shuffled", "g_margin"]
+    assert found["beats_seasonal"] is None
+    assert found["mase"] == {"model": None, "naive": None, "seasonal": None}
     assert (found["runs"], found["excluded"], found["failed"]) == (2, 1, 0)
     assert found["exclusions"] == {"r": 1}
     assert found["failures"] == {}
@@ -157,9 +160,14 @@ def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_repo
     assert summary.verdict.endswith("Pools runs that differ in library and draws.")
 
 
-def test_parity_is_the_worst_of_the_scored_runs(record, frame):
-    runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(status="excluded", reason="r", parity=0.1)]
-    assert summarise(frame(runs), [])[0].parity == 4e-6
+def test_parity_is_the_worst_over_the_windows_of_every_run_and_of_the_equivalence_check(record, frame, check):
+    runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(seed=2, parity=None)]
+    derivative = check("derivative", True, 0.5, 1e-2)
+    assert summarise(frame(runs), [derivative])[0].parity == 4e-6
+    assert summarise(frame(runs), [derivative, check("equivalence", True, 7e-6, 1e-5)])[0].parity == 7e-6
+    refused = record(status="excluded", reason="equivalence: …", seed=3, parity=0.1)
+    assert summarise(frame([*runs, refused]), [])[0].parity == 0.1
+    assert math.isnan(worst_parity([derivative], [math.nan]))
 
 
 def test_a_missing_gain_is_not_counted(record, frame):
@@ -199,7 +207,7 @@ def test_an_infinite_parity_is_the_worst_and_said_where_json_has_no_number_for_i
     assert summary.parity == math.inf
     found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
     assert found["parity"] is None
-    assert found["verdict"].endswith("1 of 3 scored runs have an infinite parity.")
+    assert found["verdict"].endswith("1 of 3 scored runs has an infinite parity.")
 
 
 def test_an_infinite_figure_of_a_failed_check_is_said(record, frame, check):
@@ -213,6 +221,36 @@ def test_the_verdict_counts_the_runs_on_datasets_that_were_seen_in_training(reco
     leakage = ["declared", "declared", "possible", "none declared", "unknown"]
     said = summarise(frame([record(series=f"T{i}", leakage=kind) for i, kind in enumerate(leakage)]), [])[0].verdict
     assert "2 of 5 scored runs are on datasets that it is declared to have seen in training." in said
-    assert "1 of 5 scored runs are on datasets that it may have seen, as far as is declared, in training." in said
+    assert "1 of 5 scored runs is on datasets that it may have seen, as far as is declared, in training." in said
     clean = summarise(frame([record(leakage="none declared")]), [])[0].verdict
     assert "training" not in clean
+
+
+def test_both_counts_are_shown_and_the_verdict_says_where_most_runs_that_beat_naive_lose_to_the_season(many, frame):
+    def seasonal(errors, beats=1):
+        runs = many(0.12 + AROUND, 0.3 + AROUND, beats_naive=beats)
+        found = [one.updated(mse=0.5, mse_seasonal=error, mase=0.9) for one, error in zip(runs, errors, strict=True)]
+        return summarise(frame(found), [])[0]
+
+    lost = seasonal([0.4] * 7 + [0.6] * 5)
+    assert "But 7 of 12 runs that beat naive lose to seasonal naive." in lost.verdict
+    shown = " ".join(render([lost]).split())
+    assert "12 of 12 scored runs beat both naive forecasts (100 %)" in shown
+    assert "5 of 12 scored runs beat seasonal naive (42 %); 5 of the 12 that beat naive" in shown
+    assert lost.as_json()["beats_seasonal"] == lost.as_json()["beating_naive"]["beats_seasonal"] == 5 / 12
+    assert lost.as_json()["mase"]["model"] == 0.9
+    assert "seasonal naive" not in seasonal([0.4] * 6 + [0.6] * 6).verdict
+    assert "seasonal naive" not in seasonal([0.4] * 12, beats=0).verdict
+
+
+def test_an_unknown_error_of_the_season_is_said_to_be_unknown_and_counts_on_neither_side(many, frame):
+    runs = many(0.12 + AROUND, 0.3 + AROUND, mse=0.5)
+    old = summarise(frame(runs), [])[0]
+    shown = " ".join(render([old]).split())
+    assert "seasonal unknown: these records have no error of seasonal naive" in shown
+    assert "MASE unknown" in shown
+    assert "seasonal naive" not in old.verdict
+    mixed = [one.updated(mse_seasonal=0.4) if i < 2 else one for i, one in enumerate(runs)]
+    shown = " ".join(render(summarise(frame(mixed), [])).split())
+    assert "0 of 2 scored runs beat seasonal naive (0 %), unknown for 10 more; 0 of the 2 that beat naive" in shown
+    assert "But 2 of 2 runs that beat naive lose to seasonal naive." in shown

@@ -30,6 +30,7 @@ def test_a_group_of_fewer_than_ten_is_marked_and_never_bold() -> None:
     assert not any(cell.bold for cell in rows["few/H"].cells)
     assert column(table, "significant") == {"few/H": "-", "enough/H": "positive"}
     assert [cell.bold for cell in rows["enough/H"].cells[:3]] == [False, True, True]
+    assert [cell.hue for cell in rows["enough/H"].cells[:3]] == ["", "red", "red"]
     assert "few/H (n<10: few runs)" in table.to_text(120)
     assert "too few runs to compare (n<10: few runs): few/H." in table.note
 
@@ -40,7 +41,7 @@ def test_seeds_are_folded_unless_they_are_pooled() -> None:
     two = runs(12, series_fingerprint=marks, key=[f"{m}b" for m in marks], g_own=0.4, beats_naive=0, seed=1)
     frame = pd.concat([one, two], ignore_index=True)
     (folded,) = tables(frame, ["models_full"])
-    assert folded.rows[0].cells[3].value == pytest.approx(0.25)
+    assert column(folded, "g_own")["made-up"] == pytest.approx(0.25)
     assert column(folded, "n") == {"made-up": 12}
     assert column(folded, "beats_naive") == {"made-up": 0.5}
     assert "seeds folded to their mean (24 runs)" in folded.note
@@ -71,8 +72,54 @@ def test_every_table_shows_how_many_runs_are_declared_to_be_leaked(name: str) ->
         ignore_index=True,
     )  # fmt: skip
     (table,) = tables(frame, [name])
-    assert set(column(table, "leaked").values()) == {12}
-    assert "(12 of 30)" in table.note
+    assert set(column(table, "leaked").values()) == {"12 (8 unknown)"}
+    assert "(12 of 30, 8 unknown)" in table.note
+    (known,) = tables(frame.assign(leakage="none declared"), [name])
+    assert set(column(known, "leaked").values()) == {0}
+    for leakage in ("unknown", "possible", None):
+        (unknown,) = tables(frame.assign(leakage=leakage), [name])
+        assert set(column(unknown, "leaked").values()) == {"unknown"}
+
+
+def test_bold_means_that_the_interval_excludes_zero_in_either_direction() -> None:
+    spread = np.linspace(-0.05, 0.05, 40)
+    frame = pd.concat(
+        [
+            runs(40, dataset=name, g_own=centre + spread)
+            for name, centre in (("up", 0.2), ("flat", 0.001), ("down", -0.2))
+        ]
+    )
+    (table,) = tables(frame, ["datasets"])
+    assert {row.key: (row.cells[1].bold, row.cells[1].hue) for row in table.rows} == {
+        "up": (True, "red"), "flat": (False, ""), "down": (True, ""),
+    }  # fmt: skip
+
+
+def test_seasonal_naive_and_mase_stand_beside_the_naive_forecasts_and_unknown_is_a_dash() -> None:
+    seasonal = [0.4] * 5 + [0.6] * 15
+    errors = {"mse": 0.5, "mse_zero": 1.0, "mse_last": 0.9, "mse_seasonal": seasonal, "mase": 0.8, "naive_mase": 1.1}
+    frame = runs(20, g_own=0.1, **errors)
+    (full,) = tables(frame, ["models_full"])
+    assert column(full, "beats_seasonal") == {"made-up": 0.75}
+    assert column(full, "mase") == {"made-up": 0.8}
+    (accuracy,) = tables(frame, ["accuracy"])
+    assert [cell.text for cell in accuracy.rows[0].cells] == [
+        "nowhere/H", "0.500", "1.000", "0.900", "0.600", "0.800", "1.100", "-", "20", "100%", "75%", "0",
+    ]  # fmt: skip
+    (old,) = tables(runs(20, g_own=0.1, mse=0.5), ["models_full"])
+    cells = dict(zip([one.name for one in old.columns], old.rows[0].cells, strict=True))
+    assert (cells["beats_seasonal"].text, cells["mase"].text) == ("-", "-")
+
+
+def test_the_margin_of_medians_stands_beside_the_median_of_margins() -> None:
+    own, shuffled = np.array([0.1] * 6 + [0.5] * 5), np.array([-0.3] * 5 + [0.2] * 6)
+    frame = runs(11, g_own=own, g_shuffled=shuffled, g_margin=own - shuffled, rank=1.2)
+    for name in ("axes", "estimators"):
+        (table,) = tables(frame, [name])
+        (value,) = set(column(table, "margin_of_medians").values())
+        assert value == pytest.approx(0.1 - 0.2)
+        (margin,) = set(column(table, "g_margin").values())
+        assert margin == pytest.approx(np.median(own - shuffled))
 
 
 def test_two_checkpoints_of_one_name_are_reported_apart_by_their_weights() -> None:
@@ -131,7 +178,7 @@ def of_every_table(wrong: dict[str, float]) -> pd.DataFrame:
     marks, rng = [f"w{i}" for i in range(24)], np.random.default_rng(0)
     measured = [
         "g_own", "g_shuffled", "g_margin", "comprehensiveness", "aopc", "sufficiency", "insertion", "gap_shared",
-        "g_own_channel", "matrix_seconds", "forward_seconds",
+        "g_own_channel", "matrix_seconds", "forward_seconds", "mse", "mase",
         *(f"g_own_rank_{r}" for r in (1, 2, 4, 8)), *(f"g_distance_{d}" for d in (1, 2, 4, 8, 16, 32)),
     ]  # fmt: skip
     frames = []

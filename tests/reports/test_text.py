@@ -89,7 +89,7 @@ def test_an_infinite_parity_is_shown(record, frame):
 def test_impossible_numbers_are_reported_below_the_gains(many, frame):
     text = render(summarise(frame(many([0.1] * 13, [*[0.3] * 12, np.inf])), []), 200)
     assert "all scored runs (n=12)\n" in text
-    assert "1 of 13 scored runs hold impossible numbers" in " ".join(text.split())
+    assert "1 of 13 scored runs holds impossible numbers" in " ".join(text.split())
     assert "inf" not in text.replace("infinite", "")
 
 

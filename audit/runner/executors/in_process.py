@@ -6,11 +6,10 @@ from hrx.audit.runner.worker import Task, TaskResult, WorkerContext, WorkerSetti
 
 
 class InProcessExecutor:
-    """One worker: this process. `submit` returns when the task is done."""
+    """One worker: this process. `submit` returns when the task is done, so a task cannot be stopped."""
 
     size = 1
-    worker_errors: tuple[type[BaseException], ...] = ()
-    retries = 0
+    timeout: float | None = None
 
     def __init__(self, settings: WorkerSettings):
         self._context = WorkerContext(settings)
@@ -19,6 +18,9 @@ class InProcessExecutor:
         future: Future[TaskResult] = Future()
         future.set_result(perform(task, self._context))
         return future
+
+    def stop(self, worker: int) -> None:
+        raise NotImplementedError("a task in this process cannot be stopped")
 
     def close(self) -> None:
         self._context.close()

@@ -1,28 +1,37 @@
-"""Runs tasks on a Ray cluster.
+"""Runs tasks on a Ray cluster, through a process of its own that is connected to it.
 
-Tasks are Ray tasks, not actors: Ray places each on a free CPU, runs it again elsewhere when its worker or node dies,
-and reuses worker processes, each of which keeps the last model loaded.
+Ray ends a process whose node or head dies, installs signal handlers, and may wait for minutes. So that none of this
+reaches the audit, `ray_driver.py` runs in a child process; here its messages become futures.
 """
 
-import logging
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
-import torch
-
-from hrx.audit.runner.worker import Task, TaskResult, WorkerContext, WorkerSettings, perform, portable_task
+from hrx.audit.runner.executors import ExecutorLost, WorkerDied
+from hrx.audit.runner.executors.processes import signals_blocked
+from hrx.audit.runner.executors.ray_driver import Died, Done, Lost, Ready, Refused, Request, Stop, Submit, drive
+from hrx.audit.runner.worker import Task, TaskResult, WorkerSettings, portable_task
 from hrx.errors import HrxError
+from hrx.install import install_command
 
 CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer at its address; Ray itself retries for minutes."""
-LOCAL = "local"
-_context: tuple[WorkerSettings, WorkerContext] | None = None
-"""The settings and context of this process, if it is a Ray worker."""
+START_SECONDS = 60.0
+"""How long Ray may take to connect to a cluster, or to start one."""
+CHECK_SECONDS = 180.0
+"""How long the nodes may take to report their versions: each imports torch."""
+CLOSE_SECONDS = 15.0
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 class RayError(HrxError):
@@ -32,78 +41,116 @@ class RayError(HrxError):
 class RayExecutor:
     """As many tasks at a time as requested, or as the cluster has free CPUs (and GPUs)."""
 
-    retries = 0  # Ray retries by itself, on another node if necessary
-
-    def __init__(self, settings: WorkerSettings, size: int | None, gpus: float = 0.0, address: str = "auto"):
-        self._ray = _connect(address)
-        errors = self._ray.exceptions
-        self.worker_errors: tuple[type[BaseException], ...] = (
-            errors.WorkerCrashedError,
-            errors.NodeDiedError,
-            errors.OutOfMemoryError,
-            errors.ObjectLostError,
-        )
-        free = self._ray.available_resources()
-        limits = [int(free.get("CPU", 0))] + ([int(free.get("GPU", 0) / gpus)] if gpus else [])
-        self.size = min([*limits, *([size] if size else [])])
-        if self.size < 1:
-            self.close()
-            raise RayError(f"The Ray cluster at {address} has no free {'GPU' if gpus else 'CPU'}: {dict(free)}.")
-        self._settings = self._ray.put(settings.portable())
-        # max_calls=0: Ray ends a worker that has used a GPU after each task, and the next would load the model again.
-        self._run = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1, max_calls=0)(_run)
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        size: int | None,
+        gpus: float = 0.0,
+        address: str = "auto",
+        timeout: float | None = None,
+    ):
+        if find_spec("ray") is None:
+            raise RayError(f"--engine ray needs ray, which is not installed. Run: {install_command('ray')}")
+        self.timeout = timeout
+        self._address = address
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._futures: dict[int, Future[TaskResult]] = {}
+        self._task_of: dict[int, int] = {}
+        """The number of the last task of each worker."""
+        self._lost = ""
+        _check_reachable(address)
+        self._pipe, other = _SPAWN.Pipe()
+        request = Request(address, size, gpus, settings.portable())
+        self._process = _SPAWN.Process(target=drive, args=(other, request), daemon=True)
+        with signals_blocked():
+            self._process.start()
+        other.close()
+        self._expect(START_SECONDS, "did not answer")
+        self.size = self._expect(CHECK_SECONDS, "is connected, but its nodes did not report their versions").size
+        threading.Thread(target=self._receive, daemon=True).start()
 
     def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-        future: Future[TaskResult] = self._run.remote(self._settings, portable_task(task)).future()
+        future: Future[TaskResult] = Future()
+        with self._lock:
+            number = self._task_of[worker] = next(self._numbers)
+            if not self._lost:
+                self._futures[number] = future
+                with suppress(OSError):  # a broken pipe is noticed by the receiver, which fails the future
+                    self._pipe.send(Submit(number, worker, portable_task(task)))
+                return future
+        future.set_exception(ExecutorLost(self._lost))
         return future
+
+    def stop(self, worker: int) -> None:
+        with self._lock, suppress(OSError):
+            self._futures.pop(self._task_of[worker], None)
+            self._pipe.send(Stop(self._task_of[worker]))
 
     def close(self) -> None:
         """Disconnects from the cluster, which ends this audit's tasks."""
-        self._ray.shutdown()
+        self._lost = self._lost or "The connection to the Ray cluster was closed."
+        self._pipe.close()
+        self._process.join(CLOSE_SECONDS)
+        assert self._process.pid, "it has been started"
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+
+    def _expect(self, seconds: float, problem: str) -> Ready:
+        """The next message of the driver while it starts."""
+        try:
+            message: Any = self._pipe.recv() if self._pipe.poll(seconds) else None
+        except (EOFError, OSError):
+            message = Refused("Ray ended its own process.")
+        if isinstance(message, Ready):
+            return message
+        self.close()
+        if message is None:
+            raise RayError(f"The Ray cluster at {self._address} {problem} within {seconds:g} s. {_ADVICE}")
+        raise RayError(message.reason if message.final else _unreachable(self._address, message.reason))
+
+    def _receive(self) -> None:
+        """Turns the messages of the driver into results, until it or the cluster ends."""
+        reason = f"The connection to the Ray cluster at {self._address} was lost: its head or this machine's node died."
+        while True:
+            try:
+                message = self._pipe.recv()
+            except (EOFError, OSError):
+                break
+            if isinstance(message, Lost):
+                reason = message.reason
+                break
+            with self._lock:
+                future = self._futures.pop(message.number, None)
+            if future is not None:
+                self._finish(future, message)
+        with self._lock:
+            self._lost = self._lost or reason
+            waiting, self._futures = list(self._futures.values()), {}
+        for future in waiting:
+            future.set_exception(ExecutorLost(self._lost))
+
+    @staticmethod
+    def _finish(future: Future[TaskResult], message: Done | Died) -> None:
+        if isinstance(message, Died):
+            future.set_exception(WorkerDied(message.how))
+        else:
+            future.set_result(message.result)
 
 
-def _run(settings: WorkerSettings, task: Task) -> TaskResult:
-    """Runs a task in a Ray worker, which keeps its context between tasks."""
-    global _context
-    if _context is None or _context[0] != settings:
-        torch.set_num_threads(1)
-        _context = settings, WorkerContext(settings)
-    return perform(task, _context[1])
+_ADVICE = "Start one with `ray start --head`, give its --address, or let --address local start one for this audit."
 
 
-def _connect(address: str) -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise RayError("--engine ray needs ray, which is not installed. pip install 'hrx[ray]'") from None
-    local = {"include_dashboard": False} if address == LOCAL else {}
-    try:
-        _check_reachable(address)
-        with _own_signals():
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **local)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RayError(
-            f"No Ray cluster could be reached at {address}: {first} Start one with `ray start --head`, give its "
-            "--address, or let --address local start one for this audit."
-        ) from error
-    return ray
+def _unreachable(address: str, reason: str) -> str:
+    return f"No Ray cluster could be reached at {address}: {reason} {_ADVICE}"
 
 
 def _check_reachable(address: str) -> None:
-    """Raises OSError where nothing listens at `HOST:PORT` or `ray://HOST:PORT`; `auto` and `local` are not checked."""
+    """Raises where nothing listens at `HOST:PORT` or `ray://HOST:PORT`; `auto` and `local` are not checked."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-
-
-@contextmanager
-def _own_signals() -> Iterator[None]:
-    """Restores the signal handlers: Ray's would end the driver in the middle of a run."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        try:
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            raise RayError(_unreachable(address, f"{error}.")) from error

@@ -1,0 +1,62 @@
+"""The command that installs an extra into the environment that runs hrx, from where hrx itself was installed.
+
+hrx is not on PyPI, so `pip install 'hrx[ttm]'` alone fails in a fresh environment. An installer records the origin of a
+package in `direct_url.json` (PEP 610): a clone, a git URL, or a wheel.
+"""
+
+import json
+import shlex
+import shutil
+import sys
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+_RESERVED = ":/?#[]@!$&'()*+,;=%~"
+"""Characters with a meaning in a URL."""
+
+
+def install_command(extra: str, unpinned: str = "") -> str:
+    """`pip install …` for an extra of hrx; `unpinned` is a requirement to install after it, without its dependencies.
+
+    Names the interpreter where its `pip` is not the one that a shell would find.
+    """
+    command = f"{_pip()} install {_arguments(extra, _origin())}"
+    return f"{command} && {_pip()} install --no-deps {shlex.quote(unpinned)}" if unpinned else command
+
+
+def _origin() -> dict[str, Any]:
+    """What the installer recorded about where hrx came from; empty where it recorded nothing."""
+    # A source tree on the path has metadata too, without a record.
+    for found in distributions(name="hrx"):
+        with suppress(OSError, ValueError):
+            if isinstance(origin := json.loads(found.read_text("direct_url.json") or ""), dict):
+                return origin
+    return {}
+
+
+def _arguments(extra: str, origin: dict[str, Any]) -> str:
+    """The arguments of `pip install` for an origin as PEP 610 describes it."""
+    url = str(origin.get("url", ""))
+    if url.startswith("file:"):
+        path = Path(url2pathname(urlsplit(url).path))
+        if (path.suffix == ".whl" and path.exists()) or (path / "pyproject.toml").exists():
+            editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+            return editable + shlex.quote(f"{path}[{extra}]")
+    elif version_control := origin.get("vcs_info"):
+        # pip records the URL with its spaces and takes it without them only. The commit keeps the version of hrx.
+        source = f"{version_control['vcs']}+{quote(url, safe=_RESERVED)}@{version_control['commit_id']}"
+        return shlex.quote(f"hrx[{extra}] @ {source}")
+    # pip takes the distribution that is installed here and adds what the extra needs.
+    return shlex.quote(f"hrx[{extra}]")
+
+
+def _pip() -> str:
+    """`pip` in an environment that is active, else the interpreter's own."""
+    found = shutil.which("pip")
+    if found and Path(found).parent == Path(sys.executable).parent:
+        return "pip"
+    return f"{shlex.quote(sys.executable)} -m pip"

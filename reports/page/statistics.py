@@ -1,0 +1,163 @@
+"""The statistics of every selection that a report page can show, computed once; the page's script looks them up.
+
+A selection is any combination of the page's filters. Combinations that select the same runs are stored once: a filter
+on the domain adds nothing to one on the dataset, which has one domain.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hrx.audit.ledger.record import DONE
+from hrx.reports.figures import bin_medians, central_limits
+from hrx.reports.page.data import GROUPINGS, Json, PageRuns, rounded
+from hrx.reports.runs import (
+    CONFIGURATION,
+    SEEDS,
+    GroupStatistics,
+    beats_naive,
+    beats_seasonal,
+    fraction_positive,
+    median,
+    median_interval,
+)
+from hrx.reports.summary import finding
+from hrx.reports.text import number_or_none
+
+MOST_GROUPS = 20_000
+"""Groups of one page. A combination of filters that would exceed it is not computed, and the page says so."""
+DIGITS = 9
+"""Significant digits of a statistic on the page, which prints three."""
+QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
+SCOPES = ("yes", "all", "no")
+"""The values of the filter "beats naive"."""
+
+Names = tuple[str, ...]
+Floats = npt.NDArray[np.float64]
+
+
+class _Group(NamedTuple):
+    """The folded values `(n, 4)` of one group, and its codes joined by spaces."""
+
+    codes: str
+    values: Floats
+
+
+class PageStatistics:
+    """The statistics of the groups of all runs, and of every combination of groupings.
+
+    A group is given for three scopes: runs that beat naive (`yes`), all scored runs (`all`) and runs that do not beat
+    naive (`no`). Seeds are folded within a group and scope, as in every table.
+    """
+
+    def __init__(self, runs: PageRuns, most_groups: int | None = None):
+        frame = runs.frame
+        self._codes = pd.DataFrame({name: runs.texts[name].codes for name in GROUPINGS}, dtype="int64")
+        table = frame[list(QUANTITIES)].astype("float64")
+        table = table.assign(
+            beats=beats_naive(frame),
+            seasonal=beats_seasonal(frame),
+            once=~frame.duplicated([*CONFIGURATION, *SEEDS]),  # a run can be stored with a sweep and without
+            configuration=frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup(),
+            **self._codes,
+        )
+        scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
+        self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
+        self._computed = _reduce(self._codes, MOST_GROUPS if most_groups is None else most_groups)
+        self._findings: dict[tuple[str, str], int] = {}
+
+    def as_json(self) -> Json:
+        """`computed`, `groups`, `findings` and `rank`.
+
+        - `computed`: for each combination of groupings the smaller one that has the same groups, or null where the
+          page would become too large. Groupings are joined by spaces.
+        - `groups`: `{groupings: {codes: [share that beats naive, share that beats the season, yes, all, no]}}`. Each
+          scope is `[n, g_own, low, high, g_shuffled, g_margin, low, high, share of g_margin above zero, rank,
+          finding, bins]`, or null without runs: medians with their intervals, the number of the verdict, and the
+          medians `[rank, g_margin]` of bins by rank.
+        - `findings`: `[tone, headline]` of each verdict.
+        - `rank`: the points of the plot of gain against rank.
+        """
+        names = [one for one in dict.fromkeys(self._computed.values()) if one is not None]
+        return {
+            "computed": {" ".join(a): None if b is None else " ".join(b) for a, b in self._computed.items()},
+            "groups": {" ".join(one): self._by(one) for one in names},
+            "findings": [list(one) for one in self._findings],
+            "rank": {name: _rank_points(runs) for name, runs in self._scopes.items()},
+        }
+
+    def _by(self, names: Names) -> Json:
+        """The groups by some groupings, each with its shares and scopes."""
+        scored = self._scopes["all"]
+        scopes = [{g.codes: self._statistics(g.values) for g in _folded(part, names)} for part in self._scopes.values()]
+        by = scored.groupby(list(names) or np.zeros(len(scored), dtype=np.int64))
+        shares = by[["beats", "seasonal"]].mean()
+        rows = zip(_joined(shares.reset_index()[list(names)]), shares.to_numpy(dtype=np.float64), strict=True)
+        return {codes: [*map(_short, both), *(scope.get(codes) for scope in scopes)] for codes, both in rows}
+
+    def _statistics(self, values: Floats) -> list[object]:
+        own, shuffled, margin, rank = values.T
+        n = int(np.isfinite(margin).sum())
+        of_own, of_margin = median_interval(own), median_interval(margin)
+        positive = fraction_positive(margin)
+        figures = (*of_own, median(shuffled), *of_margin, positive, median(rank))
+        verdict = finding(*(GroupStatistics(*one, positive, np.nan, np.nan, n) for one in (of_own, of_margin)))
+        number = self._findings.setdefault(verdict, len(self._findings))
+        both = np.isfinite(rank) & np.isfinite(margin)
+        bins = [[_short(a), _short(b)] for a, b in bin_medians(rank[both], margin[both])]
+        return [n, *map(_short, figures), number, bins]
+
+
+def _reduce(codes: pd.DataFrame, most_groups: int) -> dict[Names, Names | None]:
+    """For each combination of columns the smallest one with the same groups; None beyond `most_groups` in total."""
+    sizes: dict[Names, int] = {(): 1}
+    found: dict[Names, Names | None] = {(): ()}
+    total = 1
+    for count in range(1, len(codes.columns) + 1):
+        for names in combinations(codes.columns, count):
+            sizes[names] = len(codes.drop_duplicates(list(names)))
+            # A column that splits none of the groups of the others can be left out.
+            fewer = (part for part in combinations(names, count - 1) if sizes[part] == max(1, sizes[names]))
+            same = next(fewer, None)
+            if same is not None:
+                found[names] = found[same]
+                continue
+            total += sizes[names]
+            found[names] = names if total <= most_groups else None
+    return found
+
+
+def _joined(codes: pd.DataFrame) -> list[str]:
+    """The codes of each row, joined by spaces; without columns, the empty text of the group of all runs."""
+    return [" ".join(map(str, one)) for one in codes.to_numpy()]
+
+
+def _folded(runs: pd.DataFrame, names: Names) -> Iterator[_Group]:
+    """The groups of some runs with their seeds folded: one row of values per configuration."""
+    if runs.empty:
+        return
+    folded = runs[runs["once"]].groupby([*names, "configuration"])[list(QUANTITIES)].mean()
+    groups = folded.reset_index()[list(names)]
+    starts = np.flatnonzero(~groups.duplicated()) if names else np.array([0])
+    parts = np.split(folded.to_numpy(dtype=np.float64), starts[1:])
+    for codes, part in zip(_joined(groups.iloc[starts]), parts, strict=True):
+        yield _Group(codes, part)
+
+
+def _rank_points(runs: pd.DataFrame) -> Json:
+    """Rank and `g_margin` of every configuration, a run of each, and the limits of the gain's axis."""
+    folded = runs[runs["once"]].groupby("configuration")[["rank", "g_margin"]].mean().dropna()
+    rank, gain = folded.to_numpy(dtype=np.float64).T
+    first = runs[~runs["configuration"].duplicated()].reset_index(names="run").set_index("configuration")
+    limits = list(central_limits(gain)) if len(gain) else None
+    shown = first.loc[folded.index, "run"].tolist()
+    return {"run": shown, "rank": rounded(rank), "gain": rounded(gain), "limits": limits}
+
+
+def _short(value: float) -> float | None:
+    known = number_or_none(value)
+    return None if known is None else float(f"{known:.{DIGITS}g}")

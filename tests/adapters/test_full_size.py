@@ -1,0 +1,110 @@
+"""Checkpoints of the released sizes with random weights: recognised, loaded and admitted at 96x24.
+
+They need up to 3 GB of memory and minutes each: `make full-size` runs them one at a time.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny_timesfm
+from helpers.tiny import series
+
+from hrx.adapters import locate
+from hrx.audit.admission.checks import admit
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not os.environ.get("HRX_FULL_SIZE"),
+        reason="HRX_FULL_SIZE is not set: make full-size runs checkpoints of released sizes",
+    ),
+]
+CHRONOS_2_QUANTILES = [0.01, *(round(0.05 * level, 2) for level in range(1, 20)), 0.99]
+
+
+def chronos_2(path: Path) -> Path:
+    from chronos.chronos2 import Chronos2CoreConfig, Chronos2Model
+
+    config = Chronos2CoreConfig(
+        d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_heads=12, dropout_rate=0.0, initializer_factor=0.05,
+        architectures=["Chronos2Model"],
+        chronos_config={
+            "context_length": 8192, "output_patch_size": 16, "input_patch_size": 16, "input_patch_stride": 16,
+            "quantiles": CHRONOS_2_QUANTILES, "use_reg_token": True, "use_arcsinh": True, "max_output_patches": 64,
+        },
+    )  # fmt: skip
+    model = Chronos2Model(config)
+    with torch.no_grad():  # untrained outputs pass through sinh, which would overflow
+        for parameter in model.output_patch_embedding.parameters():
+            parameter.mul_(0.05)
+    model.save_pretrained(path)
+    return path
+
+
+def moirai_2(path: Path) -> Path:
+    from uni2ts.model.moirai2 import Moirai2Module
+
+    Moirai2Module(
+        d_model=384, d_ff=1024, num_layers=6, patch_size=16, max_seq_len=512, attn_dropout_p=0.0, dropout_p=0.0,
+        num_predict_token=4, scaling=True,
+    ).save_pretrained(path)  # fmt: skip
+    return path
+
+
+def timesfm_25(path: Path) -> Path:
+    from timesfm import TimesFM_2p5_200M_torch
+
+    model = TimesFM_2p5_200M_torch(torch_compile=False)
+    with torch.no_grad():
+        for name, parameter in model.model.named_parameters():
+            if name.endswith("scale") and "per_dim" not in name:  # a norm starts at zero, which disables its layer
+                parameter.fill_(1.0)
+    model.save_pretrained(path)
+    (path / "config.json").write_text(json.dumps(tiny_timesfm.HUB_CONFIG_25), encoding="utf-8")
+    return path
+
+
+def timesfm_25_hf(path: Path) -> Path:
+    from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
+
+    TimesFm2_5ModelForPrediction(TimesFm2_5Config()).save_pretrained(path)
+    return path
+
+
+def ttm(path: Path) -> Path:
+    from tsfm_public import TinyTimeMixerConfig, TinyTimeMixerForPrediction
+
+    config = TinyTimeMixerConfig(
+        context_length=512, prediction_length=96, patch_length=64, patch_stride=64, d_model=192, decoder_d_model=128,
+        num_layers=2, decoder_num_layers=2, adaptive_patching_levels=3, expansion_factor=2, scaling="std",
+        use_decoder=True, gated_attn=True, decoder_adaptive_patching_levels=0,
+    )  # fmt: skip
+    TinyTimeMixerForPrediction(config).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("family", "build", "millions"),
+    [
+        ("ttm", ttm, 0.8),
+        ("moirai-2", moirai_2, 11),
+        ("chronos-2", chronos_2, 120),
+        ("timesfm-2.5", timesfm_25, 231),
+        ("timesfm-2.5-hf", timesfm_25_hf, 231),
+    ],
+)
+def test_a_checkpoint_of_the_released_size_is_recognised_and_admitted(
+    family: str, build: Callable[[Path], Path], millions: float, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    located = locate(str(build(tmp_path / "released")))
+    assert located.identity.family == family
+    model = located.load()
+    count = sum(parameter.numel() for parameter in model.module.parameters())  # type: ignore[attr-defined]
+    assert count / 1e6 == pytest.approx(millions, rel=0.1)
+    checks = admit(model, series(1, 96), 24)
+    assert [check for check in checks if not check.passed] == []

@@ -1,0 +1,118 @@
+"""The official call is independent of the forward: the first check of admission refuses a mistake in the forward.
+
+Each mutation edits the source of an adapter's forward, as a programmer's mistake would, and loads the edited class. A
+mistake that the official call shared would pass unnoticed. Runs in every environment with the families that it has.
+"""
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from helpers.tiny import families, series
+
+from hrx.adapters.registry import families as registered
+from hrx.adapters.registry import locate
+from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
+from hrx.audit.runner.plan import Setting
+
+
+class Mutation(NamedTuple):
+    """A mistake: one place in the source of the adapter, and what stands there instead."""
+
+    family: str
+    name: str
+    correct: str
+    mutated: str
+    setting: Setting = Setting(96, 24)
+
+
+CHRONOS_BOLT = "self.library.predict(x, prediction_length=horizon)[:, self.median_index]"
+CHRONOS_2 = "return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]"
+TTM = "self.module(past_values=past, freq_token=token)"
+TIMESFM_25 = "y: Tensor = first[:, -1, :, POINT]"
+TRANSFORMERS = "truncate_negative=False"
+QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
+TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])"
+MOIRAI = "past = torch.where(observed, x, 0.0)"
+VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
+LONG = Setting(192, 140)
+
+MUTATIONS = [
+    Mutation("chronos-bolt", "wrong constant", CHRONOS_BOLT, f"{CHRONOS_BOLT} * 1.0001"),
+    Mutation("chronos-bolt", "quantile off by one", CHRONOS_BOLT, CHRONOS_BOLT.replace("index]", "index + 1]")),
+    Mutation("chronos-bolt", "shifted input", CHRONOS_BOLT, CHRONOS_BOLT.replace("(x,", "(x - x.mean(),")),
+    Mutation("chronos-2", "wrong constant", "(0.1, 0.2, 0.3, 0.4, 0.5", "(0.1, 0.2, 0.3, 0.4, 0.51", LONG),
+    Mutation("chronos-2", "quantile off by one", CHRONOS_2, CHRONOS_2.replace("index,", "index - 1,")),
+    Mutation("chronos-2", "forecast of another length", "math.ceil(steps /", "1 + math.ceil(steps /"),
+    Mutation("ttm", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
+    Mutation("ttm", "skipped normalisation", TTM, TTM.replace("past,", "past - past.mean(1, keepdim=True),")),
+    Mutation("ttm", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
+    Mutation("ttm", "short windows not padded", "max(self.module.config.context_length - past.shape[1], 0)", "0", LONG),
+    Mutation("timesfm-2.5", "wrong constant", "horizon)) / 2", "horizon)) / 2.0001"),
+    Mutation("timesfm-2.5", "quantile off by one", TIMESFM_25, TIMESFM_25.replace("POINT", "POINT - 1")),
+    Mutation("timesfm-2.5", "mean instead of median", "POINT = 5", "POINT = 0"),
+    Mutation("timesfm-2.5", "skipped flip", "- self._decode(-window, padded, horizon)) / 2", ")"),
+    Mutation("timesfm-2.5-hf", "skipped flip", TRANSFORMERS, f"force_flip_invariance=False, {TRANSFORMERS}"),
+    Mutation("timesfm-2.5-hf", "quantile off by one", ".mean_predictions[:, :horizon]\n        if", QUANTILE),
+    Mutation("timesfm-2.5-hf", "wrong constant", "self.module(x, for", "self.module(x * 1.001 + 0.001, for"),
+    Mutation("timesfm-3", "unsorted quantiles", TIMESFM_3, TIMESFM_3.replace(".sort(dim=-1).values", "")),
+    Mutation("timesfm-3", "quantile off by one", TIMESFM_3, TIMESFM_3.replace("_index]", "_index + 1]")),
+    Mutation("timesfm-3", "skipped padding", "mask=padded)[:, 0", "mask=~padded)[:, 0", Setting(100, 24)),
+    Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", x,", ", x * 1.001,")),
+    Mutation("moirai-2", "quantile off by one", "index(0.5)", "index(0.5) - 1"),
+    Mutation("moirai-2", "skipped normalisation", MOIRAI, MOIRAI.replace(", x,", ", x - x.mean(1, keepdim=True),")),
+    Mutation("visionts", "wrong constant", VISIONTS, VISIONTS.replace(")[..., 0]", ")[..., 0] * 1.0001")),
+    Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
+    Mutation("visionts", "skipped normalisation", VISIONTS, VISIONTS.replace("(x[", "((x - x.mean(1, True))[")),
+    Mutation("timer", "skipped normalisation", "revin=True", "revin=False", Setting(192, 24)),
+    Mutation("timer", "wrong constant", "x[:, x.shape[1] % self._patch :]", "x[:, self._patch :]", Setting(192, 24)),
+    Mutation("timer", "forecast not fed back", "inputs, done = y,", "inputs, done = inputs,", Setting(192, 120)),
+    Mutation("timemoe", "wrong constant", "dim=1) * std + mean)", "dim=1) * std * 1.0001 + mean)"),
+    Mutation("timemoe", "skipped normalisation", "(window - mean) / std, KeyValues()", "window - mean, KeyValues()"),
+    Mutation("timemoe", "step off by one", "inputs = y[:, -1]", "inputs = y[:, -2]"),
+]
+FAMILIES = families()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny checkpoint of every family that this environment runs."""
+    paths = {}
+    for name, family in FAMILIES.items():
+        with family.context():
+            paths[name] = family.build(tmp_path_factory.mktemp("tiny") / name)
+    return paths
+
+
+def mutated_class(mutation: Mutation, tmp_path: Path) -> Any:
+    """The adapter's class, from its source with the mistake in it."""
+    module, name = registered()[mutation.family].loader.split(":")
+    source = Path(str(importlib.import_module(module).__file__)).read_text(encoding="utf-8")
+    assert source.count(mutation.correct) == 1
+    file = tmp_path / "mutated.py"
+    file.write_text(source.replace(mutation.correct, mutation.mutated), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("mutated", file)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return getattr(loaded, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutation", [m for m in MUTATIONS if m.family in FAMILIES], ids=lambda m: f"{m.family}: {m.name}"
+)
+def test_a_mistake_in_the_forward_is_refused(built: dict[str, Path], tmp_path: Path, mutation: Mutation) -> None:
+    with FAMILIES[mutation.family].context():
+        located = locate(str(built[mutation.family]))
+        model = mutated_class(mutation, tmp_path)(located.checkpoint, located.identity)
+        figure = parity(model, series(2, mutation.setting.lookback), mutation.setting.horizon)
+    assert not figure <= EQUIVALENCE_LIMIT
+
+
+def test_three_mistakes_are_tried_in_every_family() -> None:
+    for name in FAMILIES:
+        assert len([m for m in MUTATIONS if m.family == name]) >= 3

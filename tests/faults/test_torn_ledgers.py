@@ -1,0 +1,327 @@
+"""Ledgers with flipped bits, cut files and cut logs: what every reader says, and that nothing changes in silence."""
+
+import csv
+import json
+import random
+import re
+import shutil
+import sqlite3
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from faults.conftest import sample
+from helpers.damage import (
+    TABLES,
+    Killed,
+    Rows,
+    contents,
+    flip,
+    is_part,
+    killed_writer,
+    place_of_number,
+    small_ledger,
+)
+
+from hrx.audit.ledger.check import check
+from hrx.audit.ledger.record import Record
+from hrx.audit.ledger.rows import WORDS
+from hrx.audit.ledger.store import Ledger, LedgerError
+from hrx.cli import main
+
+SUITE = "torn ledgers"
+RUNS = 40
+Figure = Callable[..., None]
+
+
+class Original:
+    """A sound ledger and what it holds."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "ledger.db"
+        self.records: list[Record] = small_ledger(self.path, RUNS)
+        self.data = self.path.read_bytes()
+        self.contents: Rows = contents(self.path)
+        assert main(["export", str(self.path), "--format", "csv"]) == 0
+        self.exported = self.path.with_suffix(".csv").read_text(encoding="utf-8")
+
+    def copy(self, folder: Path) -> Path:
+        return Path(shutil.copy(self.path, folder / "ledger.db"))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
+    return Original(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures for print take most of a report's time, and read nothing that the page does not."""
+    monkeypatch.setattr("hrx.reports.page.report.figures", lambda ledger, out, frame: [])
+
+
+def only_file(path: Path) -> bool:
+    """Whether nothing is left beside a ledger."""
+    return not [file for file in path.parent.iterdir() if file.name.startswith(f"{path.name}-") or "tmp" in file.name]
+
+
+def keys_of_csv(path: Path) -> set[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["key"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("case", sample(range(60), 5))
+def test_a_bit_flipped_in_a_stored_number_is_found_by_every_reader(
+    case: int, original: Original, tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: Figure
+) -> None:
+    rng = random.Random(case)
+    scored = [one for one in original.records if one.status == "done"]
+    run = rng.choice(scored)
+    number = getattr(run, rng.choice(["g_own", "g_margin", "g_shuffled", "rank", "mse", "g_own_se"]))
+    path = original.copy(tmp_path)
+    flip(path, place_of_number(original.data, number) + rng.randrange(8), rng.randrange(8))
+    label = f"{run.model} {run.dataset} {run.series} {run.lookback}x{run.horizon} seed {run.seed}"
+    verbs = {
+        "export": ["export", str(path), "--format", "csv"],
+        "merge": ["merge", str(path), "--into", str(tmp_path / "merged.db")],
+        "tables": ["tables", str(path), "--format", "json", "--out", str(tmp_path / "tables.json")],
+        "check": ["check", str(path)],
+    }
+    if case % 20 == 0:
+        verbs["report"] = ["report", str(path), "--out", str(tmp_path / "page")]
+    for verb, arguments in verbs.items():
+        assert main(arguments) == 3, verb
+        output, errors = capsys.readouterr()
+        assert label in output + errors, verb
+        assert "Traceback" not in errors
+    others = {one.key for one in original.records if one.key != run.key}
+    assert keys_of_csv(path.with_suffix(".csv")) == others
+    assert json.loads((tmp_path / "tables.json").read_text())["tables"]
+    assert check(tmp_path / "merged.db").verdict == "sound"
+    assert {row[0] for row in contents(tmp_path / "merged.db")["runs"].values()} == others
+    with Ledger.open(path, warn=False) as ledger:  # a resumed audit measures the run again, and its row is replaced
+        assert run.key not in ledger.finished()
+        ledger.write(run)
+        assert run.key in ledger.finished()
+    assert check(path).verdict == "sound"
+    assert contents(path)["runs"] == original.contents["runs"]
+    assert only_file(path)
+    figure(SUITE, "a bit flipped inside a stored number: every reader names the run", made=1, handled=1)
+
+
+FAULTS = [(table, column) for table, columns in {
+    "runs": ("key", "reason", "scored_steps", "checksum"),
+    "checks": ("fingerprint", "check", "note", "figure", "checksum"),
+    "matrices": ("key", "x", "matrix", "curves", "checksum"),
+    "audits": ("created", "settings", "checksum"),
+}.items() for column in columns]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sample(range(3 * len(FAULTS)), 6))
+def test_a_bit_flipped_in_a_text_a_blob_or_a_checksum_is_named(
+    case: int, original: Original, tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: Figure
+) -> None:
+    table, column = FAULTS[case % len(FAULTS)]
+    path = original.copy(tmp_path)
+    flip_in_cell(path, table, column, random.Random(case))
+    assert main(["check", str(path)]) == 3
+    said = capsys.readouterr().out
+    assert main(["merge", str(path), "--into", str(tmp_path / "merged.db")]) == 3
+    errors = capsys.readouterr().err
+    merged = contents(tmp_path / "merged.db")
+    if (table, column) == ("matrices", "key"):  # the index has the right key, so that nothing is lost
+        assert "missing from index" in said
+        assert merged == original.contents
+    else:
+        assert f"DAMAGED {WORDS[table]} " in said
+        assert f"{path}: {WORDS[table]} " in errors
+        assert is_part(merged, original.contents)
+        assert len(merged[table]) == len(original.contents[table]) - 1
+    assert check(tmp_path / "merged.db").verdict == "sound"
+    figure(SUITE, "a bit flipped inside a text, blob or checksum: named, left out, the rest kept", made=1, handled=1)
+
+
+def flip_in_cell(path: Path, table: str, column: str, rng: random.Random) -> None:
+    """Inverts a bit of a stored cell; the bytes are found by the change of one row, not in an index or free space."""
+    select = f'SELECT CAST("{column}" AS BLOB), "{column}" FROM {table} ORDER BY rowid'
+    with closing(sqlite3.connect(path)) as connection:
+        cells = connection.execute(select).fetchall()
+    stored, value = rng.choice(cells)
+    wanted = struct.pack(">d", value) if isinstance(value, float) else stored[:32]
+    data = path.read_bytes()
+    offset, bit = rng.randrange(len(wanted)), rng.randrange(7 if isinstance(value, str) else 8)
+    for place in (match.start() for match in re.finditer(re.escape(wanted), data)):
+        path.write_bytes(data)
+        flip(path, place + offset, bit)
+        with closing(sqlite3.connect(path)) as connection:
+            changed = connection.execute(select).fetchall()
+        if sum(one != other for one, other in zip(changed, cells, strict=True)) == 1:
+            return
+    raise AssertionError(f"no bit of {table}.{column} changes one row")
+
+
+def assert_nothing_changed_in_silence(path: Path, original: Original, capsys: pytest.CaptureFixture[str]) -> int:
+    """Readers return rows that were written, or name what they leave out; returns the exit code of check."""
+    code = main(["check", str(path)])
+    output, errors = capsys.readouterr()
+    assert code in (0, 2, 3)
+    assert "Traceback" not in output + errors
+    exported = main(["export", str(path), "--format", "csv"])
+    said = capsys.readouterr().err
+    assert exported in (0, 2, 3)
+    written = path.with_suffix(".csv")
+    if exported == 0:
+        assert written.read_text(encoding="utf-8") == original.exported
+    elif exported == 3:
+        assert set(written.read_text(encoding="utf-8").splitlines()) <= set(original.exported.splitlines())
+        assert "left out" in said
+    else:
+        assert not written.exists()
+        assert said.count("\n") == 1
+        assert str(path) in said
+    if code == 0:
+        assert contents(path) == original.contents
+    if exported == 3:
+        assert code == 3
+    assert only_file(path)
+    return code
+
+
+@pytest.mark.parametrize("case", sample(range(150), 10))
+def test_a_bit_flipped_anywhere_changes_nothing_in_silence(
+    case: int, original: Original, tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: Figure
+) -> None:
+    rng = random.Random(case)
+    path = original.copy(tmp_path)
+    # The header of the file and the heads of its pages first, where a bit means most.
+    page = 4096
+    pages = len(original.data) // page
+    byte = (case * 2 if case < 50 else rng.randrange(pages) * page + rng.randrange(12)) if case < 90 else None
+    flip(path, rng.randrange(len(original.data)) if byte is None else byte, rng.randrange(8))
+    assert_nothing_changed_in_silence(path, original, capsys)
+    figure(SUITE, "a bit flipped anywhere in the file: nothing changes in silence", made=1, handled=1)
+
+
+@pytest.mark.parametrize("case", sample(range(40), 4))
+def test_a_file_that_is_cut_short_or_has_a_lost_page_loses_nothing_in_silence(
+    case: int, original: Original, tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: Figure
+) -> None:
+    path, page = original.copy(tmp_path), 4096
+    pages = len(original.data) // page
+    if case % 2:
+        path.write_bytes(original.data[: case * len(original.data) // 40])
+    else:
+        lost = 1 + case * (pages - 1) // 40
+        path.write_bytes(original.data[: lost * page] + bytes(page) + original.data[(lost + 1) * page :])
+    code = assert_nothing_changed_in_silence(path, original, capsys)
+    saved = tmp_path / "saved.db"
+    merged = main(["merge", str(path), "--into", str(saved)])
+    errors = capsys.readouterr().err
+    assert merged in (0, 2, 3)
+    assert "Traceback" not in errors
+    if merged == 2:
+        assert not saved.exists()
+    else:
+        assert is_part(contents(saved), original.contents)
+        assert check(saved).verdict == "sound"
+        lost_rows = sum(len(original.contents[table]) - len(contents(saved)[table]) for table in TABLES)
+        assert not lost_rows or (merged, code) == (3, 3)
+    figure(SUITE, "a file cut short or with a lost page: merge saves what can be read", made=1, handled=1)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    return killed_writer(tmp_path_factory.mktemp("killed"), closed_runs=5, logged_runs=12)
+
+
+def copy_killed(killed: Killed, folder: Path) -> Killed:
+    path = Path(shutil.copy(killed.path, folder / "ledger.db"))
+    return killed._replace(path=path, log=Path(shutil.copy(killed.log, folder / "ledger.db-wal")))
+
+
+def frame_ends(killed: Killed) -> list[int]:
+    return list(range(32, killed.log.stat().st_size + 1, 24 + 4096))
+
+
+def test_the_whole_log_of_a_killed_writer_is_read_and_the_ledger_is_called_not_closed(
+    killed: Killed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = copy_killed(killed, tmp_path)
+    before = copied.path.read_bytes(), copied.log.read_bytes()
+    assert main(["check", str(copied.path)]) == 3
+    assert "not closed: a process writes to it now, or the last one was killed" in capsys.readouterr().out
+    assert main(["export", str(copied.path), "--format", "csv"]) == 0
+    assert len(keys_of_csv(copied.path.with_suffix(".csv"))) == killed.runs
+    assert (copied.path.read_bytes(), copied.log.read_bytes()) == before
+    with Ledger.open(copied.path) as ledger:  # the next writer closes it
+        assert len(ledger.finished() | {one.key for one in ledger.records()}) == killed.runs
+    assert only_file(copied.path)
+    assert check(copied.path).verdict == "sound"
+
+
+@pytest.mark.parametrize("case", sample(range(60), 6))
+def test_a_log_that_was_cut_says_that_runs_may_be_missing(
+    case: int, killed: Killed, tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: Figure
+) -> None:
+    copied, rng = copy_killed(killed, tmp_path), random.Random(case)
+    data, ends = copied.log.read_bytes(), frame_ends(killed)[:-1]
+    if case == 0:
+        copied.log.unlink()
+    elif case == 1:
+        copied.log.write_bytes(b"")
+    elif case % 3 == 0:
+        copied.log.write_bytes(data[: rng.choice(ends)])  # between two frames, perhaps after a whole transaction
+    elif case % 3 == 1:
+        copied.log.write_bytes(data[: rng.choice(ends) + rng.randrange(1, 4000)])
+    else:
+        flip(copied.log, rng.randrange(len(data)), rng.randrange(8))
+    assert main(["check", str(copied.path)]) == 3
+    assert "runs may be missing" in capsys.readouterr().out
+    code = main(["export", str(copied.path), "--format", "csv"])
+    said = capsys.readouterr().err
+    assert code == (3 if "runs may be missing" in said else 0)
+    if case % 3:
+        assert code == 3
+    with Ledger.open(killed.path, create=False, warn=False) as whole:
+        written = {one.key: one for one in whole.records()}
+    with Ledger.open(copied.path) as ledger:  # an audit measures the lost runs again, and closes the ledger
+        kept = ledger.records()
+        assert all(written[one.key] == one for one in kept)
+        for one in written.values():
+            ledger.write(one)
+    assert only_file(copied.path)
+    assert check(copied.path).verdict == "sound"
+    figure(SUITE, "a log cut, lost or with a flipped bit: check says that runs may be missing", made=1, handled=1)
+
+
+def test_a_ledger_leaves_one_file_after_every_verb(original: Original, tmp_path: Path) -> None:
+    path = original.copy(tmp_path)
+    for arguments in (
+        ["check", str(path)],
+        ["export", str(path), "--format", "csv"],
+        ["tables", str(path), "--out", str(tmp_path / "tables.txt")],
+        ["compare", str(path), "--base-model", "model-0", "--new-model", "model-1", "--informational"],
+        ["merge", str(path), "--into", str(tmp_path / "merged.db")],
+        ["report", str(path), "--out", str(tmp_path / "page")],
+    ):
+        main(arguments)
+        assert only_file(path), arguments
+        assert path.read_bytes() == original.data, arguments
+    assert only_file(tmp_path / "merged.db")
+
+
+def test_what_is_not_a_ledger_is_exit_code_2_beside_sound_ones(
+    original: Original, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to look like one " * 40)
+    assert main(["check", str(original.path), str(text), "--json"]) == 2
+    output, errors = capsys.readouterr()
+    documents = json.loads(output)
+    assert [document["verdict"] for document in documents] == ["sound", "not a ledger"]
+    assert documents[0]["tables"]["runs"] == {"sound": RUNS, "unprotected": 0, "protected_later": 0}
+    assert errors.count("\n") == 1
+    with pytest.raises(LedgerError, match="does not exist"):
+        check(tmp_path / "absent.db")

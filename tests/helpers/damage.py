@@ -1,0 +1,115 @@
+"""A small ledger with rows in every table, and damage to copies of it."""
+
+import shutil
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from helpers.crowd import example, records
+from hrx.audit.ledger.record import Record
+from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck
+
+CHECKS = ("equivalence", "determinism", "gradient path", "trained head", "derivative")
+TABLES = ("runs", "checks", "matrices", "audits")
+Rows = dict[str, dict[str, tuple[object, ...]]]
+
+
+def check(name: str, **values: object) -> StoredCheck:
+    """An admission check that passed."""
+    stored = StoredCheck("f" * 64, "library 1.0", "1", "2.10.0", "model-0", "96x24", name, True, 1.25e-7, 1e-5, "note")
+    return stored._replace(**values)  # type: ignore[arg-type]
+
+
+def small_ledger(path: Path, runs: int = 40, examples: int = 3) -> list[Record]:
+    """Writes a ledger with rows in every table; returns its runs."""
+    written = records(runs, models=2, datasets=4)
+    # Numbers that occur once, so that the bytes of each can be found in the file.
+    written = [
+        one.updated(g_own_se=0.01 + number / 997, reason=f"reason {number:05}") for number, one in enumerate(written)
+    ]
+    fill(path, written, examples)
+    return written
+
+
+def fill(path: Path, written: list[Record], examples: int) -> None:
+    """Writes the runs, the first of them with examples, and rows of the other tables."""
+    with Ledger.open(path) as ledger:
+        for number, one in enumerate(written):
+            ledger.write(one, example(one, number) if number < examples else None)
+        ledger.write_checks([check(name, figure=(number + 1) * 1.1e-7) for number, name in enumerate(CHECKS)])
+        for number in range(3):
+            ledger.write_audit(StoredAudit(f"2026-01-0{number + 1}", "0.1.0", f'{{"series": {number}}}'))
+
+
+def contents(path: Path) -> Rows:
+    """The rows of each table that a reader returns, by the text of their key columns."""
+    with Ledger.open(path, create=False, warn=False) as ledger:
+        found: dict[str, list[tuple[object, ...]]] = {
+            "runs": [tuple(row) for row in ledger.rows()],
+            "checks": [tuple(one) for one in ledger.checks()],
+            "audits": [tuple(one) for one in ledger.audits()],
+            "matrices": [
+                (one.key, *(None if array is None else array.tobytes() for array in one[1:6]))  # type: ignore[union-attr]
+                for one in ledger.examples(ledger.example_keys())
+            ],
+        }
+    keys = {"runs": slice(1), "checks": slice(7), "audits": slice(1, 3), "matrices": slice(1)}
+    return {table: {repr(row[keys[table]]): row for row in rows} for table, rows in found.items()}
+
+
+def is_part(part: Rows, whole: Rows) -> bool:
+    """Whether every row of `part` is in `whole`, with the same cells."""
+    return all(whole[table].get(key) == row for table in TABLES for key, row in part[table].items())
+
+
+def flip(path: Path, byte: int, bit: int) -> None:
+    """Inverts one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def place_of_number(data: bytes, value: float) -> int:
+    """Where the eight bytes of a stored number begin."""
+    wanted = struct.pack(">d", value)
+    assert data.count(wanted) == 1
+    return data.index(wanted)
+
+
+class Killed(NamedTuple):
+    """A ledger whose writer was killed: the file and its log."""
+
+    path: Path
+    log: Path
+    runs: int
+
+
+def killed_writer(folder: Path, closed_runs: int, logged_runs: int) -> Killed:
+    """A ledger with some runs in its file and others only in its log."""
+    live, path = folder / "live.db", folder / "killed.db"
+    written = records(closed_runs + logged_runs, models=2, datasets=4)
+    fill(live, written[:closed_runs], 1)
+    with Ledger.open(live) as ledger:
+        for one in written[closed_runs:]:
+            ledger.write(one)
+        # SQLite's log is complete after each commit, so a copy is what a killed writer leaves.
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{live}{suffix}", f"{path}{suffix}")
+    return Killed(path, path.with_name("killed.db-wal"), len(written))
+
+
+def change(path: Path, statement: str, *parameters: object) -> None:
+    """Changes a ledger with another program."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement, parameters)
+
+
+def as_schema_3(path: Path) -> None:
+    """Takes the checksums away, as ledgers of schema 3 had none."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in TABLES:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN protected_since")
+        connection.execute("PRAGMA user_version = 3")

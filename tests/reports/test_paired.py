@@ -1,0 +1,85 @@
+"""The sign test, Holm's correction and power: against enumeration, another formulation and simulation."""
+
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from hrx.reports.paired import LEVEL, MOST_PAIRS, holm, interval_power, sign_test_beyond, sign_test_power
+from hrx.reports.runs import Interval, median_interval
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_the_sign_test_counts_the_sign_patterns_that_are_as_extreme(n: int) -> None:
+    patterns = [sum(signs) for signs in product((0, 1), repeat=n)]
+    for beyond in range(n + 1):
+        expected = sum(found >= beyond for found in patterns) / 2**n
+        assert sign_test_beyond(beyond, n) == pytest.approx(expected)
+
+
+def test_without_a_pair_nothing_is_beyond() -> None:
+    assert sign_test_beyond(0, 0) == 1.0
+
+
+@given(some.lists(some.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) -> None:
+    """Smallest p first, each against the level over the tests that are left, until one is not rejected."""
+    for level in (0.01, 0.05, 0.4):
+        rejected: set[int] = set()
+        for place, index in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+            if values[index] * (len(values) - place) > level:
+                break
+            rejected.add(index)
+        assert {i for i, p in enumerate(holm(values)) if p <= level} == rejected
+
+
+@pytest.mark.parametrize(("beyond", "n", "tests"), [(9, 10, 1), (18, 21, 14), (6, 6, 2), (3, 3, 8)])
+def test_the_power_of_the_sign_test_is_the_sum_over_the_counts_that_it_rejects(beyond: int, n: int, tests: int) -> None:
+    chance = (beyond + 1) / (n + 2)
+
+    def power(size: int) -> float:
+        rejecting = [
+            k for k in range(size + 1) if sum(comb(size, i) for i in range(k, size + 1)) / 2**size <= LEVEL / tests
+        ]
+        return sum(comb(size, k) * chance**k * (1 - chance) ** (size - k) for k in rejecting)
+
+    found = sign_test_power(beyond, n, tests)
+    assert found.now == pytest.approx(power(n))
+    needed = next(size for size in range(1, 400) if power(size) >= 0.8)
+    assert found.needed == needed
+
+
+def test_the_power_of_the_sign_test_is_how_often_it_rejects_in_simulation() -> None:
+    beyond, n = 12, 16
+    chance = (beyond + 1) / (n + 2)
+    counts = np.random.default_rng(0).binomial(n, chance, size=20_000)
+    rejected = np.isin(counts, [k for k in range(n + 1) if sign_test_beyond(k, n) <= LEVEL]).mean()
+    assert sign_test_power(beyond, n, 1).now == pytest.approx(rejected, abs=0.015)
+
+
+def test_a_chance_of_one_half_is_never_decided() -> None:
+    assert sign_test_power(3, 6, 1).needed is None
+
+
+@pytest.mark.parametrize("n", [25, 100])
+def test_the_power_of_an_interval_is_how_often_it_excludes_the_bound_in_simulation(n: int) -> None:
+    """Medians of normal samples, whose standard error is √(π/2n): one interval of that width predicts the share."""
+    error, bound = np.sqrt(np.pi / 2 / n), 0.5
+    predicted = interval_power(Interval(0.0, -1.96 * error, 1.96 * error), bound, n)
+    samples = np.random.default_rng(1).standard_normal((600, n))
+    excluded = np.mean([not low <= bound <= high for _, low, high in map(median_interval, samples)])
+    assert predicted.now == pytest.approx(excluded, abs=0.08)
+
+
+def test_the_configurations_that_an_interval_needs_give_it_a_power_of_80_percent() -> None:
+    estimate, n = Interval(0.1, -0.2, 0.4), 30
+    needed = interval_power(estimate, 0.0, n).needed
+    assert needed is not None
+    narrower = np.sqrt(n / needed)
+    then = Interval(0.1, 0.1 - 0.3 * narrower, 0.1 + 0.3 * narrower)
+    assert interval_power(then, 0.0, needed).now == pytest.approx(0.8, abs=0.001)
+    assert interval_power(estimate, 0.1, n) == (0.0, None)
+    assert interval_power(Interval(0.1, -5.0, 5.0), 0.05, MOST_PAIRS).needed is None
