@@ -14,12 +14,12 @@ from hrx import __version__
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.cost import PlannedRun, estimate_costs, summarise_plan
+from hrx.audit.runner.cost import Costs, PlannedRun, summarise_plan
+from hrx.audit.runner.estimate import estimate_costs
 from hrx.audit.runner.executors import Executor, ExecutorLost
 from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import WorkerContext
 from hrx.cli.audit_progress import Announcer, AuditProgress
 from hrx.cli.config import as_toml, settings_without_paths
 from hrx.cli.process import Stop, Stopped, finishing
@@ -44,8 +44,12 @@ def audit(options: argparse.Namespace) -> int:
         start_server()
     request = understand(options)
     if options.rank_only:
-        with closing(_executor(request, options, len(request.runs))) as executor:
-            return rank_only(request.runs, executor, as_json=options.json)
+        try:
+            with closing(_executor(request, options, len(request.runs))) as executor:
+                return rank_only(request.runs, executor, as_json=options.json)
+        except ExecutorLost as error:
+            print(f"hrx audit: {error} Repeat the command.", file=sys.stderr)
+            return Exit.INCOMPLETE
     if options.dry_run:
         with showing_damage():
             return _dry_run(request, options)
@@ -72,13 +76,16 @@ def audit(options: argparse.Namespace) -> int:
     return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
 
 
-def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
+def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:
     """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
     if request.ledger.exists():
         with Ledger.open(request.ledger, create=False) as ledger:
             finished = ledger.finished()
-    costs = estimate_costs(request.runs, finished, WorkerContext(request.workers)) if estimate else {}
+    costs: Costs = {}
+    if estimate:
+        with closing(_local_executor(request, options, 1)) as executor:
+            costs = estimate_costs(request.runs, finished, executor)
     planned = summarise_plan(request.runs, finished, costs)
     for other in request.other_interpreters:
         planned += other.plan(estimate=estimate)
@@ -88,7 +95,7 @@ def planned_runs(request: Request, *, estimate: bool) -> list[PlannedRun]:
 def _dry_run(request: Request, options: argparse.Namespace) -> int:
     """Shows what would be done, its cost, and the effective settings. Writes nothing."""
     progress.say("loading each model and timing one window of each setting")
-    planned = planned_runs(request, estimate=True)
+    planned = planned_runs(request, options, estimate=True)
     if options.json:
         print(json.dumps({"settings": request.settings, "plan": {"runs": [run._asdict() for run in planned]}}))
         return Exit.DONE
@@ -108,7 +115,7 @@ def _refuse_damaged(ledger: Ledger) -> None:
 
 def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> set[str]:
     """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
-    planned = planned_runs(request, estimate=False)
+    planned = planned_runs(request, options, estimate=False)
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
         print(_headline(planned, request.ledger), file=sys.stderr)
@@ -139,15 +146,19 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
-    timeout = options.timeout or None
     if options.engine == "ray":
         from hrx.audit.runner.executors.ray import RayExecutor
 
+        timeout = options.timeout or None
         return RayExecutor(request.workers, options.workers, options.gpus, options.address, timeout)
+    return _local_executor(request, options, tasks)
+
+
+def _local_executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
     if size := min(local_workers(options), tasks):
         from hrx.audit.runner.executors.processes import ProcessExecutor
 
-        return ProcessExecutor(request.workers.divided(size), size, timeout)
+        return ProcessExecutor(request.workers.divided(size), size, options.timeout or None)
     from hrx.audit.runner.executors.in_process import InProcessExecutor
 
     return InProcessExecutor(request.workers)

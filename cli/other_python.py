@@ -146,8 +146,9 @@ def print_plan(arguments: Sequence[str], *, estimate: bool) -> int:
     from hrx.cli.request import understand
 
     try:
-        request = understand(parser().parse_args(["audit", *arguments]))
-        print(json.dumps([run._asdict() for run in planned_runs(request, estimate=estimate)]))
+        options = parser().parse_args(["audit", *arguments])
+        planned = planned_runs(understand(options), options, estimate=estimate)
+        print(json.dumps([run._asdict() for run in planned]))
     except HrxError as error:
         print(f"hrx audit: {error}", file=sys.stderr)
         return Exit.WRONG_REQUEST

@@ -13,11 +13,10 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from hrx.adapters import Forecaster, ModelError
+from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import multivariate
-from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
 
@@ -84,32 +83,10 @@ def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs)
     return planned
 
 
-def estimate_costs(runs: Sequence[Run], finished: Collection[str], context: WorkerContext) -> Costs:
-    """Loads each model with missing runs and measures the cost of a run at each setting.
-
-    A model that cannot be loaded is refused at every setting, or raises where it is the only one.
-    """
-    missing: dict[ModelKey, dict[Setting, list[Run]]] = {}
-    for run in runs:
-        if run.key not in finished:
-            missing.setdefault(run.model_key, {}).setdefault(run.setting, []).append(run)
-    costs: dict[tuple[ModelKey, Setting], RunCost] = {}
-    for key, settings in missing.items():
-        try:
-            model = context.model(key)
-        except ModelError as error:
-            if len({run.model_key for run in runs}) == 1:
-                raise
-            costs |= {(key, setting): RunCost(refusal=str(error)) for setting in settings}
-        else:
-            by_setting = _estimate_model(model, settings, context.budget)
-            costs |= {(key, setting): cost for setting, cost in by_setting.items()}
-    return costs
-
-
-def _estimate_model(
+def estimate_model(
     model: Forecaster, settings: Mapping[Setting, Sequence[Run]], budget: Budget
 ) -> dict[Setting, RunCost]:
+    """The cost of one run of a model at each setting."""
     costs: dict[Setting, RunCost] = {}
     largest: Setting | None = None
     start = time.perf_counter()

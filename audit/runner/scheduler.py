@@ -190,7 +190,12 @@ class AuditQueue:
             self._on_loaded(task, result)
         elif isinstance(task, Admit):
             self._on_admitted(task, result)
-        elif isinstance(result, RunResult) and result.record.key == task.run.key:
+        else:
+            assert isinstance(task, MeasureRun)
+            self._on_measured(task, result)
+
+    def _on_measured(self, task: MeasureRun, result: TaskResult) -> None:
+        if isinstance(result, RunResult) and result.record.key == task.run.key:
             self._write(task.run, result)
         elif isinstance(result, RunResult):
             other = "its worker has other versions of hrx, torch or the library than this process"

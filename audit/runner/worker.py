@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from hrx.adapters.module import ModuleFile
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.ledger.record import EXCLUDED, FAILED
 from hrx.audit.memory import Budget
+from hrx.audit.runner.cost import RunCost, estimate_model
 from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
@@ -142,6 +143,12 @@ class RunRank(NamedTuple):
     """Whether a library raised; otherwise the run is not scorable."""
 
 
+class ModelCosts(NamedTuple):
+    """The estimated cost of one run of a model at each setting."""
+
+    by_setting: Mapping[Setting, RunCost]
+
+
 class TaskFailed(NamedTuple):
     """Why a task has no result, in a sentence."""
 
@@ -230,8 +237,19 @@ class RankRun:
         return RunRank(mean)
 
 
-Task = LoadModel | Admit | MeasureRun | RankRun
-TaskResult = LoadedModel | AdmissionChecks | RunResult | RunRank | TaskFailed
+@dataclass(frozen=True)
+class EstimateCosts:
+    """Estimates the cost of a model's missing runs at each setting."""
+
+    model: ModelKey
+    settings: Mapping[Setting, Sequence[Run]]
+
+    def run_in(self, context: WorkerContext) -> ModelCosts:
+        return ModelCosts(estimate_model(context.model(self.model), self.settings, context.budget))
+
+
+Task = LoadModel | Admit | MeasureRun | RankRun | EstimateCosts
+TaskResult = LoadedModel | AdmissionChecks | RunResult | RunRank | ModelCosts | TaskFailed
 
 
 def perform(task: Task, context: WorkerContext, *, everything: bool = False) -> TaskResult:
@@ -277,4 +295,7 @@ def _process_restored() -> Iterator[None]:
 
 def portable_task(task: Task) -> Task:
     """The task without what cannot be sent to another process."""
+    if isinstance(task, EstimateCosts):
+        settings = {setting: [run.portable() for run in runs] for setting, runs in task.settings.items()}
+        return replace(task, settings=settings)
     return replace(task, run=task.run.portable()) if isinstance(task, MeasureRun | RankRun) else task

@@ -347,17 +347,33 @@ def test_a_cluster_without_a_free_gpu_is_reported(file: Path, cluster: str) -> N
         RayExecutor(DistributedAudit(file, "one").settings, 2, gpus=1, address=cluster)
 
 
-@pytest.mark.slow
 def test_without_a_cluster_the_error_names_the_command_that_starts_one(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from helpers.ray_nodes import find_no_cluster
+
+    from hrx.audit.runner.executors import ray as executor_module
     from hrx.audit.runner.executors.ray import RayError, RayExecutor
 
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("RAY_TMPDIR", folder)
-        with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance.* `ray start --head"):
-            RayExecutor(DistributedAudit(file, "one").settings, 1)
+    monkeypatch.setattr(executor_module, "drive", find_no_cluster)
+    with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
+        RayExecutor(DistributedAudit(file, "one").settings, 1)
+
+
+def test_versions_that_differ_are_named() -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
+    from hrx.audit.runner.executors.ray_driver import different_versions, distributions, version_report
+
+    identity = locate("bolt-mini").identity
+    settings = WorkerSettings((locate("bolt-mini"),), GIBIBYTE)
+    assert set(distributions(settings)) == {"chronos-forecasting", "transformers", "torch", "numpy"}
+    here = version_report(distributions(settings))()
+    assert f"transformers {here['transformers']}" in identity.library
+    assert different_versions(here, here) == ""
+    there = {name: version for name, version in here.items() if name != "transformers"} | {"adapters": "0"}
+    expected = f"adapters 0 instead of {here['adapters']}, transformers not installed instead of {here['transformers']}"
+    assert different_versions(here, there) == expected
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])

@@ -1,6 +1,7 @@
 """One run from its windows to its record: every column that the measurement fills."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,26 @@ def test_the_rank_of_a_run_is_that_of_its_record() -> None:
     mean = rank_run(from_module(linear()), run, Budget()).mean()
     assert mean.participation == pytest.approx(record.rank, rel=1e-12)
     assert mean.entropy == pytest.approx(record.rank_entropy, rel=1e-12)
+
+
+class Worn(torch.nn.Module):
+    """Adds `wear` to its forecasts after a call of more than 40 windows, as the deletion sweep makes."""
+
+    def __init__(self, wear: float):
+        super().__init__()
+        self.layer, self.wear, self.added = linear(), wear, 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.added = self.wear if len(x) > 40 else self.added
+        return self.layer(x) + self.added
+
+
+def test_a_model_whose_forecasts_drift_over_calls_is_excluded_with_the_figure() -> None:
+    run = planned(Protocol(draws=2))
+    kept = measure_run(from_module(Worn(0.0)), run, Budget()).record
+    assert kept.status == DONE
+    record = measure_run(from_module(Worn(0.5)), run, Budget()).record
+    assert (record.status, record.check_failed) == (EXCLUDED, "determinism")
+    figure, limit = re.match(r"determinism: (\S+) against (\S+) ", str(record.reason)).groups()  # type: ignore[union-attr]
+    first = linear()(windows(run)).abs().max().item()
+    assert (float(figure), float(limit)) == (pytest.approx(0.5 / first, rel=1e-2), 1e-5)

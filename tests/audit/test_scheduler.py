@@ -1,6 +1,8 @@
 """The scheduling loop and an audit in it: what is measured, stored, excluded, failed and resumed."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -590,3 +592,35 @@ def test_a_record_of_another_key_is_a_failed_run(tmp_path: Path) -> None:
     assert {record.key for record in records} == {run.key for run in audit.runs}
     assert {record.status for record in records} == {"failed"}
     assert all("other versions" in str(record.reason) for record in records)
+
+
+class Intruding(torch.nn.Module):
+    """Changes what every model of its process relies on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_float32_matmul_precision("medium")
+        torch.use_deterministic_algorithms(True)
+        torch.set_grad_enabled(False)
+        os.chdir("/")
+        print("something")
+        sys.exit(0)
+
+
+def test_a_model_that_intrudes_and_exits_leaves_the_next_one_as_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "alone.db").execute()
+    both = [PreparedModel(from_module(Intruding(), name="intruding")), PreparedModel(linear())]
+    records = SmallAudit(both, [dataset()], tmp_path / "both.db").execute()
+    intruding = [record for record in records if record.model == "intruding"]
+    assert {(record.status, record.reason) for record in intruding} == {("failed", "admission: SystemExit: 0")}
+    assert without_times([record for record in records if record.model != "intruding"]) == without_times(alone)
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert Path.cwd() == tmp_path
+    assert capsys.readouterr().out == ""

@@ -7,7 +7,7 @@ import torch
 from helpers import by_definition
 from helpers.tiny import series
 
-from hrx.adapters import Forecaster, from_module, load
+from hrx.adapters import Forecaster, ModelError, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, explain, score
 from hrx.audit.scoring.deletion import replacements
 from hrx.audit.scoring.quantities import QUANTITIES
@@ -251,16 +251,32 @@ def test_an_odd_max_draws_is_rounded_down_to_whole_pairs() -> None:
     assert q.draws == 6
 
 
+def repeats(x: torch.Tensor) -> torch.Tensor:
+    """`(B, L) -> (B, 1)`: whether a window holds a value twice, as every perturbed one does."""
+    return (x.sort(dim=1).values.diff(dim=1) == 0).any(dim=1, keepdim=True)
+
+
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
         (lambda x: torch.ones(len(x), 12) + 0 * x[:, :12], "constant forecast"),
         (lambda x: x[:, :12] / 0, "non-finite forecast"),
+        (lambda x: x[:, :12] * 1e-42, r"subnormal forecast: no value is larger than \d\S*e-4\d, where float32"),
+        (lambda x: x[:, :12].double() * 1e200, "the variance of the forecasts is inf"),
+        (lambda x: x[:, :12] / (~repeats(x)), r"non-finite perturbed forecast: .* \d+\.\d% of the changes"),
+        (lambda x: x[:, :12].double() * (1 + 1e200 * repeats(x).double()), "non-finite perturbed forecast"),
     ],
 )
 def test_a_model_without_a_forecast_to_explain_is_not_scored(module, reason: str) -> None:
     with pytest.raises(Unscorable, match=reason):
         score(from_module(module), series(2, 40), 12)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bool])
+def test_a_forecast_that_is_not_real_is_refused(dtype: torch.dtype) -> None:
+    model = from_module(lambda x: x[:, :12].to(dtype))
+    with pytest.raises(ModelError, match=f"returned {dtype}, not real floating-point numbers"):
+        score(model, series(2, 40), 12)
 
 
 def test_a_step_that_no_deletion_can_change_is_dropped_from_insertion_and_counted() -> None:

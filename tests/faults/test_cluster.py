@@ -184,6 +184,7 @@ def test_the_death_of_the_head_ends_in_a_sentence_with_everything_stored(
     figure("cluster", "the head dies: a sentence and exit code 3", made=1, handled=1)
 
 
+@every_failure
 def test_a_loopback_only_cluster_is_used(cluster: RayCluster, tmp_path: Path, figure: Callable[..., None]) -> None:
     cluster.start_head()
     audit = ClusterAudit(tmp_path, cluster)

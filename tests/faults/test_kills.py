@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -47,19 +48,37 @@ def stored(ledger: Path) -> pd.DataFrame:
     return pd.DataFrame({"key": []})
 
 
-def kill_once(arguments: list[str], folder: Path, seconds: float) -> None:
-    """Starts an audit, kills it after so many seconds, and waits until no process of it is left."""
+def kill_once(arguments: list[str], folder: Path, until: Callable[[subprocess.Popen[bytes]], object]) -> None:
+    """Starts an audit, kills it, and waits until no process of it is left."""
     mark = uuid.uuid4().hex
     environment = os.environ | {"HRX_TEST_MARK": mark, "RAY_TMPDIR": str(folder / "r")}
     process = subprocess.Popen(
         [sys.executable, "-m", "hrx.cli", "audit", *arguments],
         env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
+    until(process)
     process.kill()
     process.wait()
     wait_until(lambda: not any(map(running, processes_with(mark))), seconds=60)
+
+
+def wait_at_most(seconds: float, process: subprocess.Popen[bytes]) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+
+
+@pytest.mark.slow
+def test_the_interpreters_and_workers_of_an_audit_end_with_it(tmp_path: Path, figure: Callable[..., None]) -> None:
+    blocked = Case("", "blocks", "forward", "Path('blocked').touch(); time.sleep(10**6)", "failed")
+    (tmp_path / "slow.py").write_text(blocked.source())
+    arguments = [f"module:{tmp_path}/slow.py:build", *PLAN, "--python", f"module={sys.executable}"]
+
+    def in_a_task(process: subprocess.Popen[bytes]) -> None:
+        wait_until(lambda: (tmp_path / "blocked").exists() or process.poll() is not None)
+        assert process.poll() is None
+
+    kill_once([*arguments, "--out", str(tmp_path / "out")], tmp_path, in_a_task)
+    figure("kills", "kill -9 of an audit with --python: no process left", made=1, handled=1)
 
 
 @pytest.mark.slow
@@ -69,9 +88,9 @@ def test_kills_lose_nothing_and_leave_no_process(
 ) -> None:
     if engine == "Ray":
         pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-        if not ALL:
-            pytest.skip("make faults kills audits on Ray: HRX_FAULTS=all")
-    count = {"two workers": 20 if ALL else 2, "Ray": 6}[engine]
+    if not ALL:
+        pytest.skip("make faults kills audits with workers and on Ray: HRX_FAULTS=all")
+    count = {"two workers": 20, "Ray": 6}[engine]
     (tmp_path / "slow.py").write_text(SLOW.source())
     plan = [f"module:{tmp_path}/slow.py:build", *PLAN]
     assert main(["audit", *plan, "--out", str(tmp_path / "alone")]) == 0
@@ -80,7 +99,8 @@ def test_kills_lose_nothing_and_leave_no_process(
     out = tmp_path / "out"
     before = stored(out / "ledger.db")
     for _ in range(count):
-        kill_once([*plan, "--out", str(out), *ENGINES[engine]], tmp_path, rng.uniform(0, LONGEST[engine]))
+        seconds = rng.uniform(0, LONGEST[engine])
+        kill_once([*plan, "--out", str(out), *ENGINES[engine]], tmp_path, partial(wait_at_most, seconds))
         after = stored(out / "ledger.db")
         assert set(before["key"]) <= set(after["key"])
         before = after

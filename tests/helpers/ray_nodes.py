@@ -8,9 +8,11 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from helpers.fork_server import running, wait_until
+from hrx.audit.runner.executors.ray_driver import Refused
 
 
 class RayCluster:
@@ -96,6 +98,11 @@ class RayCluster:
                 if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == pid:
                     found.append(int(folder.name))
         return found
+
+
+def find_no_cluster(pipe: Connection, request: object) -> None:
+    """Stands in for the driver on a machine without a cluster."""
+    pipe.send(Refused("Could not find any running Ray instance."))
 
 
 def _command(pid: int) -> str:
