@@ -5,7 +5,7 @@ Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 
 import copy
 import hashlib
-import json
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
-from hrx.errors import describe_error
+from hrx.errors import HrxError, describe_error
+from hrx.files import MOST_MAPPED, read_json, regular_file
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """What the libraries read first; each may be cut into the shards that `NAME.index.json` lists."""
@@ -44,14 +45,16 @@ class Checkpoint:
     def config(self) -> dict[str, Any]:
         """The content of `config.json`."""
         file = self.path / "config.json"
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not os.path.lexists(file):
             raise ModelError(
                 f"{self.path} has no config.json and no weight file that identifies a family. "
                 "Give a directory in the library's official format, or name the family: FAMILY:PATH."
-            ) from None
-        except (OSError, ValueError) as error:
+            )
+        try:
+            config = read_json(file)
+        except HrxError as error:
+            raise ModelError(str(error)) from error
+        except ValueError as error:
             raise ModelError(f"{file} cannot be read as JSON: {error}. Restore it from the release.") from error
         if not isinstance(config, dict):
             raise ModelError(f"{file} holds a {type(config).__name__}, not a JSON object. Restore it from the release.")
@@ -60,6 +63,7 @@ class Checkpoint:
     @cached_property
     def weights(self) -> tuple[Path, ...]:
         """The weight files that the libraries read: one file, or the shards of an index; safetensors first."""
+        self.check_files()
         for name in WEIGHT_FILES:
             if (self.path / name).exists():
                 return (self.path / name,)
@@ -72,13 +76,27 @@ class Checkpoint:
 
     def _shards(self, index: Path) -> tuple[Path, ...]:
         try:
-            named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+            named = sorted(set(read_json(index)["weight_map"].values()))
+            files = tuple(self.path / name for name in named)
+        except (HrxError, ValueError, LookupError, AttributeError, TypeError) as error:
             raise ModelError(f"{index} is not an index of weight files: {error}. Download it again.") from error
-        files = tuple(self.path / name for name in sorted(set(named)))
+        if outside := [name for name in named if Path(name).name != name]:
+            raise ModelError(f"{index} names {outside[0]!r}, which is not in its directory. Download it again.")
         if absent := [file.name for file in files if not file.exists()]:
             raise ModelError(f"{self.path} lacks {', '.join(absent)}, which {index.name} lists. Download it again.")
         return files
+
+    def check_files(self) -> None:
+        """Refuses a directory with a FIFO, a device or a socket among its files: a library would wait for it."""
+        try:
+            for file in sorted(self.path.iterdir()):
+                weights = any(file.match(pattern) for pattern in WEIGHT_PATTERNS)
+                if file.exists() and (weights or not file.is_dir()):
+                    regular_file(file, MOST_MAPPED)
+        except OSError as error:
+            raise ModelError(f"{self.path} cannot be listed: {error.strerror}.") from error
+        except HrxError as error:
+            raise ModelError(str(error)) from error
 
     @cached_property
     def fingerprint(self) -> str:

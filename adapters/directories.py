@@ -6,7 +6,6 @@ of admission applies to it.
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import ModelError
-from hrx.errors import describe_error
+from hrx.errors import HrxError, describe_error
+from hrx.files import read_json
 
 if TYPE_CHECKING:
     from hrx.adapters.registry import Located
@@ -78,8 +78,8 @@ def _base_name(path: Path) -> str:
     """The hub id or directory of the base model that the adapter was trained on."""
     file = path / ADAPTER_CONFIG
     try:
-        named = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        named = read_json(file)["base_model_name_or_path"]
+    except (HrxError, ValueError, LookupError, TypeError) as error:
         raise ModelError(f"{file} cannot be read: {describe_error(error)}. Save the adapter again.") from error
     if not isinstance(named, str) or not named:
         raise ModelError(f"{file} does not name a base model. Set base_model_name_or_path to a hub id or a directory.")

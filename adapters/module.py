@@ -8,6 +8,7 @@ import copy
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -20,7 +21,8 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
-from hrx.errors import describe_error
+from hrx.errors import HrxError, describe_error
+from hrx.files import MOST_TEXT, regular_file, user_path
 
 Predictor = torch.nn.Module | Callable[..., Tensor]
 
@@ -104,10 +106,13 @@ class ModuleFile:
         file, _, factory = spec.rpartition(":")
         if not file or not factory:
             raise ModelError(f"module:{spec} does not name a factory. Write module:FILE.py:FACTORY.")
-        path = Path(file).expanduser()
-        if not path.is_file():
+        path = user_path(file)
+        if not os.path.isfile(path):
             raise ModelError(f"{path} is not a file. Write module:FILE.py:FACTORY with the path of a Python file.")
-        return cls(path, factory)
+        try:
+            return cls(regular_file(path, MOST_TEXT), factory)
+        except HrxError as error:
+            raise ModelError(str(error)) from error
 
     @property
     def identity(self) -> Identity:

@@ -5,6 +5,7 @@ directory, `family:path`, or `module:file.py:factory`. The family of a checkpoin
 packages add a family through an entry point of the group `hrx.adapters` with a `Family` as its value.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_di
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.errors import describe_error, unknown
+from hrx.files import user_path
 from hrx.install import install_command
 
 AUTO = "auto"
@@ -284,10 +286,10 @@ def require(family: Family, name: str) -> None:
 
 def _fetch(name: str) -> tuple[Path, str, str]:
     """Path, name and source of a local directory or of a snapshot of the hub."""
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    path = user_path(name)
+    if name and os.path.isdir(path):
         return path, path.resolve().name, path.resolve().name
-    if name and path.exists():
+    if name and os.path.exists(path):
         raise ModelError(f"{name} is a file. A checkpoint is a directory with config.json and its weights.")
     hub_id, _, revision = name.partition("@")
     if not re.fullmatch(r"[^./~][^/]*/[^/]+", hub_id):

@@ -60,6 +60,10 @@ class Protocol:
     """Forecasts of a series, evenly spaced over its test region, whose variance normalises the quantities and whose
     errors are compared with the naive ones; `run` takes the run's own windows instead."""
     seed: int = 0
+    max_missing: float = 0.5
+    """Largest share of filled-in values in the test region, and in the lookback of any window; a run with more is
+    excluded.
+    """
 
     def __post_init__(self) -> None:
         for name, kind in (("draws_kind", DrawsKind), ("area", Area), ("axis", Axis)):
@@ -73,6 +77,8 @@ class Protocol:
         for name, least in (("draws", 1), ("fractions", 3), ("scored", 1), ("permutations", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ProtocolError(f"{name}={getattr(self, name)} must be at least {least}.")
+        if not 0 <= self.max_missing <= 1:
+            raise ProtocolError(f"max_missing={self.max_missing} must be between 0 and 1.")
         if self.draws_kind == "antithetic" and self.draws % 2:
             raise ProtocolError(f"draws={self.draws} is odd, but antithetic draws come in pairs. Give an even number.")
         if self.variance_windows != "run" and not (

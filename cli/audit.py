@@ -2,13 +2,15 @@
 
 import argparse
 import json
-import sys
+import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from hrx import __version__
 from hrx.audit.ledger.record import FAILED
@@ -27,11 +29,12 @@ from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
 from hrx.cli.request import Request, local_workers, understand
-from hrx.cli.terminal import show, showing_damage
-from hrx.errors import Exit, HrxError
+from hrx.cli.terminal import not_written, note, show, showing_damage
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_directory, check_target
 from hrx.reports import heatmaps, read, render, render_table, summarise
 from hrx.reports.compare_report import describe_gate, gate_json
-from hrx.reports.gates import ModelJudged, exit_code, judge_audit
+from hrx.reports.gates import Leniency, ModelJudged, exit_code, judge_audit
 from hrx.reports.text import counted
 
 MOST_REASONS = 8
@@ -48,38 +51,56 @@ def audit(options: argparse.Namespace) -> int:
             with closing(_executor(request, options, len(request.runs))) as executor:
                 return rank_only(request.runs, executor, as_json=options.json)
         except ExecutorLost as error:
-            print(f"hrx audit: {error} Repeat the command.", file=sys.stderr)
+            note(f"hrx audit: {error} Repeat the command.")
             return Exit.INCOMPLETE
     if options.dry_run:
         with showing_damage():
             return _dry_run(request, options)
+    _check_places(request.ledger, options)
+    measuring = False
+    unwritten: LedgerError | None = None
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HrxError(f"cannot create --out {options.out}: {error}. Choose a writable directory.") from error
-    with showing_damage(), Ledger.open(request.ledger, warn=False) as ledger:
-        _refuse_damaged(ledger)
-        try:
-            with finishing() as stop:
-                if options.recheck:
-                    return _recheck(request, ledger, stop, options)
-                keys = _measure(request, ledger, stop, options)
-        except Stopped as stopped:
-            stop.number = stopped.number
-        except ExecutorLost as error:
-            return _lost(request, ledger, error)
-        if stop.number is not None:
-            return _interrupted(request, ledger, stop.number)
+        with showing_damage():
+            planned = planned_runs(request, options, estimate=False)
+            with Ledger.open(request.ledger, warn=False) as ledger:
+                _refuse_damaged(ledger)
+                measuring = True
+                try:
+                    with finishing() as stop:
+                        if options.recheck:
+                            return _recheck(request, ledger, stop, options)
+                        _measure(planned, request, ledger, stop, options)
+                except Stopped as stopped:
+                    stop.number = stopped.number
+                except ExecutorLost as error:
+                    return _lost(request, ledger, error)
+                if stop.number is not None:
+                    return _interrupted(request, ledger, stop.number)
+    except LedgerError as error:
+        if not measuring or options.recheck:
+            raise
+        unwritten = error  # a full disk, say: the verdict below is that of the stored runs
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
     with showing_damage() as damaged:
-        code = _report(keys, request.ledger, options)
-    return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
+        code = _report({run.key for run in planned}, request.ledger, options)
+    code = Exit.INCOMPLETE if damaged and code == Exit.DONE else code
+    return not_written("audit", unwritten, code) if unwritten else code
+
+
+def _check_places(ledger: Path, options: argparse.Namespace) -> None:
+    """Refuses a directory or a ledger that cannot be written, before anything is created."""
+    check_directory(options.out, "--out")
+    if os.path.exists(ledger):
+        return
+    if options.recheck:
+        raise HrxError(f"{ledger} does not exist, so it holds no scored run of this plan. Audit first, then --recheck.")
+    check_target(ledger, "--ledger")
 
 
 def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:
     """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
-    if request.ledger.exists():
+    if os.path.exists(request.ledger):
         with Ledger.open(request.ledger, create=False) as ledger:
             finished = ledger.finished()
     costs: Costs = {}
@@ -113,14 +134,15 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> set[str]:
-    """Measures the missing runs, here and in other interpreters. Returns the keys of the whole plan."""
-    planned = planned_runs(request, options, estimate=False)
+def _measure(
+    planned: Sequence[PlannedRun], request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace
+) -> None:
+    """Measures the missing runs, here and in other interpreters."""
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
-        print(_headline(planned, request.ledger), file=sys.stderr)
+        note(_headline(planned, request.ledger))
         if missing and (reasons := _reasons(planned)):
-            print(reasons, file=sys.stderr)
+            note(reasons)
     if missing:
         settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
@@ -142,7 +164,6 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
     for other in request.other_interpreters:
         if not stop():
             other.audit(stop)
-    return {run.key for run in planned}
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
@@ -165,12 +186,12 @@ def _local_executor(request: Request, options: argparse.Namespace, tasks: int) -
 
 
 def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
-    print(f"hrx audit: stopped. {_stored(request, ledger)}", file=sys.stderr)
+    note(f"hrx audit: stopped. {_stored(request, ledger)}")
     return signal_exit_code(number)
 
 
 def _lost(request: Request, ledger: Ledger, error: ExecutorLost) -> int:
-    print(f"hrx audit: {error} {_stored(request, ledger)}", file=sys.stderr)
+    note(f"hrx audit: {error} {_stored(request, ledger)}")
     return Exit.INCOMPLETE
 
 
@@ -211,7 +232,7 @@ def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
         print(json.dumps({"rechecked": len(results), "same": same, "runs": lines}))
     else:
         for line in damaged:
-            print(line, file=sys.stderr)
+            note(line)
         show(f"{same} of {len(results)} stored runs have the same numbers.")
     return Exit.DONE if same == len(results) and not any(codes) and not damaged else Exit.INCOMPLETE
 
@@ -232,7 +253,6 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
         summaries = summarise(frame, ledger.checks())
-    figures = heatmaps(path, options.out, keys)
     judged = judge_audit(options.gate, frame)
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
@@ -243,11 +263,23 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
         show(render(summaries))
         for one in judged:
             show(_gate_line(one))
-        show(f"\nLedger: {path}\nHeat maps: {len(figures)} in {options.out}")
+        show(f"\nLedger: {path}")
+    code = _exit_code(frame, judged, options.undecided)
+    try:
+        figures = heatmaps(path, options.out, keys)
+    except NotWritten as error:
+        return not_written("audit", error, code)
+    if not options.json:
+        show(f"Heat maps: {len(figures)} in {options.out}")
         show(f"Page: hrx report {path} --out {options.out / 'page'}")
-    gates = exit_code((one.judged for one in judged), options.undecided)
+    return code
+
+
+def _exit_code(frame: pd.DataFrame, judged: Sequence[ModelJudged], undecided: Leniency | None) -> int:
+    """A failed admission check or gate comes first, then gates that are not decided, then failed runs."""
     if frame["check_failed"].notna().any():
         return Exit.GATE_FAILED
+    gates = exit_code((one.judged for one in judged), undecided)
     return Exit.INCOMPLETE if gates == Exit.DONE and (frame["status"] == FAILED).any() else gates
 
 

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from hrx.audit.ledger.record import DONE, FAILED, Record
 from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run
-from hrx.audit.runner.worker import Admit, LoadModel, Task
+from hrx.audit.runner.worker import Admit, EstimateCosts, LoadModel, Task
 from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, median_interval
@@ -58,6 +58,8 @@ class Announcer:
                 progress.say(f"loading {self._names[task.model]}")
             case Admit():
                 progress.say(f"checking {self._names[task.model]} at {task.variant.setting}")
+            case EstimateCosts():
+                progress.say(f"timing {self._names[task.model]}")
             case _:
                 progress.time_from_here()
                 progress.say(label(task.run))

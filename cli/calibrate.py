@@ -2,10 +2,8 @@
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
@@ -14,17 +12,18 @@ from hrx.audit.calibration.results import ModelResult, judge
 from hrx.audit.calibration.training import BACKBONES, check_backbones
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import progress
-from hrx.cli.terminal import show
-from hrx.errors import Exit, HrxError
+from hrx.cli.terminal import not_written, show
+from hrx.errors import Exit, NotWritten
+from hrx.files import check_directory
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.text import counted, make_directory
+from hrx.reports.text import counted
 
 
 def calibrate(options: argparse.Namespace) -> int:
     """Trains, measures, writes and shows; exit code 1 where a criterion fails."""
     backbones = check_backbones([name.strip() for name in options.backbones.split(",") if name.strip()])
     find_estimator(options.estimator)
-    _check_writable(options.out)
+    check_directory(options.out, "--out")
     effort = FULL if options.full else QUICK
     effort = replace(effort, seeds=options.seeds or effort.seeds)
     expected = {task.label: BACKBONES[task.backbone].seconds for task in tasks(backbones, effort)}
@@ -49,18 +48,16 @@ def calibrate(options: argparse.Namespace) -> int:
         progress.pause()
         print("hrx calibrate: stopped. Nothing was written; repeat the command to start again.", file=sys.stderr)
         return INTERRUPTED
-    progress.stage("drawing figures")
-    written = write_calibration(calibration, options.out)
     if options.json:
         print(json.dumps(calibration_json(calibration), indent=1))
     else:
         show(render_calibration(calibration))
+    code = Exit.DONE if all(one.passed for one in judge(calibration)) else Exit.GATE_FAILED
+    progress.stage("drawing figures")
+    try:
+        written = write_calibration(calibration, options.out)
+    except NotWritten as error:
+        return not_written("calibrate", error, code)
+    if not options.json:
         show(f"\nTables and {sum(path.suffix == '.png' for path in written)} figures: {options.out}")
-    return Exit.DONE if all(one.passed for one in judge(calibration)) else Exit.GATE_FAILED
-
-
-def _check_writable(out: Path) -> None:
-    """Says so before minutes of training, not after them."""
-    make_directory(out)
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise HrxError(f"--out {out} may not be written. Give a writable directory.")
+    return code

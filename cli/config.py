@@ -13,6 +13,7 @@ Every key is checked by the parser of the command line, so the file accepts exac
 
 import argparse
 import json
+import os
 import re
 import sys
 import tomllib
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hrx.errors import HrxError, unknown, without_paths
+from hrx.files import MOST_SETTINGS, check_depth, read_file, user_path
 
 # Options that are not settings of an audit.
-_NOT_SETTINGS = ("config", "help", "dry_run", "rank_only", "recheck")
+_NOT_SETTINGS = ("config", "help", "debug", "dry_run", "rank_only", "recheck")
 
 _NAMED_VALUE = re.compile(r"(?P<name>[\w.-]+)(?P<mark>[=:])(?P<path>.*[/\\].*)")
 """A path after a name, as in `csv:FILE`, `FAMILY:PATH` and `FAMILY=PATH`."""
@@ -43,18 +45,19 @@ def with_settings_file(
     if path is None:
         return options
     verb = _verb(parser, options.verb)
-    given = list(sys.argv[1:] if arguments is None else arguments)[1:]
-    settings = _read(path)
+    line = list(sys.argv[1:] if arguments is None else arguments)
+    at = line.index(options.verb)
+    text = _read(path)
     tokens: list[str] = []
-    for key, value in settings.items():
-        action = _action(verb, key, path)
-        place = _Place(path, key)
+    for key, value in _parse(text, path).items():
+        place = _Place(path, text, key)
+        action = _action(verb, place)
         words = _words(action, value, place)
         _check(verb, words, value, place)
         # A list on the command line replaces the one in the file.
         if not (_repeats(action) and getattr(options, action.dest)):
             tokens += words
-    return parser.parse_args([options.verb, *tokens, *given])
+    return parser.parse_args([*line[: at + 1], *tokens, *line[at + 1 :]])
 
 
 def effective(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def _without_path(value: Any) -> Any:
         return value
     if (named := _NAMED_VALUE.fullmatch(value)) and named["name"] not in ("sample", "gift-eval"):
         return named["name"] + named["mark"] + _without_path(named["path"])
-    name = Path(value).name if Path(value).expanduser().exists() else without_paths(value)
+    name = Path(value).name if os.path.exists(user_path(value)) else without_paths(value)
     return name if name == value else f"{STRIPPED}/{name.removeprefix('./')}"
 
 
@@ -112,8 +115,8 @@ def _several(value: Any) -> list[Any]:
 class _Place:
     """A key of a settings file, for messages."""
 
-    def __init__(self, path: Path, key: str):
-        self.path, self.key = path, key
+    def __init__(self, path: Path, text: str, key: str):
+        self.path, self.text, self.key = path, text, key
 
     def __str__(self) -> str:
         return f"{self.path}, line {self._line()}"
@@ -122,17 +125,26 @@ class _Place:
         """The first line that sets the key or opens its table: tomllib reports no line numbers."""
         name = rf"""["']?{re.escape(self.key)}["']?"""
         pattern = re.compile(rf"\s*(?:{name}\s*[.=]|\[+\s*{name}\s*[\].])")
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 1)
+        lines = enumerate(self.text.splitlines(), 1)
+        return next((number for number, line in lines if pattern.match(line)), 1)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"--config {path} cannot be read: {error.strerror}. Give a TOML file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return read_file(path, MOST_SETTINGS).decode("utf-8")
+    except UnicodeDecodeError as error:
         raise SettingsError(f"--config {path} is not TOML: {error}. Write NAME = VALUE, one option a line.") from error
+    except HrxError as error:
+        raise SettingsError(f"--config {path} cannot be read: {error}") from error
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = check_depth(tomllib.loads(text))
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"--config {path} is not TOML: {reason}. Write NAME = VALUE, one option a line.") from error
+    return content
 
 
 def _verb(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
@@ -145,11 +157,11 @@ def _name(action: argparse.Action) -> str:
     return action.option_strings[-1].removeprefix("--") if action.option_strings else action.dest
 
 
-def _action(verb: argparse.ArgumentParser, key: str, path: Path) -> argparse.Action:
+def _action(verb: argparse.ArgumentParser, place: _Place) -> argparse.Action:
     known = {_name(action): action for action in verb._actions if action.dest not in _NOT_SETTINGS}
-    if key not in known:
-        raise SettingsError(f"{_Place(path, key)}: {unknown('option', key, known)}")
-    return known[key]
+    if place.key not in known:
+        raise SettingsError(f"{place}: {unknown('option', place.key, known)}")
+    return known[place.key]
 
 
 def _repeats(action: argparse.Action) -> bool:
@@ -170,6 +182,11 @@ def _words(action: argparse.Action, value: Any, place: _Place) -> list[str]:
     if any(isinstance(one, bool | dict | list) for one in values):
         raise SettingsError(f"{place}: {place.key} = {value!r} is not a valid value of this option.")
     if not action.option_strings:
+        # Here an argument has no option before it, so a dash would make it one.
+        for text in (text for text in map(str, values) if text.startswith("-")):
+            raise SettingsError(
+                f"{place}: {place.key} = {text!r} begins with a dash. Options have a line of their own."
+            )
         return [str(one) for one in values]
     return [f"{action.option_strings[-1]}={one}" for one in values]
 

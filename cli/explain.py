@@ -1,6 +1,7 @@
 """`hrx explain`: explains one forecast of one series on a page."""
 
 import argparse
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
-from hrx.cli.terminal import refuse_ledger, show
+from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError, unknown
-from hrx.gift_eval import Series, fill, open_source
+from hrx.files import check_target, user_path
+from hrx.gift_eval import Series, cut, fill, open_source
 from hrx.gift_eval.frequency import slots
 from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
@@ -32,13 +34,11 @@ class DatedSeries(NamedTuple):
 
 def explain(options: argparse.Namespace) -> int:
     """Writes the page of one forecast, and prints whether its explanation can be trusted."""
-    if options.out.is_dir():
-        example = options.out / "page.html"
-        raise HrxError(f"--out {options.out} is a directory. Give the page's file, for example {example}.")
-    refuse_ledger(options.out, "--out")
+    check_target(options.out, "--out", inputs=_files(options))
     protocol = Protocol(estimator=options.estimator)
     progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
+    cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
     progress.say(f"loading {options.model}")
     model = locate(options.model).load()
     with library_errors(model.identity.model, model.identity.library):
@@ -51,11 +51,18 @@ def explain(options: argparse.Namespace) -> int:
             labels=chosen.dates,
             report=progress.say,
         )
+    show(f"Verdict: {trust_sentence(explained)}")
     progress.say("writing the page")
     written = write_explanation(explained, options.out, _command(options))
-    show(f"Verdict: {trust_sentence(explained)}")
     show(f"{written}: open it in a browser; it needs no network.")
     return Exit.DONE
+
+
+def _files(options: argparse.Namespace) -> list[Path]:
+    """The files that are read, by any spelling: the table, and the file of a model."""
+    table, _ = _split(options.series)
+    module = options.model.removeprefix("module:").rpartition(":")[0]
+    return [user_path(text) for text in (table, table.rpartition("?")[0], module) if text]
 
 
 def _command(options: argparse.Namespace) -> str:
@@ -131,7 +138,7 @@ def _choose(names: Sequence[str], asked: str, text: str) -> int:
 
 def _split(text: str) -> tuple[str, str]:
     """File and column; the name of the file may contain a colon too."""
-    if Path(text).expanduser().is_file() or ":" not in text:
+    if os.path.isfile(user_path(text)) or ":" not in text:
         return text, ""
     source, _, column = text.rpartition(":")
     return source, column

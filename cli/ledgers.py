@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,13 +14,15 @@ from hrx.audit.ledger.export import export as write_out
 from hrx.audit.ledger.log import LogState
 from hrx.audit.ledger.merge import merge as join
 from hrx.audit.ledger.store import LOST_LOG, MOST_NAMED, LedgerError
-from hrx.cli.terminal import incomplete_if_damaged, refuse_ledger, show, terminal_width, write
-from hrx.errors import Exit, HrxError
+from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_directory, check_target, regular_file
 from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
 from hrx.reports.table import html_page, latex_document, latex_frame
 from hrx.reports.text import counted
+from hrx.text import message as one_line
 
 SUFFIXES = {"text": "txt", "md": "md", "tex": "tex", "csv": "csv", "html": "html", "json": "json"}
 STDOUT = Path("-")
@@ -29,6 +32,7 @@ _TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
 @incomplete_if_damaged
 def report(options: argparse.Namespace) -> int:
     """Writes the page and its figures, and prints where they are."""
+    check_directory(options.out, "--out")
     written = write_report(options.ledger, options.out)
     size = written.page.stat().st_size / 1e6
     show(f"{written.page}: {counted(written.runs, 'run')}, {size:.1f} MB. Open it in a browser; it needs no network.")
@@ -39,6 +43,10 @@ def report(options: argparse.Namespace) -> int:
 @incomplete_if_damaged
 def tables(options: argparse.Namespace) -> int:
     """Makes the tables and prints or writes them."""
+    if _is_folder(options.out):
+        check_directory(options.out, "--out")
+    elif options.out:
+        check_target(options.out, "--out")
     made = make_tables(
         read(options.ledger),
         options.table or None,
@@ -52,7 +60,7 @@ def tables(options: argparse.Namespace) -> int:
         if options.format == "tex":
             inputs = "\n".join(rf"\input{{{table.name}}}" + "\n" + r"\clearpage" for table in made)
             write(options.out / "all.tex", latex_frame(inputs), "--out")
-        print(f"{counted(len(made), 'table')} in {options.out}", file=sys.stderr)
+        note(f"{counted(len(made), 'table')} in {options.out}")
         return Exit.DONE
     if options.format == "csv" and len(made) > 1:
         raise HrxError(
@@ -68,7 +76,7 @@ def tables(options: argparse.Namespace) -> int:
 
 
 def _is_folder(out: Path | None) -> bool:
-    return out is not None and (out.is_dir() or not out.suffix)
+    return out is not None and (os.path.isdir(out) or not out.suffix)
 
 
 def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
@@ -95,7 +103,7 @@ def compare(options: argparse.Namespace) -> int:
     files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
     for option, path in files.items():
         if path is not None and path != STDOUT:
-            refuse_ledger(path, option)
+            check_target(path, option)
     if options.new is None and not (options.base_model and options.new_model):
         raise HrxError(
             f"Only one ledger was given ({options.base}). Give a second one, "
@@ -113,30 +121,37 @@ def compare(options: argparse.Namespace) -> int:
         min_pairs=options.min_pairs,
         undecided=options.undecided,
     )
-    if options.summary:
-        write(options.summary, compare_report.markdown(comparison), "--summary")
-    if options.junit:
-        write(options.junit, compare_report.junit(comparison), "--junit")
     report = json.dumps(compare_report.as_json(comparison), indent=1, allow_nan=False) + "\n"
     if options.json == STDOUT:
         sys.stdout.write(report)
     else:
-        if options.json:
-            write(options.json, report, "--json")
         show(compare_report.text(comparison, terminal_width(_COMPARE_WIDTH)))
+    try:
+        if options.summary:
+            write(options.summary, compare_report.markdown(comparison), "--summary")
+        if options.junit:
+            write(options.junit, compare_report.junit(comparison), "--junit")
+        if options.json and options.json != STDOUT:
+            write(options.json, report, "--json")
+    except NotWritten as error:
+        return not_written("compare", error, comparison.exit)
     return comparison.exit
 
 
 def merge(options: argparse.Namespace) -> int:
     """Joins ledgers; exit code 3 where something of them is damaged and was left out."""
+    for ledger in options.ledgers:
+        regular_file(ledger)
+    if not os.path.exists(options.into):
+        check_target(options.into, "--into")
     done = join(options.ledgers, options.into)
     show(f"{options.into}: {counted(done.added, 'run')} added, {done.known} known already.")
     for line in done.damaged[:MOST_NAMED]:
-        print(f"left out: {line}", file=sys.stderr)
+        note(f"left out: {line}")
     if len(done.damaged) > MOST_NAMED:
-        print(f"… and {len(done.damaged) - MOST_NAMED} more; hrx check names all", file=sys.stderr)
+        note(f"… and {len(done.damaged) - MOST_NAMED} more; hrx check names all")
     if done.damaged:
-        print("Runs that were left out are measured again by an audit into the merged ledger.", file=sys.stderr)
+        note("Runs that were left out are measured again by an audit into the merged ledger.")
     return Exit.INCOMPLETE if done.damaged else Exit.DONE
 
 
@@ -149,7 +164,7 @@ def check(options: argparse.Namespace) -> int:
         except LedgerError as error:
             codes.append(Exit.WRONG_REQUEST)
             documents.append({"ledger": str(path), "verdict": "not a ledger", "error": str(error)})
-            print(f"hrx check: {error}", file=sys.stderr)
+            note(one_line(f"hrx check: {error}"))
             continue
         codes.append(Exit.INCOMPLETE if found.verdict in ("damaged", "not closed") else Exit.DONE)
         documents.append(_check_json(found))
@@ -211,6 +226,6 @@ def _check_text(found: LedgerCheck) -> str:
 def export(options: argparse.Namespace) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
-    refuse_ledger(out, "--out")
+    check_target(out, "--out", inputs=[options.ledger])
     show(f"{out}: {counted(write_out(options.ledger, out, options.format), 'run')}.")
     return Exit.DONE

@@ -3,7 +3,6 @@
 import argparse
 import json
 import math
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hrx.cli.progress import progress
-from hrx.cli.terminal import show, terminal_width
+from hrx.cli.terminal import note, show, terminal_width
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, Folder
@@ -209,7 +208,7 @@ def _scores(spec: str, as_json: bool) -> int:
         headers = ("config", "naive MSE", "MAE", "MASE", "seasonal MSE", "MAE", "MASE")
         show(render_table(headers, rows, width=110))
     for reason in dict.fromkeys(each.damage for each in scored if each.damage):
-        print(f"hrx datasets: not scored: {reason}", file=sys.stderr)
+        note(f"hrx datasets: not scored: {reason}")
     return Exit.INCOMPLETE if any(each.damage for each in scored) else Exit.DONE
 
 
@@ -240,7 +239,7 @@ def _fetch(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[Stat
         right = sum(each.state is State.RIGHT for each in results)
         show(f"{right} of {len(results)} folders are in {root} and verified.")
     for reason in dict.fromkeys(each.reason for each in results if each.reason):
-        print(f"hrx data: {reason}", file=sys.stderr)
+        note(f"hrx data: {reason}")
     return [each.state for each in results]
 
 

@@ -17,10 +17,13 @@ from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
+from hrx.cli.crash import crash_sentence
 from hrx.cli.main import main
 from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError, unknown
+from hrx.files import user_path
+from hrx.text import message
 
 MODULE = "module"
 """The family name of `module:FILE.py:FACTORY` in `--python`."""
@@ -55,8 +58,8 @@ def _parse(entry: str) -> tuple[str, Path]:
         raise HrxError(f"--python {entry} is not FAMILY=PATH. For example --python timer=.venv-timer/bin/python.")
     if family not in known:
         raise HrxError(f"--python {entry}: {unknown('family', family, known)}")
-    path = Path(text).expanduser()
-    if not path.is_file():
+    path = user_path(text)
+    if not os.path.isfile(path):
         raise HrxError(f"--python {entry}: {path} is not a file. Give the python of an environment that has hrx.")
     return family, path
 
@@ -70,8 +73,8 @@ def family_of(name: str) -> str:
         return "chronos-bolt"
     if released := short_names().get(name.partition("@")[0]):
         return released.family
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    path = user_path(name)
+    if name and os.path.isdir(path):
         checkpoint = Checkpoint(path.resolve(), path.name, path.name)
         return next((family.name for family in families().values() if family.claims(checkpoint)), "")
     return ""  # a hub id that is not on disk: audited by this interpreter, unless written FAMILY:ID
@@ -118,7 +121,7 @@ class OtherInterpreter:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, text=True, start_new_session=True)
 
     def _check(self, code: int) -> None:
-        if code in (Exit.WRONG_REQUEST, 1):  # 1: python could not import hrx; its message is above
+        if code in (Exit.WRONG_REQUEST, Exit.CRASHED, 1):  # 1: python could not import hrx; its message is above
             raise HrxError(
                 f"{self._interpreter} could not audit {', '.join(self._models)}: see its message above. Check that "
                 "hrx and the library of the family are installed there."
@@ -150,6 +153,9 @@ def print_plan(arguments: Sequence[str], *, estimate: bool) -> int:
         planned = planned_runs(understand(options), options, estimate=estimate)
         print(json.dumps([run._asdict() for run in planned]))
     except HrxError as error:
-        print(f"hrx audit: {error}", file=sys.stderr)
+        print(message(f"hrx audit: {error}"), file=sys.stderr)
         return Exit.WRONG_REQUEST
+    except (Exception, SystemExit) as error:
+        print(message(crash_sentence("audit", error)), file=sys.stderr)
+        return Exit.CRASHED
     return Exit.DONE

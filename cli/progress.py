@@ -1,7 +1,8 @@
 """Progress on standard error: what runs now, how much is done, time elapsed and left, the verdict so far.
 
 On a terminal, rich draws it from the first moment, moves printed text above it, and removes it at the end. Elsewhere it
-is a plain line now and then. Imports rich only: the line must be on screen while torch and pandas are imported.
+is a plain line now and then. Imports little beside rich: the line must be on screen while torch and pandas are
+imported.
 """
 
 import sys
@@ -16,6 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
+
+from hrx.text import clean
 
 LINE_SECONDS = 15.0
 """Seconds between two lines where standard error is not a terminal."""
@@ -79,7 +82,7 @@ class Progress:
 
     def say(self, what: str, part: Callable[[], float] = _nothing) -> None:
         """Says what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
-        self._what, self._part = what, part
+        self._what, self._part = clean(what), part
         self._draw()
         if self._live is not None:
             self._live.refresh()  # a stage may be over before the next regular drawing
@@ -87,7 +90,7 @@ class Progress:
 
     def announce(self, what: str) -> None:
         """Says what runs now, at once where standard error is not a terminal too."""
-        self._what = what
+        self._what = clean(what)
         self._write_line(at_once=True)
 
     def step(self, key: str, what: str) -> None:
@@ -95,13 +98,13 @@ class Progress:
         self._part = _nothing
         self._done += 1
         self._passed += self._expected.pop(key, 0.0)
-        self._what = what
+        self._what = clean(what)
         self._draw()
         self._write_line(at_once=self._done == self._total)
 
     def so_far(self, text: str) -> None:
         """An interim result, shown below the bar."""
-        self._so_far = text
+        self._so_far = clean(text)
 
     def pause(self) -> None:
         """Removes the line from the terminal until progress is reported again."""

@@ -89,7 +89,7 @@ def understand(options: argparse.Namespace) -> Request:
     )
     runs = [run for run in planned if run.setting in taken[run.model_key]]
     if models:
-        _refuse_empty_plan(runs, options.data)
+        refuse_empty_plan(runs, options.data)
     ledger = options.ledger or options.out / "ledger.db"
     used = effective(options, parser())
     return Request(
@@ -148,7 +148,7 @@ def _protocol(options: argparse.Namespace) -> Protocol:
     )
 
 
-def _refuse_empty_plan(runs: Sequence[Run], source: str) -> None:
+def refuse_empty_plan(runs: Sequence[Run], source: str) -> None:
     """Raises where no series admits any setting."""
     if not runs:
         raise HrxError(f"{source} holds no series. Give another --data.")

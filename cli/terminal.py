@@ -17,18 +17,20 @@ from rich.text import Text
 
 from hrx.audit.ledger.store import MOST_NAMED, LedgerWarning
 from hrx.cli.progress import progress
-from hrx.errors import Exit, HrxError
-from hrx.reports.text import make_directory, write_bytes
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_target, make_directory
+from hrx.reports.text import write_bytes
+from hrx.text import clean_lines
+from hrx.text import message as one_line
 
 Verb = Callable[[argparse.Namespace], int]
-_SQLITE = b"SQLite format 3\x00"
 
 
 def show(text: str) -> None:
-    """Prints text as it is, in place of the progress line; on a terminal verdicts are bold."""
+    """Prints text without control characters, in place of the progress line; on a terminal verdicts are bold."""
     progress.pause()
     console = Console(file=sys.stdout)
-    for line in text.rstrip("\n").split("\n"):
+    for line in clean_lines(text.rstrip("\n")).split("\n"):
         style = "bold" if line.lstrip().startswith("Verdict") else ""
         console.print(Text(line, style=style), soft_wrap=True)
 
@@ -54,7 +56,7 @@ def showing_damage() -> Iterator[list[str]]:
         shown.extend(new)
         more = [f"… and {len(new) - MOST_NAMED} more; hrx check names all"] if len(new) > MOST_NAMED else []
         for line in [*new[:MOST_NAMED], *more]:
-            print(line, file=sys.stderr)
+            note(one_line(line))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", LedgerWarning)
@@ -74,24 +76,22 @@ def incomplete_if_damaged(verb: Verb) -> Verb:
     return named
 
 
-def refuse_ledger(path: Path, option: str) -> None:
-    """Refuses a path that holds a ledger: `--json LEDGER` must not overwrite it."""
-    try:
-        with path.open("rb") as file:
-            is_ledger = file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return
-    if is_ledger:
-        raise HrxError(
-            f"{option} {path} is a ledger and would be overwritten. Give another file; ledgers come before {option}."
-        )
+def note(text: str) -> None:
+    """Prints lines beside the result, on standard error."""
+    print(clean_lines(text), file=sys.stderr)
+
+
+def not_written(verb: str, error: HrxError, code: int) -> int:
+    """Says which file is missing after the result was shown. Returns the exit code: that of a failed gate stays."""
+    note(one_line(f"hrx {verb}: {error}"))
+    return code or Exit.INCOMPLETE
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """Writes the text of an option, and creates its directory."""
-    refuse_ledger(path, option)
+    """Writes the text of an option, and creates its directory. `check_target` refuses a wrong path before the work."""
+    check_target(path, option)
     try:
         make_directory(path.parent)
         write_bytes(path, text.encode("utf-8", "replace"))
-    except HrxError as error:
-        raise HrxError(f"{option}: {error}") from error
+    except NotWritten as error:
+        raise NotWritten(f"{option}: {error}") from error

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from pathlib import Path
+from typing import NoReturn
 
 from hrx import __version__
+from hrx.errors import Exit
+from hrx.text import message as one_line
 
 Verbs = argparse._SubParsersAction
+DEBUG_HELP = "show the traceback of an error"
 SOURCE_HELP = "sample, gift-eval[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in GIFT-Eval's format"
 MODEL_HELP = "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH or module:FILE.py:FACTORY"
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(Exit.WRONG_REQUEST, f"{one_line(f'{self.prog}: {message}')}. See {self.prog} --help.\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    root = argparse.ArgumentParser(prog="hrx", description="What does a forecasting checkpoint read for each step?")
+    summary = "What does a forecasting checkpoint read for each step?"
+    root: argparse.ArgumentParser = Parser(prog="hrx", description=summary)
     root.add_argument("--version", action="version", version=f"hrx {__version__}")
+    root.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for declare in (
         _audit,
@@ -105,7 +119,7 @@ def _engine(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
     verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
-    verb.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
+    verb.add_argument("--gpus", type=_number, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
     text = "audit the models of a family with another python; may be repeated"
     verb.add_argument("--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
 
@@ -268,6 +282,8 @@ def _verb(
     """A verb with a runnable example; `command` is the `module:function` that implements it."""
     verb = verbs.add_parser(name, help=summary, description=f"{summary.capitalize()}.", epilog=f"Example: {example}")
     verb.set_defaults(command=command)
+    # Without a default, which would overwrite a --debug before the verb.
+    verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=DEBUG_HELP)
     return verb
 
 
@@ -285,7 +301,7 @@ def _json(verb: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or len(text) > 6 or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 6 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 to 999999")
     return int(text)
 
@@ -300,3 +316,13 @@ def _seconds(text: str) -> float:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time such as 90s, 30min or 4h, and not 0")
     return float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number from 0 up")
+    return value

@@ -15,6 +15,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, admission_windows, parse_settings, plan
 from hrx.audit.runner.run import no_channel_axis
 from hrx.cli.progress import progress
+from hrx.cli.request import refuse_empty_plan
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import open_source
@@ -49,6 +50,7 @@ def verify(options: argparse.Namespace) -> int:
         protocol=Protocol(),
         channels=options.channels,
     )
+    refuse_empty_plan(runs, options.data)
     progress.say(f"loading {located.identity.model}")
     model = on_device(located.load(), device)
     if options.channels:

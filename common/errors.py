@@ -23,10 +23,20 @@ class Exit(IntEnum):
     WRONG_REQUEST = 2
     INCOMPLETE = 3
     NOT_DECIDED = 4
+    CRASHED = 70
+    """An error that hrx did not expect; `EX_SOFTWARE` of sysexits.h."""
 
 
 class HrxError(Exception):
     """A sentence for the user: what, where, what was expected, the next step."""
+
+    exit: Exit = Exit.WRONG_REQUEST
+
+
+class NotWritten(HrxError):
+    """A file that could not be written after the work was done: the result is incomplete, the request was right."""
+
+    exit = Exit.INCOMPLETE
 
 
 def describe_error(error: BaseException) -> str:

@@ -5,7 +5,7 @@ This package does not depend on models or audits.
 
 from .series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, fill, spaced
 from .sources import data_root, open_source
-from .windows import Windows, admits, cut, cut_item, cut_region
+from .windows import Windows, admits, cut, cut_item, cut_region, refuse_extreme, refuse_missing
 
 __all__ = [
     "DamagedDataset",
@@ -21,5 +21,7 @@ __all__ = [
     "data_root",
     "fill",
     "open_source",
+    "refuse_extreme",
+    "refuse_missing",
     "spaced",
 ]

@@ -7,7 +7,6 @@ only by a right one. The dataset is public: no token is sent.
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hrx.errors import HrxError, describe_error
+from hrx.files import read_json
 from hrx.install import install_command
 
 from . import catalogue
@@ -70,7 +70,7 @@ class NotOfficial(HrxError):
 
 def check(root: Path, chosen: Sequence[Folder], report: Callable[[Folder], None] | None = None) -> list[Checked]:
     """Every chosen folder against the manifest; `report` is called with each folder before its files are read."""
-    if root.exists() and not root.is_dir():
+    if os.path.exists(root) and not os.path.isdir(root):
         raise HrxError(f"{root} is not a directory. Give the directory that holds GIFT-Eval's folders.")
     results = []
     for folder in chosen:
@@ -112,9 +112,11 @@ def _find_fault(path: Path, folder: Folder) -> str:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             wrong = f"it has the official size but sha256 {digest[:12]}…, the official file {folder.sha256[:12]}…."
             return "" if digest == folder.sha256 else wrong
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         return f"it cannot be read: {error.strerror}."
+    except HrxError as error:
+        return str(error).replace(str(path), "it")
     except ValueError:
         return "it is not valid JSON."
     if not isinstance(content, dict):

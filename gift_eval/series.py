@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 from hrx.errors import HrxError
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+MOST_LENGTH = 2**27
+"""Values of one series: a gibibyte."""
+EXACT = 2**53
+"""Beyond it, float64 does not hold every whole number."""
+FINITE = "a value lies between -1.8e308 and 1.8e308. Correct it, or leave it empty where it is missing."
+ROUNDED = (
+    "beyond 2^53 (9007199254740992) a 64-bit float rounds whole numbers, so their differences would be lost. Subtract "
+    "a constant from the series, or divide it."
+)
 
 
 class UnusableSeries(HrxError):
@@ -29,19 +39,28 @@ class DamagedDataset(HrxError):
 
 
 class FilledValues(NamedTuple):
-    """`values` (T,) without gaps, the number of filled values, and the number dropped before the first observation."""
+    """`values` (T,) without gaps, the number of filled values, the number dropped before the first observation, and
+    `observed` (T,), which is false where a value was filled in.
+    """
 
     values: Floats
     missing: int
     dropped: int
+    observed: Flags
 
 
 def fill(values: ArrayLike) -> FilledValues:
-    """(T',) -> (T,): a value that is not finite is missing. Leading ones are dropped; every other one repeats the
-    last observed value, so no window sees its own future through a filled gap.
+    """(T',) -> (T,): NaN is a missing value. Leading ones are dropped; every other one repeats the last observed
+    value, so no window sees its own future through a filled gap. An infinite value is refused.
     """
-    raw = np.asarray(values, dtype=np.float64)
-    observed = np.isfinite(raw)
+    given = np.asarray(values)
+    whole = given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(isinstance(one, int) for one in given.flat))
+    if whole and (reason := inexact_integer(given)):
+        raise UnusableSeries(reason)
+    raw = np.asarray(given, dtype=np.float64)
+    if reason := infinite_value(raw):
+        raise UnusableSeries(reason)
+    observed = ~np.isnan(raw)
     if not observed.any():
         raise UnusableSeries(
             f"all {raw.size} values are missing." if raw.size else "the series is empty: it has no values."
@@ -49,7 +68,24 @@ def fill(values: ArrayLike) -> FilledValues:
     first = int(observed.argmax())
     raw, observed = raw[first:], observed[first:]
     last_observed = np.maximum.accumulate(np.where(observed, np.arange(raw.size), 0))
-    return FilledValues(raw[last_observed], int(raw.size - observed.sum()), first)
+    return FilledValues(raw[last_observed], int(raw.size - observed.sum()), first, observed)
+
+
+def infinite_value(values: Floats) -> str:
+    """Why values (T',) with an infinite one are refused; empty where there is none. 1e400 is infinite as a float64."""
+    wrong = np.flatnonzero(np.isinf(values))
+    if not wrong.size:
+        return ""
+    others = f", and {wrong.size - 1} more are infinite" if wrong.size > 1 else ""
+    return f"value {wrong[0] + 1} is {values[wrong[0]]}{others}: {FINITE}"
+
+
+def inexact_integer(values: NDArray[np.integer[Any]]) -> str:
+    """Why whole numbers (T',) that float64 does not hold are refused; empty where it holds them all."""
+    if not values.size or (values.min() >= -EXACT and values.max() <= EXACT):
+        return ""
+    wrong = np.flatnonzero(values.astype(np.float64).astype(object) != values.astype(object))
+    return f"value {wrong[0] + 1} is {values[wrong[0]]}: {ROUNDED}" if wrong.size else ""
 
 
 class _FrozenValues:
@@ -85,7 +121,8 @@ class _FrozenValues:
 @dataclass(frozen=True, eq=False)
 class Series(_FrozenValues):
     """One series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
-    missing values before the first observation were removed.
+    missing values before the first observation were removed. `observed` (T,) is false where a value was filled in;
+    None where every value was observed.
     """
 
     dataset: str
@@ -96,6 +133,7 @@ class Series(_FrozenValues):
     values: Floats
     missing: int
     dropped: int = 0
+    observed: Flags | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +141,8 @@ class MultivariateSeries(_FrozenValues):
     """The variates of one item on a common time axis: `values` (C, T) float64, read-only, without gaps.
 
     `names` and `missing` have one entry per variate. The first `dropped` steps, before each variate has been observed
-    once, are removed, so an item can be shorter than its longest variate read alone.
+    once, are removed, so an item can be shorter than its longest variate read alone. `observed` (C, T) is false where a
+    value was filled in; None where every value was observed.
     """
 
     dataset: str
@@ -115,6 +154,7 @@ class MultivariateSeries(_FrozenValues):
     values: Floats
     missing: tuple[int, ...]
     dropped: int = 0
+    observed: Flags | None = None
 
     @property
     def identity(self) -> list[object]:
@@ -195,9 +235,9 @@ class Dataset:
         rows = [self._row(index * self.variates + variate) for variate in range(self.variates)]
         names = tuple(row.variate or row.item for row in rows)
         with naming(_label(self.name, rows[0].item)):
-            values, missing, dropped = _together(rows)
+            values, missing, dropped, observed = _together(rows)
         about = (self.frequency, self.season, self.domain)
-        return MultivariateSeries(self.name, rows[0].item, names, *about, values, missing, dropped)
+        return MultivariateSeries(self.name, rows[0].item, names, *about, values, missing, dropped, observed)
 
     def _row(self, index: int) -> StoredSeries:
         row = self.row(index)
@@ -228,8 +268,17 @@ def naming(label: str) -> Iterator[None]:
         raise type(error)(f"{label}: {error}") from error
 
 
-def _together(rows: Sequence[StoredSeries]) -> tuple[Floats, tuple[int, ...], int]:
-    """C series of T' values -> (C, T) without gaps, the filled values per series, and the number of dropped steps."""
+class _FilledVariates(NamedTuple):
+    """`values` and `observed` (C, T), the number of filled values of each variate, and the number of dropped steps."""
+
+    values: Floats
+    missing: tuple[int, ...]
+    dropped: int
+    observed: Flags
+
+
+def _together(rows: Sequence[StoredSeries]) -> _FilledVariates:
+    """C series of T' values on a common time axis, without gaps."""
     lengths = sorted({row.values.size for row in rows})
     if len(lengths) > 1:
         raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
@@ -239,8 +288,9 @@ def _together(rows: Sequence[StoredSeries]) -> tuple[Floats, tuple[int, ...], in
             every.append(fill(row.values))
     dropped = max(filled.dropped for filled in every)
     extra = [dropped - filled.dropped for filled in every]
-    missing = tuple(int((~np.isfinite(row.values[dropped:])).sum()) for row in rows)
-    return np.stack([filled.values[more:] for filled, more in zip(every, extra, strict=True)]), missing, dropped
+    observed = np.stack([filled.observed[more:] for filled, more in zip(every, extra, strict=True)])
+    values = np.stack([filled.values[more:] for filled, more in zip(every, extra, strict=True)])
+    return _FilledVariates(values, tuple((~observed).sum(axis=1).tolist()), dropped, observed)
 
 
 def _label(dataset: str, item: str) -> str:

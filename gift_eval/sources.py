@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from hrx.errors import HrxError, unknown
+from hrx.files import user_path
 
 from . import catalogue
 from .sample import open_sample
@@ -25,10 +26,10 @@ def open_source(spec: str = "sample") -> list[Dataset]:
     kind, colon, rest = spec.partition(":")
     if kind in _OPENERS:
         return _OPENERS[kind](rest if colon else None)
-    path = Path(spec).expanduser()
-    if spec and path.is_dir():
+    path = user_path(spec)
+    if spec and os.path.isdir(path):
         return _open_benchmark(path)
-    if spec and path.exists():
+    if spec and os.path.exists(path):
         raise HrxError(f"{path} is a file. Give a directory in GIFT-Eval's format, or one of {', '.join(_OPENERS)}.")
     raise HrxError(unknown("source", spec, _OPENERS, "A directory in GIFT-Eval's format is a source too."))
 
@@ -39,14 +40,14 @@ def data_root(given: str | Path | None = None) -> Path:
     """
     named = given or os.environ.get(ROOT_VARIABLE)
     if named:
-        return Path(named).expanduser()
+        return user_path(named)
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "hrx" / "gift-eval"
 
 
 def _open_gift_eval(names: str | None) -> list[Dataset]:
     root = data_root()
-    if not root.is_dir():
+    if not os.path.isdir(root):
         named = os.environ.get(ROOT_VARIABLE)
         if named:
             raise HrxError(f"{ROOT_VARIABLE} is {named!r}, which is not a directory.")

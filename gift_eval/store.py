@@ -9,7 +9,6 @@ A dataset that cannot be read does not hide the others: it is listed as `Dataset
 names the dataset and the file, never the directory on this machine, because records store it.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +19,21 @@ from typing import Any
 import numpy as np
 
 from hrx.errors import HrxError, describe_error
+from hrx.files import MOST_MAPPED, read_json, regular_file, shown_path, user_path
 from hrx.install import install_command
 
 from . import frequency
 from .catalogue import STATE_FILE
-from .series import DamagedDataset, Dataset, Floats, StoredSeries, naming
+from .series import (
+    MOST_LENGTH,
+    DamagedDataset,
+    Dataset,
+    Floats,
+    StoredSeries,
+    UnusableSeries,
+    inexact_integer,
+    naming,
+)
 
 COLUMNS = ("item_id", "start", "freq", "target")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -36,11 +45,11 @@ def open_directory(path: str | Path) -> list[Dataset]:
     A name is the path below the root, `us_births/D` or `m4_hourly`; a folder opened directly keeps that name.
     The stray copy of `jena_weather` in the official download is listed under its name on disk.
     """
-    root = Path(path).expanduser()
+    root = user_path(path)
     _library()
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise HrxError(f"{root} is not a directory. Give a directory in GIFT-Eval's format.")
-    folders = [each for each in _candidates(root) if (each / STATE_FILE).is_file() or any(each.glob("data-*.arrow"))]
+    folders = [each for each in _candidates(root) if (each / STATE_FILE).exists() or any(each.glob("data-*.arrow"))]
     if not folders:
         raise HrxError(
             f"No dataset was found under {root}. Expected <dataset>/state.json or "
@@ -129,21 +138,24 @@ def _load(folder: Path) -> Any:
     library = _library()
     shards = []
     for path in _shard_paths(folder):
+        if not os.path.lexists(path):
+            raise DamagedDataset(f"{shown_path(path.name)} is missing, though state.json lists it.")
         try:
-            with path.open("rb") as file:
+            with regular_file(path, MOST_MAPPED).open("rb") as file:
                 file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
                 # A stream that is cut exactly between two batches would read as a shorter dataset.
                 if file.read() != _END_OF_STREAM:
                     raise DamagedDataset(f"{path.name} is cut short or is not an Arrow stream. Download it again.")
             shard = library.Dataset.from_file(str(path))
             shard.data.validate()
-        except FileNotFoundError as error:
-            raise DamagedDataset(f"{path.name} is missing, though state.json lists it.") from error
         except DamagedDataset:
             raise
+        except HrxError as error:  # not a regular file, or too large
+            reason = str(error).replace(str(path), path.name)
+            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {reason}") from error
         except Exception as error:  # whatever datasets and pyarrow raise for damaged bytes
             reason = describe_error(error).replace(str(path), path.name)
-            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {readable(reason)}") from error
+            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {shown_path(reason)}") from error
         _check_schema(path, shard.data.schema)
         shards.append(shard)
     try:
@@ -155,15 +167,32 @@ def _load(folder: Path) -> Any:
 def _shard_paths(folder: Path) -> list[Path]:
     """The Arrow files that state.json lists, in order; others (`cache-*.arrow`) are not data."""
     try:
-        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        state = read_json(folder / STATE_FILE)
         names = [entry["filename"] for entry in state["_data_files"]]
-    except OSError as error:
-        raise DamagedDataset(f"state.json cannot be read: {error.strerror}.") from error
+    except HrxError as error:
+        reason = str(error).replace(str(folder / STATE_FILE), STATE_FILE)
+        raise DamagedDataset(f"state.json cannot be read: {reason}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise DamagedDataset("state.json is not the state of a saved dataset: no list _data_files.") from error
     if not names:
         raise DamagedDataset("state.json lists no data files.")
+    for name in names:
+        if not isinstance(name, str) or not _is_inside(folder, name):
+            raise DamagedDataset(f"state.json names the data file {str(name)[:80]!r}, which is not in its folder.")
     return [folder / name for name in names]
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Whether a data file is in its folder; a link must end there too, or in the hub's cache that holds the folder."""
+    if name in ("", ".", "..") or "\0" in name or Path(name).name != name or "\\" in name:
+        return False
+    try:
+        place = (folder / name).resolve()
+        home = folder.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return False
+    snapshots = next((parent for parent in home.parents if parent.name == "snapshots"), None)
+    return place.is_relative_to(home) or (snapshots is not None and place.parent == snapshots.parent / "blobs")
 
 
 def _check_schema(path: Path, schema: Any) -> None:
@@ -200,8 +229,13 @@ def _floats(values: Any) -> Floats:
     """(T',) float64 of an Arrow array of numbers; null is NaN, and a missing array has no values."""
     if values is None:
         return np.empty(0)
+    if len(values) > MOST_LENGTH:
+        raise UnusableSeries(f"it has {len(values)} values; a series has at most {MOST_LENGTH}. Split it.")
     # Without nulls the mapped bytes are converted directly, a thousand times faster for a short series.
-    return np.array(values.to_numpy(zero_copy_only=values.null_count == 0), dtype=np.float64)
+    stored = values.to_numpy(zero_copy_only=values.null_count == 0)
+    if stored.dtype.kind in "iu" and (wrong := inexact_integer(stored)):
+        raise UnusableSeries(wrong)
+    return np.array(stored, dtype=np.float64)
 
 
 def _frequency(text: object, which: str) -> str:
@@ -236,12 +270,7 @@ def _name(folder: Path, root: Path) -> str:
     # Not resolved: behind a link, a download cache may have other names.
     parts = Path(os.path.abspath(folder)).parts
     needed = 2 if frequency.is_frequency(parts[-1]) else 1
-    return readable("/".join(below if len(below) >= needed else parts[-needed:]))
-
-
-def readable(name: str) -> str:
-    """A file name as printable text: bytes that are not UTF-8 become `\\xff`."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return shown_path("/".join(below if len(below) >= needed else parts[-needed:]))
 
 
 def _library() -> Any:

@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_float_dtype, is_numeric_dtype
 
 from hrx.errors import HrxError, describe_error
+from hrx.files import MOST_TABLE, read_file, shown_path
 from hrx.install import install_command
 
 from .frequency import Stamps
-from .series import Floats
-from .store import readable
+from .series import EXACT, FINITE, ROUNDED, Floats
 
+MOST_CELLS = 2**27
+"""Cells of a table: a compressed Parquet file can hold far more than its size shows."""
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "nat")
 _AS_TEXT: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
 _AS_TEXT |= {"header": 0, "index_col": False, "skip_blank_lines": False}
@@ -43,6 +45,8 @@ _EPOCH = ("seconds or milliseconds since 1970",)
 _NAMED_MONTH = ("%d-%b-%Y", "%d-%b-%y", "%b-%Y", "%b-%y"), ("%b-%d-%Y", "%b-%d-%y")
 _FORMATS = (("%Y-%m-%d", "%Y-%m", "%Y"), _DAY_FIRST, _MONTH_FIRST, *_NAMED_MONTH, _EPOCH)
 _NUMBERLIKE = re.compile(r"[+-]?[\d.,'’\s]*\d[\d.,'’\s]*(?:[eE][+-]?\d+)?")
+_OVERFLOW = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[eE]\+?\d+|[+-]?\d+")
+_WHOLE = re.compile(r"[+-]?\d{1,400}")
 _GROUP_GAP = re.compile(r"(?<=\d)[\s'’](?=\d{3}(?:\D|$))")
 _THOUSANDS = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d*)?(?:[eE][+-]?\d+)?")
@@ -76,13 +80,8 @@ def read_table(path: Path, kind: str, *, least: int = 2) -> InputTable:
     """The file at `path`; `kind` is `csv` or `parquet`. A CSV has at least `least` columns: a date and a value, or a
     value alone where dates are not needed.
     """
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise HrxError(f"The file {readable(str(path))} does not exist. Check its name and folder.") from error
-    except OSError as error:
-        raise HrxError(f"{readable(str(path))} cannot be read: {error.strerror}.") from error
-    file = readable(path.name)
+    raw = read_file(path, MOST_TABLE)
+    file = shown_path(path.name)
     return _read_csv(raw, file, least) if kind == "csv" else _read_parquet(raw, file)
 
 
@@ -125,7 +124,17 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
     if not raw.startswith(b"PAR1"):
         raise HrxError(f"{file} is not a Parquet file. If it is text, open it as csv:{file}.")
     try:
+        import pyarrow.parquet
+
+        shape = pyarrow.parquet.read_metadata(io.BytesIO(raw))
+        if shape.num_rows * shape.num_columns > MOST_CELLS:
+            raise HrxError(
+                f"{file} has {shape.num_rows} rows and {shape.num_columns} columns; a table has at most {MOST_CELLS} "
+                "cells. Split it."
+            )
         frame = pd.read_parquet(io.BytesIO(raw), engine="pyarrow")
+    except HrxError:
+        raise
     except ImportError as error:
         raise HrxError(
             "Reading Parquet needs pyarrow, which is not installed. Save it as CSV, or run: "
@@ -139,7 +148,7 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
     names = _unique([str(name) for name in frame.columns], file)
     columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
     for name, column in columns.items():
-        if not column.map(pd.api.types.is_hashable).all():
+        if not all(map(pd.api.types.is_hashable, column)):
             raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
     return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
 
@@ -364,7 +373,24 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
             values.append(_numbers(table, name, cells, decimal))
         else:
             values.append(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+        _check_range(table, name, values[-1], decimal)
     return np.stack(values, axis=1)
+
+
+def _check_range(table: InputTable, name: str, numbers: Floats, decimal: str) -> None:
+    """Refuses a cell beyond the range of a float64, and a whole number that float64 would round."""
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if infinite.size:
+        cell = str(table.columns[name].iloc[infinite[0]])[:40]
+        raise table.error(int(infinite[0]), name, f"{cell!r} is infinite as a 64-bit float; {FINITE}")
+    column = table.columns[name]
+    if is_float_dtype(column.dtype):  # it was rounded when the file was written
+        return
+    thousands = "." if decimal == "," else ","
+    for position in np.flatnonzero(np.abs(numbers) >= EXACT):
+        cell = _GROUP_GAP.sub("", str(column.iloc[position]).strip()).replace(thousands, "")
+        if _WHOLE.fullmatch(cell) and int(float(cell)) != int(cell):
+            raise table.error(int(position), name, f"{cell[:40]} is too large: {ROUNDED}")
 
 
 def _texts(column: pd.Series) -> pd.Series:
@@ -410,6 +436,9 @@ def _numbers(table: InputTable, name: str, cells: pd.Series, decimal: str) -> Fl
         plain = cells.mask(cells.str.fullmatch(_THOUSANDS), cells.str.replace(",", ""))
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64)
     bad = np.flatnonzero(np.isnan(numbers) & (cells != "").to_numpy())
+    # pandas has no number for 1e400, Python reads it as infinite, like inf.
+    numbers[bad] = [float(cell) if _OVERFLOW.fullmatch(cell) else np.nan for cell in plain.iloc[bad]]
+    bad = bad[np.isnan(numbers[bad])]
     if bad.size:
         others = f" ({bad.size} cells of this column are not.)" if bad.size > 1 else ""
         advice = "Write plain numbers, without units or currencies, and leave missing ones empty."

@@ -7,6 +7,7 @@ inferred and stated in the dataset's `note`, or refused with a message that name
 reads files and cells, `frequency` places dates on a grid.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hrx.errors import HrxError, unknown
+from hrx.files import user_path
 
 from . import frequency
 from .frequency import Stamps
@@ -54,13 +56,13 @@ def parse_source(text: str) -> tuple[Path, Options]:
     Options begin at the last `?`, unless a file has the whole text as its name.
     """
     name, mark, options = text.rpartition("?")
-    if Path(text).expanduser().is_file() or not mark:
+    if os.path.isfile(user_path(text)) or not mark:
         name, options = text, ""
     if not name:
         raise HrxError("The source names no file. Write csv:FILE, parquet:FILE or finance:FILE.")
-    if Path(name).expanduser().is_dir():
+    if os.path.isdir(user_path(name)):
         raise HrxError(f"{name} is a directory. Give one file.")
-    return Path(name).expanduser(), _parse_options(options)
+    return user_path(name), _parse_options(options)
 
 
 def _parse_options(text: str) -> Options:

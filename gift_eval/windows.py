@@ -4,6 +4,7 @@ Pure functions of arrays; the plan of an audit decides settings, number of windo
 """
 
 import hashlib
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,10 @@ from .series import Floats, MultivariateSeries, Series, UnusableSeries, naming
 
 MOST_VALUES = 2**26
 """The most values in the windows of one run: half a gibibyte."""
+
+
+LARGEST = 1e19
+"""Standard deviations from the mean: the square of a larger value is beyond the range of a 32-bit float."""
 
 
 class StandardisedValues(NamedTuple):
@@ -64,10 +69,11 @@ def standardise(values: Floats, region_start: int) -> StandardisedValues:
         mean, std = float(past.mean()), float(past.std())
     if not (np.isfinite(mean) and np.isfinite(std) and std > 0):
         raise UnusableSeries(
-            f"before its test region the series has mean {mean:g} and standard deviation {std:g}, so it "
-            "cannot be standardised."
+            f"before its test region the series has values from {past.min():g} to {past.max():g}, whose standard "
+            "deviation is beyond the range of a 64-bit float, so it cannot be standardised. Divide it by a constant."
         )
-    return StandardisedValues((values - mean) / std, mean, std)
+    with np.errstate(over="ignore"):  # `refuse_extreme` has a message for it
+        return StandardisedValues((values - mean) / std, mean, std)
 
 
 def starts(length: int, lookback: int, horizon: int, windows: int, seed: int, place: float = 0.0) -> NDArray[np.int64]:
@@ -145,8 +151,8 @@ def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) ->
 
 
 def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
-    """The windows of one run with all variates of an item, `x` (n, L, C): the starts are those of a single series of
-    this length, and every variate is standardised by its own values before the test region.
+    """The windows of one run with all variates of an item, `x` (n, L, C): several starts are those of a single series
+    of this length, and every variate is standardised by its own values before the test region.
     """
     with naming(item.label):
         first = starts(item.values.shape[1], lookback, horizon, windows, seed, _place(item, seed))
@@ -160,9 +166,45 @@ def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int,
         return _windows(series, first, lookback, horizon)
 
 
+def refuse_missing(
+    series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int, limit: float
+) -> None:
+    """Raises where more than the share `limit` of the test region, or of the lookback of a window, was filled in.
+
+    The variates of an item are counted together.
+    """
+    if series.observed is None or series.observed.all():
+        return
+    filled = ~series.observed.reshape(-1, series.observed.shape[-1])
+    length = filled.shape[1]
+    first = starts(length, lookback, horizon, windows, seed, _place(series, seed))
+    region = slice(split(length, horizon), length)
+    places = [("test region", region), *(("lookback of a window", slice(start - lookback, start)) for start in first)]
+    for name, place in places:
+        share = float(filled[:, place].mean())
+        if share > limit:
+            raise UnusableSeries(
+                f"{series.label}: {share:.0%} of the {name} are missing and would be filled in; the limit is "
+                f"{limit:.0%}. Give a series with fewer gaps."
+            )
+
+
+def refuse_extreme(windows: Windows, label: str) -> None:
+    """Raises where a value of the windows is so far from the mean that a 32-bit float cannot hold its square."""
+    largest = max(float(np.abs(values).max()) for values in (windows.x, windows.y))
+    if not largest < LARGEST:
+        raise UnusableSeries(
+            f"{label}: a value of its windows lies {largest:.3g} standard deviations from the mean before the test "
+            f"region; beyond {LARGEST:g} its square exceeds a 32-bit float. Correct it, or leave it empty."
+        )
+
+
 def _place(series: Series | MultivariateSeries, seed: int) -> float:
-    """Where a single window lies: uniform over series and seeds, so that a mean over series is one over the region."""
-    digest = hashlib.sha256(f"{series.fingerprint} {seed}".encode()).digest()
+    """Where a single window lies: uniform over series and seeds, so that a mean over series is one over the region.
+
+    It follows from the name of the series: its values include the future of the window.
+    """
+    digest = hashlib.sha256(json.dumps([*series.identity, seed]).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from hrx.reports.text import bracketed, number_or_none, signed
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _BLOCK = 1 << 22
@@ -30,6 +32,13 @@ class ClusteredMedian(NamedTuple):
     """Two-sided: twice the smaller share of resampled medians on either side of zero."""
     datasets: int
     series: int
+
+    def as_json(self) -> dict[str, float | None]:
+        return {name: number_or_none(value) for name, value in self._asdict().items()}
+
+    def __str__(self) -> str:
+        interval = bracketed(self.low, self.high)
+        return f"{signed(self.median)} {interval if interval != '-' else '(no interval from so few series)'}"
 
 
 def clustered_median(
@@ -78,4 +87,5 @@ def _weighted_medians(ordered: Floats, weights: Ints) -> Floats:
     total = reached[:, -1:]
     lower = ordered[np.argmax(reached > (total - 1) // 2, axis=1)]
     upper = ordered[np.argmax(reached > total // 2, axis=1)]
-    return lower + (upper - lower) / 2
+    medians: Floats = lower + (upper - lower) / 2
+    return medians

@@ -1,14 +1,12 @@
 """Names and numbers as text: cleaned, shortened, escaped for each format, laid out for a terminal, written to files.
 
-A name in a record can hold anything. `clean` replaces what a terminal or a browser would execute; the `escape_…`
-functions clean first and then escape for their format. `rich` measures, wraps and lays out text.
+A name in a record can hold anything. `hrx.text.clean` replaces what a terminal or a browser would execute; the
+`escape_…` functions clean first and then escape for their format. `rich` measures, wraps and lays out text.
 """
 
-import hashlib
 import html
 import io
 import math
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -20,38 +18,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hrx.errors import HrxError
+from hrx.files import atomic_write
+from hrx.files import make_directory as make_directory
+from hrx.text import REPLACEMENT
+from hrx.text import clean as clean
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LONGEST = 80
 """Terminal columns of a name in a table; a longer name is shortened."""
 _LONGEST_CELL = 240
 _LONGEST_SLUG = 40
 _NARROWEST = 4
 """Terminal columns that a text column keeps in a narrow terminal."""
-_MARKS_IN_A_ROW = 2
-"""Combining marks that living scripts put on one letter; more of them would draw over other lines."""
 _NUMBER = re.compile(r"[<>]?[+\-−]?\d[\d.,]*(e[+\-]?\d+|\^-?\d+)?( ?%|×| pt)?|\[[^\[\]]*\d\]")
 _HEAD_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
 _PLAIN = Console(file=io.StringIO(), color_system=None, force_jupyter=False)
-
-
-def clean(text: object) -> str:
-    """The text on one line, with every control, direction and surplus combining character replaced."""
-    shown: list[str] = []
-    marks = 0
-    for character in unicodedata.normalize("NFC", str(text)):
-        category = unicodedata.category(character)
-        marks = marks + 1 if category in ("Mn", "Me") else 0
-        if marks > _MARKS_IN_A_ROW:
-            continue
-        if character in "\t\n\r":
-            shown.append(" ")
-        elif category[0] == "C" or category in ("Zl", "Zp"):
-            shown.append(REPLACEMENT)
-        else:
-            shown.append(character)
-    return "".join(shown)
 
 
 def shorten(text: str, width: int) -> str:
@@ -229,26 +209,7 @@ def escape_csv(text: object) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """Writes a temporary file beside the path and renames it, so that no reader sees half a file. Returns the path."""
-    # Not derived from the name itself, which may be as long as the file system allows.
-    temporary = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:12]}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise HrxError(f"{path} cannot be written: {error}. Choose a writable file.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Writes the file as a whole or not at all. Returns its path."""
+    with atomic_write(path) as file:
+        file.write(content)
     return path
-
-
-def make_directory(out: Path) -> Path:
-    """Creates the directory if it does not exist. Returns it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HrxError(f"cannot create {out}: {error}. Choose a writable directory.") from error
-    return out

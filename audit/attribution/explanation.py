@@ -17,6 +17,7 @@ from hrx.adapters.gradients import Rewrite
 from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Axis, Ints, Protocol, ProtocolError, scored_steps
+from hrx.gift_eval.series import FINITE
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,17 @@ def estimate(
     return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings)
 
 
+def refuse_infinite(x: Tensor) -> None:
+    """Raises on an infinite value in the windows `(W, L[, C])`; NaN is left to the model, some take it as missing."""
+    if (wrong := torch.isinf(x)).any():
+        place = tuple(int(index) for index in wrong.nonzero()[0])
+        raise ProtocolError(f"Windows: the value at {list(place)} is {float(x[place])}: {FINITE}")
+
+
 def _check_windows(estimator: Estimator, x: Tensor) -> None:
     if x.ndim not in (2, 3) or not len(x):
         raise ProtocolError(f"Windows have the shape (windows, lookback[, channels]), not {tuple(x.shape)}.")
+    refuse_infinite(x)
     if x.ndim == 3 and not estimator.multivariate:
         several = ", ".join(known.name for known in BUILT_IN if known.multivariate)
         raise ProtocolError(

@@ -7,6 +7,7 @@ every row. Columns that are no longer in the record stay in the file and are not
 A ledger is one file. While it is written, SQLite keeps a write-ahead log beside it; the last writer removes the log.
 """
 
+import os
 import random
 import sqlite3
 import time
@@ -20,6 +21,7 @@ from hrx.audit.ledger.checksum import CHECKSUM, Kind, RowChecksum, wrong_cell
 from hrx.audit.ledger.log import in_wal_mode, log_path
 from hrx.audit.ledger.record import COLUMNS, PROTECTED_SINCE, StoredAudit, StoredCheck, StoredExample
 from hrx.errors import HrxError
+from hrx.files import regular_file
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
 SCHEMA_VERSION = 4
@@ -69,22 +71,33 @@ class LedgerError(HrxError):
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Opens the file for writing, creating it if needed; without `create`, opens an existing file for reading."""
-    if not create and not path.exists():
+    if not create and not os.path.exists(path):
         raise LedgerError(f"{path} does not exist. Give the ledger that `hrx audit` wrote.")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
+    for file in (path, log_path(path)):
+        if os.path.exists(file):
+            _check_regular(file)
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-        if create:
             return _open(path, "mode=rwc")
         connection = _open_for_reading(path)
         if _readable(connection):
             return connection
         connection.close()
         return _open_immutable(path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, ValueError, sqlite3.Error) as error:
         raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
+
+
+def _check_regular(path: Path) -> None:
+    """Refuses a FIFO or a device, which SQLite would wait for."""
+    try:
+        regular_file(path)
+    except HrxError as error:
+        if os.path.exists(path):  # another process may have removed its log in the meantime
+            raise LedgerError(f"{error} Give the ledger that `hrx audit` wrote.") from error
 
 
 def _open(path: Path, options: str, seconds: float | None = None) -> sqlite3.Connection:

@@ -14,8 +14,9 @@ from hrx.audit.ledger.record import COLUMNS, EXCLUDED, NAMES, Record, Value
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 _TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds"})
 _LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_steps") or column.name == "starts")
-# beats_naive follows from the errors, which are compared themselves; rounding decides a tie.
-_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive"}
+# beats_naive follows from the errors, which are compared themselves; rounding decides a tie. max_missing decides the
+# status, which is compared itself.
+_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive", "max_missing"}
 # A record of an older schema has none of these: unknown does not disagree with a number.
 _LATER = frozenset({"mase", "naive_mase", "seasonal_mase"})
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))

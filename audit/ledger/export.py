@@ -4,16 +4,16 @@ Spreadsheets read a CSV text that begins with = + - or @ as a formula, so such a
 """
 
 import csv
-import os
-import secrets
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import IO, Literal, get_args
 
 from hrx.audit.ledger.database import SCHEMA_VERSION
 from hrx.audit.ledger.record import COLUMNS, NAMES, Record, Value
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.files import atomic_write
 from hrx.install import install_command
 
 Format = Literal["parquet", "csv"]
@@ -30,26 +30,18 @@ def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
     """Writes every sound record of a ledger to `out`, whole or not at all. Returns their number."""
     with Ledger.open(ledger_path, create=False) as ledger:
         records = ledger.records()
-    writers: dict[Format, Callable[[Sequence[Record], Path], None]] = {"parquet": _parquet, "csv": _csv}
-    out = Path(out)
-    temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")  # a name that cannot be foreseen, so never a link
-    try:
-        writers[form](records, temporary)
-        os.replace(temporary, out)
-    except OSError as error:
-        raise ExportError(f"{out} cannot be written: {error}. Check the directory and free space.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    writers: dict[Format, Callable[[Sequence[Record], IO[bytes]], None]] = {"parquet": _parquet, "csv": _csv}
+    with atomic_write(Path(out)) as file:
+        writers[form](records, file)
     return len(records)
 
 
-def _csv(records: Sequence[Record], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(NAMES)
-        writer.writerows([guarded(name, getattr(record, name)) for name in NAMES] for record in records)
-        file.flush()
-        os.fsync(file.fileno())
+def _csv(records: Sequence[Record], file: IO[bytes]) -> None:
+    text = io.TextIOWrapper(file, newline="", encoding="utf-8")
+    writer = csv.writer(text)
+    writer.writerow(NAMES)
+    writer.writerows([guarded(name, getattr(record, name)) for name in NAMES] for record in records)
+    text.detach()  # writes what is buffered, and leaves the file open
 
 
 def guarded(name: str, value: Value) -> Value:
@@ -58,7 +50,7 @@ def guarded(name: str, value: Value) -> Value:
     return f"'{value}" if dangerous else value
 
 
-def _parquet(records: Sequence[Record], path: Path) -> None:
+def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -73,7 +65,4 @@ def _parquet(records: Sequence[Record], path: Path) -> None:
     )
     columns = {name: [getattr(record, name) for record in records] for name in NAMES}
     table = pyarrow.table(columns, schema=schema)
-    with path.open("wb") as file:
-        pyarrow.parquet.write_table(table, file)
-        file.flush()
-        os.fsync(file.fileno())
+    pyarrow.parquet.write_table(table, file)

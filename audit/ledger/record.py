@@ -85,6 +85,7 @@ class Record:
     permutations: Whole = _column("random permutations behind g_shuffled_permuted")
     variance_windows: Text = _column("forecasts behind variance and errors: a number over the test region, or run")
     protocol_seed: Whole = _column("seed of the draws")
+    max_missing: Number = _column("share of filled-in values of test region or lookback beyond which a run is excluded")
 
     # Quantities
     g_own: Number = _column("g_own, normalised: divided by the variance of the forecasts")

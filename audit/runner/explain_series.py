@@ -16,7 +16,7 @@ from hrx.audit.runner.explained import ExplainedForecast
 from hrx.audit.runner.run import forecast_series
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
-from hrx.gift_eval import Series, Windows, cut
+from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
 from hrx.gift_eval.windows import split, standardise
 
 WINDOWS = 4
@@ -40,7 +40,9 @@ def explain_series(
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
         raise ModelError(f"{model.identity.model} {refusal}.")
+    _refuse_missing(series, lookback, protocol.max_missing)
     held_out = cut(series, lookback, horizon, WINDOWS, 0)
+    refuse_extreme(held_out, series.label)
     scale = standardise(series.values, split(len(series.values), horizon))
     last = torch.as_tensor(scale.values[-lookback:], dtype=torch.float32)[None]
     report(f"explaining the forecast at {lookback}x{horizon}")
@@ -48,7 +50,11 @@ def explain_series(
     with torch.no_grad():
         forecast = model.forward(last, horizon)[0].double().numpy()
     report(f"scoring the explanation on {len(held_out.x)} windows with known values")
-    skill_, quantities, unscored = _score(model, series, held_out, horizon, protocol, budget)
+    try:
+        refuse_missing(series, lookback, horizon, WINDOWS, 0, protocol.max_missing)
+        skill_, quantities, unscored = _score(model, series, held_out, horizon, protocol, budget)
+    except UnusableSeries as error:
+        skill_, quantities, unscored = None, None, str(error)
     report("checking the model on these windows")
     checks = _checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon)
     identity = model.identity
@@ -70,6 +76,16 @@ def explain_series(
         quantities=quantities,
         unscored=unscored,
     )
+
+
+def _refuse_missing(series: Series, lookback: int, limit: float) -> None:
+    """Raises where more than the share `limit` of the explained window was filled in."""
+    share = 0.0 if series.observed is None else float((~series.observed[-lookback:]).mean())
+    if share > limit:
+        raise UnusableSeries(
+            f"{series.label}: {share:.0%} of the last {lookback} values are missing and would be filled in; the limit "
+            f"is {limit:.0%}. Give a series with fewer gaps, or another --lookback."
+        )
 
 
 def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredCheck, ...]:

@@ -37,6 +37,8 @@ from hrx.gift_eval import (
     admits,
     cut,
     cut_item,
+    refuse_extreme,
+    refuse_missing,
     spaced,
 )
 
@@ -116,9 +118,12 @@ class Run:
             "setting": str(self.setting),
             "seed": self.seed,
             "windows": self.windows,
-            "protocol": _fields(self.protocol),
+            # The limit on missing values decides whether a run is excluded, and no number of one that is not.
+            "protocol": {name: value for name, value in _fields(self.protocol).items() if name != "max_missing"},
             "protocol_version": PROTOCOL_VERSION,
         }
+        if self.too_many_missing:
+            decisive["max_missing"] = self.protocol.max_missing
         if package := package_of(self.protocol.estimator):
             decisive["estimator_package"] = package
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
@@ -158,16 +163,35 @@ class Run:
             return f"{self.series.label} has {length} values, too few for {self.setting}"
         return ""
 
+    @cached_property
+    def too_many_missing(self) -> str:
+        """Why the run is excluded where most of its test region or of a lookback was filled in; empty otherwise."""
+        if self.series is None or self.refusal:
+            return ""
+        try:
+            refuse_missing(self.series, *self._request, self.protocol.max_missing)
+        except UnusableSeries as error:
+            return str(error)
+        return ""
+
+    @property
+    def _request(self) -> tuple[int, int, int, int]:
+        return self.setting.lookback, self.setting.horizon, self.windows, self.seed
+
     def cut_windows(self) -> Windows:
         """The windows that the run is measured on: `x` is `(W, L)`, or `(W, L, C)` for a multivariate item."""
         if self.series_error is not None:
             raise self.series_error
         if self.series is None:
             raise UnusableSeries("the series could not be read")
-        request = self.setting.lookback, self.setting.horizon, self.windows, self.seed
+        if self.too_many_missing:
+            raise UnusableSeries(self.too_many_missing)
         if isinstance(self.series, MultivariateSeries):
-            return cut_item(self.series, *request)
-        return cut(self.series, *request)
+            windows = cut_item(self.series, *self._request)
+        else:
+            windows = cut(self.series, *self._request)
+        refuse_extreme(windows, self.series.label)
+        return windows
 
     def portable(self) -> Run:
         """The same run for another process: with its series, without the functions that read others."""

@@ -21,7 +21,7 @@ from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, s
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, usable_variance
 from hrx.errors import stored_reason
-from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region
+from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
 
 
 class RunResult(NamedTuple):
@@ -89,6 +89,7 @@ def forecast_series(
 ) -> SeriesForecasts:
     """Forecasts at most `count` windows that are evenly spaced over the test region of the series."""
     windows = cut_region(series, lookback, horizon, count)
+    refuse_extreme(windows, series.label)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     rows = budget.fastest(model, x[0], horizon, len(x))
     with torch.no_grad():
@@ -117,9 +118,11 @@ def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) ->
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
         record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
         return RunResult(record.updated(official_call=model.official_call))
+    with torch.no_grad():
+        first = model.forward(x, run.setting.horizon)
     series = _shared(model, run, budget, cache)
     measured = _score(model, x, run, budget, None if series is None else series.variance)
-    repeated = _drift(model, x, measured.forecast)
+    repeated = _drift(model, x, first)
     if not repeated <= EQUIVALENCE_LIMIT:
         reason = (
             f"determinism: {repeated:.3g} against {EQUIVALENCE_LIMIT:.3g} between the first forecast of the run "

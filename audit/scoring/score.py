@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution import Explanation, estimate
+from hrx.audit.attribution.explanation import refuse_infinite
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
@@ -65,6 +66,7 @@ def score(
     `stream` separates the random draws of different runs under one seed. `variance` normalises the quantities: an audit
     gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
     """
+    refuse_infinite(x)
     return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream, variance).quantities
 
 
@@ -82,6 +84,7 @@ def score_channels(
         raise Unscorable(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
+    refuse_infinite(x)
     return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).channel_scores
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from helpers.records import record
 
-from hrx.audit.ledger.export import ExportError, export
+from hrx.audit.ledger.export import export
 from hrx.audit.ledger.record import COLUMNS, EXCLUDED, NAMES, Record
 from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
+from hrx.errors import NotWritten
 
 
 def ledger(path: Path, *records: Record) -> Path:
@@ -29,7 +30,7 @@ def test_csv_holds_every_digit(tmp_path: Path) -> None:
     assert float(rows[0]["g_own"]) == -0.1 - 0.2
     assert rows[0]["starts"] == "[1, 2]"
     assert rows[1]["g_own"] == ""
-    assert list(tmp_path.glob("*tmp*")) == []
+    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".tmp")]
 
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1", "-1 x", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
@@ -56,7 +57,7 @@ def test_parquet_holds_the_records_with_types_and_meanings(tmp_path: Path) -> No
 
 def test_an_export_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
     path = ledger(tmp_path / "l.db", record("a"))
-    with pytest.raises(ExportError, match=r"absent/l\.csv cannot be written"):
+    with pytest.raises(NotWritten, match=r"absent/l\.csv cannot be written"):
         export(path, tmp_path / "absent" / "l.csv", "csv")
 
 
@@ -69,11 +70,11 @@ def test_an_export_that_fails_leaves_the_earlier_file_as_it_was(
     def full(descriptor: int) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("hrx.audit.ledger.export.os.fsync", full)
-    with pytest.raises(ExportError, match="No space left on device"):
+    monkeypatch.setattr("hrx.files.os.fsync", full)
+    with pytest.raises(NotWritten, match="No space left on device"):
         export(path, out, "csv")
     assert out.read_text() == "earlier"
-    assert list(tmp_path.glob("*tmp*")) == []
+    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".tmp")]
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -162,7 +162,8 @@ def test_a_full_disk_stops_the_audit_with_a_sentence_and_a_larger_one_lets_it_re
     model: Path, server: ForkServer, undisturbed: Path, tmp_path: Path
 ) -> None:
     code, output = server.run(audit(model), tmp_path, largest_file=200_000)
-    assert code == 2
+    assert code == 3
+    assert "verdict" in output.lower()
     assert "ledger.db cannot be used" in output
     assert "free disk space" in output
     assert "Traceback" not in output
@@ -187,7 +188,8 @@ def test_a_full_file_system_stops_the_audit_with_a_sentence_too(
     model: Path, server: ForkServer, undisturbed: Path, disk: Path, tmp_path: Path
 ) -> None:
     code, output = server.run(audit(model, "held", "--ledger", str(disk / "ledger.db")), tmp_path)
-    assert code == 2, output
+    assert code == 3, output
+    assert "verdict" in output.lower()
     assert "free disk space" in output
     kept = stored(disk / "ledger.db")
     shutil.copytree(disk, tmp_path / "larger")

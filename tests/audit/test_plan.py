@@ -20,9 +20,10 @@ from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit import Protocol
 from hrx.audit.attribution import registry
 from hrx.audit.ledger.record import DONE
+from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner.plan import QUICK, STAR, ModelKey, Run, Setting, admission_windows, parse_settings, plan
 from hrx.errors import HrxError
-from hrx.gift_eval import Dataset
+from hrx.gift_eval import Dataset, UnusableSeries
 
 IDENTITY = Identity("model", "family", "checkpoint", "f" * 64, "library 1.0")
 
@@ -280,3 +281,27 @@ def test_with_channels_the_items_of_several_variates_are_planned_and_no_others()
     alone = planned([pairs], (Setting(96, 24),))
     assert {run.channels for run in alone} == {0}
     assert not {run.key for run in runs} & {run.key for run in alone}
+
+
+def test_a_run_on_mostly_missing_values_is_refused_under_the_protocols_limit_and_has_a_key_of_its_own() -> None:
+    values = np.random.default_rng(0).normal(size=700)
+    gaps = values.copy()
+    gaps[600:690] = np.nan
+
+    def one(stored: np.ndarray, **settings: float) -> Run:
+        rows = [StoredSeries("T0", stored)]
+        source = Dataset("one/H", "H", 24, "Test", 1, rows.__getitem__)
+        return planned([source], (Setting(96, 24),), seeds=1, protocol=Protocol(**settings))[0]  # type: ignore[arg-type]
+
+    with pytest.raises(UnusableSeries, match="64% of the test region are missing"):
+        one(gaps).cut_windows()
+    assert len(one(gaps, max_missing=1.0).cut_windows().x) == 4
+    filled = one(gaps).series
+    assert filled is not None
+    pre_filled = one(np.array(filled.values))
+    assert pre_filled.stream == one(gaps).stream
+    assert pre_filled.key != one(gaps).key
+    assert pre_filled.key == one(gaps, max_missing=1.0).key
+    assert one(values).record(DONE).max_missing == 0.5
+    with pytest.raises(ProtocolError, match="max_missing"):
+        Protocol(max_missing=1.5)

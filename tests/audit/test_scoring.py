@@ -11,6 +11,7 @@ from hrx.adapters import Forecaster, ModelError, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, explain, score
 from hrx.audit.scoring.deletion import replacements
 from hrx.audit.scoring.quantities import QUANTITIES
+from hrx.errors import HrxError
 
 
 def linear(lookback: int = 40, horizon: int = 12, seed: int = 0) -> torch.nn.Linear:
@@ -324,3 +325,11 @@ def test_the_same_call_twice_gives_the_same_digits(checkpoints: dict[str, Path])
     first, second = (score(model, x, 24, protocol=Protocol(draws=2)) for _ in range(2))
     assert first.normalised == second.normalised
     assert first.rank == second.rank
+
+
+@pytest.mark.parametrize("call", [explain, score])
+def test_an_infinite_value_in_the_windows_is_refused_with_its_place(call: object) -> None:
+    x = series(2, 40)
+    x[1, 7] = float("inf")
+    with pytest.raises(HrxError, match=r"the value at \[1, 7\] is inf: a value lies between"):
+        call(from_module(linear()), x, 12)  # type: ignore[operator]

@@ -171,4 +171,4 @@ def test_stopping_it_leaves_nothing_behind(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Nothing was written" in said
-    assert list((tmp_path / "out").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []

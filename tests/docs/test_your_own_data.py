@@ -39,7 +39,7 @@ def test_the_messages_of_the_guide_are_those_of_the_code() -> None:
     sources = (Path(__file__).parents[2] / "gift_eval").glob("*.py")
     code = re.sub(r'"\s*\n\s*f?"', "", "".join(path.read_text(encoding="utf-8") for path in sources))
     messages = re.findall(r"^\| (`[^|]*`) \|", GUIDE.partition("## What the messages")[2], re.M)
-    assert len(messages) == 12
+    assert len(messages) == 14
     for message in messages:
         words = re.findall(r"[a-z][a-z ]{6,}[a-z]", message)
         assert words, message

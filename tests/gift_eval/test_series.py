@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hrx.gift_eval.series import DamagedDataset, Dataset, Series, StoredSeries, UnusableSeries, fill, spaced
 
-gappy = st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf])), min_size=1)
+gappy = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan)), min_size=1)
 
 
 def filled_slowly(values: list[float]) -> tuple[list[float], int]:
@@ -57,9 +57,38 @@ def test_filling_never_looks_ahead(past: list[float], future: list[float]) -> No
 
 def test_a_series_with_no_observed_value_is_unusable_and_says_why() -> None:
     with pytest.raises(UnusableSeries, match="all 3 values are missing"):
-        fill([math.nan, math.inf, math.nan])
+        fill([math.nan, math.nan, math.nan])
     with pytest.raises(UnusableSeries, match="empty"):
         fill([])
+
+
+@given(gappy)
+def test_filled_values_are_marked_as_not_observed(values: list[float]) -> None:
+    finite = [math.isfinite(value) for value in values]
+    if any(finite):
+        assert fill(values).observed.tolist() == finite[finite.index(True) :]
+
+
+@pytest.mark.parametrize("infinite", [math.inf, -math.inf, float("1e400")])
+def test_an_infinite_value_is_refused_with_its_place(infinite: float) -> None:
+    with pytest.raises(UnusableSeries, match=r"value 3 is -?inf: a value lies between"):
+        fill([1.0, 2.0, infinite, 4.0])
+    rows = [StoredSeries("T1", np.array([1.0, infinite, infinite]))]
+    with pytest.raises(UnusableSeries, match=r"d/H series T1: value 2 is -?inf, and 1 more are infinite"):
+        Dataset("d/H", "H", 24, "", 1, rows.__getitem__).read(0)
+
+
+@pytest.mark.parametrize("start", [2**53, -(2**53) - 6, 2**60, 2**70])
+def test_whole_numbers_that_a_float_would_round_are_refused_instead_of_called_constant(start: int) -> None:
+    values = [start + step for step in range(7)]
+    assert len({float(value) for value in values}) < 7
+    with pytest.raises(UnusableSeries, match="rounds whole numbers"):
+        fill(values)
+
+
+def test_large_whole_numbers_that_a_float_holds_are_taken() -> None:
+    values = [2**60, 2**61, -(2**53), 3 * 2**55]
+    assert fill(values).values.tolist() == values
 
 
 def test_a_series_cannot_be_changed_and_does_not_share_its_values() -> None:

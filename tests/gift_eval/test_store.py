@@ -302,3 +302,34 @@ def test_what_save_to_disk_writes_is_read(tmp_path: Path) -> None:
     (dataset,) = open_directory(tmp_path)
     assert (dataset.name, dataset.frequency, dataset.damage) == ("d/W", "W", "")
     assert [dataset.read(i).values.tolist() for i in range(dataset.count)] == [[i, i + 0.5] for i in range(5)]
+
+
+@pytest.mark.parametrize("target", [pa.list_(pa.int64()), pa.list_(pa.float64())])
+def test_infinite_values_and_rounded_whole_numbers_make_a_series_unusable(
+    tmp_path: Path, save: Any, target: Any
+) -> None:
+    whole = target.value_type == pa.int64()
+    wrong = [1, 2**60 + 1, 3] if whole else [1.0, math.inf, 3.0]
+    save(tmp_path / "d", [[wrong, [1, 2, 3]]], target=target)
+    (dataset,) = open_directory(tmp_path)
+    sentence = "rounds whole numbers" if whole else "value 2 is inf: a value lies between"
+    with pytest.raises(UnusableSeries, match=sentence):
+        dataset.read(0)
+    assert dataset.read(1).values.tolist() == [1, 2, 3]
+
+
+def test_a_data_file_behind_a_link_is_read_from_the_folder_and_from_the_hubs_cache_alone(
+    tmp_path: Path, save: Any
+) -> None:
+    hub = tmp_path / "datasets--x"
+    (path,) = save(hub / "snapshots" / "abc" / "us_births" / "D", [[[1.0]]])
+    (hub / "blobs").mkdir()
+    path.rename(hub / "blobs" / "sha")
+    path.symlink_to(hub / "blobs" / "sha")
+    (dataset,) = open_directory(hub / "snapshots" / "abc")
+    assert dataset.read(0).values.tolist() == [1.0]
+    path.unlink()
+    (hub / "blobs" / "sha").rename(tmp_path / "secret.arrow")
+    path.symlink_to(tmp_path / "secret.arrow")
+    (dataset,) = open_directory(hub / "snapshots" / "abc")
+    assert "which is not in its folder" in dataset.damage

@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hrx.errors import HrxError
-from hrx.gift_eval import Series, UnusableSeries, admits, cut
+from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, admits, cut, refuse_extreme, refuse_missing
 from hrx.gift_eval.windows import seasonal_error, seasonal_naive, split, standardise, starts, van_der_corput
 
 settings_of_the_paper = [(96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192)]
@@ -75,6 +75,7 @@ def test_the_shift_sequence_begins_as_van_der_corput_has_it() -> None:
 @given(requests())
 def test_starts_agree_with_their_definition_step_by_step(request: Request) -> None:
     length, lookback, horizon, windows, seed = request
+    assume(windows > 1)
     low, high = max(split(length, horizon), lookback), length - horizon
     most = min(horizon // 2, (high - low) // windows)
     mirrored = int(format(seed, "b")[::-1], 2)
@@ -86,6 +87,14 @@ def test_starts_agree_with_their_definition_step_by_step(request: Request) -> No
     assert len(found) == len(expected)
     assert np.abs(found - shift - expected).max() <= 1
     assert found[0] == low + shift
+
+
+@given(requests(), st.floats(0, 1, exclude_max=True))
+def test_a_single_start_divides_the_possible_ones_as_its_place_says(request: Request, place: float) -> None:
+    length, lookback, horizon, _, seed = request
+    possible = range(max(split(length, horizon), lookback), length - horizon + 1)
+    (found,) = starts(length, lookback, horizon, 1, seed, place).tolist()
+    assert found == possible[int(place * len(possible))]
 
 
 @given(requests())
@@ -193,3 +202,45 @@ def test_windows_that_no_machine_should_hold_are_refused_with_their_number() -> 
 def test_a_request_that_is_not_valid_is_refused_by_name(request_: tuple[int, int, int, int], name: str) -> None:
     with pytest.raises(HrxError, match=f"{name} is"):
         cut(made(walk(900)), *request_)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.2, 0.5, 0.8]), st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]))
+def test_a_run_is_refused_exactly_where_the_filled_share_exceeds_the_limit(
+    seed: int, rate: float, limit: float
+) -> None:
+    random = np.random.default_rng(seed)
+    lookback, horizon, length = (int(random.integers(*bounds)) for bounds in ((1, 12), (1, 8), (25, 60)))
+    observed = random.random((2, length)) > rate
+    about = ("H", 24, "", np.zeros((2, length)), (0, 0), 0, observed)
+    item = MultivariateSeries("d/H", "T1", ("a", "b"), *about)
+    filled = [[not seen for seen in row] for row in observed.tolist()]
+
+    def share(first: int, last: int) -> Fraction:
+        return Fraction(sum(row[place] for row in filled for place in range(first, last)), 2 * (last - first))
+
+    places = starts(length, lookback, horizon, 3, 1).tolist()
+    shares = [share(split(length, horizon), length), *(share(start - lookback, start) for start in places)]
+    if max(shares) > limit:
+        with pytest.raises(UnusableSeries, match=r"d/H series T1: \d+% of the .* are missing and would be filled in"):
+            refuse_missing(item, lookback, horizon, 3, 1, limit)
+    else:
+        refuse_missing(item, lookback, horizon, 3, 1, limit)
+
+
+def test_the_reason_has_the_share_and_the_limit() -> None:
+    observed = np.ones(100, dtype=bool)
+    observed[85:97] = False  # 12 of the 20 values of the test region
+    series = Series("d/H", "T1", "H", 24, "", np.arange(100.0), 12, 0, observed)
+    with pytest.raises(UnusableSeries, match=r"60% of the test region are missing .*; the limit is 50%"):
+        refuse_missing(series, 10, 5, 2, 0, 0.5)
+    refuse_missing(series, 10, 5, 2, 0, 0.9)
+
+
+def test_subnormal_values_and_a_value_whose_square_overflows_get_a_sentence() -> None:
+    with pytest.raises(UnusableSeries, match="standard deviation is beyond the range"):
+        standardise(np.array([1e-320, 2e-320, 3e-320, 4e-320]), 3)
+    values = np.arange(100.0) % 7
+    values[90] = 1e30
+    windows = cut(Series("d/H", "T1", "H", 24, "", values, 0), 10, 5, 6, 0)
+    with pytest.raises(UnusableSeries, match=r"d/H series T1: a value of its windows lies \d\.\d*e\+29 standard"):
+        refuse_extreme(windows, "d/H series T1")

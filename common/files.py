@@ -1,0 +1,245 @@
+"""Files that a user names: how they are opened for reading, and how they are written.
+
+Only a regular file is opened, and only up to a stated size. A FIFO, a device or a socket is refused without opening
+it, because opening a FIFO waits for a writer. A file is written beside its target under an unpredictable name and then
+renamed, so that nobody sees half a file and no link is followed.
+"""
+
+import errno
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from hrx.errors import HrxError, NotWritten
+
+MEBIBYTE = 2**20
+MOST_SETTINGS = MEBIBYTE
+"""Bytes of a settings file."""
+MOST_TEXT = 16 * MEBIBYTE
+"""Bytes of a JSON file or a Python file."""
+MOST_TABLE = 2**30
+"""Bytes of a CSV or Parquet file."""
+MOST_MAPPED = 2**36
+"""Bytes of a file that is memory-mapped, not read as a whole: an Arrow file, a weight file."""
+MOST_DEPTH = 64
+"""Levels of nested lists and objects in JSON and TOML."""
+_SQLITE = b"SQLite format 3\x00"
+_OTHER = "Choose a writable directory."
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def user_path(text: str | Path) -> Path:
+    """The path with `~` replaced where that user exists."""
+    return Path(os.path.expanduser(text))
+
+
+def shown_path(path: str | Path) -> str:
+    """A path as printable text: bytes that are not UTF-8 become `\\xff`, a NUL becomes `\\x00`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+
+
+def size(number: int) -> str:
+    """`17 bytes`, `1.5 MiB`, `64 GiB`."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if number >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number} bytes"
+
+
+def regular_file(path: Path, limit: int | None = None) -> Path:
+    """The path, if it is a regular file, or a link to one, of at most `limit` bytes; raises otherwise."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError as error:
+        raise HrxError(f"The file {shown_path(path)} does not exist. Check its name and folder.") from error
+    except (OSError, ValueError) as error:
+        raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}. Check its name and folder.") from error
+    _check(found, path, limit)
+    return path
+
+
+def _check(found: os.stat_result, path: Path, limit: int | None) -> None:
+    if kind := _KINDS.get(stat.S_IFMT(found.st_mode)):
+        raise HrxError(f"{shown_path(path)} is {kind}, not a file. Give a file.")
+    if limit is not None and found.st_size > limit:
+        raise HrxError(
+            f"{shown_path(path)} has {size(found.st_size)}; a file of this kind has at most {size(limit)}. Check that "
+            "it is the right file."
+        )
+
+
+def read_file(path: Path, limit: int = MOST_TEXT) -> bytes:
+    """The content of a regular file of at most `limit` bytes."""
+    regular_file(path, limit)
+    try:
+        # Not blocking: the path may have become a FIFO since it was checked.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        with open(descriptor, "rb") as file:
+            _check(os.fstat(descriptor), path, limit)
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
+    if len(content) > limit:  # files of the kernel have no size until they are read
+        raise HrxError(f"{shown_path(path)} has more than {size(limit)}. Check that it is the right file.")
+    return content
+
+
+def read_json(path: Path, limit: int = MOST_TEXT) -> Any:
+    """The content of a JSON file; raises ValueError where it is not JSON or is nested too deeply."""
+    try:
+        content = json.loads(read_file(path, limit).decode("utf-8-sig"))
+    except RecursionError as error:
+        raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep") from error
+    return check_depth(content)
+
+
+def check_depth(content: Any) -> Any:
+    """The content of a JSON or TOML file; raises ValueError beyond `MOST_DEPTH` levels."""
+    level = [content]
+    for _ in range(MOST_DEPTH + 1):
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        if not inner:
+            return content
+        level = [value for values in inner for value in values]
+    raise ValueError(f"it is nested more than {MOST_DEPTH} levels deep")
+
+
+def reason(error: Exception) -> str:
+    """Why the operating system refused, without the path."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def is_ledger(path: Path) -> bool:
+    """Whether a regular file begins like a ledger."""
+    try:
+        with open(regular_file(path), "rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except (HrxError, OSError):
+        return False
+
+
+def check_target(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
+    """Refuses a file that cannot be written or must not be: a directory, a device, a ledger, one of the `inputs`.
+
+    Leaves nothing behind. Called before the work, so that a wrong target costs nothing.
+    """
+    shown = f"{option} {shown_path(path)}"
+    kind = _kind(path, shown)
+    if kind == "a directory":
+        raise HrxError(f"{shown} is a directory. Give a file, for example {shown_path(path / 'result')}.")
+    if kind:
+        raise HrxError(f"{shown} is {kind}, not a file. Give a file.")
+    if is_ledger(path):
+        advice = f"Give another file; ledgers come before {option}."
+        raise HrxError(f"{shown} is a ledger and would be overwritten. {advice}")
+    for source in inputs:
+        if _same(path, source):
+            raise HrxError(f"{shown} is the file that is read and would be overwritten. Give another file.")
+    _check_place(path.parent, option)
+
+
+def check_directory(path: Path, option: str) -> None:
+    """Refuses a directory that cannot be written or created. Leaves nothing behind."""
+    shown = f"{option} {shown_path(path)}"
+    kind = _kind(path, shown)
+    if kind != "a directory" and (kind or os.path.lexists(path)):
+        raise HrxError(f"{option}: cannot create {shown_path(path)}: it is {kind or 'a file'}. {_OTHER}")
+    _check_place(path, option)
+
+
+def _kind(path: Path, shown: str) -> str:
+    """What the path is where it is not a regular file; empty for a regular file and for one that does not exist."""
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as error:
+        raise HrxError(f"{shown} cannot be written: {reason(error)}. Choose another name.") from error
+
+
+def _same(first: Path, second: Path) -> bool:
+    """Whether two paths lead to one file, through links or another spelling."""
+    with suppress(OSError, ValueError):
+        return os.path.samefile(first, second)
+    return False
+
+
+def _check_place(directory: Path, option: str) -> None:
+    """Raises where files cannot be created in the directory. One that does not exist is created and removed again."""
+    missing = [place for place in (directory, *directory.parents) if not os.path.lexists(place)]
+    place = directory if not missing else missing[-1].parent
+    if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+        trouble = "is read-only" if place.is_dir() else "is not a directory"
+        raise HrxError(f"{option}: {shown_path(place)} may not be written: it {trouble}. {_OTHER}")
+    made = []
+    try:
+        for place in reversed(missing):
+            place.mkdir()
+            made.append(place)
+    except FileExistsError:  # another process created it in the meantime
+        pass
+    except OSError as error:
+        raise HrxError(f"{option}: cannot create {shown_path(place)}: {reason(error)}. {_OTHER}") from error
+    finally:
+        with suppress(OSError):  # not empty: another process uses it
+            for place in reversed(made):
+                place.rmdir()
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when the block ends without an error, and else leaves no trace.
+
+    The temporary file is new and has an unpredictable name in the same directory; a link at `path` is replaced, not
+    followed.
+    """
+    try:
+        # mkstemp opens with O_EXCL and O_NOFOLLOW.
+        descriptor, temporary = tempfile.mkstemp(prefix=".hrx-", suffix=".tmp", dir=path.parent)
+    except (OSError, ValueError) as error:
+        raise _not_written(path, error) from error
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            _share(descriptor)
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _not_written(path, error) from error
+    finally:
+        with suppress(OSError):  # after the renaming there is nothing to remove
+            os.unlink(temporary)
+
+
+def _share(descriptor: int) -> None:
+    """Gives a temporary file the permissions of a file that `open` creates; mkstemp makes it private."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.fchmod(descriptor, 0o666 & ~mask)
+
+
+def _not_written(path: Path, error: Exception) -> NotWritten:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "Free some space and repeat the command." if full else "Choose a writable file."
+    return NotWritten(f"{shown_path(path)} cannot be written: {reason(error)}. {advice}")
+
+
+def make_directory(out: Path) -> Path:
+    """Creates the directory if it does not exist. Returns it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise NotWritten(f"cannot create {shown_path(out)}: {reason(error)}. Choose a writable directory.") from error
+    return out

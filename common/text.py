@@ -1,0 +1,39 @@
+"""Text that may come from anywhere, made safe to print: names in a file, in a record, in a library's message."""
+
+import unicodedata
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+LONGEST_MESSAGE = 2000
+"""Characters of a message on one line; the middle of a longer one is cut."""
+_MARKS_IN_A_ROW = 2
+"""Combining marks that living scripts put on one letter; more of them would draw over other lines."""
+
+
+def clean(text: object) -> str:
+    """The text on one line, with every control, direction and surplus combining character replaced."""
+    shown: list[str] = []
+    marks = 0
+    for character in unicodedata.normalize("NFC", str(text)):
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if marks > _MARKS_IN_A_ROW:
+            continue
+        if character in "\t\n\r":
+            shown.append(" ")
+        elif category[0] == "C" or category in ("Zl", "Zp"):
+            shown.append(REPLACEMENT)
+        else:
+            shown.append(character)
+    return "".join(shown)
+
+
+def clean_lines(text: str) -> str:
+    """Each line of the text, cleaned."""
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def message(text: object) -> str:
+    """A message on one line of at most `LONGEST_MESSAGE` characters, cleaned."""
+    line = clean(text)
+    half = LONGEST_MESSAGE // 2
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
