@@ -14,11 +14,11 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.processes import identify
 from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan
-from hrx.audit.runner.worker import IdentifiedModel, WorkerSettings
+from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, divide
 from hrx.cli.verbs import parser
-from hrx.errors import HrxError, unknown
+from hrx.errors import HrxError, unknown, without_paths
 from hrx.gift_eval import open_source
 from hrx.reports.gates import parse
 
@@ -114,19 +114,16 @@ def _identified(model: Located, options: argparse.Namespace) -> Located:
     """The model with its identity; a user's code is run in a worker process, or here where there are none."""
     if not isinstance(model, ModuleFile):
         return model
-    try:
-        if local_workers(options):
-            return IdentifiedModel(identify(model, options.timeout or None), model)
-        _ = model.identity
-    except ModelError as error:
-        return UnbuiltModel(model.identity_unbuilt, str(error))
-    return model
+    found = identify(model, options.timeout or None) if local_workers(options) else guarded(lambda: model.identity)
+    if isinstance(found, TaskFailed):
+        return UnbuiltModel(model.identity_unbuilt, without_paths(found.reason), found.shown or found.reason)
+    return IdentifiedModel(found, model)
 
 
 def _raise_unbuilt(model: Located) -> None:
     """Raises where the only model of an audit cannot be built: a request for it alone is wrong."""
     if isinstance(model, UnbuiltModel):
-        model.load()
+        raise ModelError(model.shown)
 
 
 def _protocol(options: argparse.Namespace) -> Protocol:

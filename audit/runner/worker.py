@@ -22,7 +22,7 @@ from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.module import ModuleFile
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.ledger.record import EXCLUDED, FAILED
-from hrx.audit.memory import Budget
+from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.runner.cost import RunCost, estimate_model
 from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
@@ -269,7 +269,8 @@ def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result |
     except ModelError as error:
         return TaskFailed(stored_reason(error), user_error=True, shown=str(error))
     except caught as error:
-        return TaskFailed(stored_reason(error), shown=describe_error(error))
+        memory = "out of memory: " if out_of_memory(error) else ""
+        return TaskFailed(memory + stored_reason(error), shown=memory + describe_error(error))
 
 
 @contextmanager

@@ -616,7 +616,8 @@ def test_a_model_that_intrudes_and_exits_leaves_the_next_one_as_it_is_alone(
     both = [PreparedModel(from_module(Intruding(), name="intruding")), PreparedModel(linear())]
     records = SmallAudit(both, [dataset()], tmp_path / "both.db").execute()
     intruding = [record for record in records if record.model == "intruding"]
-    assert {(record.status, record.reason) for record in intruding} == {("failed", "admission: SystemExit: 0")}
+    assert {record.status for record in intruding} == {"failed"}
+    assert all(str(record.reason).startswith("admission: SystemExit") for record in intruding)
     assert without_times([record for record in records if record.model != "intruding"]) == without_times(alone)
     assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
