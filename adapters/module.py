@@ -181,6 +181,9 @@ class UnbuiltModel:
 
     identity: Identity
     reason: str
+    """For the ledger."""
+    shown: str
+    """For the terminal, where it may quote a library."""
 
     def load(self) -> Forecaster:
         raise ModelError(self.reason)

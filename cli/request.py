@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hrx.adapters import Located, ModelError, locate_each
 from hrx.adapters.device import resolve_device
@@ -14,17 +14,28 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.processes import identify
 from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan
-from hrx.audit.runner.worker import IdentifiedModel, WorkerSettings
+from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, divide
 from hrx.cli.verbs import parser
-from hrx.errors import HrxError, unknown
+from hrx.errors import HrxError, unknown, without_paths
 from hrx.gift_eval import open_source
 from hrx.reports.gates import parse
 
 DEFAULT_WORKERS = 1
 """A process of its own for the models: one that ends its process, or hangs, does not end the audit."""
 SWEEPS = ("truncation", "distance")
+
+
+class Effort(NamedTuple):
+    """What one run spends, where the options do not say it."""
+
+    windows: int
+    draws: int
+
+
+EFFORTS = {"light": Effort(windows=1, draws=2), "paper": Effort(windows=4, draws=4)}
+"""Series differ more than the windows of a series, and windows more than draws: `light` leaves time for more series."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,9 @@ def understand(options: argparse.Namespace) -> Request:
     if not 0 < options.memory < float("inf"):
         raise HrxError(f"--memory {options.memory} is not a valid amount of memory. Give gibibytes, for example 2.")
     resolve_device(options.device)
+    effort = EFFORTS[options.effort]
+    options.windows = options.windows or effort.windows  # filled in, so that the effective settings state them
+    options.draws = options.draws or effort.draws
     for gate in options.gate:
         parse(gate, absolute=True)
     protocol = _protocol(options)
@@ -100,19 +114,16 @@ def _identified(model: Located, options: argparse.Namespace) -> Located:
     """The model with its identity; a user's code is run in a worker process, or here where there are none."""
     if not isinstance(model, ModuleFile):
         return model
-    try:
-        if local_workers(options):
-            return IdentifiedModel(identify(model, options.timeout or None), model)
-        _ = model.identity
-    except ModelError as error:
-        return UnbuiltModel(model.identity_unbuilt, str(error))
-    return model
+    found = identify(model, options.timeout or None) if local_workers(options) else guarded(lambda: model.identity)
+    if isinstance(found, TaskFailed):
+        return UnbuiltModel(model.identity_unbuilt, without_paths(found.reason), found.shown or found.reason)
+    return IdentifiedModel(found, model)
 
 
 def _raise_unbuilt(model: Located) -> None:
     """Raises where the only model of an audit cannot be built: a request for it alone is wrong."""
     if isinstance(model, UnbuiltModel):
-        model.load()
+        raise ModelError(model.shown)
 
 
 def _protocol(options: argparse.Namespace) -> Protocol:

@@ -41,11 +41,15 @@ class NotWritten(HrxError):
 
 def describe_error(error: BaseException) -> str:
     """A library's exception in one line."""
-    try:
-        text = str(error).strip()
-    except Exception:  # an exception class of a library may fail to describe itself
-        text = ""
+    text = _text(error)
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # an exception class of a library may fail to describe itself
+        return ""
 
 
 def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> str:
@@ -87,8 +91,8 @@ def _without_causes(error: BaseException) -> str:
     text, cause = " ".join(str(error).split()), error.__cause__
     while cause is not None:
         if type(cause).__module__.partition(".")[0] != "hrx":
-            text = _without_quotation(text, " ".join(str(cause).split()))
-            text = _without_quotation(text, " ".join(str(cause).strip().partition("\n")[0].split()))
+            text = _without_quotation(text, " ".join(_text(cause).split()))
+            text = _without_quotation(text, " ".join(_text(cause).partition("\n")[0].split()))
         cause = cause.__cause__
     return text
 

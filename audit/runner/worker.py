@@ -22,10 +22,10 @@ from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.module import ModuleFile
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.ledger.record import EXCLUDED, FAILED
-from hrx.audit.memory import Budget
+from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.runner.cost import RunCost, estimate_model
 from hrx.audit.runner.plan import ModelKey, Run, Setting
-from hrx.audit.runner.run import RunResult, measure_run, multivariate, rank_run
+from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import describe_error, stored_reason
@@ -60,6 +60,7 @@ class WorkerContext:
         self._loaded: tuple[ModelKey, Forecaster] | None = None
         self.device = resolve_device(settings.device)
         self.budget = Budget(settings.memory)
+        self.series: SeriesCache = {}
 
     def model(self, key: ModelKey) -> Forecaster:
         """The model, loaded in place of the previous one if necessary."""
@@ -207,7 +208,7 @@ class MeasureRun:
             return RunResult(self.run.record(FAILED, stored_reason(error)))
         except Unscorable as error:
             return RunResult(self.run.record(EXCLUDED, stored_reason(error)))
-        return measure_run(model, self.run, context.budget, context.device.type)
+        return measure_run(model, self.run, context.budget, context.device.type, context.series)
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,8 @@ def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result |
     except ModelError as error:
         return TaskFailed(stored_reason(error), user_error=True, shown=str(error))
     except caught as error:
-        return TaskFailed(stored_reason(error), shown=describe_error(error))
+        memory = "out of memory: " if out_of_memory(error) else ""
+        return TaskFailed(memory + stored_reason(error), shown=memory + describe_error(error))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 import torch
 
-from hrx.adapters import Identity, ModelError
+from hrx.adapters import Identity
 from hrx.adapters.module import ModuleFile
 from hrx.audit.runner.executors import WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey
@@ -80,15 +80,16 @@ class ProcessExecutor:
         return _Worker(self._threads, self._settings)
 
 
-def identify(model: ModuleFile, timeout: float | None = None) -> Identity:
-    """The identity of a user's model, which is built in a process of its own to compute it."""
+def identify(model: ModuleFile, timeout: float | None = None) -> Identity | TaskFailed:
+    """The identity of a user's model, which is built in a process of its own to compute it, or why there is none."""
     result = _identify_once(model, timeout)
     if isinstance(result, WorkerDied):  # tried once more, as every task
         result = _identify_once(model, timeout)
     if isinstance(result, WorkerDied):
         result = TaskFailed(died_twice(result))
-    if isinstance(result, TaskFailed):
-        raise ModelError(result.reason if result.user_error else f"{model.file} cannot be loaded: {result.reason}.")
+    if isinstance(result, TaskFailed) and not result.user_error:
+        at = f"{model.file} cannot be loaded: "
+        return result._replace(reason=f"{at}{result.reason}.", shown=f"{at}{result.shown or result.reason}.")
     return result
 
 

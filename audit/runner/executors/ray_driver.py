@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hrx.audit.runner.worker import Task, TaskFailed, TaskResult, WorkerContext, WorkerSettings, perform
-from hrx.errors import HrxError, describe_error
+from hrx.errors import HrxError, describe_error, stored_reason
 
 LOCAL = "local"
 WATCH_SECONDS = 1.0
@@ -211,7 +211,7 @@ class _Driver:
         if error is None:
             self._send(Done(number, future.result()))
         elif isinstance(error, self._ray.exceptions.RayTaskError):
-            self._send(Done(number, TaskFailed(describe_error(error.cause))))
+            self._send(Done(number, TaskFailed(stored_reason(error.cause), shown=describe_error(error.cause))))
         else:
             threading.Thread(target=self._report_death, args=(number, self._nodes[place], error), daemon=True).start()
 
