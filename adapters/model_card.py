@@ -74,7 +74,8 @@ class ModelCard:
         return "none declared" if self.benchmark == "none" else "unknown"
 
 
-_TTM = "ibm-granite/granite-timeseries-ttm-r2"
+_TTM = ("ibm-granite/granite-timeseries-ttm-r2", "ibm-granite/granite-timeseries-ttm-r3")
+_FLOWSTATE = "ibm-granite/granite-timeseries-flowstate-r1"
 _MORE_IN_TTM_21 = {"covid_deaths", "hierarchical_sales", "temperature_rain_with_missing"}
 """What the branches r2.1 have seen beside the datasets of the card."""
 
@@ -112,13 +113,21 @@ def model_card(identity: Identity) -> ModelCard:
             return card
         if identity.checkpoint == card.hub_id:
             branch = identity.model.partition("@")[2]
-            return _ttm_branch_card(card, branch) if card.hub_id == _TTM and branch not in ("", "main") else card
+            return card if branch in ("", "main") else _branch_card(card, branch)
     return UNKNOWN
 
 
-def _ttm_branch_card(main: ModelCard, branch: str) -> ModelCard:
-    """TTM releases one checkpoint per lookback and horizon, as branches such as `512-192-r2` or `90-30-ft-r2.1`."""
+def _branch_card(main: ModelCard, branch: str) -> ModelCard:
+    """The card of another branch than the main one.
+
+    TTM releases one checkpoint per lookback and horizon, as branches such as `512-192-r2` or `90-30-ft-r2.1`.
+    """
+    if main.hub_id == _FLOWSTATE and branch == "r1.1":
+        return replace(main, parameters=18_500_000, native_lookback=4096)
+    if main.hub_id not in _TTM:
+        return main
     lengths = re.match(r"(\d+)-(\d+)-", branch)
     lookback, horizon = map(int, lengths.groups()) if lengths else (None, None)
-    seen = (*(main.seen or ()), *(_MORE_IN_TTM_21 if branch.endswith("r2.1") else ()))
+    more = _MORE_IN_TTM_21 if branch.endswith("r2.1") else ()
+    seen = None if main.seen is None else (*main.seen, *more)
     return replace(main, parameters=None, native_lookback=lookback, native_horizon=horizon, seen=seen)

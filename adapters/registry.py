@@ -90,8 +90,12 @@ BUILT_IN = (
     Family("chronos-2", "hrx.adapters.chronos:Chronos2", "chronos-forecasting", "chronos-2",
            also=("transformers",), architectures=("Chronos2Model",)),
     Family("ttm", "hrx.adapters.ttm:TinyTimeMixer", "granite-tsfm", "ttm",
-           also=("transformers",), architectures=("TinyTimeMixerForPrediction",),
+           also=("transformers",), architectures=("TinyTimeMixerForPrediction", "TinyTimeMixerForDecomposedPrediction"),
            revision_selector="hrx.adapters.ttm:select_revision"),
+    Family("patchtst-fm", "hrx.adapters.granite:PatchTSTFM", "granite-tsfm", "patchtst-fm",
+           also=("transformers",), architectures=("PatchTSTFMForPrediction",)),
+    Family("flowstate", "hrx.adapters.granite:FlowState", "granite-tsfm", "flowstate",
+           also=("transformers",), architectures=("FlowStateForPrediction",)),
     Family("timesfm-2.5", "hrx.adapters.timesfm:TimesFM25", "timesfm", "timesfm",
            architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
            tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight")),
@@ -111,6 +115,33 @@ BUILT_IN = (
            files="mae_visualize_vit_*.pth"),
 )
 # fmt: on
+
+
+class Refused(NamedTuple):
+    """A model that is recognised and cannot be audited."""
+
+    name: str
+    reason: str
+    architectures: tuple[str, ...] = ()
+    files: str = ""
+
+    def claims(self, checkpoint: Checkpoint) -> bool:
+        """Whether the content of a checkpoint identifies this model."""
+        if self.files and any(checkpoint.path.glob(self.files)):
+            return True
+        named = (checkpoint.path / "config.json").exists() and checkpoint.config.get("architectures")
+        return bool(set(named or ()) & set(self.architectures))
+
+
+REFUSED = (
+    Refused("Sundial", "samples its forecast, so the forecast has no input gradient", ("SundialForPrediction",)),
+    Refused(
+        "TabPFN-TS",
+        "fits a tabular regression on each window and forecasts from calendar features, and its differentiable mode "
+        "is not its official forecast",
+        files="tabpfn-*.ckpt",
+    ),
+)
 
 
 class Registered(NamedTuple):
@@ -256,7 +287,7 @@ def locate_each(name: str, settings: Sequence[Pair], *, merge_adapter: bool = Fa
     offered = {known: r for known, r in short_names().items() if families()[r.family].revision_selector}
     if short not in offered:
         raise ModelError(
-            f"{name} requests one checkpoint per setting, which only {', '.join(offered)} offers. Drop @{AUTO}."
+            f"{name} requests one checkpoint per setting, which only {' and '.join(offered)} offer. Drop @{AUTO}."
         )
     family = families()[offered[short].family]
     require(family, name)
@@ -328,6 +359,11 @@ def _recognise(checkpoint: Checkpoint) -> Family:
             f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that, or give "
             "--merge-adapter."
         )
+    for refused in REFUSED:
+        if refused.claims(checkpoint):
+            raise ModelError(
+                f"{checkpoint.path} is a {refused.name} checkpoint, which hrx cannot audit: it {refused.reason}."
+            )
     for family in families().values():
         if family.claims(checkpoint):
             return family

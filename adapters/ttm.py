@@ -1,8 +1,13 @@
-"""TTM-r2 (`granite-tsfm`): a fixed context and a fixed native horizon, continued recursively beyond it.
+"""TTM-r1 to r3 (`granite-tsfm`): a fixed context and a fixed native horizon, continued recursively beyond it.
 
-The library's model call is differentiable as it is. The library cuts a window that is longer than the context and pads
-a shorter one with zeros; both are its defaults and are audited as such. A directory or a hub id is one checkpoint at
-every setting; `@auto` selects a release per lookback and horizon with the library's own rule.
+The library's model call is differentiable as it is. It cuts a window that is longer than the context and pads a shorter
+one with zeros; both are its defaults and are audited as such. The point forecast is the library's default, which for
+TTM-r3 is the median. A directory or a hub id is one checkpoint at every setting; `@auto` selects a release per lookback
+and horizon with the library's own rule.
+
+A decomposed model of TTM-r3 forecasts trend and residual apart. It smooths the window under `no_grad` and detaches the
+trend: `hrx.adapters.gradients` handles both. It gets a short window unpadded, as from the library's own forecaster
+class: in a window that is mostly zeros the scale of its smoother is rounding error, and so is the forecast.
 
 A fine-tune may mix its channels (`mix_channel`), or forecast some of them only (`prediction_channel_indices`). Such a
 model reads all its channels together: `(B, L, C) -> (B, H, K)`. One that needs more than past values is refused.
@@ -11,17 +16,14 @@ The official call is the library's forecasting pipeline on a data frame, without
 its own. It pads a short series with zeros that count as observed, as the model itself does.
 """
 
-import logging
 from functools import lru_cache
 from importlib import resources
 from typing import Any, cast
 
-import numpy as np
-import pandas as pd
 import torch
 import yaml
 from torch import Tensor
-from tsfm_public import TimeSeriesForecastingPipeline, TinyTimeMixerForPrediction
+from tsfm_public import TinyTimeMixerForDecomposedPrediction, TinyTimeMixerForPrediction
 from tsfm_public.resources import model_paths_config
 from tsfm_public.toolkit.get_model import get_model
 from tsfm_public.toolkit.recursive_predictor import RecursivePredictor, RecursivePredictorConfig
@@ -29,9 +31,10 @@ from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPI
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.granite import PIPELINE, run_pipeline
 
-# The library logs a line for every call of its pipeline.
-logging.getLogger("tsfm_public.toolkit").setLevel(logging.WARNING)
+DECOMPOSED = "TinyTimeMixerForDecomposedPrediction"
+"""The architecture of a TTM-r3 that forecasts trend and residual apart."""
 
 
 def select_revision(hub_id: str, lookback: int, horizon: int) -> str:
@@ -54,7 +57,10 @@ class TinyTimeMixer(CheckpointForecaster):
     """The point forecast of a TTM checkpoint."""
 
     def open_library(self) -> Any:
-        model = TinyTimeMixerForPrediction.from_pretrained(self.checkpoint.path)
+        decomposed = DECOMPOSED in (self.checkpoint.config.get("architectures") or ())
+        # Either class loads the other's file without an error, and leaves what it does not find there at random values.
+        kind = TinyTimeMixerForDecomposedPrediction if decomposed else TinyTimeMixerForPrediction
+        model = kind.from_pretrained(self.checkpoint.path)
         config, name = model.config, self.identity.model
         if config.categorical_vocab_size_list:
             raise ModelError(
@@ -86,10 +92,11 @@ class TinyTimeMixer(CheckpointForecaster):
 
     @property
     def official_call(self) -> str:  # type: ignore[override]  # depends on the checkpoint
-        return "TimeSeriesForecastingPipeline" if self._fits_pipeline else "TinyTimeMixerForPrediction.forward"
+        return PIPELINE if self._fits_pipeline else f"{type(self.module).__name__}.forward"
 
     def prepare(self) -> None:
         self._recursive = lru_cache(maxsize=8)(self._build_recursive)
+        self._decomposed = isinstance(self.module, TinyTimeMixerForDecomposedPrediction)
 
     @property
     def _native_horizon(self) -> int:
@@ -98,12 +105,13 @@ class TinyTimeMixer(CheckpointForecaster):
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         past = x if self.limits.multivariate else x[..., None]
+        # Padded before the recursion, which otherwise drops the oldest values of a short window.
+        missing = 0 if self._decomposed else max(self.module.config.context_length - past.shape[1], 0)
+        past = torch.nn.functional.pad(past, (0, 0, missing, 0))
         token = self._frequency_token(len(x), x.device)
         if horizon <= self._native_horizon:
             y = self.module(past_values=past, freq_token=token).prediction_outputs
         else:
-            # Padded before the recursion, which otherwise drops the oldest values of a short window.
-            past = torch.nn.functional.pad(past, (0, 0, max(self.module.config.context_length - past.shape[1], 0), 0))
             # Without both masks the recursive predictor raises.
             past_mask, future_mask = torch.ones_like(past), torch.ones_like(past[:, :1]).expand(-1, horizon, -1)
             y = self._recursive(horizon)(
@@ -140,33 +148,15 @@ class TinyTimeMixer(CheckpointForecaster):
 
     def _call_pipeline(self, windows: Tensor, horizon: int) -> Tensor:
         """`(B, L, C) -> (B, H, K)`: one series of the frame per window, each column a channel."""
-        count, lookback, channels = windows.shape
-        columns = [f"channel_{index}" for index in range(channels)]
-        frame = pd.DataFrame(windows.reshape(-1, channels).numpy(), columns=columns)
-        frame["series"] = np.repeat(np.arange(count), lookback)
-        frame["time"] = np.tile(pd.date_range("2000-01-01", periods=lookback, freq="h"), count)
         config = self.module.config
         predicted = config.prediction_channel_indices
-        targets = columns if predicted is None else columns[: len(predicted)]
+        targets = windows.shape[2] if predicted is None else len(predicted)
         model, steps = self.module, config.prediction_filter_length or config.prediction_length
         if horizon > steps:
             model, steps = _rolling(self.module, horizon, steps)
-        pipeline = TimeSeriesForecastingPipeline(
-            model,
-            timestamp_column="time",
-            id_columns=["series"],
-            target_columns=targets,
-            conditional_columns=columns[len(targets) :],
-            context_length=config.context_length,
-            prediction_length=steps,
-            batch_size=count,
-            device="cpu",
-            add_known_ground_truth=False,
-        )
         token = DEFAULT_FREQUENCY_MAPPING["oov"] if config.resolution_prefix_tuning else None
-        forecast = pipeline(frame, frequency_token=token)
-        values = np.stack([np.array(forecast[column].tolist(), dtype=np.float32) for column in targets], axis=-1)
-        return torch.from_numpy(values[:, :horizon])
+        context = windows.shape[1] if self._decomposed else config.context_length
+        return run_pipeline(model, windows, steps, targets, context_length=context, frequency_token=token)[:, :horizon]
 
     @torch.no_grad()
     def _call_model(self, windows: Tensor, horizon: int) -> Tensor:
@@ -175,11 +165,11 @@ class TinyTimeMixer(CheckpointForecaster):
         if config.resolution_prefix_tuning:
             inputs["freq_token"] = torch.tensor([DEFAULT_FREQUENCY_MAPPING["oov"]] * len(windows))
         steps = config.prediction_filter_length or config.prediction_length
-        if horizon <= steps:
-            return cast(Tensor, self.module(past_values=windows, **inputs).prediction_outputs[:, :horizon])
-        model, steps = _rolling(self.module, horizon, steps)
-        missing = max(config.context_length - windows.shape[1], 0)
+        missing = 0 if self._decomposed else max(config.context_length - windows.shape[1], 0)
         past = torch.cat([windows.new_zeros(len(windows), missing, windows.shape[2]), windows], dim=1)
+        if horizon <= steps:
+            return cast(Tensor, self.module(past_values=past, **inputs).prediction_outputs[:, :horizon])
+        model, steps = _rolling(self.module, horizon, steps)
         inputs["past_observed_mask"] = torch.ones_like(past)
         inputs["future_observed_mask"] = past.new_ones(len(past), steps, past.shape[2])
         return cast(Tensor, model(past_values=past, **inputs).prediction_outputs[:, :horizon])

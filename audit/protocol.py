@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hrx.errors import HrxError, unknown
 
-PROTOCOL_VERSION = "2"
+PROTOCOL_VERSION = "3"
 
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]
@@ -56,6 +56,9 @@ class Protocol:
     """What a gain compares: `gap`, the MoRF area minus the LeRF area, or `morf`, the MoRF area alone."""
     permutations: int = 3
     """Random permutations behind `g_shuffled_permuted`, as in the paper."""
+    variance_windows: int | Literal["run"] = 64
+    """Forecasts of a series, evenly spaced over its test region, whose variance normalises the quantities and whose
+    errors are compared with the naive ones; `run` takes the run's own windows instead."""
     seed: int = 0
     max_missing: float = 0.5
     """Largest share of filled-in values in the test region, and in the lookback of any window; a run with more is
@@ -78,6 +81,10 @@ class Protocol:
             raise ProtocolError(f"max_missing={self.max_missing} must be between 0 and 1.")
         if self.draws_kind == "antithetic" and self.draws % 2:
             raise ProtocolError(f"draws={self.draws} is odd, but antithetic draws come in pairs. Give an even number.")
+        if self.variance_windows != "run" and not (
+            isinstance(self.variance_windows, int) and self.variance_windows > 0
+        ):
+            raise ProtocolError(f"variance_windows={self.variance_windows!r} is neither a number from 1 nor 'run'.")
         if self.precision is not None and not self.precision > 0:
             raise ProtocolError(f"precision={self.precision} must be above 0, for example 0.02.")
         if self.precision is not None and self.max_draws < self.draws:
@@ -86,7 +93,7 @@ class Protocol:
     def decisive(self) -> dict[str, Any]:
         """Every setting as a key and a record hold it; a setting without effect has its default."""
         idle = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
-        return asdict(self) | idle
+        return asdict(self) | idle | {"variance_windows": str(self.variance_windows)}
 
     @property
     def draws_per_unit(self) -> int:

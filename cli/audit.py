@@ -62,6 +62,7 @@ def audit(options: argparse.Namespace) -> int:
     try:
         with showing_damage():
             planned = planned_runs(request, options, estimate=False)
+            _refuse_read_only(request.ledger, planned)
             with Ledger.open(request.ledger, warn=False) as ledger:
                 _refuse_damaged(ledger)
                 measuring = True
@@ -95,6 +96,13 @@ def _check_places(ledger: Path, options: argparse.Namespace) -> None:
     if options.recheck:
         raise HrxError(f"{ledger} does not exist, so it holds no scored run of this plan. Audit first, then --recheck.")
     check_target(ledger, "--ledger")
+
+
+def _refuse_read_only(ledger: Path, planned: Sequence[PlannedRun]) -> None:
+    """Refuses a ledger that cannot take the missing runs, before the first one is measured."""
+    missing = any(run.state != "stored" for run in planned)
+    if missing and os.path.exists(ledger) and not os.access(ledger, os.W_OK):
+        raise LedgerError(f"{ledger} cannot be written. Check its permissions and its disk, or give another --ledger.")
 
 
 def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:

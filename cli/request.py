@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hrx.adapters import Located, ModelError, locate_each
 from hrx.adapters.device import resolve_device
@@ -27,6 +27,17 @@ DEFAULT_WORKERS = 1
 SWEEPS = ("truncation", "distance")
 
 
+class Effort(NamedTuple):
+    """What one run spends, where the options do not say it."""
+
+    windows: int
+    draws: int
+
+
+EFFORTS = {"light": Effort(windows=1, draws=2), "paper": Effort(windows=4, draws=4)}
+"""Series differ more than the windows of a series, and windows more than draws: `light` leaves time for more series."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A checked request."""
@@ -44,6 +55,9 @@ def understand(options: argparse.Namespace) -> Request:
     if not 0 < options.memory < float("inf"):
         raise HrxError(f"--memory {options.memory} is not a valid amount of memory. Give gibibytes, for example 2.")
     resolve_device(options.device)
+    effort = EFFORTS[options.effort]
+    options.windows = options.windows or effort.windows  # filled in, so that the effective settings state them
+    options.draws = options.draws or effort.draws
     for gate in options.gate:
         parse(gate, absolute=True)
     protocol = _protocol(options)

@@ -58,9 +58,12 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _data(verb)
     _settings(verb, "quick")
     verb.add_argument("--series", type=_positive, default=3, metavar="N", help="series per dataset (default: 3)")
-    verb.add_argument("--windows", type=_positive, default=4, metavar="N", help="windows per run (default: 4)")
+    text = "light: 1 window and 2 draws a run, enough for a verdict; paper: 4 and 4, for single runs (default: light)"
+    verb.add_argument("--effort", choices=("light", "paper"), default="light", help=text)
+    verb.add_argument("--windows", type=_positive, metavar="N", help="windows per run (default: that of --effort)")
     verb.add_argument("--seeds", type=_positive, default=2, metavar="N", help="window shifts per series (default: 2)")
-    verb.add_argument("--draws", type=_positive, default=4, metavar="N", help="random replacements (default: 4)")
+    text = "random replacements of each window (default: those of --effort)"
+    verb.add_argument("--draws", type=_positive, metavar="N", help=text)
     verb.add_argument("--precision", type=float, metavar="ERROR", help="draw until the gains' error is below this")
     _estimator(verb)
     verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")

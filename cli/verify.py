@@ -50,7 +50,8 @@ def verify(options: argparse.Namespace) -> int:
         protocol=Protocol(),
         channels=options.channels,
     )
-    refuse_empty_plan(runs, options.data)
+    if runs or not options.channels:  # a source without several variates gets its own sentence below
+        refuse_empty_plan(runs, options.data)
     progress.say(f"loading {located.identity.model}")
     model = on_device(located.load(), device)
     if options.channels:

@@ -5,7 +5,7 @@ This package does not depend on models or audits.
 
 from .series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, fill, spaced
 from .sources import data_root, open_source
-from .windows import Windows, admits, cut, cut_item, refuse_extreme, refuse_missing
+from .windows import Windows, admits, cut, cut_item, cut_region, refuse_extreme, refuse_missing
 
 __all__ = [
     "DamagedDataset",
@@ -17,6 +17,7 @@ __all__ = [
     "admits",
     "cut",
     "cut_item",
+    "cut_region",
     "data_root",
     "fill",
     "open_source",

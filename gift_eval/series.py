@@ -183,8 +183,8 @@ class Dataset:
     """Named series of one frequency, read one at a time.
 
     Every item has `variates` series: item i has the series i·variates … (i+1)·variates − 1. `row` returns one stored
-    series, `stream` all of them. `note` states what was inferred. `catalogued` marks a folder of GIFT-Eval that the
-    catalogue lists.
+    series, `stream` all of them, `sizes` their lengths without reading values. `note` states what was inferred.
+    `catalogued` marks a folder of GIFT-Eval that the catalogue lists.
 
     A dataset that cannot be read stays in the list with the reason in `damage` and a count of 0, so that a plan can
     report it; its `read` raises the same reason.
@@ -200,6 +200,7 @@ class Dataset:
     variates: int = 1
     note: str = ""
     stream: Callable[[], Iterator[StoredSeries]] | None = field(default=None, repr=False, compare=False)
+    sizes: Callable[[], Sequence[int]] | None = field(default=None, repr=False, compare=False)
     catalogued: bool = False
 
     @classmethod
@@ -215,6 +216,10 @@ class Dataset:
     def rows(self) -> Iterator[StoredSeries]:
         """Every stored series in order, in one pass where the source has one."""
         return self.stream() if self.stream else map(self._row, range(self.count))
+
+    def lengths(self) -> Sequence[int]:
+        """The stored length of every series, gaps included."""
+        return self.sizes() if self.sizes else [self.row(index).values.size for index in range(self.count)]
 
     def read(self, index: int) -> Series:
         """The series at `index`, 0 … count − 1, its gaps filled."""

@@ -86,6 +86,14 @@ class _SavedDataset:
                     for variate in range(self.variates):
                         yield self._series(records, row, variate)
 
+    def sizes(self) -> list[int]:
+        """The length of every series, from the offsets of the mapped lists."""
+        compute = import_module("pyarrow.compute")
+        with naming(self.name):
+            lists = _load(self.folder).column("target")
+            lists = compute.list_flatten(lists) if self.multivariate else lists
+            return [size or 0 for size in compute.list_value_length(lists).to_pylist()]
+
     def _series(self, records: Any, row: int, variate: int) -> StoredSeries:
         item = str(records.column("item_id")[row].as_py())
         values = records.column("target")[row].values
@@ -116,7 +124,9 @@ def _open(folder: Path, name: str) -> Dataset:
         return Dataset.damaged(name, str(error))
     saved = _SavedDataset(name, folder, declared, variates, multivariate)
     count, season = variates * table.num_rows, frequency.season(declared)
-    return Dataset(name, declared, season, "", count, saved.row, variates=variates, stream=saved.stream)
+    return Dataset(
+        name, declared, season, "", count, saved.row, variates=variates, stream=saved.stream, sizes=saved.sizes
+    )
 
 
 def _load(folder: Path) -> Any:

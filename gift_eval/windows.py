@@ -3,6 +3,8 @@
 Pure functions of arrays; the plan of an audit decides settings, number of windows and seeds.
 """
 
+import hashlib
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -74,8 +76,11 @@ def standardise(values: Floats, region_start: int) -> StandardisedValues:
         return StandardisedValues((values - mean) / std, mean, std)
 
 
-def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) -> NDArray[np.int64]:
+def starts(length: int, lookback: int, horizon: int, windows: int, seed: int, place: float = 0.0) -> NDArray[np.int64]:
     """At most `windows` forecast starts (n,), evenly spaced over the test region and shifted by the seed.
+
+    A single window has no spacing: it lies at the share `place`, 0 ≤ place < 1, of the possible starts. For several
+    windows `place` has no effect.
 
     The first possible start is lo = max(region start, L), the last hi = T − H. The seed shifts all of them
     together by at most m = min(H // 2, (hi − lo) // windows), along the van der Corput sequence 0, 1/2, 1/4,
@@ -92,12 +97,24 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int) ->
             f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
             f"{lookback + horizon}; ask for a shorter lookback or horizon."
         )
-    low = max(split(length, horizon), lookback)
-    high = length - horizon
+    low, high = _first_and_last_start(length, lookback, horizon)
+    if windows == 1:
+        return np.array([low + int(place * (high - low + 1))], dtype=np.int64)
     shift = min(horizon // 2, (high - low) // windows)
     distinct = min(windows, high - shift - low + 1)
     unshifted = np.unique(np.rint(np.linspace(low, high - shift, distinct)).astype(np.int64))
     return unshifted + round(shift * van_der_corput(seed))
+
+
+def region_starts(length: int, lookback: int, horizon: int, count: int) -> NDArray[np.int64]:
+    """At most `count` forecast starts (n,), evenly spaced over the whole test region, first and last included."""
+    low, high = _first_and_last_start(length, lookback, horizon)
+    distinct = min(count, high - low + 1)
+    return np.unique(np.rint(np.linspace(low, high, distinct)).astype(np.int64))
+
+
+def _first_and_last_start(length: int, lookback: int, horizon: int) -> tuple[int, int]:
+    return max(split(length, horizon), lookback), length - horizon
 
 
 def van_der_corput(index: int) -> float:
@@ -128,29 +145,25 @@ def seasonal_error(past: Floats, season: int) -> Floats:
 
 def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
     """The windows of one run of the setting (L, H), standardised by the values before the test region."""
-    length = series.values.size
     with naming(series.label):
-        first = starts(length, lookback, horizon, windows, seed)
-        region = split(length, horizon)
-        values = standardise(series.values, region).values
-        error = seasonal_error(values[:region, None], series.season)
-        return _windows(values, first, lookback, horizon, series.season, error)
+        first = starts(series.values.size, lookback, horizon, windows, seed, _place(series, seed))
+        return _windows(series, first, lookback, horizon)
 
 
 def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
-    """The windows of one run with all variates of an item, `x` (n, L, C): the starts are those of a single series of
-    this length, and every variate is standardised by its own values before the test region.
+    """The windows of one run with all variates of an item, `x` (n, L, C): several starts are those of a single series
+    of this length, and every variate is standardised by its own values before the test region.
     """
-    length = item.values.shape[1]
     with naming(item.label):
-        first = starts(length, lookback, horizon, windows, seed)
-        channels, region = [], split(length, horizon)
-        for name, values in zip(item.names, item.values, strict=True):
-            with naming(f"variate {name}"):
-                channels.append(standardise(values, region).values)
-        together = np.stack(channels, axis=1)
-        error = seasonal_error(together[:region], item.season)
-        return _windows(together, first, lookback, horizon, item.season, error)
+        first = starts(item.values.shape[1], lookback, horizon, windows, seed, _place(item, seed))
+        return _windows(item, first, lookback, horizon)
+
+
+def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Windows:
+    """At most `count` windows of the setting (L, H), evenly spaced over the test region; the same for every seed."""
+    with naming(series.label):
+        first = region_starts(series.values.shape[-1], lookback, horizon, count)
+        return _windows(series, first, lookback, horizon)
 
 
 def refuse_missing(
@@ -164,7 +177,7 @@ def refuse_missing(
         return
     filled = ~series.observed.reshape(-1, series.observed.shape[-1])
     length = filled.shape[1]
-    first = starts(length, lookback, horizon, windows, seed)
+    first = starts(length, lookback, horizon, windows, seed, _place(series, seed))
     region = slice(split(length, horizon), length)
     places = [("test region", region), *(("lookback of a window", slice(start - lookback, start)) for start in first)]
     for name, place in places:
@@ -186,10 +199,30 @@ def refuse_extreme(windows: Windows, label: str) -> None:
         )
 
 
-def _windows(
-    values: Floats, first: NDArray[np.int64], lookback: int, horizon: int, season: int, error: Floats
-) -> Windows:
-    """(T, …) and the starts (n,) -> windows of (n, L, …) and (n, H, …)."""
+def _place(series: Series | MultivariateSeries, seed: int) -> float:
+    """Where a single window lies: uniform over series and seeds, so that a mean over series is one over the region.
+
+    It follows from the name of the series: its values include the future of the window.
+    """
+    digest = hashlib.sha256(json.dumps([*series.identity, seed]).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def _standardised(series: Series | MultivariateSeries, region: int) -> Floats:
+    """(T,), or (T, C): every variate by its own values before the test region."""
+    if isinstance(series, Series):
+        return standardise(series.values, region).values
+    channels = []
+    for name, values in zip(series.names, series.values, strict=True):
+        with naming(f"variate {name}"):
+            channels.append(standardise(values, region).values)
+    return np.stack(channels, axis=1)
+
+
+def _windows(series: Series | MultivariateSeries, first: NDArray[np.int64], lookback: int, horizon: int) -> Windows:
+    """The windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
+    region = split(series.values.shape[-1], horizon)
+    values = _standardised(series, region)
     needed = first.size * (lookback + horizon) * (values.size // len(values))
     if needed > MOST_VALUES:
         raise UnusableSeries(
@@ -198,4 +231,5 @@ def _windows(
         )
     x = values[first[:, None] + np.arange(-lookback, 0)]
     y = values[first[:, None] + np.arange(horizon)]
-    return Windows(x, y, first, seasonal_naive(x, horizon, season), error)
+    error = seasonal_error(values[:region].reshape(region, -1), series.season)
+    return Windows(x, y, first, seasonal_naive(x, horizon, series.season), error)

@@ -7,7 +7,8 @@ that beat naive, and the verdict uses the second. docs/reading-a-report.md lists
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,8 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.audit.ledger.store import StoredCheck
+from hrx.reports.clusters import ClusteredMedian, clustered_median
+from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON, count_reasons, reason_lines
 from hrx.reports.runs import (
     FEW_TEXT,
     GroupStatistics,
@@ -42,13 +45,9 @@ from hrx.reports.text import (
 )
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
-NO_REASON = "no reason was recorded"
 EQUIVALENCE = "equivalence"
 """The admission check whose figure is a parity."""
-_LONGEST_REASON = 200
-_INDENT = "  "
 _NARROWEST = 40
-_MOST_REASONS = 8
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,17 @@ class GainGroup:
     """Before folding."""
     configurations: int
     """After it, with a value or without."""
+    folded: pd.DataFrame = field(repr=False, compare=False)
+    """One row per configuration."""
     g_own: GroupStatistics
     g_shuffled: GroupStatistics
     g_margin: GroupStatistics
+
+    @cached_property
+    def clustered(self) -> dict[str, ClusteredMedian]:
+        """`g_own` and `g_margin` with intervals that resample datasets, then series."""
+        of = self.folded["dataset"].to_numpy(), self.folded["series_fingerprint"].to_numpy()
+        return {name: clustered_median(self.folded[name], *of) for name in ("g_own", "g_margin")}
 
     @property
     def n(self) -> int:
@@ -73,6 +80,11 @@ class GainGroup:
 
     def as_json(self) -> dict[str, object]:
         return {name: getattr(self, name).as_json() for name in GAINS}
+
+    def clustered_json(self) -> dict[str, object]:
+        """The gains, with `clustered` inside those that the verdict uses."""
+        clustered = {name: {"clustered": one.as_json()} for name, one in self.clustered.items()}
+        return {name: getattr(self, name).as_json() | clustered.get(name, {}) for name in GAINS}
 
 
 class SeasonalRuns(NamedTuple):
@@ -155,7 +167,7 @@ class ModelSummary:
             "beating_naive": {
                 "runs": self.beating_naive.runs,
                 "beats_seasonal": number_or_none(self.seasonal_beating_naive.share),
-                **self.beating_naive.as_json(),
+                **self.beating_naive.clustered_json(),
             },
             "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
             "exclusions": self.exclusions,
@@ -227,13 +239,7 @@ def _seasonal_remark(beating_naive: SeasonalRuns) -> list[str]:
 
 def _group(runs: pd.DataFrame) -> GainGroup:
     folded = fold_seeds(runs, GAINS)
-    return GainGroup(len(runs), len(folded), *(describe(folded[name]) for name in GAINS))
-
-
-def count_reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
-    """How many runs of a status have which reason, most frequent first."""
-    reasons = runs.loc[runs["status"] == status, "reason"].fillna(NO_REASON)
-    return {str(reason): int(count) for reason, count in reasons.value_counts().items()}
+    return GainGroup(len(runs), len(folded), folded, *(describe(folded[name]) for name in GAINS))
 
 
 class CheckFigure(Protocol):
@@ -297,7 +303,7 @@ def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
     summed = listed(f"{count} {status}" for status, count in statuses.items())
     reason = next(iter(count_reasons(runs, str(statuses.index[0]))), NO_REASON)
     return (
-        f"no run could be scored ({summed}), most often because: {shorten(clean(reason).rstrip('.'), _LONGEST_REASON)}"
+        f"no run could be scored ({summed}), most often because: {shorten(clean(reason).rstrip('.'), LONGEST_REASON)}"
     )
 
 
@@ -339,14 +345,16 @@ def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
 def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
     yield shorten(_name(summary), width)
     for label, fact in _facts(summary):
-        yield from hanging(f"{_INDENT}{label:<10}", fact, width)
+        yield from hanging(f"{INDENT}{label:<10}", fact, width)
     if summary.done:
         yield ""
         yield from _gain_table(summary, width)
+    if summary.beating_naive.n:
+        yield from ("", *hanging(f"{INDENT}clustered ", _clustered_fact(summary.beating_naive), width))
     yield ""
-    yield from hanging(f"{_INDENT}Verdict: ", clean(summary.verdict), width)
-    yield from _reason_lines("Excluded", summary.exclusions, width)
-    yield from _reason_lines("Failed", summary.failures, width)
+    yield from hanging(f"{INDENT}Verdict: ", clean(summary.verdict), width)
+    yield from reason_lines("Excluded", summary.exclusions, width)
+    yield from reason_lines("Failed", summary.failures, width)
 
 
 def _name(summary: ModelSummary) -> str:
@@ -395,11 +403,11 @@ def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
     headers = ("gain", "median", "95 % interval", "positive", "sign test p")
     groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
     rows = [_gain_row(name, getattr(group, name)) for _, group in groups for name in GAINS]
-    head, rule, *lines = render_table(headers, rows, width - len(_INDENT)).splitlines()
-    yield from (_INDENT + head, _INDENT + rule)
+    head, rule, *lines = render_table(headers, rows, width - len(INDENT)).splitlines()
+    yield from (INDENT + head, INDENT + rule)
     for index, (title, group) in enumerate(groups):
-        yield from hanging(_INDENT, f"{title} ({_size(group)})", width)
-        yield from (_INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
+        yield from hanging(INDENT, f"{title} ({_size(group)})", width)
+        yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
 
 
 def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:
@@ -408,44 +416,17 @@ def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:
     return name, signed(gain.median), interval, percent(gain.positive), p
 
 
+def _clustered_fact(group: GainGroup) -> str:
+    """The intervals over datasets and series, and where they leave open what the plain one decides."""
+    margin, own = group.clustered["g_margin"], group.clustered["g_own"]
+    over = f"{counted(margin.datasets, 'dataset')} and {margin.series} series"
+    wider = group.g_margin.excludes_zero and not (margin.low > 0 or margin.high < 0)
+    remark = "; other datasets or series may show another sign of g_margin" if wider else ""
+    return f"g_margin {margin}, g_own {own}: intervals over {over}{remark}"
+
+
 def _size(group: GainGroup) -> str:
     if not group.runs:
         return "none"
     size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
     return size if group.configurations == group.runs else f"{size}, seeds of {counted(group.runs, 'run')} folded"
-
-
-class ReasonKind(NamedTuple):
-    """Reasons that agree up to their first colon."""
-
-    kind: str
-    runs: int
-    example: str
-    """The most frequent of them, shortened, and how many others there are."""
-
-
-def reason_kinds(reasons: dict[str, int]) -> list[ReasonKind]:
-    """The kinds of the reasons, most frequent first."""
-    kinds: dict[str, list[str]] = {}
-    for reason in reasons:
-        kinds.setdefault(reason.partition(":")[0], []).append(reason)
-    found = []
-    for kind, alike in kinds.items():
-        more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
-        runs = sum(reasons[reason] for reason in alike)
-        found.append(ReasonKind(kind, runs, shorten(clean(alike[0]), _LONGEST_REASON) + more))
-    return sorted(found, key=lambda one: -one.runs)
-
-
-def _reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
-    if not reasons:
-        return
-    total = sum(reasons.values())
-    yield from ("", f"{_INDENT}{title} ({counted(total, 'run')})")
-    kinds = reason_kinds(reasons)
-    shown = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
-    if rest := kinds[_MOST_REASONS:]:
-        others = f"for {counted(len(rest), 'other reason')}"
-        shown.append((sum(one.runs for one in rest), others))
-    for runs, text in shown:
-        yield from hanging(f"{_INDENT}{runs:>6}  ", text, width)

@@ -10,6 +10,9 @@ import time
 from enum import Enum
 from pathlib import Path
 
+from hrx.errors import HrxError
+from hrx.files import regular_file
+
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 """Byte order of the words that a log's checksums are computed from."""
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
@@ -57,8 +60,8 @@ def log_state(ledger: Path) -> LogState:
 
 def _state(ledger: Path) -> LogState:
     try:
-        data = log_path(ledger).read_bytes()
-    except OSError:
+        data = regular_file(log_path(ledger)).read_bytes()
+    except (OSError, HrxError):  # `connect` refuses a FIFO or a device
         data = b""
     if data:
         return LogState.WHOLE if in_wal_mode(ledger) and not _is_torn(data) else LogState.TORN
@@ -69,9 +72,9 @@ def _state(ledger: Path) -> LogState:
 def _header(ledger: Path) -> bytes:
     """The header of the file; empty where there is none."""
     try:
-        with ledger.open("rb") as file:
+        with regular_file(ledger).open("rb") as file:
             return file.read(_SCHEMA_AT + 4)
-    except OSError:
+    except (OSError, HrxError):
         return b""
 
 

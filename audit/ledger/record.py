@@ -83,6 +83,7 @@ class Record:
     fractions: Whole = _column("deleted fractions on [0, 1]")
     area: Text = _column("gap (MoRF less LeRF) or morf")
     permutations: Whole = _column("random permutations behind g_shuffled_permuted")
+    variance_windows: Text = _column("forecasts behind variance and errors: a number over the test region, or run")
     protocol_seed: Whole = _column("seed of the draws")
     max_missing: Number = _column("share of filled-in values of test region or lookback beyond which a run is excluded")
 
@@ -154,11 +155,13 @@ class Record:
     rank: Number = _column("participation ratio of the matrix, mean of the windows that have one")
     rank_entropy: Number = _column("entropy rank of the matrix, mean of the same windows")
     rank_dropped: Whole = _column("windows without a rank: their matrix is all zero")
-    variance: Number = _column("variance of the forecasts over windows and steps")
+    variance: Number = _column("variance of the forecasts that the quantities are divided by")
+    variance_run: Number = _column("variance of the forecasts of the run's own windows")
+    series_windows: Whole = _column("forecasts of the series behind variance and errors; NULL for the run's own")
     draws_used: Whole = _column("draws made")
     forecasts: Whole = _column("perturbed forecasts evaluated")
 
-    # Skill against the truth, on the standardised scale
+    # Skill against the truth, on the standardised scale, over the same forecasts as `variance`
     mse: Number = _column("mean squared error")
     mae: Number = _column("mean absolute error")
     mse_zero: Number = _column("mean squared error of predicting zero")

@@ -129,7 +129,8 @@ def estimate_run(model: Forecaster, runs: Sequence[Run], budget: Budget) -> RunC
         model.forward(batch, horizon)
     each = (time.perf_counter() - start) / len(batch)
     further = (run.protocol.draws - protocol.draws) * forecasts / protocol.draws
-    return RunCost(run.windows * (first + further * each), memory)
+    shared = run.protocol.variance_windows
+    return RunCost(run.windows * (first + further * each) + (0 if shared == "run" else shared * each), memory)
 
 
 def _area(setting: Setting) -> int:

@@ -13,6 +13,7 @@ from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
+from hrx.audit.runner.run import forecast_series
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
@@ -51,7 +52,7 @@ def explain_series(
     report(f"scoring the explanation on {len(held_out.x)} windows with known values")
     try:
         refuse_missing(series, lookback, horizon, WINDOWS, 0, protocol.max_missing)
-        skill_, quantities, unscored = _score(model, held_out, horizon, protocol, budget)
+        skill_, quantities, unscored = _score(model, series, held_out, horizon, protocol, budget)
     except UnusableSeries as error:
         skill_, quantities, unscored = None, None, str(error)
     report("checking the model on these windows")
@@ -95,14 +96,20 @@ def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredChe
 
 
 def _score(
-    model: Forecaster, held_out: Windows, horizon: int, protocol: Protocol, budget: Budget
+    model: Forecaster, series: Series, held_out: Windows, horizon: int, protocol: Protocol, budget: Budget
 ) -> tuple[Skill | None, Quantities | None, str]:
     """Skill and quantities, or the reason why there are none."""
     windows = torch.as_tensor(held_out.x, dtype=torch.float32)
-    scored = ScoredRun(model, windows, horizon, protocol, budget)
+    count = protocol.variance_windows
     try:
+        whole = None if count == "run" else forecast_series(model, series, windows.shape[1], horizon, count, budget)
+        scored = ScoredRun(
+            model, windows, horizon, protocol, budget, variance=None if whole is None else whole.variance
+        )
         quantities = scored.quantities
     except Unscorable as error:
         return None, None, str(error)
+    if whole is not None:
+        return whole.skill, quantities, ""
     forecast, last = scored.forecast.double().numpy(), held_out.x[:, -1]
     return skill(forecast, held_out.y, last, held_out.seasonal, held_out.seasonal_error), quantities, ""

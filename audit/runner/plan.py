@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -238,20 +238,24 @@ def plan(
     protocol: Protocol,
     channels: bool = False,
 ) -> list[Run]:
-    """Every run of an audit, model by model and setting by setting, so that each model is loaded once.
+    """Every run of an audit, model by model, so that each is loaded once.
 
+    Every prefix of a model's runs is a fair sample of them: the first pass takes one series of each dataset, at
+    settings that take turns; later passes take the other settings, then the other series, then the other seeds.
     With `channels`, only datasets of several variates, one run per item with all its variates.
     """
     if channels:
         datasets = [dataset for dataset in datasets if dataset.variates > 1 or dataset.damage]
-    chosen = [(dataset, list(_read(dataset, series, channels))) for dataset in datasets]
+    chosen = [_choose(dataset, settings, series, channels) for dataset in datasets]
     return [
-        Run(identity, dataset, item, index, setting, seed, windows, protocol, error)
+        Run(identity, dataset, item.series, item.index, setting, seed, windows, protocol, item.error)
         for identity in identities
-        for setting in settings
-        for dataset, items in chosen
-        for index, item, error in items
         for seed in range(seeds)
+        for place in range(series)
+        for turn in range(len(settings))
+        for number, dataset in enumerate(datasets)
+        for setting in (settings[(turn + number) % len(settings)],)
+        for item in chosen[number][setting][place : place + 1]
     ]
 
 
@@ -276,19 +280,46 @@ def admission_windows(runs: Iterable[Run]) -> Tensor | None:
     return torch.as_tensor(np.stack(list(chosen.values())), dtype=torch.float32) if chosen else None
 
 
-_Item = tuple[int, Series | MultivariateSeries | None, HrxError | None]
-"""A series of a dataset by its index, or why it cannot be read."""
+@dataclass(frozen=True)
+class _Item:
+    """A series or an item of a dataset by its index, or why it cannot be read."""
+
+    index: int
+    series: Series | MultivariateSeries | None
+    error: HrxError | None = None
 
 
-def _read(dataset: Dataset, series: int, channels: bool) -> Iterator[_Item]:
-    """Up to `series` evenly spaced series of a dataset, or items."""
+def _choose(dataset: Dataset, settings: Sequence[Setting], series: int, channels: bool) -> dict[Setting, list[_Item]]:
+    """Up to `series` series of a dataset (or items) for each setting, evenly spaced among those that are long enough.
+
+    Where none is, they are spaced among all: their runs are excluded, and say how long they are.
+    """
     if dataset.damage:
-        yield 0, None, DamagedDataset(dataset.damage)
-    for index in spaced(dataset.items if channels else dataset.count, series):
-        try:
-            yield index, dataset.read_item(index) if channels else dataset.read(index), None
-        except (UnusableSeries, DamagedDataset) as error:
-            yield index, None, error
+        damaged = _Item(0, None, DamagedDataset(dataset.damage))
+        return {setting: [damaged] for setting in settings}
+    try:
+        lengths = dataset.lengths()[:: dataset.variates if channels else 1]
+    except (UnusableSeries, DamagedDataset):
+        lengths = []  # a damaged row: reading names it
+    every = range(dataset.items if channels else dataset.count)
+    read: dict[int, _Item] = {}
+    chosen = {}
+    for setting in settings:
+        enough = [i for i, length in enumerate(lengths) if admits(length, setting.lookback, setting.horizon)]
+        among = enough or every
+        indices = [among[place] for place in spaced(len(among), series)]
+        for index in indices:
+            if index not in read:
+                read[index] = _read(dataset, index, channels)
+        chosen[setting] = [read[index] for index in indices]
+    return chosen
+
+
+def _read(dataset: Dataset, index: int, channels: bool) -> _Item:
+    try:
+        return _Item(index, dataset.read_item(index) if channels else dataset.read(index))
+    except (UnusableSeries, DamagedDataset) as error:
+        return _Item(index, None, error)
 
 
 @lru_cache(maxsize=64)

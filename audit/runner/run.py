@@ -17,11 +17,11 @@ from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS
 from hrx.audit.runner.plan import Run
-from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, skill
+from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
 from hrx.audit.scoring.rank import Rank, rank
-from hrx.audit.scoring.score import ScoredRun, Unscorable
+from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, usable_variance
 from hrx.errors import stored_reason
-from hrx.gift_eval import UnusableSeries, Windows
+from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
 
 
 class RunResult(NamedTuple):
@@ -31,11 +31,29 @@ class RunResult(NamedTuple):
     example: StoredExample | None = None
 
 
-def measure_run(model: Forecaster, run: Run, budget: Budget, device: str = "cpu") -> RunResult:
-    """Measures one run. An error becomes the reason of an excluded or failed record."""
+class SeriesForecasts(NamedTuple):
+    """What the unperturbed forecasts over the test region of a series give: all its runs at a setting share it."""
+
+    variance: float
+    """Over all forecasts and steps, summed over the channels."""
+    skill: Skill
+    windows: int
+
+
+SeriesCache = dict[tuple[object, ...], SeriesForecasts]
+"""The forecasts of each model, series and setting seen so far."""
+
+
+def measure_run(
+    model: Forecaster, run: Run, budget: Budget, device: str = "cpu", series: SeriesCache | None = None
+) -> RunResult:
+    """Measures one run. An error becomes the reason of an excluded or failed record.
+
+    `series` keeps what the seeds of a series share between calls.
+    """
     start = time.perf_counter()
     try:
-        result = _measure(model, run, budget)
+        result = _measure(model, run, budget, {} if series is None else series)
     except (Unscorable, UnusableSeries) as error:
         result = RunResult(run.record(EXCLUDED, _without_label(run, stored_reason(error))))
     except Exception as error:  # a library may raise anything: one run must not stop the audit
@@ -66,7 +84,32 @@ def no_channel_axis(identity: Identity) -> str:
     return f"{identity.model} reads one variate at a time, so there is no channel axis"
 
 
-def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
+def forecast_series(
+    model: Forecaster, series: Series | MultivariateSeries, lookback: int, horizon: int, count: int, budget: Budget
+) -> SeriesForecasts:
+    """Forecasts at most `count` windows that are evenly spaced over the test region of the series."""
+    windows = cut_region(series, lookback, horizon, count)
+    refuse_extreme(windows, series.label)
+    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    rows = budget.fastest(model, x[0], horizon, len(x))
+    with torch.no_grad():
+        forecast = torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
+    variance = usable_variance(forecast, "every window of the test region")
+    return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x))
+
+
+def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> SeriesForecasts | None:
+    """The forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
+    count, series = run.protocol.variance_windows, run.series
+    if count == "run" or series is None:
+        return None
+    key = (run.model_key, run.dataset.season, series.fingerprint, run.setting, count)
+    if key not in cache:
+        cache[key] = forecast_series(model, series, run.setting.lookback, run.setting.horizon, count, budget)
+    return cache[key]
+
+
+def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> RunResult:
     windows = _usable_windows(run)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     model = multivariate(model) if x.ndim == 3 else model
@@ -75,8 +118,11 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
         record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
         return RunResult(record.updated(official_call=model.official_call))
-    measured = _score(model, x, run, budget)
-    repeated = _drift(model, x, measured.forecast)
+    with torch.no_grad():
+        first = model.forward(x, run.setting.horizon)
+    series = _shared(model, run, budget, cache)
+    measured = _score(model, x, run, budget, None if series is None else series.variance)
+    repeated = _drift(model, x, first)
     if not repeated <= EQUIVALENCE_LIMIT:
         reason = (
             f"determinism: {repeated:.3g} against {EQUIVALENCE_LIMIT:.3g} between the first forecast of the run "
@@ -84,7 +130,7 @@ def _measure(model: Forecaster, run: Run, budget: Budget) -> RunResult:
         )
         record = run.record(EXCLUDED, reason).updated(check_failed="determinism", parity=figure)
         return RunResult(record.updated(official_call=model.official_call))
-    values = _values(measured, _forecast_part(windows, model.limits))
+    values = _values(measured, _forecast_part(windows, model.limits), series)
     record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
@@ -117,9 +163,9 @@ class _Measured(NamedTuple):
     matrix_seconds: float
 
 
-def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget) -> _Measured:
+def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget, variance: float | None) -> _Measured:
     """The stages of a scored run, timed."""
-    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
+    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream, variance)
     start = time.perf_counter()
     forecast = scored.forecast
     forecast_end = time.perf_counter()
@@ -135,10 +181,11 @@ def _forecast_part(windows: Windows, limits: Limits) -> Windows:
     if limits.predicted is None:
         return windows
     at = list(limits.predicted)
-    return windows._replace(x=windows.x[..., at], y=windows.y[..., at], seasonal=windows.seasonal[..., at])
+    kept = {name: getattr(windows, name)[..., at] for name in ("x", "y", "seasonal", "seasonal_error")}
+    return windows._replace(**kept)
 
 
-def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
+def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | None) -> dict[str, Value]:
     """The measured fields of the record."""
     q = measured.quantities
     values: dict[str, Value] = {}
@@ -148,8 +195,10 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
         values[f"{name}_se"] = _number(getattr(q.error, name))
     for name in GAINS:
         values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
+    errors = _skill(measured.forecast, windows) if series is None else series.skill
     return values | {
-        **_skill_values(measured.forecast, windows),
+        **{name: _number(value) for name, value in errors._asdict().items()},
+        "beats_naive": int(errors.beats_naive),
         **_sweep_values(q),
         **_channel_values(measured),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
@@ -159,6 +208,8 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
         "rank_entropy": _number(q.rank_entropy),
         "rank_dropped": q.rank_dropped,
         "variance": q.variance,
+        "variance_run": forecast_variance(measured.forecast),
+        "series_windows": None if series is None else series.windows,
         "draws_used": q.draws,
         "forecasts": q.forecasts,
         "estimator_settings": measured.explanation.settings,
@@ -168,7 +219,7 @@ def _values(measured: _Measured, windows: Windows) -> dict[str, Value]:
     }
 
 
-def _skill_values(forecast: Tensor, windows: Windows) -> dict[str, Value]:
+def _skill(forecast: Tensor, windows: Windows) -> Skill:
     """Errors against the truth; each channel of a multivariate window counts as a window."""
     y, truth, last, seasonal = (
         np.moveaxis(values, -1, 1).reshape(-1, values.shape[1]) if values.ndim == 3 else values
@@ -176,8 +227,7 @@ def _skill_values(forecast: Tensor, windows: Windows) -> dict[str, Value]:
     )
     # The channels of a window follow one another.
     error = np.tile(windows.seasonal_error, len(windows.x)) if windows.x.ndim == 3 else windows.seasonal_error
-    naive = skill(y, truth, last[:, 0], seasonal, error)
-    return {**{name: _number(value) for name, value in naive._asdict().items()}, "beats_naive": int(naive.beats_naive)}
+    return skill(y, truth, last[:, 0], seasonal, error)
 
 
 def _sweep_values(q: Quantities) -> dict[str, Value]:

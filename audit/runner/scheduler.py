@@ -157,9 +157,8 @@ class _Group:
 
 @dataclass(order=True)
 class _Queued:
-    """A task and its priority within its model: groups in the order of the plan, runs in order within a group."""
+    """A task and its priority within its model: the place in the plan of the first run that needs it."""
 
-    group: int
     position: int
     task: Task = field(compare=False)
 
@@ -172,6 +171,7 @@ class AuditQueue:
         self._admission, self._examples = AdmissionResults(ledger), _Examples(runs, ledger)
         self._finished = ledger.finished()
         self._single_model = len({ModelKey.of(model.identity) for model in models}) == 1
+        self._place = {run.key: place for place, run in enumerate(runs)}
         self._runs: dict[ModelKey, list[Run]] = {}
         for run in runs:
             self._runs.setdefault(run.model_key, []).append(run)
@@ -179,7 +179,7 @@ class AuditQueue:
         self._queues: dict[ModelKey, list[_Queued]] = {key: [] for key in self._runs}
         for key, planned in self._runs.items():
             if any(run.key not in self._finished for run in planned):
-                self._push(LoadModel(key, frozenset(run.dataset.season for run in planned)), group=-1)
+                self._push(LoadModel(key, frozenset(run.dataset.season for run in planned)), planned[0])
 
     def next(self, loaded: ModelKey | None) -> Task | None:
         candidates = ([self._queues[loaded]] if loaded else []) + list(self._queues.values())
@@ -233,45 +233,43 @@ class AuditQueue:
         """Queues the admission of a group, or its runs where none is needed."""
         identity = group.planned[0].identity
         if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):
-            return self._exclude(group, number, f"{identity.model} {refusal}")
+            return self._exclude(group, f"{identity.model} {refusal}")
         if group.channels and not model.multivariate:
-            return self._exclude(group, number, no_channel_axis(identity))
+            return self._exclude(group, no_channel_axis(identity))
         if refusal := model.limits.refusal_of_channels(group.channels):
-            return self._exclude(group, number, f"{identity.model} {refusal}")
+            return self._exclude(group, f"{identity.model} {refusal}")
         windows = admission_windows(group.planned)
         if windows is None:
-            return self._queue_runs(group, number)
+            return self._queue_runs(group)
         if checks := self._admission.find(identity, str(group.setting), windows_digest(windows, group.season)):
-            return self._admit(group, number, checks)
-        return self._push(Admit(ModelVariant.of(group.planned[0]), windows, number), number)
+            return self._admit(group, checks)
+        return self._push(Admit(ModelVariant.of(group.planned[0]), windows, number), group.missing[0])
 
     def _on_admitted(self, task: Admit, result: TaskResult) -> None:
-        number, group = task.group, self._groups[task.model][task.group]
+        group = self._groups[task.model][task.group]
         if not isinstance(result, AdmissionChecks):
-            return self._exclude(group, number, f"admission: {_reason(result)}", status=FAILED)
+            return self._exclude(group, f"admission: {_reason(result)}", status=FAILED)
         digest = windows_digest(task.windows, group.season)
-        return self._admit(group, number, self._admission.store(group.planned[0].identity, digest, result.checks))
+        return self._admit(group, self._admission.store(group.planned[0].identity, digest, result.checks))
 
-    def _admit(self, group: _Group, number: int, checks: Sequence[StoredCheck]) -> None:
+    def _admit(self, group: _Group, checks: Sequence[StoredCheck]) -> None:
         """Queues the runs of an admitted group, or excludes them."""
         if failed := failed_check(checks):
             reason = f"{failed.check}: {failed.figure:.3g} against {failed.limit:.3g} ({failed.note})"
-            return self._exclude(group, number, reason, check_failed=failed.check)
-        return self._queue_runs(group, number)
+            return self._exclude(group, reason, check_failed=failed.check)
+        return self._queue_runs(group)
 
-    def _queue_runs(self, group: _Group, number: int) -> None:
-        for position, run in enumerate(group.missing):
-            self._push(MeasureRun(run), number, position)
+    def _queue_runs(self, group: _Group) -> None:
+        for run in group.missing:
+            self._push(MeasureRun(run), run)
 
-    def _exclude(
-        self, group: _Group, number: int, reason: str, *, status: str = EXCLUDED, check_failed: str | None = None
-    ) -> None:
+    def _exclude(self, group: _Group, reason: str, *, status: str = EXCLUDED, check_failed: str | None = None) -> None:
         """Stores the runs of a group unmeasured. A series that could not be read has a reason of its own."""
-        for position, run in enumerate(group.missing):
+        for run in group.missing:
             if run.series_error is None:
                 self._store_unmeasured(run, run.record(status, reason).updated(check_failed=check_failed))
             else:
-                self._push(MeasureRun(run), number, position)
+                self._push(MeasureRun(run), run)
 
     def _store_unmeasured(self, run: Run, record: Record) -> None:
         if run.key not in self._finished:
@@ -287,8 +285,9 @@ class AuditQueue:
             self._ledger.write(record)
         self._progress(run, record)
 
-    def _push(self, task: Task, group: int, position: int = 0) -> None:
-        heapq.heappush(self._queues[task.model], _Queued(group, position, task))
+    def _push(self, task: Task, first: Run) -> None:
+        """Queues a task at the place of the first run that needs it."""
+        heapq.heappush(self._queues[task.model], _Queued(self._place[first.key], task))
 
 
 class _Examples:

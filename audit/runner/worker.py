@@ -25,7 +25,7 @@ from hrx.audit.ledger.record import EXCLUDED, FAILED
 from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.runner.cost import RunCost, estimate_model
 from hrx.audit.runner.plan import ModelKey, Run, Setting
-from hrx.audit.runner.run import RunResult, measure_run, multivariate, rank_run
+from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import describe_error, stored_reason
@@ -60,6 +60,7 @@ class WorkerContext:
         self._loaded: tuple[ModelKey, Forecaster] | None = None
         self.device = resolve_device(settings.device)
         self.budget = Budget(settings.memory)
+        self.series: SeriesCache = {}
 
     def model(self, key: ModelKey) -> Forecaster:
         """The model, loaded in place of the previous one if necessary."""
@@ -207,7 +208,7 @@ class MeasureRun:
             return RunResult(self.run.record(FAILED, stored_reason(error)))
         except Unscorable as error:
             return RunResult(self.run.record(EXCLUDED, stored_reason(error)))
-        return measure_run(model, self.run, context.budget, context.device.type)
+        return measure_run(model, self.run, context.budget, context.device.type, context.series)
 
 
 @dataclass(frozen=True)

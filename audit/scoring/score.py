@@ -59,13 +59,15 @@ def score(
     protocol: Protocol | None = None,
     budget: Budget | None = None,
     stream: int = 0,
+    variance: float | None = None,
 ) -> Quantities:
     """The quantities of one run on its windows `x` `(W, L)`.
 
-    `stream` separates the random draws of different runs under one seed.
+    `stream` separates the random draws of different runs under one seed. `variance` normalises the quantities: an audit
+    gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
     """
     refuse_infinite(x)
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).quantities
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream, variance).quantities
 
 
 def score_channels(
@@ -97,10 +99,12 @@ class ScoredRun:
     protocol: Protocol = field(default_factory=Protocol)
     budget: Budget = field(default_factory=Budget)
     stream: int = 0
+    variance: float | None = None
+    """What the quantities are divided by; None: the variance of the run's own forecasts."""
 
     @cached_property
     def forecast(self) -> Tensor:
-        """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses constant ones."""
+        """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses constant ones without `variance`."""
         if self.x.ndim not in (2, 3) or not len(self.x):
             raise Unscorable(
                 "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
@@ -108,7 +112,7 @@ class ScoredRun:
             )
         with torch.no_grad():
             forecast = self.model.forward(self.x, self.horizon)
-        _variance(forecast)
+        self._scale(forecast)
         return forecast
 
     @cached_property
@@ -152,7 +156,7 @@ class ScoredRun:
 
     def score(self, forecast: Tensor, explanation: Explanation, along: Along = "time") -> Quantities:
         """The quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
-        protocol, variance = self.protocol, _variance(forecast)
+        protocol, variance = self.protocol, self._scale(forecast)
         steps = scored_steps(self.horizon, protocol.scored)
         ordered = orderings(explanation.matrix, explanation.steps, steps, protocol)
         sweep = Sweep(
@@ -195,18 +199,30 @@ class ScoredRun:
             effective_lookback_steps=reach[:, at].nanmean(dim=0).numpy(),
         )
 
+    def _scale(self, forecast: Tensor) -> float:
+        """What the quantities are divided by."""
+        if self.variance is None:
+            return usable_variance(forecast)
+        forecast_variance(forecast)  # refuses one that is not finite
+        return self.variance
+
     def _check_finite(self, importance: Tensor) -> None:
         if not all(torch.isfinite(window).all() for window in importance):
             raise Unscorable(f"non-finite explanation: {self.protocol.estimator} is NaN or infinite on these windows")
 
 
-def _variance(forecast: Tensor) -> float:
-    """The variance of the forecast over all windows and steps of the run, summed over its channels."""
+def forecast_variance(forecast: Tensor) -> float:
+    """The variance of forecasts `(W, H)` or `(W, H, C)` over all windows and steps, summed over the channels."""
     if not torch.isfinite(forecast).all():
         raise Unscorable("non-finite forecast: the model returned NaN or infinity on these windows")
-    variance = float(forecast.double().var(dim=(0, 1), correction=0).sum())
+    return float(forecast.double().var(dim=(0, 1), correction=0).sum())
+
+
+def usable_variance(forecast: Tensor, where: str = "every window") -> float:
+    """The variance of the forecasts; refuses one that nothing can be divided by. `where` the forecasts are."""
+    variance = forecast_variance(forecast)
     if variance == 0:
-        raise Unscorable("constant forecast: the same value at every step of every window")
+        raise Unscorable(f"constant forecast: the same value at every step of {where}")
     largest, type_ = float(forecast.abs().max()), torch.finfo(forecast.dtype)
     if largest < type_.tiny:
         raise Unscorable(f"subnormal forecast: no value is larger than {largest:.3g}, where {type_.dtype} loses digits")

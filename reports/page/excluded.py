@@ -14,14 +14,8 @@ from hrx.audit.ledger.record import DONE
 from hrx.audit.ledger.store import StoredCheck
 from hrx.reports.page import Row, html_table, link
 from hrx.reports.page.data import Json
-from hrx.reports.summary import (
-    EQUIVALENCE,
-    NO_REASON,
-    ReasonKind,
-    count_reasons,
-    reason_kinds,
-    worst_parity,
-)
+from hrx.reports.reasons import NO_REASON, ReasonKind, count_reasons, reason_kinds
+from hrx.reports.summary import EQUIVALENCE, worst_parity
 from hrx.reports.text import clean, counted, escape_html, listed
 
 _MOST_REASONS = 40

@@ -27,6 +27,9 @@ CHECKED_AT = {
     "timemoe": [(96, 24), (48, 96)],
     "visionts": [(96, 24)],
     "timesfm-2.5-hf": [(96, 24), (512, 96)],
+    "patchtst-fm": [(96, 24)],
+    "flowstate": [(96, 48)],
+    "ttm-decomposed": [(96, 24)],
 }
 """Settings at which all five admission checks run, for families that are checked at fewer than the others."""
 REMOVABLE = {

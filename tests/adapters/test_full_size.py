@@ -87,10 +87,28 @@ def ttm(path: Path) -> Path:
     return path
 
 
+def flowstate(path: Path) -> Path:
+    from tsfm_public import FlowStateConfig, FlowStateForPrediction
+
+    FlowStateForPrediction(FlowStateConfig()).save_pretrained(path)
+    return path
+
+
+def patchtst_fm(path: Path) -> Path:
+    from tsfm_public import PatchTSTFMConfig, PatchTSTFMForPrediction
+
+    # The release states width, patch, quantiles, context and parameters; twenty layers have that many.
+    config = PatchTSTFMConfig(context_length=8192, d_model=1024, n_head=16, n_layer=20, num_quantile=99)
+    PatchTSTFMForPrediction(config).save_pretrained(path)
+    return path
+
+
 @pytest.mark.parametrize(
     ("family", "build", "millions"),
     [
         ("ttm", ttm, 0.8),
+        ("flowstate", flowstate, 9.07),
+        ("patchtst-fm", patchtst_fm, 260),
         ("moirai-2", moirai_2, 11),
         ("chronos-2", chronos_2, 120),
         ("timesfm-2.5", timesfm_25, 231),

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import pytest
 from helpers.tiny import families, series
 
-from hrx.adapters.registry import families as registered
 from hrx.adapters.registry import locate
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.runner.plan import Setting
@@ -36,6 +35,10 @@ TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
 TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])"
 MOIRAI = "past = torch.where(observed, x, 0.0)"
+GRANITE = "return cast(Tensor, output.prediction_outputs[..., 0])"
+GRANITE_INPUT = "self._second(past_values=x[..., None]"
+SCALE = "self._run_second(x, horizon, scale_factor=self.limits.scale_factor)"
+DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
 LONG = Setting(192, 140)
 
@@ -50,6 +53,16 @@ MUTATIONS = [
     Mutation("ttm", "skipped normalisation", TTM, TTM.replace("past,", "past - past.mean(1, keepdim=True),")),
     Mutation("ttm", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
     Mutation("ttm", "short windows not padded", "max(self.module.config.context_length - past.shape[1], 0)", "0", LONG),
+    Mutation("ttm-decomposed", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
+    Mutation("ttm-decomposed", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
+    Mutation("ttm-decomposed", "padded window", DECOMPOSED, DECOMPOSED.replace("0 if self._decomposed else ", "")),
+    Mutation("patchtst-fm", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
+    Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
+    Mutation("patchtst-fm", "shifted input", GRANITE_INPUT, GRANITE_INPUT.replace("=x[", "=(x - x.mean())[")),
+    Mutation("patchtst-fm", "skipped patch weights", "patches * weights[:, None]", "patches"),
+    Mutation("flowstate", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
+    Mutation("flowstate", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
+    Mutation("flowstate", "wrong scale factor", SCALE, SCALE.replace("scale_factor)", "scale_factor * 0.99)")),
     Mutation("timesfm-2.5", "wrong constant", "horizon)) / 2", "horizon)) / 2.0001"),
     Mutation("timesfm-2.5", "quantile off by one", TIMESFM_25, TIMESFM_25.replace("POINT", "POINT - 1")),
     Mutation("timesfm-2.5", "mean instead of median", "POINT = 5", "POINT = 0"),
@@ -86,9 +99,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-def mutated_class(mutation: Mutation, tmp_path: Path) -> Any:
+def mutated_class(mutation: Mutation, loader: str, tmp_path: Path) -> Any:
     """The adapter's class, from its source with the mistake in it."""
-    module, name = registered()[mutation.family].loader.split(":")
+    module, name = loader.split(":")
     source = Path(str(importlib.import_module(module).__file__)).read_text(encoding="utf-8")
     assert source.count(mutation.correct) == 1
     file = tmp_path / "mutated.py"
@@ -107,8 +120,8 @@ def mutated_class(mutation: Mutation, tmp_path: Path) -> Any:
 )
 def test_a_mistake_in_the_forward_is_refused(built: dict[str, Path], tmp_path: Path, mutation: Mutation) -> None:
     with FAMILIES[mutation.family].context():
-        located = locate(str(built[mutation.family]))
-        model = mutated_class(mutation, tmp_path)(located.checkpoint, located.identity)
+        located: Any = locate(str(built[mutation.family]))
+        model = mutated_class(mutation, located.family.loader, tmp_path)(located.checkpoint, located.identity)
         figure = parity(model, series(2, mutation.setting.lookback), mutation.setting.horizon)
     assert not figure <= EQUIVALENCE_LIMIT
 

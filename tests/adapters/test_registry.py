@@ -291,7 +291,7 @@ def test_auto_uses_the_librarys_own_selection_and_names_the_weights_of_each_sett
 
 @pytest.mark.parametrize("name", ["chronos-2@auto", "somewhere@auto", "owner/name@auto"])
 def test_a_family_with_one_checkpoint_has_no_automatic_selection(name: str) -> None:
-    with pytest.raises(ModelError, match=r"which only ttm-r2 offers. Drop @auto"):
+    with pytest.raises(ModelError, match=r"which only ttm-r2 and ttm-r3 offer. Drop @auto"):
         locate_each(name, SETTINGS)
 
 

@@ -10,7 +10,7 @@ from hrx.audit import Budget, Protocol
 from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
-from hrx.gift_eval import Dataset, MultivariateSeries
+from hrx.gift_eval import Dataset, MultivariateSeries, cut_region
 from hrx.gift_eval.windows import split
 
 
@@ -35,7 +35,7 @@ def test_the_record_of_multivariate_windows_fills_the_columns_of_the_channel_axi
 
 def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_channels() -> None:
     model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
-    cut = run.cut_windows()
+    cut = cut_region(run.series, 12, 8, 64)
     forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
     record = measure_run(model, run, Budget()).record
     assert record.mse == pytest.approx(np.mean((forecast - cut.y) ** 2))
@@ -65,7 +65,7 @@ def test_only_the_channels_that_the_model_forecasts_are_compared_with_the_truth(
     mix = torch.randn(8, 12, 4, 2, generator=torch.Generator().manual_seed(0))
     model = from_module(lambda x: torch.einsum("htck,btc->bhk", mix, x), name="some", limits=limits)
     run = planned(12, 8, 4, Protocol(draws=2))
-    cut = run.cut_windows()
+    cut = cut_region(run.series, 12, 8, 64)
     forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
     record = measure_run(model, run, Budget()).record
     assert record.status == DONE

@@ -88,5 +88,5 @@ def test_a_record_that_another_program_changed_is_named_and_left_out(
         connection.execute("UPDATE runs SET g_own = 'high' WHERE key = 'b'")
     assert main(["export", str(path), "--format", form, "--out", str(out)]) == 3
     output, errors = capsys.readouterr()
-    assert output == f"{out}: 1 runs.\n"
+    assert output == f"{out}: 1 run.\n"
     assert "run m d/H T0 96x24 seed 0 (key b): it is not as it was written" in errors

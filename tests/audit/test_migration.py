@@ -108,7 +108,7 @@ def test_the_run_of_a_migrated_ledger_has_the_same_numbers_when_it_is_measured_a
     model = locate("bolt-mini")
     (run,) = plan(
         [model.identity], open_source("sample:co2"), (Setting(96, 24),),
-        series=1, seeds=1, windows=4, protocol=Protocol(),
+        series=1, seeds=1, windows=4, protocol=Protocol(variance_windows="run"),
     )  # fmt: skip
     with Ledger.open(schema_2) as ledger:
         (stored,) = ledger.records()

@@ -16,7 +16,7 @@ from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATION
 from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run, rank_run
-from hrx.audit.scoring.quantities import QUANTITIES
+from hrx.audit.scoring.quantities import QUANTITIES, Quantities
 from hrx.gift_eval import Dataset, Series
 
 HORIZON = 64
@@ -45,13 +45,19 @@ def windows(run: Run) -> torch.Tensor:
     return torch.as_tensor(run.cut_windows().x, dtype=torch.float32)
 
 
+def scored(record: Record, run: Run, protocol: Protocol) -> Quantities:
+    """The same windows scored directly, under the variance of the record."""
+    model = from_module(linear())
+    return score(model, windows(run), HORIZON, protocol=protocol, stream=run.stream, variance=record.variance)
+
+
 def number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
 def test_every_quantity_of_the_score_is_stored_with_its_raw_value_and_its_error() -> None:
     record, run = measured(Protocol(draws=4))
-    q = score(from_module(linear()), windows(run), HORIZON, protocol=Protocol(draws=4), stream=run.stream)
+    q = scored(record, run, Protocol(draws=4))
     for name in QUANTITIES:
         values = [getattr(record, column) for column in (name, f"{name}_raw", f"{name}_se")]
         assert values == [number(getattr(kind, name)) for kind in (q.normalised, q.raw, q.error)], name
@@ -63,7 +69,7 @@ def test_every_quantity_of_the_score_is_stored_with_its_raw_value_and_its_error(
 def test_sweeps_fill_their_columns_with_the_numbers_of_the_score() -> None:
     protocol = Protocol(draws=2, truncation=True, distance=True)
     record, run = measured(protocol)
-    q = score(from_module(linear()), windows(run), HORIZON, protocol=protocol, stream=run.stream)
+    q = scored(record, run, protocol)
     assert [getattr(record, f"g_own_rank_{r}") for r in TRUNCATIONS] == q.truncated.tolist()
     assert [getattr(record, f"g_distance_{d}") for d in DISTANCES] == q.distant.tolist()
     assert record.g_own_rank_1 == 0

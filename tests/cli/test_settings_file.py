@@ -55,7 +55,13 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(fold
     )
     found = options("--config", "audit.toml", "--series", "3", "--seeds=2")
     assert found.models == ["bolt-mini", "ttm-r2"]
-    assert (found.settings, found.series, found.seeds, found.windows, found.memory) == ("96x24,512x96", 3, 2, 4, 1.5)
+    assert (found.settings, found.series, found.seeds, found.effort, found.memory) == (
+        "96x24,512x96",
+        3,
+        2,
+        "light",
+        1.5,
+    )
     assert found.json is True
     assert found.python == ["timesfm-2.5=/bin/a", "timer=/bin/b"]
     alone = options("chronos-2", "--config", "audit.toml", "--python", "timer=/bin/c")

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hrx.errors import HrxError
@@ -75,6 +75,7 @@ def test_the_shift_sequence_begins_as_van_der_corput_has_it() -> None:
 @given(requests())
 def test_starts_agree_with_their_definition_step_by_step(request: Request) -> None:
     length, lookback, horizon, windows, seed = request
+    assume(windows > 1)
     low, high = max(split(length, horizon), lookback), length - horizon
     most = min(horizon // 2, (high - low) // windows)
     mirrored = int(format(seed, "b")[::-1], 2)
@@ -86,6 +87,14 @@ def test_starts_agree_with_their_definition_step_by_step(request: Request) -> No
     assert len(found) == len(expected)
     assert np.abs(found - shift - expected).max() <= 1
     assert found[0] == low + shift
+
+
+@given(requests(), st.floats(0, 1, exclude_max=True))
+def test_a_single_start_divides_the_possible_ones_as_its_place_says(request: Request, place: float) -> None:
+    length, lookback, horizon, _, seed = request
+    possible = range(max(split(length, horizon), lookback), length - horizon + 1)
+    (found,) = starts(length, lookback, horizon, 1, seed, place).tolist()
+    assert found == possible[int(place * len(possible))]
 
 
 @given(requests())

@@ -135,6 +135,7 @@ PLACES: dict[str, tuple[str, list[str]]] = {
     "the ledger of compare": ("x.db", ["compare", "x.db", "x.db"]),
     "the ledger of export": ("x.db", ["export", "x.db"]),
     "the ledger of merge": ("x.db", ["merge", "x.db", "--into", "y.db"]),
+    "the ledger of check": ("x.db", ["check", "x.db"]),
     "the ledger of --recheck": ("x.db", ["audit", "--ledger", "x.db", "--recheck", "1", "--settings", "24x8"]),
     "a module": ("x.py", ["verify", "module:x.py:make", "--settings", "24x8"]),
     "config.json": ("c/config.json", ["verify", "c"]),
@@ -223,6 +224,7 @@ LEDGER_READERS: dict[str, list[str]] = {
     "report": ["report", "x.db", "--out", "out"],
     "compare": ["compare", "x.db", "x.db"],
     "export": ["export", "x.db", "--format", "csv"],
+    "check": ["check", "x.db"],
     "merge": ["merge", "x.db", "--into", "new.db"],
     "audit": ["audit", "--ledger", "x.db", "--settings", "24x8", "--data", "sample:elnino/M"],
 }
@@ -252,10 +254,17 @@ def ledgers() -> Iterator[Case]:
         for verb, arguments in LEDGER_READERS.items():
             if (what, verb) not in NOT_REFUSED:
                 yield Case("ledger", f"{what}, {verb}", partial(_ledger, make, arguments))
+    yield Case("ledger", "a FIFO for its log", _log)
 
 
 # An empty file becomes a ledger, and what can be read of half a ledger is saved.
 NOT_REFUSED = {("empty", "audit"), ("half of one", "merge"), ("without its tables", "audit")}
+
+
+def _log(folder: Path) -> list[str]:
+    shutil.copy(_good(), folder / "x.db")
+    _fifo(folder / "x.db-wal")
+    return ["tables", "x.db"]
 
 
 def _ledger(make: Callable[[Path, Path], object], arguments: list[str], folder: Path) -> list[str]:

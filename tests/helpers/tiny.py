@@ -92,7 +92,7 @@ def families() -> dict[str, TinyFamily]:
 
     VisionTS needs an environment of its own, and so does `generate`, the official call of Timer and TimeMoE.
     """
-    from helpers import tiny_timesfm, tiny_visionts
+    from helpers import tiny_granite, tiny_timesfm, tiny_visionts
 
     if tiny_visionts.importable():
         return {"visionts": TinyFamily(tiny_visionts.visionts, tiny_visionts.tiny_architecture)}
@@ -108,7 +108,8 @@ def families() -> dict[str, TinyFamily]:
         "timesfm-2.5-hf": TinyFamily(tiny_timesfm.timesfm_25_transformers),
         "timesfm-3": TinyFamily(tiny_timesfm.timesfm_3),
     }
-    return {name: TinyFamily(build) for name, build in FAMILIES.items()} | timesfm | generating
+    plain = FAMILIES | tiny_granite.FAMILIES
+    return {name: TinyFamily(build) for name, build in plain.items()} | timesfm | generating
 
 
 def series(windows: int, lookback: int, seed: int = 0) -> torch.Tensor:

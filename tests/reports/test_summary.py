@@ -160,6 +160,39 @@ def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_repo
     assert summary.verdict.endswith("Pools runs that differ in library and draws.")
 
 
+def test_runs_of_two_protocols_are_not_pooled_in_silence(many, record, frame):
+    def remark(**old):
+        runs = [*many(0.1 + AROUND, 0.3 + AROUND, protocol_version="3"), record(series="old", **old)]
+        return summarise(frame(runs), [])[0].verdict.partition("Pools runs that differ in ")[2]
+
+    assert remark(protocol_version="2", variance_windows=None) == "protocol_version and variance_windows."
+    assert remark(protocol_version="3", variance_windows="run") == "variance_windows."
+    assert remark(protocol_version="3") == ""
+
+
+def test_the_interval_over_datasets_and_series_stands_beside_the_plain_one(record, frame):
+    def summary(datasets, series):
+        runs = [
+            record(dataset=f"d{d}/H", series=f"T{s}", series_fingerprint=f"{d} {s}", lookback=96 + i, g_margin=gain)
+            for d in range(datasets) for s in range(series) for i in range(12)
+            for gain in [0.3 + 0.01 * i if d else -0.02 - 0.01 * i]
+        ]  # fmt: skip
+        return summarise(frame(runs), [])[0]
+
+    found = summary(4, 2)
+    margin = found.as_json()["beating_naive"]["g_margin"]
+    assert margin["low"] > 0 > margin["clustered"]["low"]
+    assert (margin["clustered"]["datasets"], margin["clustered"]["series"]) == (4, 8)
+    assert margin["clustered"]["median"] == margin["median"]
+    assert 0.01 < margin["clustered"]["p"] < 0.2  # more than half of four datasets are d0: 13 of 256 draws
+    assert "clustered" not in found.as_json()["g_margin"]
+    shown = " ".join(render([found]).split())
+    assert "intervals over 4 datasets and 8 series; other datasets or series may show another sign of g_margin" in shown
+    few = summary(1, 2)
+    assert few.as_json()["beating_naive"]["g_margin"]["clustered"]["low"] is None
+    assert "(no interval from so few series), g_own" in " ".join(render([few]).split())
+
+
 def test_parity_is_the_worst_over_the_windows_of_every_run_and_of_the_equivalence_check(record, frame, check):
     runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(seed=2, parity=None)]
     derivative = check("derivative", True, 0.5, 1e-2)

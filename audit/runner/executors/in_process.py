@@ -20,7 +20,7 @@ class InProcessExecutor:
         return future
 
     def stop(self, worker: int) -> None:
-        raise NotImplementedError("a task in this process cannot be stopped")
+        raise RuntimeError("a task in this process cannot be stopped")
 
     def close(self) -> None:
         self._context.close()

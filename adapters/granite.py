@@ -1,0 +1,228 @@
+"""PatchTST-FM and FlowState (`granite-tsfm`), and the library's forecasting pipeline, which is TTM's official call too.
+
+Both forecast any horizon in one pass of the model, and their point forecast is the library's default, a mean over the
+predicted quantiles. PatchTST-FM computes it under `no_grad`; FlowState detaches the mean and the standard deviation of
+a window: `hrx.adapters.gradients` handles both.
+
+Both store the statistics of the last window in the module, and FlowState also a length in its configuration. `predict`
+therefore has a second object on the same weights, so the module of the official call never holds a gradient, which
+could not be copied; a lock lets one thread at a time run an object.
+
+The official call is the library's forecasting pipeline on a data frame, without a preprocessor. The pipeline rounds its
+input to fp32, so a float64 copy is compared with the library's model call. On a GPU, PatchTST-FM computes in bfloat16,
+which parity with the forecast on the CPU does not admit.
+"""
+
+import copy
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any, Self, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from tsfm_public import FlowStateForPrediction, PatchTSTFMForPrediction, TimeSeriesForecastingPipeline
+from tsfm_public.models.flowstate.utils.utils import BASE_SEASON
+
+from hrx.adapters.checkpoint import CheckpointForecaster, second_module
+from hrx.adapters.contract import Limits, ModelError
+
+# The library logs a line for every call of its pipeline, and for every FlowState that it loads.
+logging.getLogger("tsfm_public").setLevel(logging.WARNING)
+
+PIPELINE = "TimeSeriesForecastingPipeline"
+LONGEST_CONTEXT = 16 * 1024
+"""FlowState reads no more steps than this at any scale factor."""
+
+
+def run_pipeline(model: Any, windows: Tensor, steps: int, targets: int, **settings: Any) -> Tensor:
+    """`(B, L, C) -> (B, steps, targets)`: the library's pipeline on a frame with one series per window.
+
+    Each channel is a column, and the first `targets` of them are forecast. `settings` go to the pipeline and its call.
+    """
+    count, lookback, channels = windows.shape
+    columns = [f"channel_{index}" for index in range(channels)]
+    frame = pd.DataFrame(windows.reshape(-1, channels).numpy(), columns=columns)
+    frame["series"] = np.repeat(np.arange(count), lookback)
+    frame["time"] = np.tile(pd.date_range("2000-01-01", periods=lookback, freq="h"), count)
+    token = settings.pop("frequency_token", None)
+    pipeline = TimeSeriesForecastingPipeline(
+        model,
+        timestamp_column="time",
+        id_columns=["series"],
+        target_columns=columns[:targets],
+        conditional_columns=columns[targets:],
+        prediction_length=steps,
+        batch_size=count,
+        device="cpu",
+        add_known_ground_truth=False,
+        **settings,
+    )
+    forecast = pipeline(frame, frequency_token=token)
+    values = [np.array(forecast[column].tolist(), dtype=np.float32) for column in columns[:targets]]
+    return torch.from_numpy(np.stack(values, axis=-1))
+
+
+class _OnePass(CheckpointForecaster):
+    """A model of `granite-tsfm` that takes the horizon as an argument of its call."""
+
+    official_call = PIPELINE
+
+    def prepare(self) -> None:
+        self._second: Any = second_module(self.module)
+        self._lock = Lock()
+
+    def _run_second(self, x: Tensor, horizon: int, **arguments: float) -> Tensor:
+        """`(B, L) -> (B, H)` by the object that gradients are taken through."""
+        with self._lock:
+            output = self._second(past_values=x[..., None], prediction_length=horizon, **arguments)
+        return cast(Tensor, output.prediction_outputs[..., 0])
+
+    def _run_official(self, x: Tensor, horizon: int, **arguments: float) -> Tensor:
+        """`(B, L) -> (B, H)` by the pipeline, or by the library's model call for a float64 copy."""
+        self.check(x, horizon)
+        windows = x.detach().unsqueeze(2)
+        with self._lock, torch.no_grad():
+            if not self.is_converted:
+                return run_pipeline(self.module, windows, horizon, 1, context_length=x.shape[1], **arguments).squeeze(2)
+            forecast: Tensor = self.module(windows, prediction_length=horizon, **arguments).prediction_outputs
+            return forecast.squeeze(2)
+
+
+@dataclass(frozen=True)
+class SharedContextLimits(Limits):
+    """Lookback and horizon share the context, of which the forecast takes at least `least_masked` steps."""
+
+    context: int = 0
+    least_masked: int = 0
+
+    def refusal(self, lookback: int, horizon: int) -> str | None:
+        room = self.context - max(horizon, self.least_masked)
+        if lookback > room > 0:
+            return f"reads a lookback of at most {room}, not {lookback}, before a horizon of {horizon}"
+        return super().refusal(lookback, horizon)
+
+
+class PatchTSTFM(_OnePass):
+    """The mean forecast of a PatchTST-FM checkpoint: its quantile function, integrated by the library."""
+
+    def open_library(self) -> Any:
+        return PatchTSTFMForPrediction.from_pretrained(self.checkpoint.path)
+
+    def prepare(self) -> None:
+        super().prepare()
+        if (window := getattr(self._second.backbone, "patch_loss_window", None)) is not None:
+            # The library adds overlapping patches in place, one by one, and the backward pass of each addition copies
+            # the whole context: with a thousand patches it would take hours.
+            self._second.backbone._overlap_add = partial(_add_patches, window.flatten())
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        return self._run_second(x, horizon)
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        return self._run_official(x, horizon)
+
+    def read_limits(self) -> SharedContextLimits:
+        config = self.module.config
+        masked_patches = config.pretrain_mask_cont * (2 if config.randomize_cpm else 1)
+        masked = config.d_patch * max(masked_patches, 2)
+        context = config.context_length
+        return SharedContextLimits(
+            longest_lookback=context - masked, longest_horizon=context - 1, context=context, least_masked=masked
+        )
+
+
+def _add_patches(window: Tensor, patches: Tensor, original_length: int, stride: int) -> Tensor:
+    """`(B, N·D, Q) -> (B, T, Q)`: the mean of overlapping patches, weighted within each by `window` `(D,)`."""
+    batch, values, quantiles = patches.shape
+    starts = torch.arange(values // len(window), device=patches.device) * stride
+    places = (starts[:, None] + torch.arange(len(window), device=patches.device)).flatten()
+    weights = window.repeat(len(starts))
+    total = patches.new_zeros(batch, original_length, quantiles).index_add(1, places, patches * weights[:, None])
+    return total / patches.new_zeros(original_length).index_add(0, places, weights).clamp(min=1e-6)[:, None]
+
+
+@dataclass(frozen=True)
+class ScaleLimits(Limits):
+    """FlowState at a scale factor: it reads `context / scale_factor` steps and joins patches of `patch / scale_factor`.
+
+    Each step beyond the first patch takes one step of the context.
+    """
+
+    context: int = 0
+    patch: int = 0
+    scale_factor: float = 1.0
+
+    def at(self, scale_factor: float) -> Self:
+        """The limits at another scale factor."""
+        longest = min(LONGEST_CONTEXT, int(self.context / scale_factor))
+        return replace(self, scale_factor=scale_factor, longest_lookback=longest)
+
+    def returned_steps(self, horizon: int) -> int:
+        """How many of the requested steps the library returns: it drops the last patch where a pass would end it."""
+        beyond_first = max(0, horizon - int(self.patch / self.scale_factor + 1e-6))
+        joined = int(self.patch / self.scale_factor)
+        whole, rest = divmod(beyond_first + 1, joined)
+        return min(horizon, whole * joined + (joined + rest - 1 if rest else 0))
+
+    def refusal(self, lookback: int, horizon: int) -> str | None:
+        if refusal := super().refusal(lookback, horizon):
+            return refusal
+        if (returned := self.returned_steps(horizon)) < horizon:
+            return (
+                f"returns {returned} steps where {horizon} are asked for: its library joins patches of "
+                f"{int(self.patch / self.scale_factor)} steps and drops the last one at this horizon"
+            )
+        first = int(self.patch / self.scale_factor + 1e-6)
+        room = min(LONGEST_CONTEXT, int(self.context / self.scale_factor)) - max(0, horizon - first)
+        if lookback > room:
+            return f"reads a lookback of at most {max(room, 0)}, not {lookback}, before a horizon of {horizon}"
+        return None
+
+
+class FlowState(_OnePass):
+    """The mean forecast of a FlowState checkpoint at `limits.scale_factor`.
+
+    The scale factor sets the model's time scale: 24 steps per season, the library's base, over the season of the
+    series. A season of 1, which means that none is known, leaves the scale factor of the checkpoint's configuration.
+    """
+
+    limits: ScaleLimits
+
+    def open_library(self) -> Any:
+        return FlowStateForPrediction.from_pretrained(self.checkpoint.path)
+
+    def read_limits(self) -> ScaleLimits:
+        config = self.module.config
+        # The discretised kernel takes its second value, so one step alone raises.
+        limits = ScaleLimits(shortest_lookback=2, context=config.context_length, patch=config.decoder_patch_len)
+        return limits.at(float(config.scale_factor))
+
+    @property
+    def official_call(self) -> str:  # type: ignore[override]  # names the scale factor, so records hold it
+        return f"{PIPELINE}(scale_factor={self.limits.scale_factor:.4g})"
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        return self._run_second(x, horizon, scale_factor=self.limits.scale_factor)
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        return self._run_official(x, horizon, scale_factor=self.limits.scale_factor)
+
+    def for_season(self, season: int) -> Self:
+        """The same network at the time scale of a season, in steps."""
+        if season < 1:
+            raise ModelError(f"{self.identity.model} was given a season of {season}. It is at least 1.")
+        scale_factor = float(self.module.config.scale_factor) if season == 1 else BASE_SEASON / season
+        if scale_factor == self.limits.scale_factor:
+            return self
+        other = copy.copy(self)
+        other.limits = self.limits.at(scale_factor)
+        return other
+
+    def reload(self) -> Self:
+        again = super().reload()
+        again.limits = again.limits.at(self.limits.scale_factor)
+        return again
