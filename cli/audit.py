@@ -104,13 +104,6 @@ def _check_places(ledger: Path, options: argparse.Namespace) -> None:
     check_target(ledger, "--ledger")
 
 
-def _refuse_read_only(ledger: Path, planned: Sequence[PlannedRun]) -> None:
-    """Refuses a ledger that cannot take the missing runs, before the first one is measured."""
-    missing = any(run.state != "stored" for run in planned)
-    if missing and os.path.exists(ledger) and not os.access(ledger, os.W_OK):
-        raise LedgerError(f"{ledger} cannot be written. Check its permissions and its disk, or give another --ledger.")
-
-
 def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:
     """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
