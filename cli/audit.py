@@ -67,13 +67,13 @@ def audit(options: argparse.Namespace) -> int:
                 _refuse_damaged(ledger)
                 planned = summarise_plan(request.runs, ledger.finished(), {}) + elsewhere
                 if not options.recheck:
-                    _refuse_read_only(request.ledger, planned)
+                    _begin(planned, request, ledger, options)
                 measuring = True
                 try:
                     with finishing() as stop:
                         if options.recheck:
                             return _recheck(request, ledger, stop, options)
-                        _measure(planned, request, ledger, stop, options)
+                        _measure(request, ledger, stop, options)
                 except Stopped as stopped:
                     stop.number = stopped.number
                 except ExecutorLost as error:
@@ -141,10 +141,8 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _measure(
-    planned: Sequence[PlannedRun], request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace
-) -> None:
-    """Measures the missing runs, here and in other interpreters."""
+def _begin(planned: Sequence[PlannedRun], request: Request, ledger: Ledger, options: argparse.Namespace) -> None:
+    """Says what is planned and stores the settings, which shows before the first run that the ledger can be written."""
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
         note(_headline(planned, request.ledger))
@@ -153,6 +151,10 @@ def _measure(
     if missing:
         settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
+
+
+def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> None:
+    """Measures the missing runs, here and in other interpreters."""
     finished = ledger.finished()
     missing_here = [run for run in request.runs if run.key not in finished]
     if missing_here:
