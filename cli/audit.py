@@ -62,16 +62,19 @@ def audit(options: argparse.Namespace) -> int:
     unwritten: LedgerError | None = None
     try:
         with showing_damage():
-            planned = planned_runs(request, options, estimate=False)
-            _refuse_read_only(request.ledger, planned)
+            # First, because another interpreter may refuse the request, which leaves no ledger behind then.
+            elsewhere = [run for other in request.other_interpreters for run in other.plan(estimate=False)]
             with Ledger.open(request.ledger, warn=False) as ledger:
                 _refuse_damaged(ledger)
+                planned = summarise_plan(request.runs, ledger.finished(), {}) + elsewhere
+                if not options.recheck:
+                    _begin(planned, request, ledger, options)
                 measuring = True
                 try:
                     with finishing() as stop:
                         if options.recheck:
                             return _recheck(request, ledger, stop, options)
-                        _measure(planned, request, ledger, stop, options)
+                        _measure(request, ledger, stop, options)
                 except Stopped as stopped:
                     stop.number = stopped.number
                 except ExecutorLost as error:
@@ -97,13 +100,6 @@ def _check_places(ledger: Path, options: argparse.Namespace) -> None:
     if options.recheck:
         raise HrxError(f"{ledger} does not exist, so it holds no scored run of this plan. Audit first, then --recheck.")
     check_target(ledger, "--ledger")
-
-
-def _refuse_read_only(ledger: Path, planned: Sequence[PlannedRun]) -> None:
-    """Refuses a ledger that cannot take the missing runs, before the first one is measured."""
-    missing = any(run.state != "stored" for run in planned)
-    if missing and os.path.exists(ledger) and not os.access(ledger, os.W_OK):
-        raise LedgerError(f"{ledger} cannot be written. Check its permissions and its disk, or give another --ledger.")
 
 
 def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:
@@ -143,10 +139,8 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _measure(
-    planned: Sequence[PlannedRun], request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace
-) -> None:
-    """Measures the missing runs, here and in other interpreters."""
+def _begin(planned: Sequence[PlannedRun], request: Request, ledger: Ledger, options: argparse.Namespace) -> None:
+    """Says what is planned and stores the settings, which shows before the first run that the ledger can be written."""
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
         note(_headline(planned, request.ledger))
@@ -155,6 +149,10 @@ def _measure(
     if missing:
         settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
         ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
+
+
+def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> None:
+    """Measures the missing runs, here and in other interpreters."""
     finished = ledger.finished()
     missing_here = [run for run in request.runs if run.key not in finished]
     if missing_here:

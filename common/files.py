@@ -176,25 +176,19 @@ def _same(first: Path, second: Path) -> bool:
 
 
 def _check_place(directory: Path, option: str) -> None:
-    """Raises where files cannot be created in the directory. One that does not exist is created and removed again."""
+    """Raises where files cannot be created in the directory, or in the nearest one above it that exists."""
     missing = [place for place in (directory, *directory.parents) if not os.path.lexists(place)]
-    place = directory if not missing else missing[-1].parent
+    place = missing[-1].parent if missing else directory
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         trouble = "is read-only" if place.is_dir() else "is not a directory"
         raise HrxError(f"{option}: {shown_path(place)} may not be written: it {trouble}. {_OTHER}")
-    made = []
+    if not missing:
+        return
     try:
-        for place in reversed(missing):
-            place.mkdir()
-            made.append(place)
-    except FileExistsError:  # another process created it in the meantime
-        pass
+        # Under a name of its own: another process may be creating the directory itself at this moment.
+        os.rmdir(tempfile.mkdtemp(prefix=".hrx-", dir=place))
     except OSError as error:
-        raise HrxError(f"{option}: cannot create {shown_path(place)}: {reason(error)}. {_OTHER}") from error
-    finally:
-        with suppress(OSError):  # not empty: another process uses it
-            for place in reversed(made):
-                place.rmdir()
+        raise HrxError(f"{option}: cannot create {shown_path(missing[-1])}: {reason(error)}. {_OTHER}") from error
 
 
 @contextmanager
