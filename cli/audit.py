@@ -5,7 +5,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from hrx import __version__
+from hrx.audit.ledger.database import EmptyLedger
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
 from hrx.audit.memory import GIBIBYTE
@@ -108,7 +109,7 @@ def planned_runs(request: Request, options: argparse.Namespace, *, estimate: boo
     """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
     if os.path.exists(request.ledger):
-        with Ledger.open(request.ledger, create=False) as ledger:
+        with suppress(EmptyLedger), Ledger.open(request.ledger, create=False) as ledger:
             finished = ledger.finished()
     costs: Costs = {}
     if estimate:

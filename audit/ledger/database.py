@@ -69,6 +69,10 @@ class LedgerError(HrxError):
     """A ledger that cannot be opened, read or written."""
 
 
+class EmptyLedger(LedgerError):
+    """A database without tables: a ledger that another process is creating looks like this for a moment."""
+
+
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Opens the file for writing, creating it if needed; without `create`, opens an existing file for reading."""
     if not create and not os.path.exists(path):
@@ -162,7 +166,8 @@ def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None
     schema = schema_version(connection)
     connection.execute("COMMIT")
     if application != APPLICATION_ID and (tables or not create):
-        raise LedgerError(f"{path} is not a ledger of hrx. Give another file.")
+        kind = LedgerError if tables else EmptyLedger
+        raise kind(f"{path} is not a ledger of hrx. Give another file.")
     if application == APPLICATION_ID and schema > SCHEMA_VERSION:
         raise LedgerError(
             f"{path} has ledger schema {schema}; this hrx reads up to {SCHEMA_VERSION}. Update hrx, or use a new file."

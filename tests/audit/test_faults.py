@@ -257,6 +257,18 @@ def test_two_processes_on_one_ledger_do_every_run_once(
     pd.testing.assert_frame_equal(content(tmp_path / "out" / "ledger.db"), content(undisturbed), check_exact=True)
 
 
+def test_a_ledger_that_another_process_has_only_begun_to_create_is_used(
+    model: Path, server: ForkServer, undisturbed: Path, tmp_path: Path
+) -> None:
+    begun = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(begun)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert begun.stat().st_size > 0
+    code, output = server.run(audit(model, "held", "--ledger", str(begun)), tmp_path)
+    assert code == 0, output
+    pd.testing.assert_frame_equal(content(begun), content(undisturbed), check_exact=True)
+
+
 def start_held(model: Path, server: ForkServer, barrier: Barrier, folder: Path, workers: int) -> ForkedAudit:
     """An audit of which the first seed is stored and every worker is in the middle of a run of the next."""
     barrier.open()
