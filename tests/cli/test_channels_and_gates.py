@@ -86,7 +86,8 @@ def test_gates_of_an_audit_are_judged_after_its_report(tmp_path: Path, capsys: p
     assert [(one["model"], one["gate"], one["outcome"]) for one in gates] == [
         ("bolt-mini", "parity <= 1e-5", "passed"), ("bolt-mini", "g_margin >= 10", "undecided"),
     ]  # fmt: skip
-    assert gates[1]["scope"] == "over 0 of 1 run: those that beat naive"
+    (record,) = read(tmp_path / "out" / "ledger.db").to_dict("records")
+    assert gates[1]["scope"] == f"over {record['beats_naive']} of 1 run: those that beat naive"
     assert audit(tmp_path, *data, "--gate", "g_margin > 10") == 2
     assert "The gate 'g_margin > 10' is not valid" in capsys.readouterr().err
 

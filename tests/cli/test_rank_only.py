@@ -134,6 +134,7 @@ def test_windows_whose_matrix_is_zero_are_left_out_of_the_rank_as_in_an_audit(
 ) -> None:
     (tmp_path / "sometimes.py").write_text(SOMETIMES)
     arguments = [f"module:{tmp_path / 'sometimes.py'}:some", "--data", "sample:seattle_temps/H", "--series", "1"]
+    arguments += ["--effort", "paper"]
     (row,) = ranked(capsys, *arguments)["models"][0]["ranks"]
     request = ["audit", *arguments, "--settings", "32x8", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main(request) == 0
