@@ -83,5 +83,5 @@ def test_misbehaving_models_have_the_stated_outcome_and_leave_the_others_alone(
     made = Counter(case.kind for case in cases if case.kind)
     wrong = Counter(case.kind for case, text in zip(cases, problems, strict=True) if text)
     for kind, count in made.items():
-        figure("misbehaving models", f"model that {kind}", made=count, handled=count - wrong[kind])
+        figure("misbehaving models", f"model: {kind}", made=count, handled=count - wrong[kind])
     assert "\n".join(text for text in problems if text) == ""
