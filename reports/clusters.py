@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from hrx.reports.runs import FEWEST
 from hrx.reports.text import bracketed, number_or_none, signed
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _BLOCK = 1 << 22
 """Weights that are held at once."""
-FEWEST = 3
-"""Series that an interval needs."""
 
 
 class ClusteredMedian(NamedTuple):

@@ -19,6 +19,7 @@ from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.paired import MOST_PAIRS, POWER, Power, interval_power
 from hrx.reports.runs import (
     FEW,
+    FEWEST,
     Interval,
     beats_naive,
     finite,
@@ -47,8 +48,6 @@ _GRAMMAR = (
     (re.compile(r"\s*(%?)"), "a percent sign"),
     (re.compile(r"\s*()$"), "the end"),
 )
-FEWEST_FOR_INTERVAL = 3
-"""An interval is shown from three values on."""
 FEWEST_TO_DECIDE = 6
 """The smallest n at which an interval of a median can cover 95 %: the range of n values covers 1 - 2^(1-n)."""
 _SLACK = 1e-12
@@ -197,7 +196,7 @@ def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = Non
         worst = float(kept.max()) if len(kept) else math.nan
         return Interval(worst, worst, worst)
     found = Interval(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
-    return found if len(finite(folded)) >= FEWEST_FOR_INTERVAL else Interval(found.point, math.nan, math.nan)
+    return found if len(finite(folded)) >= FEWEST else Interval(found.point, math.nan, math.nan)
 
 
 def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False) -> list[ModelJudged]:
