@@ -20,6 +20,7 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 
 if TYPE_CHECKING:
+    from anywidget import AnyWidget
     from matplotlib.figure import Figure
 
     from hrx.adapters import Forecaster
@@ -247,6 +248,31 @@ class Explanation:
         elif self.method.estimator == "integrated_gradients":
             base = "forecast of a flat window at the mean"
         return waterfall_figure(shown, step, contributions, base, top)
+
+    def widget(self) -> AnyWidget:
+        """The interactive heat map of the report page, for a notebook; it needs anywidget, the extra `notebook`.
+
+        Its traits `series`, `step` and `position` follow the cell that the reader chooses.
+        """
+        from hrx.reports.explained_figures import show_time
+        from hrx.reports.page.widget import ShownItem, heatmap_widget
+
+        title = f"What each step of the forecast reads, by {self.method.estimator}"
+        return heatmap_widget(
+            [
+                ShownItem(
+                    model=self.model.name,
+                    name=name,
+                    x=self.x[number],
+                    forecast=self.forecast[number],
+                    matrix=self.matrix[number],
+                    steps=self.steps,
+                    labels=None if times is None else [show_time(time) for time in times.inputs],
+                    title=f"{title}. {'. '.join((*self.notes, ''))}".strip(),
+                )
+                for number, (name, times) in enumerate(zip(self.items, self.times, strict=True))
+            ]
+        )
 
     def _shown(self, item: str | int | None) -> ShownForecast:
         """What the figures take of one series."""
