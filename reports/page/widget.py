@@ -13,7 +13,7 @@ from hrx.install import install_command
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import HEATMAP_SCRIPTS, asset
 from hrx.reports.page.data import example_json, palette
-from hrx.reports.text import clean
+from hrx.reports.text import clean, counted
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -88,5 +88,8 @@ def _widget_class() -> Any:
         series = traitlets.Unicode().tag(sync=True)
         step = traitlets.Int(1).tag(sync=True)
         position = traitlets.Int(-1).tag(sync=True)
+
+        def __repr__(self) -> str:
+            return f"<heat maps of {counted(len(self.items), 'series', 'series')}, in a notebook that runs>"
 
     return HeatmapWidget
