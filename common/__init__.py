@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hrx.adapters import from_module, load
     from hrx.api import explain, score
     from hrx.audit.protocol import Protocol
+    from hrx.cli.from_python import run_audit
     from hrx.explanation import Explanation
     from hrx.reports.compare import compare
     from hrx.reports.runs import read
@@ -27,7 +28,18 @@ try:
 except PackageNotFoundError:  # running from a source tree that was never installed
     __version__ = "0"
 
-__all__ = ["Explanation", "Protocol", "compare", "explain", "from_module", "load", "read", "score", "tables"]
+__all__ = [
+    "Explanation",
+    "Protocol",
+    "compare",
+    "explain",
+    "from_module",
+    "load",
+    "read",
+    "run_audit",
+    "score",
+    "tables",
+]
 _HOME = {
     "Explanation": "hrx.explanation",
     "Protocol": "hrx.audit.protocol",
@@ -36,6 +48,7 @@ _HOME = {
     "from_module": "hrx.adapters",
     "load": "hrx.adapters",
     "read": "hrx.reports",
+    "run_audit": "hrx.cli.from_python",
     "score": "hrx.api",
     "tables": "hrx.reports",
 }
@@ -53,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES})
+    return sorted((*__all__, *_PACKAGES, "__version__", "__doc__", "__file__", "__path__"))
