@@ -149,9 +149,10 @@ def _explain(name: str, function: AttributionFunction, task: AttributionTask, _:
             except HrxError:
                 raise
             except Exception as error:  # a user's function may raise anything
+                raised = describe_error(error).rstrip(".")
                 raise ProtocolError(
-                    f"The estimator {name} raised {describe_error(error)} It is called as f(forward, x, step) with x "
-                    f"of shape {tuple(task.x.shape)} and returns an attribution of that shape."
+                    f"The estimator {name} raised {raised}. It is called as f(forward, x, step) with x of shape "
+                    f"{tuple(task.x.shape)} and returns an attribution of that shape."
                 ) from error
         if row.shape != task.x.shape:
             raise ProtocolError(

@@ -198,7 +198,7 @@ class _HookedForecaster(torch.nn.Module):
         self._model = task.model.converted(keep)
         if self._model is None:
             raise Inapplicable(
-                f"{task.model.identity.model} has no torch.nn.Module on the CPU whose activations DeepLift could change. "
+                f"{task.model.identity.model} has no torch.nn.Module on the CPU for DeepLift to change. "
                 "Use captum:GradientShap or integrated_gradients"
             )
 

@@ -143,7 +143,11 @@ def test_without_the_axis_a_library_class_explains_the_sum_of_the_forecast(name:
     "name", ["captum:GradientShap", "captum:ShapleyValueSampling", "captum:KernelShap", "tint:AugmentedOcclusion"]
 )
 def test_draws_of_a_library_depend_on_seed_and_stream_only_and_leave_the_global_generators_alone(name: str) -> None:
-    model, x, options = from_module(small_module()), series(2, LOOKBACK), {"estimator": name, "settings": CASES[name][0]}
+    model, x, options = (
+        from_module(small_module()),
+        series(2, LOOKBACK),
+        {"estimator": name, "settings": CASES[name][0]},
+    )
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
     first = explain(model, x, HORIZON, **options)
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -172,7 +176,9 @@ def test_deeplift_refuses_a_model_whose_nonlinearities_are_not_modules_and_the_r
     functional.forward = lambda w: torch.nn.functional.linear(w, functional.weight).tanh()  # type: ignore[method-assign]
     bolt, x = load("bolt-mini"), series(1, LOOKBACK)
     for model in (from_module(functional, name="tanh"), bolt):
-        with pytest.raises(Inapplicable, match=rf"cannot explain {model.identity.model}: .* should add up to by .* .limit 0.001"):
+        with pytest.raises(
+            Inapplicable, match=rf"cannot explain {model.identity.model}: .* should add up to by .* .limit 0.001"
+        ):
             explain(model, x, HORIZON, estimator="captum:DeepLift")
     with pytest.raises(Inapplicable, match=r"has no torch\.nn\.Module on the CPU"):
         explain(from_module(lambda w: w[:, :HORIZON]), x, HORIZON, estimator="captum:DeepLift")
