@@ -92,8 +92,11 @@ class Protocol:
 
     def decisive(self) -> dict[str, Any]:
         """Every setting as a key and a record hold it; a setting without effect has its default."""
+        from hrx.audit.attribution.functions import stored_name
+
         idle = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
-        return asdict(self) | idle | {"variance_windows": str(self.variance_windows)}
+        texts = {"variance_windows": str(self.variance_windows), "estimator": stored_name(self.estimator)}
+        return asdict(self) | idle | texts
 
     @property
     def draws_per_unit(self) -> int:

@@ -97,7 +97,7 @@ def _undecided(verb: argparse.ArgumentParser) -> None:
 
 def _estimator(verb: argparse.ArgumentParser) -> None:
     """Options of the estimator."""
-    text = "estimator of the matrix, such as integrated_gradients (default: input_gradient)"
+    text = "estimator of the matrix: winit, captum:GradientShap, FILE.py:FUNCTION, … (default: input_gradient)"
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help=text)
     text = "a setting of the estimator, such as points=64; may be repeated"
     verb.add_argument("--estimator-setting", action="append", default=[], metavar="NAME=VALUE", help=text)

@@ -14,10 +14,16 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.adapters.gradients import Rewrite
+from hrx.audit.attribution.functions import AttributionFunction, as_estimator
 from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Axis, Ints, Protocol, ProtocolError, scored_steps
+from hrx.errors import HrxError
 from hrx.gift_eval.series import FINITE
+
+
+class Inapplicable(HrxError):
+    """An estimator that cannot explain this model: a result, recorded as excluded with this reason."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def explain(
     x: Tensor,
     horizon: int,
     *,
-    estimator: str = "input_gradient",
+    estimator: str | AttributionFunction = "input_gradient",
     steps: Sequence[int] | None = None,
     budget: Budget | None = None,
     settings: str | None = None,
@@ -86,12 +92,14 @@ def explain(
     """`(W, L) -> (W, R, L)`, non-negative: the importance of each input position for each forecast step.
 
     `steps` lists the steps that get a row. Without it the input gradient gives all `H` and every other estimator the
-    eight scored ones. `axis="whole"` gives one row for the whole forecast instead, as each method was published.
+    eight scored ones. `estimator` is a name, as in `docs/estimators.md`, or a function `f(forward, x, step)` (see
+    `AttributionFunction`). `axis="whole"` gives one row for the whole forecast instead, as each method was published.
     `settings` is JSON of the settings that differ from their defaults. A multivariate window `(W, L, C)` gives
     `(W, R, L)` too: the channels of the forecast are summed before differentiating, those of the input after taking
     magnitudes.
     """
-    protocol = Protocol(estimator=estimator, estimator_settings=settings or "{}", axis=axis, seed=seed)
+    name = estimator if isinstance(estimator, str) else as_estimator(estimator)
+    protocol = Protocol(estimator=name, estimator_settings=settings or "{}", axis=axis, seed=seed)
     return estimate(model, x, horizon, protocol, steps=steps, budget=budget, stream=stream).matrix
 
 

@@ -24,7 +24,7 @@ from hrx.errors import HrxError
 from hrx.files import regular_file
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _FIRST_WITH_CHECKSUMS = 4
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
