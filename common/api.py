@@ -16,7 +16,8 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Limits, ModelError, from_module, load
 from hrx.adapters.contract import library_errors
 from hrx.audit.attribution import Explanation as Estimate
-from hrx.audit.attribution import estimate, find_estimator
+from hrx.audit.attribution import as_estimator, estimate, find_estimator
+from hrx.audit.attribution.functions import AttributionFunction
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError, describe_error
@@ -48,7 +49,7 @@ def explain(
     *,
     lookback: int | None = None,
     steps: Sequence[int] | None = None,
-    estimator: str = "input_gradient",
+    estimator: str | AttributionFunction = "input_gradient",
     settings: str | None = None,
     seed: int = 0,
     date: str = "",
@@ -69,6 +70,7 @@ def explain(
     the model's limits and the shortest series allow, and at most 4096 for a model without a limit. A missing value
     repeats the one before it; a window with more than half of its values missing is refused. `steps` are the forecast
     steps that get a row, counted from 1: by default all for the input gradient, eight for every other estimator.
+    `estimator` is a name, or a function `f(forward, x, step) -> attribution`.
 
         import pandas as pd
         frame = pd.DataFrame({"ds": pd.date_range("2024-01-31", periods=48, freq="ME"), "y": range(48)})
@@ -76,7 +78,8 @@ def explain(
         x.matrix.shape    # (1, 12, 48)
     """
     _check_horizon(horizon, steps)
-    protocol = Protocol(estimator=estimator, estimator_settings=settings or "{}", seed=seed)
+    name = estimator if isinstance(estimator, str) else as_estimator(estimator)
+    protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
     given = read_series(data, _options(date, id, value, frequency, season))
     forecaster = _for_seasons(_as_forecaster(model), given)
     length = _lookback(forecaster, given, horizon, lookback)
@@ -99,7 +102,7 @@ def explain(
         times=tuple(_times(one, length, horizon) for one in timed),
         seasons=tuple(one.series.season for one in timed),
         model=ExplainedModel(identity.model, identity.checkpoint, identity.fingerprint, identity.library),
-        method=Method(estimator, estimated.settings, find_estimator(estimator).sign, seed),
+        method=Method(name, estimated.settings, find_estimator(name).sign, seed),
         windows=given.windows,
         notes=_notes(given, length),
         forecaster=forecaster,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ def _current(path: Path, page: Path) -> bool:
 
 def _make(path: Path, results: Path) -> None:
     """Runs a notebook in an empty folder and writes its page and its pictures."""
+    shutil.rmtree(results, ignore_errors=True)
     work = results / "work"
-    work.mkdir(parents=True, exist_ok=True)
-    for old in results.glob("*.*"):
-        old.unlink()
+    work.mkdir(parents=True)
     notebook = nbformat.read(path, as_version=4)
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # the kernel's debugger warns about frozen modules
+    # The kernel's debugger warns about frozen modules, and libraries show progress bars as widgets.
+    os.environ.update(PYDEVD_DISABLE_FILE_VALIDATION="1", TQDM_DISABLE="1")
     try:
         ExecutePreprocessor(timeout=LONGEST).preprocess(notebook, {"metadata": {"path": str(work)}})
     except CellExecutionError as error:
