@@ -254,7 +254,7 @@ def _column(values: Any) -> pd.Series:
 
 def _has_dates(table: InputTable, options: Options) -> bool:
     known = any(all(name in table.columns for name in layout) for layout in KNOWN_LAYOUTS)
-    named = any(name.lower() in DATE_NAMES for name in table.columns) and len(table.columns) > 1
+    named = any(name.lower() in DATE_NAMES and is_integer_dtype(column.dtype) for name, column in table.columns.items())
     return bool(options.date or known or named or any(map(holds_dates, table.columns.values())))
 
 

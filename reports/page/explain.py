@@ -29,9 +29,14 @@ _SAYS = {
 }
 
 
+def says(explained: ExplainedForecast) -> str:
+    """The verdict in a few words."""
+    return _SAYS[explained.trust][1]
+
+
 def trust_sentence(explained: ExplainedForecast) -> str:
     """The verdict and its evidence in one line."""
-    return f"{_SAYS[explained.trust][1]}. {_because(explained)}"
+    return f"{says(explained)}. {_because(explained)}"
 
 
 def write_explanation(explained: ExplainedForecast, path: str | Path, command: str = "") -> Path:
