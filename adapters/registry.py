@@ -113,6 +113,11 @@ BUILT_IN = (
            also=("transformers",), architectures=("TimeMoeForPrediction",)),
     Family("visionts", "hrx.adapters.visionts:VisionTSModel", "visionts", "visionts",
            files="mae_visualize_vit_*.pth"),
+    Family("tirex-2", "hrx.adapters.tirex_2:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
+           config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len")),
+    Family("toto-2", "hrx.adapters.toto_2:Toto2", "timecopilot-toto-2", "toto-2",
+           also=("timecopilot-dd-unit-scaling", "unit-scaling"),
+           config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),
 )
 # fmt: on
 
