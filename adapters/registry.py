@@ -54,6 +54,8 @@ class Family:
     """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
     """A requirement that pins an older torch than it needs: installed without dependencies, which are in the extra."""
+    licence_note: str = ""
+    """Terms of a library that a user may not expect from the licence of the weights, as a sentence."""
 
     def claims(self, checkpoint: Checkpoint) -> bool:
         """Whether the content of a checkpoint identifies this family."""
@@ -114,7 +116,10 @@ BUILT_IN = (
     Family("visionts", "hrx.adapters.visionts:VisionTSModel", "visionts", "visionts",
            files="mae_visualize_vit_*.pth"),
     Family("tirex-2", "hrx.adapters.tirex_2:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
-           config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len")),
+           config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len"),
+           licence_note="Its library needs mlstm_kernels, under the NXAI Community License: a company with more than "
+                        "100 million euros of revenue a year needs a commercial licence for use in a product or "
+                        "service."),
     Family("toto-2", "hrx.adapters.toto_2:Toto2", "timecopilot-toto-2", "toto-2",
            also=("timecopilot-dd-unit-scaling", "unit-scaling"),
            config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),

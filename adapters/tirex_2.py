@@ -11,7 +11,7 @@ inside a gradient path. hrx runs them as they are written; the forecast is the s
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from tirex2 import TimeseriesType, load_model
@@ -19,7 +19,7 @@ from tirex2.model.component.residual_block import ResidualBlock
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 
 
@@ -30,7 +30,7 @@ class _Uncompiled(ResidualBlock):  # type: ignore[misc]  # the library is untype
     _call_impl = torch.nn.Module._call_impl
 
 
-class TiRex2(CheckpointForecaster):
+class TiRex2(ChannelForecaster):
     """The median of a TiRex-2 checkpoint, with the test-time augmentation that its configuration asks for."""
 
     official_call = "ForecastModel.forecast"
@@ -65,30 +65,30 @@ class TiRex2(CheckpointForecaster):
         return Limits(longest_lookback=self.module.context_len, longest_horizon=self.module.future_len)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        y = self._median(x, horizon)
-        return (y - self._median(-x, horizon)) / 2 if self.module.tta_sign_flip else y
+        series = self.to_series(x)
+        # The channels of a window are a group; each attends to the others of its group.
+        groups = torch.arange(len(series), dtype=torch.float32).repeat_interleave(series.shape[1])
+        y = self._medians(series.flatten(0, 1), groups, horizon)
+        if self.module.tta_sign_flip:
+            y = (y - self._medians(-series.flatten(0, 1), groups, horizon)) / 2
+        return self.from_series(y.reshape(*series.shape[:2], horizon))
 
-    def _median(self, x: Tensor, horizon: int) -> Tensor:
-        """`(B, L) -> (B, H)` by one pass of the model."""
+    def _medians(self, x: Tensor, groups: Tensor, horizon: int) -> Tensor:
+        """`(N, L) -> (N, H)` by one pass of the model."""
         trending = self._trending(x)
         steps = torch.cat([torch.zeros_like(x[:, :1]), x[:, 1:] - x[:, :-1]], dim=1)
         rows = torch.where(trending, steps, x)
         # NaN stands for what is unknown: the time before the window and the forecast.
         padded = pad(rows, (self.module.context_len - x.shape[1], self.module.future_len), value=torch.nan)
-        quantiles = self.module(
-            {
-                "x": padded,
-                "group_vector": torch.arange(len(x), dtype=torch.float32),  # each window is a group of its own
-                "target_mask": torch.ones(len(x), dtype=torch.bool),
-            }
-        )
+        targets = torch.ones(len(x), dtype=torch.bool)  # none is a covariate
+        quantiles = self.module({"x": padded, "group_vector": groups, "target_mask": targets})
         # The patch after the last token lies beyond the future that the model was trained on.
         future = quantiles[..., : -self.module.output_patch_size][..., -self.module.future_len :]
         median = future[:, self.module.num_quantiles // 2, :horizon]
         return torch.where(trending, _last_observed(x) + median.cumsum(dim=-1), median)
 
     def _trending(self, x: Tensor) -> Tensor:
-        """`(B, 1)`: whether the library forecasts the differences of a window; a constant for the gradient."""
+        """`(N, 1)`: whether the library forecasts the differences of a series; a constant for the gradient."""
         # The library passes the window to numpy, and a gradient path would keep it attached to the graph.
         with torch._C.DisableTorchFunction(), torch.no_grad():
             wanted = self.module.tta_diff
@@ -97,17 +97,15 @@ class TiRex2(CheckpointForecaster):
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
-        series = [
-            TimeseriesType(target=window.unsqueeze(0), past_covariates=None, future_covariates=None)
-            for window in x.detach()
-        ]
+        windows = x.detach().mT if self.limits.multivariate else x.detach().unsqueeze(1)
+        series = [TimeseriesType(target=each, past_covariates=None, future_covariates=None) for each in windows]
         forecasts = torch.stack(self.library.forecast(series, prediction_length=horizon))
         median = [round(level, 6) for level in self.library.quantiles.tolist()].index(0.5)
-        return cast(Tensor, forecasts[:, 0, median])
+        return forecasts[:, :, median].mT if self.limits.multivariate else forecasts[:, 0, median]
 
 
 def _last_observed(x: Tensor) -> Tensor:
-    """`(B, 1)`: the last value of each window that is not NaN, or 0."""
+    """`(N, 1)`: the last value of each series that is not NaN, or 0."""
     places = torch.arange(x.shape[1], device=x.device) * ~x.isnan()
     return x.gather(1, places.argmax(dim=1, keepdim=True)).nan_to_num(nan=0.0)
 

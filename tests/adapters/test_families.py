@@ -30,6 +30,8 @@ CHECKED_AT = {
     "patchtst-fm": [(96, 24)],
     "flowstate": [(96, 48)],
     "ttm-decomposed": [(96, 24)],
+    "tirex-2": [(96, 24)],
+    "toto-2": [(96, 24), (512, 96)],
 }
 """Settings at which all five admission checks run, for families that are checked at fewer than the others."""
 REMOVABLE = {

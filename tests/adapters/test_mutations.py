@@ -40,6 +40,10 @@ GRANITE_INPUT = "self._second(past_values=x[..., None]"
 SCALE = "self._run_second(x, horizon, scale_factor=self.limits.scale_factor)"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
+TIREX_TREND = "torch.where(trending, _last_observed(x) + median.cumsum(dim=-1), median)"
+TIREX_PADDING = "(self.module.context_len - x.shape[1], self.module.future_len)"
+TOTO_SCALE = "_clamp_nonfinite(values * scale + loc)"
+TOTO_INPUT = "series.isnan(), 0.0, series)"
 LONG = Setting(192, 140)
 
 MUTATIONS = [
@@ -76,6 +80,15 @@ MUTATIONS = [
     Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", x,", ", x * 1.001,")),
     Mutation("moirai-2", "quantile off by one", "index(0.5)", "index(0.5) - 1"),
     Mutation("moirai-2", "skipped normalisation", MOIRAI, MOIRAI.replace(", x,", ", x - x.mean(1, keepdim=True),")),
+    Mutation("tirex-2", "wrong constant", TIREX_TREND, f"{TIREX_TREND} * 1.0001"),
+    Mutation("tirex-2", "quantile off by one", "num_quantiles // 2", "num_quantiles // 2 + 1"),
+    Mutation("tirex-2", "context not padded", TIREX_PADDING, "(0, self.module.future_len)"),
+    Mutation("tirex-2", "skipped flip", "if self.module.tta_sign_flip:", "if False:"),
+    Mutation("toto-2", "wrong constant", TOTO_SCALE, TOTO_SCALE.replace("+ loc", "* 1.001 + loc")),
+    Mutation("toto-2", "quantile off by one", "knots).index(0.5)", "knots).index(0.5) - 1"),
+    Mutation("toto-2", "skipped normalisation", TOTO_SCALE, TOTO_SCALE.replace(" * scale", "")),
+    Mutation("toto-2", "shifted input", TOTO_INPUT, TOTO_INPUT.replace(", series)", ", series - series.mean())")),
+    Mutation("toto-2", "forecast one patch late", "output.quantiles[..., :-1, :]", "output.quantiles[..., 1:, :]"),
     Mutation("visionts", "wrong constant", VISIONTS, VISIONTS.replace(")[..., 0]", ")[..., 0] * 1.0001")),
     Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
     Mutation("visionts", "skipped normalisation", VISIONTS, VISIONTS.replace("(x[", "((x - x.mean(1, True))[")),

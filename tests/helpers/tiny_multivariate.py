@@ -60,12 +60,19 @@ def tirex_2(path: Path, seed: int = 0, **changes: Any) -> Path:
 def toto_2(path: Path, seed: int = 0, **changes: Any) -> Path:
     from toto2 import Toto2Model, Toto2ModelConfig
 
+    # The switches are those of the releases; the widths are not.
     settings: dict[str, Any] = {
         "patch_size": 16, "d_model": 32, "num_heads": 2, "num_layers": 2, "layer_group_size": 2,
-        "num_variate_layers_per_group": 1, "variate_layer_first": True, "residual_attn_ratio": 2.0,
+        "num_variate_layers_per_group": 1, "variate_layer_first": False, "attn_bias": True, "qk_norm": False,
+        "per_dim_scale": True, "use_xpos": True, "residual_mult": 0.75, "residual_attn_ratio": 2.0,
     }  # fmt: skip
     torch.manual_seed(seed)
-    Toto2Model(Toto2ModelConfig(**(settings | changes))).save_pretrained(path)
+    model = Toto2Model(Toto2ModelConfig(**(settings | changes)))
+    with torch.no_grad():  # biases start at zero, with which all quantiles of a flat window are one
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.normal_(std=0.5)
+    model.save_pretrained(path)
     return path
 
 
