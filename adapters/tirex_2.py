@@ -9,6 +9,7 @@ The library compiles two of its layers with `torch.compile`, which takes a minut
 inside a gradient path. hrx runs them as they are written; the forecast is the same.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,9 @@ from torch.nn.functional import pad
 
 from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
+
+# On a machine without CUDA, importing flashrnn writes a warning to the terminal; the CPU needs none of it.
+logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
 
 class _Uncompiled(ResidualBlock):  # type: ignore[misc]  # the library is untyped
