@@ -33,7 +33,9 @@ class T0(CheckpointForecaster):
             module = T0Forecaster.from_pretrained(self.checkpoint.path)
         levels = module.config.quantile_levels
         if not levels[0] <= 0.5 <= levels[-1]:
-            raise ModelError(f"{self.checkpoint.name} forecasts the quantiles {levels}, which do not enclose the median.")
+            raise ModelError(
+                f"{self.checkpoint.name} forecasts the quantiles {levels}, which do not enclose the median."
+            )
         # A static method that the library keeps on the object and does not use: it cannot be copied.
         vars(module.transformer.rotary_emb).pop("apply_rotary_emb", None)
         return module
@@ -42,7 +44,11 @@ class T0(CheckpointForecaster):
         return Limits()  # it reads windows of any length, and continues beyond one pass
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        trained, patch, longest_pass = self.module.config.quantile_levels, self.module.patch_size, self.module.max_horizon
+        trained, patch, longest_pass = (
+            self.module.config.quantile_levels,
+            self.module.patch_size,
+            self.module.max_horizon,
+        )
         levels = get_rollout_quantile_levels(trained, LEVELS)
         series = TimeSeries.from_array(x.to(dtype=torch.float32))  # NaN is a missing value
         quantiles = rollout(series, self._pass, horizon, x.shape[1], patch, longest_pass, trained, levels)

@@ -40,6 +40,8 @@ GRANITE_INPUT = "self._second(past_values=x[..., None]"
 SCALE = "self._run_second(x, horizon, scale_factor=self.limits.scale_factor)"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
+T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
+TIMESTRAL = "- self._median(-known, observed, horizon)) / 2"
 LONG = Setting(192, 140)
 
 MUTATIONS = [
@@ -76,6 +78,15 @@ MUTATIONS = [
     Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", x,", ", x * 1.001,")),
     Mutation("moirai-2", "quantile off by one", "index(0.5)", "index(0.5) - 1"),
     Mutation("moirai-2", "skipped normalisation", MOIRAI, MOIRAI.replace(", x,", ", x - x.mean(1, keepdim=True),")),
+    Mutation("t0", "wrong constant", T0, f"{T0} * 1.0001"),
+    Mutation("t0", "quantile off by one", "levels.index(0.5)]", "levels.index(0.5) - 1]"),
+    Mutation("t0", "patch off by one", "// patch - 1", "// patch - 2"),
+    Mutation("t0", "skipped normalisation", "self.module(scaled)", "self.module(window)"),
+    Mutation("t0", "wrong levels fed back", "(0.1, 0.5, 0.9)", "(0.2, 0.5, 0.8)", Setting(64, 1100)),
+    Mutation("timestral", "wrong constant", TIMESTRAL, f"{TIMESTRAL} * 1.0001"),
+    Mutation("timestral", "quantile off by one", "self.library.median_index]", "self.library.median_index + 1]"),
+    Mutation("timestral", "skipped averaging", TIMESTRAL, ")"),
+    Mutation("timestral", "shifted input", "known = torch.where(observed, x, 0.0)", "known = x - x.mean()"),
     Mutation("visionts", "wrong constant", VISIONTS, VISIONTS.replace(")[..., 0]", ")[..., 0] * 1.0001")),
     Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
     Mutation("visionts", "skipped normalisation", VISIONTS, VISIONTS.replace("(x[", "((x - x.mean(1, True))[")),

@@ -27,8 +27,9 @@ def timestral(path: Path, seed: int = 0, **changes: Any) -> Path:
 
     torch.manual_seed(seed)
     settings: dict[str, Any] = {
-        "patch_size": 32, "d_model": 32, "num_heads": 4, "mlp_hidden_dim": 48, "block_schedule": ("time", "time_variate"),
-        "quantile_knots": LEVELS_21, "block_size": 4, "context_length": 1024,
+        "patch_size": 32, "d_model": 32, "num_heads": 4, "mlp_hidden_dim": 48,
+        "block_schedule": ("time", "time_variate"), "quantile_knots": LEVELS_21,
+        "block_size": 2, "context_length": 1024,
     }  # fmt: skip
     config = TimestralConfig(**(settings | changes))
     path.mkdir(parents=True)
