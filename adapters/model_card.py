@@ -33,9 +33,6 @@ class ModelCard:
     hub_id: str
     """A hub id, or the address of the weight file of a model that is not on the hub."""
     licence: str
-    """Of the weights."""
-    licence_note: str = ""
-    """What a user must know of the licence, as a clause; empty for a licence without conditions on who uses it."""
     parameters: int | None = None
     """As published, so usually rounded."""
     native_lookback: int | None = None

@@ -7,7 +7,7 @@ scores that the publisher reports use four adjustments that are off by default; 
 """
 
 from contextlib import redirect_stdout
-from typing import Any, cast
+from typing import Any
 
 import torch
 from t0 import T0Forecaster, TimeSeries
@@ -16,15 +16,15 @@ from t0.quantile import sanitize_predictions
 from t0.rollout import rollout
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 
 LEVELS = (0.1, 0.5, 0.9)
 """The levels that the public call requests by default."""
 
 
-class T0(CheckpointForecaster):
-    """The median of a T0 checkpoint."""
+class T0(ChannelForecaster):
+    """The median of a T0 checkpoint; the channels of a window are variates of one series."""
 
     official_call = "T0Forecaster.predict"
 
@@ -50,17 +50,21 @@ class T0(CheckpointForecaster):
             self.module.max_horizon,
         )
         levels = get_rollout_quantile_levels(trained, LEVELS)
-        series = TimeSeries.from_array(x.to(dtype=torch.float32))  # NaN is a missing value
-        quantiles = rollout(series, self._pass, horizon, x.shape[1], patch, longest_pass, trained, levels)
-        return cast(Tensor, sanitize_predictions(quantiles)[..., levels.index(0.5)])
+        series = self.to_series(x.to(dtype=torch.float32))  # NaN is a missing value
+        rows = TimeSeries.from_array(series)
+        quantiles = rollout(rows, self._pass, horizon, x.shape[1], patch, longest_pass, trained, levels)
+        medians: Tensor = sanitize_predictions(quantiles)[..., levels.index(0.5)]
+        return self.from_series(medians.reshape(*series.shape[:2], horizon))
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
-        median: Tensor = self.module.predict(x.detach(), horizon).median
-        return median.clone()  # outside of inference mode, so that it can be used like any tensor
+        windows = x.detach().mT if self.limits.multivariate else x.detach()
+        median: Tensor = self.module.predict(windows, horizon).median
+        # A copy outside of inference mode can be used like any tensor.
+        return (median.mT if self.limits.multivariate else median).clone()
 
     def _pass(self, window: TimeSeries, steps: int) -> Tensor:
-        """The quantiles `(B, steps, Q)` of the last `steps` of a window, both whole patches."""
+        """The quantiles `(rows, steps, Q)` of the last `steps` of a window, both whole patches."""
         scaler, patch = self.module.scaler, self.module.patch_size
         scaled, statistics = scaler.scale_input(window)
         patches: Tensor = scaler.rescale_predictions(self.module(scaled), statistics, patch)

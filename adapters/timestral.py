@@ -16,12 +16,12 @@ import torch
 from timestral import TimestralForecaster
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 
 
-class Timestral(CheckpointForecaster):
-    """The median of a Timestral checkpoint."""
+class Timestral(ChannelForecaster):
+    """The median of a Timestral checkpoint; the channels of a window are variates of one series."""
 
     official_call = "TimestralForecaster.forecast"
     module_attribute = "model"
@@ -40,19 +40,21 @@ class Timestral(CheckpointForecaster):
         return Limits(longest_lookback=self.library.max_context)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        x = x.to(dtype=torch.float32)
-        observed = x.isfinite()
-        known = torch.where(observed, x, 0.0)
+        series = self.to_series(x.to(dtype=torch.float32))
+        observed = series.isfinite()
+        known = torch.where(observed, series, 0.0)
         y = (self._median(known, observed, horizon) - self._median(-known, observed, horizon)) / 2
-        nonnegative = observed.any(dim=1) & (known >= 0).all(dim=1)
-        return torch.where(nonnegative[:, None], y.clamp_min(0), y)
+        nonnegative = observed.any(dim=-1) & (known >= 0).all(dim=-1)
+        return self.from_series(torch.where(nonnegative[..., None], y.clamp_min(0), y))
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
-        median: Tensor = self.library.forecast(x.detach(), horizon).median
-        return median.squeeze(1).clone()  # outside of inference mode, so that it can be used like any tensor
+        windows = x.detach().mT if self.limits.multivariate else x.detach()
+        median: Tensor = self.library.forecast(windows, horizon).median
+        # A copy outside of inference mode can be used like any tensor.
+        return (median.mT if self.limits.multivariate else median.squeeze(1)).clone()
 
     def _median(self, known: Tensor, observed: Tensor, horizon: int) -> Tensor:
-        """`(B, L) -> (B, H)`: the median of one pass of the library, without its adjustments."""
-        quantiles: Tensor = self.library._forecast_raw(known[:, None], observed[:, None], horizon)
-        return quantiles[:, 0, :, self.library.median_index]
+        """`(B, C, L) -> (B, C, H)`: the median of one pass of the library, without its adjustments."""
+        quantiles: Tensor = self.library._forecast_raw(known, observed, horizon)
+        return quantiles[..., self.library.median_index]

@@ -86,7 +86,7 @@ MUTATIONS = [
     Mutation("timestral", "wrong constant", TIMESTRAL, f"{TIMESTRAL} * 1.0001"),
     Mutation("timestral", "quantile off by one", "self.library.median_index]", "self.library.median_index + 1]"),
     Mutation("timestral", "skipped averaging", TIMESTRAL, ")"),
-    Mutation("timestral", "shifted input", "known = torch.where(observed, x, 0.0)", "known = x - x.mean()"),
+    Mutation("timestral", "shifted input", "observed, series, 0.0)", "observed, series - series.mean(), 0.0)"),
     Mutation("visionts", "wrong constant", VISIONTS, VISIONTS.replace(")[..., 0]", ")[..., 0] * 1.0001")),
     Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
     Mutation("visionts", "skipped normalisation", VISIONTS, VISIONTS.replace("(x[", "((x - x.mean(1, True))[")),

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import GradientPath, ModelError, load
 from hrx.adapters.gradients import differentiable_input, relative_difference
+from hrx.audit.admission.checks import admit_channels
 
 if "t0" not in tiny.families():
     pytest.skip("runs in the main environment", allow_module_level=True)
@@ -79,6 +80,20 @@ def test_a_missing_value_is_left_out_by_forward_as_by_the_official_call(models: 
     assert y.isfinite().all()
     assert slope[x.isfinite()].isfinite().all()
     assert not slope[x.isnan()].any()
+
+
+@pytest.mark.parametrize("family", BUILD)
+def test_the_channels_of_a_window_are_forecast_together(models: dict[str, Any], family: str) -> None:
+    alone, joint = models[family], models[family].multivariate()
+    x = torch.stack([series(2, 40, seed) for seed in range(3)], dim=2)
+    y = joint.forward(x, 36)
+    assert y.shape == (2, 36, 3)
+    assert torch.equal(y, joint.official(x, 36))
+    other = x.clone()
+    other[..., 1] += torch.linspace(0, 1, 40)
+    assert relative_difference(joint.official(other, 36)[..., 0], y[..., 0]) > 1e-4
+    assert relative_difference(alone.official(x[..., 0], 36), y[..., 0]) > 1e-4
+    assert [check for check in admit_channels(joint, x[:1], 4) if not check.passed] == []
 
 
 def test_timestral_clips_the_forecast_of_a_window_without_negative_values(models: dict[str, Any]) -> None:
