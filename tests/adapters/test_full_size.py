@@ -68,6 +68,13 @@ def timesfm_25(path: Path) -> Path:
     return path
 
 
+def t0(path: Path) -> Path:
+    from t0 import T0Config, T0Forecaster
+
+    T0Forecaster.from_config(T0Config.large()).save_pretrained(path)
+    return path
+
+
 def timesfm_25_hf(path: Path) -> Path:
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
@@ -103,20 +110,13 @@ def patchtst_fm(path: Path) -> Path:
     return path
 
 
-def t0(path: Path) -> Path:
-    from t0 import T0Config, T0Forecaster
-
-    T0Forecaster.from_config(T0Config.large()).save_pretrained(path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("family", "build", "millions"),
     [
         ("ttm", ttm, 0.8),
+        ("t0", t0, 256),
         ("flowstate", flowstate, 9.07),
         ("patchtst-fm", patchtst_fm, 260),
-        ("t0", t0, 256),
         ("moirai-2", moirai_2, 11),
         ("chronos-2", chronos_2, 120),
         ("timesfm-2.5", timesfm_25, 231),

@@ -30,6 +30,8 @@ class Mutation(NamedTuple):
 CHRONOS_BOLT = "self.library.predict(x, prediction_length=horizon)[:, self.median_index]"
 CHRONOS_2 = "return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]"
 TTM = "self.module(past_values=past, freq_token=token)"
+T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
+TIMESTRAL = "- self._median(-known, observed, horizon)) / 2"
 TIMESFM_25 = "y: Tensor = first[:, -1, :, POINT]"
 TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
@@ -40,8 +42,6 @@ GRANITE_INPUT = "self._second(past_values=x[..., None]"
 SCALE = "self._run_second(x, horizon, scale_factor=self.limits.scale_factor)"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
-T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
-TIMESTRAL = "- self._median(-known, observed, horizon)) / 2"
 LONG = Setting(192, 140)
 
 MUTATIONS = [
