@@ -44,13 +44,12 @@ class T0(ChannelForecaster):
         return Limits()  # it reads windows of any length, and continues beyond one pass
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        module, trained = self.module, self.module.config.quantile_levels
+        patch, longest_pass = self.module.patch_size, self.module.max_horizon
+        trained = self.module.config.quantile_levels
         levels = get_rollout_quantile_levels(trained, LEVELS)
         series = self.to_series(x.to(dtype=torch.float32))  # NaN is a missing value
         rows = TimeSeries.from_array(series)
-        quantiles = rollout(
-            rows, self._pass, horizon, x.shape[1], module.patch_size, module.max_horizon, trained, levels
-        )
+        quantiles = rollout(rows, self._pass, horizon, x.shape[1], patch, longest_pass, trained, levels)
         medians: Tensor = sanitize_predictions(quantiles)[..., levels.index(0.5)]
         return self.from_series(medians.reshape(*series.shape[:2], horizon))
 
