@@ -55,7 +55,7 @@ class Family:
     unpinned: str = ""
     """A requirement that pins an older torch than it needs: installed without dependencies, which are in the extra."""
     licence_note: str = ""
-    """Terms of a library that a user may not expect from the licence of the weights, as a sentence."""
+    """Terms of the weights or of a library that a user may not expect, as a sentence."""
 
     def claims(self, checkpoint: Checkpoint) -> bool:
         """Whether the content of a checkpoint identifies this family."""
@@ -109,6 +109,12 @@ BUILT_IN = (
     Family("moirai-2", "hrx.adapters.moirai_2:Moirai2", "uni2ts", "moirai-2",
            config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
            unpinned="uni2ts==2.0.0"),
+    Family("t0", "hrx.adapters.t0:T0", "tfc-t0", "t0", also=("rotary-embedding-torch",),
+           config_keys=("embed_dim", "group_every_n", "mlp_hidden_dim", "quantile_levels")),
+    Family("timestral", "hrx.adapters.timestral:Timestral", "timecopilot-timestral", "timestral",
+           config_keys=("block_schedule", "block_size", "quantile_knots"),
+           licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a "
+                        "revenue of more than 20 million dollars a month: read the LICENSE beside the weights."),
     Family("timer", "hrx.adapters.timer_timemoe:Timer", "sktime", "timer",
            also=("transformers",), architectures=("TimerForPrediction",)),
     Family("timemoe", "hrx.adapters.timer_timemoe:TimeMoe", "sktime", "timemoe",

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         _export,
         _check,
         _calibrate,
+        _new_adapter,
     ):
         declare(verbs)
     return root
@@ -274,6 +275,12 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--seeds", type=_positive, metavar="N", help="default: 1, with --full 3")
     verb.add_argument("--out", type=Path, default=Path("hrx-calibrate"), metavar="DIR", help="default: hrx-calibrate")
     _json(verb)
+
+
+def _new_adapter(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "write the skeleton of a model family: an adapter and its test"
+    verb = _verb(verbs, "new-adapter", summary, "hrx.cli.new_adapter:new_adapter", "hrx new-adapter my-model")
+    verb.add_argument("name", metavar="NAME", help="name of the family, such as my-model")
 
 
 def _verb(

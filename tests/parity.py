@@ -41,7 +41,9 @@ are compared with the library's model call below the public one, which rounds it
 
 The forecast that is audited is the default point forecast of the official call: for PatchTST-FM and FlowState a mean
 over the predicted quantiles, for TTM-r3 the median. `ttm-decomposed` is a TTM-r3 that forecasts trend and residual
-apart.
+apart. For T0 it is the median of `predict` with its defaults, without the four adjustments of the publisher's scores;
+for Timestral it is the median of `forecast`, whose default adjustments (averaging with the negated window, clipping at
+zero) belong to it.
 
 FlowState takes a scale factor: 24 over the season of the dataset, which is the library's own factor for minutes, hours,
 months and quarters. The library chooses one by frequency and domain for days, weeks and years; their season is 1 here,

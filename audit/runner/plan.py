@@ -43,6 +43,8 @@ from hrx.gift_eval import (
 )
 
 ADMISSION_WINDOWS = 4
+FLAT_START = 8
+"""A window whose first values are equal, this many, starts flat."""
 
 
 @dataclass(frozen=True, order=True)
@@ -262,10 +264,13 @@ def plan(
 def admission_windows(runs: Iterable[Run]) -> Tensor | None:
     """Up to four real windows `(W, L)` that are not flat, from different series where there are several.
 
-    A flat window has no derivative in a model that divides by its spread. None where no series has a usable window:
-    then every run is excluded for a reason of its own.
+    A flat window has no derivative in a model that divides by its spread, and one that starts flat has a derivative
+    that finite differences cannot resolve in a model that divides a patch by the spread so far: such windows are taken
+    only where there are too few others. None where no series has a usable window: then every run is excluded for a
+    reason of its own.
     """
     chosen: dict[str, npt.NDArray[np.float64]] = {}
+    starting_flat: dict[str, npt.NDArray[np.float64]] = {}
     tried: set[tuple[str, int]] = set()
     for run in runs:
         if len(chosen) == ADMISSION_WINDOWS:
@@ -274,10 +279,14 @@ def admission_windows(runs: Iterable[Run]) -> Tensor | None:
             continue
         tried.add((run.series.fingerprint, run.seed))
         with suppress(UnusableSeries):
-            moving = [x for x in run.cut_windows().x if np.ptp(x) > 0]
-            if moving:
-                chosen[run.series.fingerprint] = moving[0]
-    return torch.as_tensor(np.stack(list(chosen.values())), dtype=torch.float32) if chosen else None
+            for x in run.cut_windows().x:
+                if np.ptp(x[:FLAT_START]) > 0:
+                    chosen[run.series.fingerprint] = x
+                    break
+                if np.ptp(x) > 0:
+                    starting_flat.setdefault(run.series.fingerprint, x)
+    windows = list((chosen | {name: x for name, x in starting_flat.items() if name not in chosen}).values())
+    return torch.as_tensor(np.stack(windows[:ADMISSION_WINDOWS]), dtype=torch.float32) if windows else None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250), S
 GENERATING = ("timer", "timemoe")
 CHECKED_AT = {
     "timemoe": [(96, 24), (48, 96)],
+    "t0": [(96, 24)],
+    "timestral": [(96, 72)],  # beyond one block of its tiny checkpoint
     "visionts": [(96, 24)],
     "timesfm-2.5-hf": [(96, 24), (512, 96)],
     "patchtst-fm": [(96, 24)],
@@ -36,6 +38,7 @@ CHECKED_AT = {
 """Settings at which all five admission checks run, for families that are checked at fewer than the others."""
 REMOVABLE = {
     "timer": "lm_heads.0.weight",
+    "t0": "decoder.residual_layer.bias",
     "moirai-2": "out_proj.output_layer.weight",
     "timesfm-3": "output_head.weight",
 }

@@ -68,6 +68,13 @@ def timesfm_25(path: Path) -> Path:
     return path
 
 
+def t0(path: Path) -> Path:
+    from t0 import T0Config, T0Forecaster
+
+    T0Forecaster.from_config(T0Config.large()).save_pretrained(path)
+    return path
+
+
 def timesfm_25_hf(path: Path) -> Path:
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
@@ -130,6 +137,7 @@ def toto_2(path: Path) -> Path:
     ("family", "build", "millions"),
     [
         ("ttm", ttm, 0.8),
+        ("t0", t0, 256),
         ("flowstate", flowstate, 9.07),
         ("patchtst-fm", patchtst_fm, 260),
         ("moirai-2", moirai_2, 11),

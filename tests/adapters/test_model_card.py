@@ -91,6 +91,8 @@ def test_the_list_of_models_shows_the_cards(capsys: pytest.CaptureFixture[str]) 
     assert main(["models"]) == 0
     shown = capsys.readouterr().out
     assert "timesfm-non-commercial-" in shown
+    assert "timestral: The licence of the released weights (Modified MIT) gives no rights to" in " ".join(shown.split())
+    assert "20 million dollars" in listed["timestral-5m"]["licence_note"]
     assert "visionts-base: Download https://dl.fbaipublicfiles.com/mae/visualize/mae_visualize_vit_base.pth" in shown
 
 

@@ -30,6 +30,8 @@ class Mutation(NamedTuple):
 CHRONOS_BOLT = "self.library.predict(x, prediction_length=horizon)[:, self.median_index]"
 CHRONOS_2 = "return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]"
 TTM = "self.module(past_values=past, freq_token=token)"
+T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
+TIMESTRAL = "- self._median(-known, observed, horizon)) / 2"
 TIMESFM_25 = "y: Tensor = first[:, -1, :, POINT]"
 TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
@@ -60,6 +62,15 @@ MUTATIONS = [
     Mutation("ttm-decomposed", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
     Mutation("ttm-decomposed", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
     Mutation("ttm-decomposed", "padded window", DECOMPOSED, DECOMPOSED.replace("0 if self._decomposed else ", "")),
+    Mutation("t0", "wrong constant", T0, f"{T0} * 1.0001"),
+    Mutation("t0", "quantile off by one", "levels.index(0.5)]", "levels.index(0.5) - 1]"),
+    Mutation("t0", "patch off by one", "// patch - 1", "// patch - 2"),
+    Mutation("t0", "skipped normalisation", "self.module(scaled)", "self.module(window)"),
+    Mutation("t0", "wrong levels fed back", "(0.1, 0.5, 0.9)", "(0.2, 0.5, 0.8)", Setting(64, 1100)),
+    Mutation("timestral", "wrong constant", TIMESTRAL, f"{TIMESTRAL} * 1.0001"),
+    Mutation("timestral", "quantile off by one", "self.library.median_index]", "self.library.median_index + 1]"),
+    Mutation("timestral", "skipped averaging", TIMESTRAL, ")"),
+    Mutation("timestral", "shifted input", "observed, series, 0.0)", "observed, series - series.mean(), 0.0)"),
     Mutation("patchtst-fm", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
     Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
     Mutation("patchtst-fm", "shifted input", GRANITE_INPUT, GRANITE_INPUT.replace("=x[", "=(x - x.mean())[")),
