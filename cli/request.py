@@ -24,7 +24,7 @@ from hrx.reports.gates import parse
 
 DEFAULT_WORKERS = 1
 """A process of its own for the models: one that ends its process, or hangs, does not end the audit."""
-SWEEPS = ("truncation", "distance")
+SWEEPS = ("truncation", "distance", "context")
 
 
 class Effort(NamedTuple):
@@ -142,6 +142,8 @@ def _protocol(options: argparse.Namespace) -> Protocol:
         max_draws=max(options.draws, Protocol.max_draws),
         truncation="truncation" in sweeps,
         distance="distance" in sweeps,
+        context="context" in sweeps,
+        context_bound=options.context_bound,
     )
 
 

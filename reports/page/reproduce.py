@@ -149,8 +149,10 @@ def _made_by(frame: pd.DataFrame, command: _Command) -> "pd.Series[bool]":
     precision = given.get("precision")
     same &= frame["precision"].isna() if precision is None else frame["precision"] == precision
     sweeps = str(given.get("sweeps") or "").split(",")
-    for name in ("truncation", "distance"):
+    for name in ("truncation", "distance", "context"):
         same &= frame[name].fillna(0) == int(name in sweeps)
+    if "context" in sweeps:
+        same &= frame["context_bound"] == given.get("context-bound")
     same &= frame["channels"].notna() == bool(given.get("channels"))
     settings = str(given.get("settings"))
     if settings[:1].isdecimal():
