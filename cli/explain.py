@@ -22,6 +22,7 @@ from hrx.gift_eval.frequency import slots
 from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
+from hrx.reports.context import context_sentence, share
 from hrx.reports.page.explain import trust_sentence, write_explanation
 
 
@@ -35,7 +36,8 @@ class DatedSeries(NamedTuple):
 def explain(options: argparse.Namespace) -> int:
     """Writes the page of one forecast, and prints whether its explanation can be trusted."""
     check_target(options.out, "--out", inputs=_files(options))
-    protocol = Protocol(estimator=options.estimator)
+    wanted = options.sweeps == "context"
+    protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=options.context_bound)
     progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
     cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
@@ -52,6 +54,9 @@ def explain(options: argparse.Namespace) -> int:
             report=progress.say,
         )
     show(f"Verdict: {trust_sentence(explained)}")
+    if explained.context is not None:
+        bound = f"to keep the forecasts within {share(explained.context.bound)} of their variance"
+        show(f"Needed context, {bound}: {context_sentence(explained.context)}")
     progress.say("writing the page")
     written = write_explanation(explained, options.out, _command(options))
     show(f"{written}: open it in a browser; it needs no network.")
@@ -70,6 +75,7 @@ def _command(options: argparse.Namespace) -> str:
     given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
     shown = settings_without_paths(given)
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
+    words += ["--sweeps=context", f"--context-bound={options.context_bound}"] if options.sweeps else []
     return shlex.join(["hrx", "explain", shown["model"], *words])
 
 

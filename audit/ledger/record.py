@@ -148,6 +148,7 @@ class Record:
     context_mase: Number = _column("MASE from the whole lookback, over the windows of the check")
     context_cut_mase: Number = _column("the same from the cut lookback")
     context_time_ratio: Number = _column("time of a forecast from the cut lookback over that from the whole one")
+    context_windows_used: Whole = _column("windows over the test region that there are")
     context_padded_to: Whole = _column("length to which the library fills a shorter window with zeros, if it does")
     context_refusal: Text = _column("why the model did not forecast from a shorter lookback")
     context_curves: Text = _column("JSON: contexts, changes, lookbacks, and changes, mse and MASE by cutting to them")

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,18 @@ def shortest_within(contexts: Ints, change: Floats, bound: float) -> int:
     """
     within = np.concatenate([[True], change[1:] <= bound])
     return int(np.argmin(within)) - 1 if not within.all() else len(contexts) - 1
+
+
+class CutForecasts(NamedTuple):
+    """The forecasts from one cut lookback, against those from the whole one."""
+
+    lookback: int
+    change: float
+    """Mean squared difference, as a share of the variance."""
+    mse: float
+    mase: float
+    time_ratio: float
+    """Wall time over that of the whole lookback, measured side by side; NaN for the whole lookback itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +106,16 @@ class NeededContext:
         return int(self.kept[self.at + 1]) if self.at + 1 < len(self.kept) else None
 
     @property
-    def shortest_cut(self) -> int | None:
+    def check(self) -> CutForecasts | None:
+        """What really cutting to the needed context gives; None where it is the whole lookback, or cannot be done."""
+        return self._cut(self.at) if self.outcome in ("holds", "fails") else None
+
+    @property
+    def shortest_cut(self) -> CutForecasts | None:
         """The shortest lookback that can really be cut to within the bound; None where no cut is possible."""
         if not np.isfinite(self.cut_change[self.lookbacks < self.lookback]).any():
             return None
-        return int(self.lookbacks[shortest_within(self.lookbacks, self.cut_change, self.bound)])
+        return self._cut(shortest_within(self.lookbacks, self.cut_change, self.bound))
 
     @property
     def outcome(self) -> Outcome:
@@ -109,26 +126,26 @@ class NeededContext:
             return "impossible"
         return "holds" if self.cut_change[self.at] <= self.bound else "fails"
 
-    @property
-    def time_ratio(self) -> float:
-        """Time of a forecast from the cut lookback over that from the whole one, side by side."""
-        return float(self.cut_seconds[self.at] / self.full_seconds[self.at]) if self.at else math.nan
+    def _cut(self, at: int) -> CutForecasts:
+        change, mse, mase = (float(curve[at]) for curve in (self.cut_change, self.mse, self.mase))
+        time_ratio = float(self.cut_seconds[at] / self.full_seconds[at])
+        return CutForecasts(int(self.lookbacks[at]), change, mse, mase, time_ratio)
 
     def columns(self) -> dict[str, str | int | float | None]:
         """The columns of a record."""
-        at = self.at
-        measured = self.outcome in ("holds", "fails")
+        check, shortest = self.check, self.shortest_cut
         return {
             "context_needed": self.needed,
-            "context_shortest_cut": self.shortest_cut,
-            "context_lookback": int(self.lookbacks[at]) if measured else None,
-            "context_change": _number(self.change[at]),
-            "context_cut_change": _number(self.cut_change[at]) if measured else None,
+            "context_change": _number(self.change[self.at]),
+            "context_shortest_cut": None if shortest is None else shortest.lookback,
+            "context_lookback": None if check is None else check.lookback,
+            "context_cut_change": None if check is None else _number(check.change),
             "context_mse": _number(self.mse[0]),
-            "context_cut_mse": _number(self.mse[at]) if measured else None,
+            "context_cut_mse": None if check is None else _number(check.mse),
             "context_mase": _number(self.mase[0]),
-            "context_cut_mase": _number(self.mase[at]) if measured else None,
-            "context_time_ratio": _number(self.time_ratio) if measured else None,
+            "context_cut_mase": None if check is None else _number(check.mase),
+            "context_time_ratio": None if check is None else _number(check.time_ratio),
+            "context_windows_used": self.windows,
             "context_padded_to": self.padded_to,
             "context_refusal": self.refusal or None,
             "context_curves": _json(self, _CURVES),
@@ -145,7 +162,7 @@ def from_columns(row: Mapping[str, Any]) -> NeededContext:
     padded, refusal = row["context_padded_to"], row["context_refusal"]
     return NeededContext(
         bound=float(row["context_bound"]),
-        windows=int(row["context_windows"]),
+        windows=int(row["context_windows_used"]),
         padded_to=padded if isinstance(padded, int) else None,
         refusal=refusal if isinstance(refusal, str) else "",
         **curves,

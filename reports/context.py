@@ -1,0 +1,256 @@
+"""The needed context of each model and dataset: sentences, JSON and the section of a page, from records alone."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hrx.audit.ledger.record import DONE
+from hrx.audit.scoring.context import CutForecasts, NeededContext, from_columns, mean_context
+from hrx.reports.page import Row, html_table
+from hrx.reports.reasons import INDENT
+from hrx.reports.text import clean, counted, escape_html, hanging, number_or_none
+
+_GROUP = ["dataset", "channels", "lookback", "horizon", "context_bound", "context_windows", "draws", "protocol_version"]
+"""Series are averaged only where these agree."""
+_SHOWN = {
+    "holds": "holds",
+    "fails": "fails: they are hardly read, but needed",
+    "impossible": "cannot be cut",
+    "whole": "nothing to cut",
+}
+
+
+@dataclass(frozen=True)
+class DatasetContext:
+    """The needed context on a dataset at a setting: mean curves of its series, each of the same weight."""
+
+    dataset: str
+    setting: str
+    series: tuple[NeededContext, ...]
+
+    @property
+    def mean(self) -> NeededContext:
+        return mean_context(self.series)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The shortest and the longest needed context of a single series."""
+        needed = [one.needed for one in self.series]
+        return min(needed), max(needed)
+
+    def as_json(self) -> dict[str, object]:
+        """The entry of `context` in `hrx audit --json`, with null for what is unknown or was not measured."""
+        mean = self.mean
+        return {
+            "dataset": self.dataset,
+            "setting": self.setting,
+            "series": len(self.series),
+            "windows": mean.windows,
+            "bound": mean.bound,
+            "needed": mean.needed,
+            "next_shorter": mean.next_shorter,
+            "needed_of_series": list(self.range),
+            "change": number_or_none(mean.change[mean.at]),
+            "outcome": mean.outcome,
+            "whole": {"mse": number_or_none(mean.mse[0]), "mase": number_or_none(mean.mase[0])},
+            "cut": _cut_json(mean.check),
+            "shortest_cut": _cut_json(mean.shortest_cut),
+            "padded_to": mean.padded_to,
+            "refusal": clean(mean.refusal) or None,
+            "curves": {
+                name: [number_or_none(value) for value in getattr(mean, name)]
+                for name in ("kept", "change", "lookbacks", "cut_change", "mse", "mase")
+            },
+        }
+
+
+def dataset_contexts(runs: pd.DataFrame) -> list[DatasetContext]:
+    """The needed contexts of one model's runs, by dataset and setting; seeds of a series share theirs."""
+    measured = runs[(runs["status"] == DONE) & runs["context_curves"].notna()]
+    found = []
+    for _, group in measured.groupby(_GROUP, sort=False, dropna=False):
+        one_each = group.drop_duplicates("series_fingerprint", keep="last")
+        contexts = [context for row in one_each.to_dict("records") if (context := _read(row)) is not None]
+        if contexts:
+            first = one_each.iloc[0]
+            setting = f"{first['lookback']}x{first['horizon']}"
+            found.append(DatasetContext(str(first["dataset"]), setting, tuple(contexts)))
+    return sorted(found, key=lambda one: (one.dataset, one.mean.lookback, one.setting))
+
+
+def _read(row: Mapping[Any, Any]) -> NeededContext | None:
+    try:
+        return from_columns(row)
+    except (ValueError, KeyError, TypeError):  # not written by hrx
+        return None
+
+
+def context_sentence(found: NeededContext) -> str:
+    """The needed context, its check and the shortest cut, in plain sentences."""
+    sentences = (_needed(found), _checked(found), _shortest(found), _padding(found))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _needed(found: NeededContext) -> str:
+    """How much is enough; `at most` where the grid leaves shorter contexts open."""
+    shorter = found.next_shorter
+    changes = [] if found.needed == found.lookback else [f"{share(found.change[found.at])} with {found.needed}"]
+    changes += [] if shorter is None else [f"{share(found.change[found.at + 1])} with {shorter}"]
+    most = "at most " if changes[1:] and shorter is not None and shorter < found.needed - 1 else ""
+    values = f"all {found.lookback} values" if found.needed == found.lookback else f"{found.needed} of {found.lookback}"
+    replaced = f" (change with all older values replaced: {', '.join(changes)})" if changes else ""
+    return f"{most}{values}{replaced}."
+
+
+def _checked(found: NeededContext) -> str:
+    if found.check is None:
+        if found.outcome == "whole":
+            return ""
+        reason = clean(found.refusal) or f"the model takes no shorter lookback from {found.needed} on"
+        return f"Not checked by cutting: {reason}."
+    figures = f"{share(found.check.change)}, {_figures(found, found.check)}"
+    if found.outcome == "holds":
+        return f"Really cut to {found.check.lookback}, the forecasts change by {figures}."
+    return (
+        f"But really cut to {found.check.lookback}, they change by {figures}: values older than that are hardly read, "
+        "but the model needs them, as padding or for its statistics."
+    )
+
+
+def _shortest(found: NeededContext) -> str:
+    """The shortest real cut, where it is another length than that of the check."""
+    shortest, check = found.shortest_cut, found.check
+    if shortest is None or (check is not None and shortest.lookback == check.lookback):
+        return ""
+    if shortest.lookback == found.lookback:
+        return "No shorter lookback keeps the forecasts within the bound when it is really cut."
+    chance = ""
+    if found.outcome == "holds" and check is not None and shortest.lookback > check.lookback:
+        chance = "A longer lookback does not keep them, so this may be chance. "
+    figures = f"change {share(shortest.change)}, {_figures(found, shortest)}"
+    return f"{chance}The shortest lookback that can really be cut to is {shortest.lookback} ({figures})."
+
+
+def _padding(found: NeededContext) -> str:
+    if found.padded_to is None:
+        return ""
+    return f"The library fills a shorter window with zeros up to {found.padded_to}: a cut saves no computation."
+
+
+def _figures(found: NeededContext, cut: CutForecasts) -> str:
+    """Errors from the whole lookback and from the cut one, and the time."""
+    pairs = (("mse", found.mse[0], cut.mse), ("MASE", found.mase[0], cut.mase))
+    shown = [f"{name} {_figure(whole)} → {_figure(after)}" for name, whole, after in pairs if not math.isnan(after)]
+    return ", ".join([*shown, f"time {_ratio(cut.time_ratio)}"])
+
+
+def share(value: float) -> str:
+    """A share of the variance as `0.85 %` or `240 %`; `-` where unknown."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "-"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}×" if math.isfinite(value) else "-"
+
+
+def _cut_json(cut: CutForecasts | None) -> dict[str, float | None] | None:
+    if cut is None:
+        return None
+    return {name: number_or_none(value) for name, value in cut._asdict().items()} | {"lookback": cut.lookback}
+
+
+def context_lines(contexts: Sequence[DatasetContext], width: int) -> Iterator[str]:
+    """The needed contexts of a model as terminal text."""
+    if not contexts:
+        return
+    bounds = " or ".join(dict.fromkeys(share(one.mean.bound) for one in contexts))
+    yield ""
+    rule = f"the shortest that keeps the forecasts within {bounds} of their variance"
+    yield from hanging(f"{INDENT}Needed context: ", rule, width)
+    for one in contexts:
+        low, high = one.range
+        single = f" Single series: {low} to {high}." if low < high else ""
+        text = f"{clean(one.dataset)} {one.setting}: {context_sentence(one.mean)}{single}"
+        yield from hanging(f"{INDENT}  ", text, width)
+
+
+def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
+    """The section of a page: a table over models, datasets and settings, and how to read it; empty without any."""
+    rows = [Row(_cells(label, one)) for label, contexts in models for one in contexts]
+    if not rows:
+        return ""
+    heads = (
+        ("model", ""), ("dataset", ""), ("setting", ""), ("series", "number"), ("needed", "number"),
+        ("change", "number"), ("next shorter", "number"), ("really cut", ""), ("change", "number"), ("mse", "number"),
+        ("MASE", "number"), ("time", "number"), ("shortest cut", "number"), ("mse", "number"), ("MASE", "number"),
+        ("time", "number"),
+    )  # fmt: skip
+    return (
+        '<section id="context" aria-labelledby="h-context"><h2 id="h-context">Needed context</h2>'
+        '<p class="lead">How many past values the model needs: the shortest context that keeps its forecasts when all '
+        "older values are replaced, and what happens when the lookback is really cut.</p>"
+        f"{html_table(heads, rows, label='Needed context', id='context-table')}{_explained(models)}</section>"
+    )
+
+
+def _cells(label: str, one: DatasetContext) -> list[str]:
+    mean, (low, high) = one.mean, one.range
+    single = f" ({low} to {high})" if low < high else ""
+    shorter = mean.next_shorter
+    after = "–" if shorter is None else f"{shorter}: {share(mean.change[mean.at + 1])}"
+    check, shortest = mean.check, mean.shortest_cut
+    result = escape_html(f"to {check.lookback}: {_SHOWN[mean.outcome]}" if check else _SHOWN[mean.outcome])
+    return [
+        escape_html(label),
+        escape_html(one.dataset),
+        one.setting,
+        str(len(one.series)),
+        f"{mean.needed}{single}",
+        share(mean.change[mean.at]),
+        after,
+        result,
+        *_cut_cells(mean, check)[1:],
+        *_cut_cells(mean, shortest)[:1],
+        *_cut_cells(mean, shortest)[2:],
+    ]
+
+
+def _cut_cells(found: NeededContext, cut: CutForecasts | None) -> list[str]:
+    """Lookback, change, mse, MASE and time of a cut; dashes where there is none."""
+    if cut is None:
+        return ["–"] * 5
+    pairs = ((found.mse[0], cut.mse), (found.mase[0], cut.mase))
+    errors = [f"{_figure(whole)} → {_figure(after)}".replace("-", "–") for whole, after in pairs]
+    return [str(cut.lookback), share(cut.change), *errors, _ratio(cut.time_ratio).replace("-", "–")]
+
+
+def _explained(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
+    """How to read the table, with what limits it."""
+    every = [one.mean for _, contexts in models for one in contexts]
+    bounds = " or ".join(dict.fromkeys(share(one.bound) for one in every))
+    notes = [
+        f"Changes are shares of the variance of the forecasts, of which {bounds} counts as none. “Needed” is the "
+        "shortest context of a grid (3/4, 1/2, 3/8, … of the lookback) that stays within it together with every longer "
+        "one; the true value lies above the next shorter one. In brackets, the range over single series.",
+        "Errors are those of the whole lookback → the cut one, on the same windows; times are relative to the whole. "
+        "The shortest cut is found by cutting alone: a replaced value can disturb a model more than an absent one.",
+    ]
+    if any(one.outcome == "fails" for one in every):
+        notes.append(
+            "“Fails”: the older values are hardly read, but the model needs them, as padding or for statistics."
+        )
+    if padded := sorted({one.padded_to for one in every if one.padded_to is not None}):
+        lengths = " or ".join(map(str, padded))
+        notes.append(f"A library here fills shorter windows with zeros up to {lengths}: a cut saves no computation.")
+    if reasons := dict.fromkeys(one.refusal for one in every if one.refusal):
+        notes.append(f"Not cut, {counted(len(reasons), 'reason')}: {'; '.join(reasons)}.")
+    return "".join(f'<p class="note">{escape_html(note)}</p>' for note in notes)
