@@ -22,7 +22,7 @@ from hrx.gift_eval.frequency import slots
 from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
-from hrx.reports.context import context_sentence, share
+from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.page.explain import trust_sentence, write_explanation
 
 
@@ -57,6 +57,8 @@ def explain(options: argparse.Namespace) -> int:
     if explained.context is not None:
         bound = f"to keep the forecasts within {share(explained.context.bound)} of their variance"
         show(f"Needed context, {bound}: {context_sentence(explained.context)}")
+        if padding := padding_sentence([explained.context]):
+            show(padding)
     progress.say("writing the page")
     written = write_explanation(explained, options.out, _command(options))
     show(f"{written}: open it in a browser; it needs no network.")

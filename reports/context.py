@@ -1,7 +1,7 @@
 """The needed context of each model and dataset: sentences, JSON and the section of a page, from records alone."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,10 @@ from hrx.reports.text import clean, counted, escape_html, hanging, number_or_non
 _GROUP = ["dataset", "channels", "lookback", "horizon", "context_bound", "context_windows", "draws", "protocol_version"]
 """Series are averaged only where these agree."""
 _SHOWN = {
-    "holds": "holds",
-    "fails": "fails: they are hardly read, but needed",
-    "impossible": "cannot be cut",
-    "whole": "nothing to cut",
+    "holds": "needed context: holds",
+    "fails": "needed context: fails",
+    "impossible": "not possible",
+    "whole": "none within the bound",
 }
 
 
@@ -90,7 +90,7 @@ def _read(row: Mapping[Any, Any]) -> NeededContext | None:
 
 def context_sentence(found: NeededContext) -> str:
     """The needed context, its check and the shortest cut, in plain sentences."""
-    sentences = (_needed(found), _checked(found), _shortest(found), _padding(found))
+    sentences = (_needed(found), _checked(found), _shortest(found))
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -134,10 +134,10 @@ def _shortest(found: NeededContext) -> str:
     return f"{chance}The shortest lookback that can really be cut to is {shortest.lookback} ({figures})."
 
 
-def _padding(found: NeededContext) -> str:
-    if found.padded_to is None:
-        return ""
-    return f"The library fills a shorter window with zeros up to {found.padded_to}: a cut saves no computation."
+def padding_sentence(found: Iterable[NeededContext]) -> str:
+    """That the library pads, where it does: the model then reads the zeros, and computes as much."""
+    lengths = " or ".join(str(one) for one in sorted({one.padded_to for one in found if one.padded_to is not None}))
+    return lengths and f"The library fills a shorter window with zeros up to {lengths}: a cut saves no computation."
 
 
 def _figures(found: NeededContext, cut: CutForecasts) -> str:
@@ -181,18 +181,19 @@ def context_lines(contexts: Sequence[DatasetContext], width: int) -> Iterator[st
         single = f" Single series: {low} to {high}." if low < high else ""
         text = f"{clean(one.dataset)} {one.setting}: {context_sentence(one.mean)}{single}"
         yield from hanging(f"{INDENT}  ", text, width)
+    if padding := padding_sentence(one.mean for one in contexts):
+        yield from hanging(f"{INDENT}  ", padding, width)
 
 
 def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
     """The section of a page: a table over models, datasets and settings, and how to read it; empty without any."""
-    rows = [Row(_cells(label, one)) for label, contexts in models for one in contexts]
+    rows = [row for label, contexts in models for one in contexts for row in _rows(label, one)]
     if not rows:
         return ""
     heads = (
-        ("model", ""), ("dataset", ""), ("setting", ""), ("series", "number"), ("needed", "number"),
-        ("change", "number"), ("next shorter", "number"), ("really cut", ""), ("change", "number"), ("mse", "number"),
-        ("MASE", "number"), ("time", "number"), ("shortest cut", "number"), ("mse", "number"), ("MASE", "number"),
-        ("time", "number"),
+        ("model", ""), ("dataset", ""), ("setting", ""), ("needed", "number"), ("change, older replaced", "number"),
+        ("really cut to", "number"), ("change", "number"), ("mse", "number"), ("MASE", "number"), ("time", "number"),
+        ("this cut", ""),
     )  # fmt: skip
     return (
         '<section id="context" aria-labelledby="h-context"><h2 id="h-context">Needed context</h2>'
@@ -202,26 +203,20 @@ def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> s
     )
 
 
-def _cells(label: str, one: DatasetContext) -> list[str]:
+def _rows(label: str, one: DatasetContext) -> Iterator[Row]:
+    """The check of the needed context, and the shortest cut where it is another one."""
     mean, (low, high) = one.mean, one.range
     single = f" ({low} to {high})" if low < high else ""
-    shorter = mean.next_shorter
-    after = "–" if shorter is None else f"{shorter}: {share(mean.change[mean.at + 1])}"
+    known = [(mean.needed, mean.at), (mean.next_shorter, mean.at + 1)]
+    changes = ", ".join(f"{share(mean.change[at])} at {kept}" for kept, at in known[not mean.at :] if kept is not None)
+    about = [escape_html(label), escape_html(one.dataset), one.setting, f"{mean.needed}{single}", changes]
     check, shortest = mean.check, mean.shortest_cut
-    result = escape_html(f"to {check.lookback}: {_SHOWN[mean.outcome]}" if check else _SHOWN[mean.outcome])
-    return [
-        escape_html(label),
-        escape_html(one.dataset),
-        one.setting,
-        str(len(one.series)),
-        f"{mean.needed}{single}",
-        share(mean.change[mean.at]),
-        after,
-        result,
-        *_cut_cells(mean, check)[1:],
-        *_cut_cells(mean, shortest)[:1],
-        *_cut_cells(mean, shortest)[2:],
-    ]
+    other = shortest is not None and shortest.lookback not in (mean.lookback, check and check.lookback)
+    if check is not None or not other:
+        result = _SHOWN["impossible" if shortest is None else mean.outcome]
+        yield Row([*about, *_cut_cells(mean, check), result])
+    if other:
+        yield Row([*about, *_cut_cells(mean, shortest), "shortest cut"])
 
 
 def _cut_cells(found: NeededContext, cut: CutForecasts | None) -> list[str]:
@@ -240,7 +235,7 @@ def _explained(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
     notes = [
         f"Changes are shares of the variance of the forecasts, of which {bounds} counts as none. “Needed” is the "
         "shortest context of a grid (3/4, 1/2, 3/8, … of the lookback) that stays within it together with every longer "
-        "one; the true value lies above the next shorter one. In brackets, the range over single series.",
+        "one: the true value lies above the next shorter of the grid. In brackets, the range over single series.",
         "Errors are those of the whole lookback → the cut one, on the same windows; times are relative to the whole. "
         "The shortest cut is found by cutting alone: a replaced value can disturb a model more than an absent one.",
     ]
@@ -248,9 +243,9 @@ def _explained(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
         notes.append(
             "“Fails”: the older values are hardly read, but the model needs them, as padding or for statistics."
         )
-    if padded := sorted({one.padded_to for one in every if one.padded_to is not None}):
-        lengths = " or ".join(map(str, padded))
-        notes.append(f"A library here fills shorter windows with zeros up to {lengths}: a cut saves no computation.")
+    for label, contexts in models:
+        if padding := padding_sentence(one.mean for one in contexts):
+            notes.append(f"{label}: {padding}")
     if reasons := dict.fromkeys(one.refusal for one in every if one.refusal):
         notes.append(f"Not cut, {counted(len(reasons), 'reason')}: {'; '.join(reasons)}.")
     return "".join(f'<p class="note">{escape_html(note)}</p>' for note in notes)

@@ -11,7 +11,7 @@ from hrx import __version__
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
-from hrx.reports.context import context_sentence, share
+from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.data import example_json, palette
@@ -138,6 +138,7 @@ def _context(explained: ExplainedForecast) -> str:
     found = explained.context
     if found is None:
         return ""
+    sentence = f"{context_sentence(found)} {padding_sentence([found])}".rstrip()
     where = f"on {counted(found.windows, 'window')} of the test region"
     heads = (("context", "number"), ("change, older values replaced", "number"), ("cut to", "number"),
              ("change by cutting", "number"), ("mse", "number"), ("MASE", "number"))  # fmt: skip
@@ -150,7 +151,7 @@ def _context(explained: ExplainedForecast) -> str:
     table = html_table(heads, rows, label="Needed context", kind="slim")
     return (
         f'<h3 id="context">Needed context</h3><p>Needed to keep the forecasts within {share(found.bound)} of their '
-        f"variance: {escape_html(context_sentence(found))} Measured {where}; changes are shares of that variance.</p>"
+        f"variance: {escape_html(sentence)} Measured {where}; changes are shares of that variance.</p>"
         f"<details><summary>Every context</summary>{table}</details>"
     )
 
