@@ -14,6 +14,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
+from hrx.cli.request import context_bound
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_target, user_path
@@ -37,7 +38,8 @@ def explain(options: argparse.Namespace) -> int:
     """Writes the page of one forecast, and prints whether its explanation can be trusted."""
     check_target(options.out, "--out", inputs=_files(options))
     wanted = options.sweeps == "context"
-    protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=options.context_bound)
+    bound = context_bound(options.context_bound, requested=wanted)
+    protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
     progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
     cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
@@ -55,8 +57,8 @@ def explain(options: argparse.Namespace) -> int:
         )
     show(f"Verdict: {trust_sentence(explained)}")
     if explained.context is not None:
-        bound = f"to keep the forecasts within {share(explained.context.bound)} of their variance"
-        show(f"Needed context, {bound}: {context_sentence(explained.context)}")
+        within = f"to keep the forecasts within {share(explained.context.bound)} of their variance"
+        show(f"Needed context, {within}: {context_sentence(explained.context)}")
         if padding := padding_sentence([explained.context]):
             show(padding)
     progress.say("writing the page")
@@ -77,7 +79,8 @@ def _command(options: argparse.Namespace) -> str:
     given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
     shown = settings_without_paths(given)
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
-    words += ["--sweeps=context", f"--context-bound={options.context_bound}"] if options.sweeps else []
+    for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
+        words += [] if value is None else [f"--{name}", str(value)]
     return shlex.join(["hrx", "explain", shown["model"], *words])
 
 

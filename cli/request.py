@@ -143,8 +143,15 @@ def _protocol(options: argparse.Namespace) -> Protocol:
         truncation="truncation" in sweeps,
         distance="distance" in sweeps,
         context="context" in sweeps,
-        context_bound=options.context_bound,
+        context_bound=context_bound(options.context_bound, requested="context" in sweeps),
     )
+
+
+def context_bound(given: float | None, *, requested: bool) -> float:
+    """The bound of the needed context; refuses one that would have no effect."""
+    if given is not None and not requested:
+        raise HrxError("--context-bound belongs to the needed context. Add --sweeps context, or drop it.")
+    return Protocol.context_bound if given is None else given
 
 
 def refuse_empty_plan(runs: Sequence[Run], source: str) -> None:

@@ -88,7 +88,7 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def _context_bound(verb: argparse.ArgumentParser) -> None:
     text = "largest change, as a share of the forecasts' variance, for the needed context (default: 0.01)"
-    verb.add_argument("--context-bound", type=_share, default=0.01, metavar="SHARE", help=text)
+    verb.add_argument("--context-bound", type=_share, metavar="SHARE", help=text)
 
 
 def _merge_adapter(verb: argparse.ArgumentParser) -> None:

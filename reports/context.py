@@ -61,8 +61,12 @@ class DatasetContext:
             "padded_to": mean.padded_to,
             "refusal": clean(mean.refusal) or None,
             "curves": {
-                name: [number_or_none(value) for value in getattr(mean, name)]
-                for name in ("kept", "change", "lookbacks", "cut_change", "mse", "mase")
+                "kept": mean.kept.tolist(),
+                "lookbacks": mean.lookbacks.tolist(),
+                **{
+                    name: [number_or_none(value) for value in getattr(mean, name)]
+                    for name in ("change", "cut_change", "mse", "mase")
+                },
             },
         }
 
@@ -125,11 +129,11 @@ def _shortest(found: NeededContext) -> str:
     shortest, check = found.shortest_cut, found.check
     if shortest is None or (check is not None and shortest.lookback == check.lookback):
         return ""
-    if shortest.lookback == found.lookback:
-        return "No shorter lookback keeps the forecasts within the bound when it is really cut."
     chance = ""
     if found.outcome == "holds" and check is not None and shortest.lookback > check.lookback:
-        chance = "A longer lookback does not keep them, so this may be chance. "
+        chance = "But a longer lookback does not keep them, so this may be chance. "
+    if shortest.lookback == found.lookback:
+        return chance.rstrip() or "No shorter lookback keeps the forecasts within the bound when it is really cut."
     figures = f"change {share(shortest.change)}, {_figures(found, shortest)}"
     return f"{chance}The shortest lookback that can really be cut to is {shortest.lookback} ({figures})."
 

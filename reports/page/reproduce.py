@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from hrx.audit.ledger.store import StoredAudit
+from hrx.audit.protocol import Protocol
 from hrx.reports.page import fact_list
 from hrx.reports.page.data import Json
 from hrx.reports.text import escape_html, listed
@@ -152,7 +153,7 @@ def _made_by(frame: pd.DataFrame, command: _Command) -> "pd.Series[bool]":
     for name in ("truncation", "distance", "context"):
         same &= frame[name].fillna(0) == int(name in sweeps)
     if "context" in sweeps:
-        same &= frame["context_bound"] == given.get("context-bound")
+        same &= frame["context_bound"] == (given.get("context-bound") or Protocol.context_bound)
     same &= frame["channels"].notna() == bool(given.get("channels"))
     settings = str(given.get("settings"))
     if settings[:1].isdecimal():
