@@ -1,4 +1,4 @@
-"""The needed context of each model and dataset: sentences, JSON and the section of a page, from records alone."""
+"""The needed context of each model and dataset, as sentences and as JSON, from records alone."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,18 +9,11 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE
 from hrx.audit.scoring.context import CutForecasts, NeededContext, from_columns, mean_context
-from hrx.reports.page import Row, html_table
 from hrx.reports.reasons import INDENT
-from hrx.reports.text import clean, counted, escape_html, hanging, number_or_none
+from hrx.reports.text import clean, hanging, number_or_none
 
 _GROUP = ["dataset", "channels", "lookback", "horizon", "context_bound", "context_windows", "draws", "protocol_version"]
 """Series are averaged only where these agree."""
-_SHOWN = {
-    "holds": "needed context: holds",
-    "fails": "needed context: fails",
-    "impossible": "not possible",
-    "whole": "none within the bound",
-}
 
 
 @dataclass(frozen=True)
@@ -147,8 +140,8 @@ def padding_sentence(found: Iterable[NeededContext]) -> str:
 def _figures(found: NeededContext, cut: CutForecasts) -> str:
     """Errors from the whole lookback and from the cut one, and the time."""
     pairs = (("mse", found.mse[0], cut.mse), ("MASE", found.mase[0], cut.mase))
-    shown = [f"{name} {_figure(whole)} → {_figure(after)}" for name, whole, after in pairs if not math.isnan(after)]
-    return ", ".join([*shown, f"time {_ratio(cut.time_ratio)}"])
+    shown = [f"{name} {figure(whole)} → {figure(after)}" for name, whole, after in pairs if not math.isnan(after)]
+    return ", ".join([*shown, f"time {ratio(cut.time_ratio)}"])
 
 
 def share(value: float) -> str:
@@ -158,11 +151,13 @@ def share(value: float) -> str:
     return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """An error to three digits; `-` where unknown."""
     return f"{value:.3g}" if math.isfinite(value) else "-"
 
 
-def _ratio(value: float) -> str:
+def ratio(value: float) -> str:
+    """A time relative to that of the whole lookback, as `0.50×`; `-` where unknown."""
     return f"{value:.2f}×" if math.isfinite(value) else "-"
 
 
@@ -187,69 +182,3 @@ def context_lines(contexts: Sequence[DatasetContext], width: int) -> Iterator[st
         yield from hanging(f"{INDENT}  ", text, width)
     if padding := padding_sentence(one.mean for one in contexts):
         yield from hanging(f"{INDENT}  ", padding, width)
-
-
-def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
-    """The section of a page: a table over models, datasets and settings, and how to read it; empty without any."""
-    rows = [row for label, contexts in models for one in contexts for row in _rows(label, one)]
-    if not rows:
-        return ""
-    heads = (
-        ("model", ""), ("dataset", ""), ("setting", ""), ("needed", "number"), ("change, older replaced", "number"),
-        ("really cut to", "number"), ("change", "number"), ("mse", "number"), ("MASE", "number"), ("time", "number"),
-        ("this cut", ""),
-    )  # fmt: skip
-    return (
-        '<section id="context" aria-labelledby="h-context"><h2 id="h-context">Needed context</h2>'
-        '<p class="lead">How many past values the model needs: the shortest context that keeps its forecasts when all '
-        "older values are replaced, and what happens when the lookback is really cut.</p>"
-        f"{html_table(heads, rows, label='Needed context', id='context-table')}{_explained(models)}</section>"
-    )
-
-
-def _rows(label: str, one: DatasetContext) -> Iterator[Row]:
-    """The check of the needed context, and the shortest cut where it is another one."""
-    mean, (low, high) = one.mean, one.range
-    single = f" ({low} to {high})" if low < high else ""
-    known = [(mean.needed, mean.at), (mean.next_shorter, mean.at + 1)]
-    changes = ", ".join(f"{share(mean.change[at])} at {kept}" for kept, at in known[not mean.at :] if kept is not None)
-    about = [escape_html(label), escape_html(one.dataset), one.setting, f"{mean.needed}{single}", changes]
-    check, shortest = mean.check, mean.shortest_cut
-    other = shortest is not None and shortest.lookback not in (mean.lookback, check and check.lookback)
-    if check is not None or not other:
-        result = _SHOWN["impossible" if shortest is None else mean.outcome]
-        yield Row([*about, *_cut_cells(mean, check), result])
-    if other:
-        yield Row([*about, *_cut_cells(mean, shortest), "shortest cut"])
-
-
-def _cut_cells(found: NeededContext, cut: CutForecasts | None) -> list[str]:
-    """Lookback, change, mse, MASE and time of a cut; dashes where there is none."""
-    if cut is None:
-        return ["–"] * 5
-    pairs = ((found.mse[0], cut.mse), (found.mase[0], cut.mase))
-    errors = [f"{_figure(whole)} → {_figure(after)}".replace("-", "–") for whole, after in pairs]
-    return [str(cut.lookback), share(cut.change), *errors, _ratio(cut.time_ratio).replace("-", "–")]
-
-
-def _explained(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
-    """How to read the table, with what limits it."""
-    every = [one.mean for _, contexts in models for one in contexts]
-    bounds = " or ".join(dict.fromkeys(share(one.bound) for one in every))
-    notes = [
-        f"Changes are shares of the variance of the forecasts, of which {bounds} counts as none. “Needed” is the "
-        "shortest context of a grid (3/4, 1/2, 3/8, … of the lookback) that stays within it together with every longer "
-        "one: the true value lies above the next shorter of the grid. In brackets, the range over single series.",
-        "Errors are those of the whole lookback → the cut one, on the same windows; times are relative to the whole. "
-        "The shortest cut is found by cutting alone: a replaced value can disturb a model more than an absent one.",
-    ]
-    if any(one.outcome == "fails" for one in every):
-        notes.append(
-            "“Fails”: the older values are hardly read, but the model needs them, as padding or for statistics."
-        )
-    for label, contexts in models:
-        if padding := padding_sentence(one.mean for one in contexts):
-            notes.append(f"{label}: {padding}")
-    if reasons := dict.fromkeys(one.refusal for one in every if one.refusal):
-        notes.append(f"Not cut, {counted(len(reasons), 'reason')}: {'; '.join(reasons)}.")
-    return "".join(f'<p class="note">{escape_html(note)}</p>' for note in notes)

@@ -11,9 +11,9 @@ from hrx import __version__
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
-from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import Row, embed, fact_list, fill_page, html_table, made_by
+from hrx.reports.page.context import series_context
 from hrx.reports.page.data import example_json, palette
 from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
@@ -63,7 +63,7 @@ def render(explained: ExplainedForecast, command: str = "") -> str:
             "says": escape_html(says),
             "because": escape_html(_because(explained)),
             "reasons": "".join(reasons),
-            "measured": _measured(explained) + _context(explained),
+            "measured": _measured(explained) + ("" if explained.context is None else series_context(explained.context)),
             "reproduce": _reproduce(explained, command),
             "footer": made_by(),
             "data": embed("window", _window(explained)),
@@ -130,29 +130,6 @@ def _measured(explained: ExplainedForecast) -> str:
         "<p>Shares of the forecasts’ variance; the error is that of the random replacements "
         f"({quantities.draws} draws).</p>{html_table(heads, rows, label='Gains', kind='slim')}"
         f"<p>{_extent(quantities, explained)}</p>"
-    )
-
-
-def _context(explained: ExplainedForecast) -> str:
-    """The needed context, where it was requested."""
-    found = explained.context
-    if found is None:
-        return ""
-    sentence = f"{context_sentence(found)} {padding_sentence([found])}".rstrip()
-    where = f"on {counted(found.windows, 'window')} of the test region"
-    heads = (("context", "number"), ("change, older values replaced", "number"), ("cut to", "number"),
-             ("change by cutting", "number"), ("mse", "number"), ("MASE", "number"))  # fmt: skip
-    rows = [
-        Row((str(kept), share(change), str(lookback), share(cut), f"{mse:.3g}", f"{mase:.3g}"))
-        for kept, change, lookback, cut, mse, mase in zip(
-            found.kept, found.change, found.lookbacks, found.cut_change, found.mse, found.mase, strict=True
-        )
-    ]
-    table = html_table(heads, rows, label="Needed context", kind="slim")
-    return (
-        f'<h3 id="context">Needed context</h3><p>Needed to keep the forecasts within {share(found.bound)} of their '
-        f"variance: {escape_html(sentence)} Measured {where}; changes are shares of that variance.</p>"
-        f"<details><summary>Every context</summary>{table}</details>"
     )
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
-from hrx.reports.context import context_section
 from hrx.reports.figures import figures
 from hrx.reports.page import embed, fill_page, link, made_by
+from hrx.reports.page.context import context_section
 from hrx.reports.page.data import arrange, choose_examples, model_labels, palette
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
 from hrx.reports.page.reproduce import record_commands, reproduction

@@ -11,7 +11,8 @@ import pytest
 
 from hrx.audit.ledger.record import Record
 from hrx.audit.scoring.context import NeededContext
-from hrx.reports.context import context_lines, context_section, context_sentence, dataset_contexts, padding_sentence
+from hrx.reports.context import context_lines, context_sentence, dataset_contexts, padding_sentence
+from hrx.reports.page.context import context_section
 from hrx.reports.page.report import render_report
 from hrx.reports.summary import render, summarise
 
