@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny import series
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module
@@ -40,6 +40,7 @@ def weights(count: int) -> torch.Tensor:
     return weight
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2000))
 def test_the_grid_holds_halves_and_three_quarters_of_the_lookback_down_to_one(lookback: int) -> None:
     expected, size = {lookback}, float(lookback)
@@ -51,6 +52,7 @@ def test_the_grid_holds_halves_and_three_quarters_of_the_lookback_down_to_one(lo
     assert all(longer <= 2 * shorter for longer, shorter in pairwise(contexts))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.floats(0, 0.03), st.just(math.nan)), min_size=1, max_size=12))
 def test_a_context_is_enough_only_where_every_longer_one_is(changes: list[float]) -> None:
     change = np.array([0.0, *changes])
