@@ -10,7 +10,8 @@ why, and `predict` runs under its `exact_gradients`.
 A window whose length is no multiple of the patch is padded on its left with masked zeros, as the GluonTS wrapper does.
 The scale of a patch is the standard deviation of the values so far, at least 1e-6. Where a window starts flat, the
 forecast therefore has slopes of 1e5 and more that hold within 1e-9 of the window only: they are true, and the
-derivative check, whose steps are longer, refuses them.
+derivative check, whose steps are longer, refuses them. Admission takes such windows only where there are too few
+others.
 """
 
 import math

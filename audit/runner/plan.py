@@ -120,8 +120,7 @@ class Run:
             "setting": str(self.setting),
             "seed": self.seed,
             "windows": self.windows,
-            # The limit on missing values decides whether a run is excluded, and no number of one that is not.
-            "protocol": {name: value for name, value in _fields(self.protocol).items() if name != "max_missing"},
+            "protocol": self._decisive_settings,
             "protocol_version": PROTOCOL_VERSION,
         }
         if self.too_many_missing:
@@ -129,6 +128,16 @@ class Run:
         if package := package_of(self.protocol.estimator):
             decisive["estimator_package"] = package
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def _decisive_settings(self) -> dict[str, Any]:
+        """The protocol without what decides no number: the limit on missing values, which decides whether a run is
+        excluded, and the needed context where it is not measured.
+        """
+        idle = {"max_missing"}
+        if not self.protocol.context:
+            idle |= {"context", "context_bound", "context_windows"}
+        return {name: value for name, value in _fields(self.protocol).items() if name not in idle}
 
     @property
     def model_key(self) -> ModelKey:

@@ -194,6 +194,16 @@ def test_a_wrong_shape_is_refused_in_a_sentence(model: Any, x: torch.Tensor) -> 
         model.forward(x, 24)
 
 
+def test_a_model_that_states_its_padding_reads_a_short_window_as_zeros_before_it(model: Any) -> None:
+    length = model.limits.padded_to
+    if length is None:
+        assert model.identity.family != "ttm" or model._decomposed
+        return
+    short = series(2, 40)
+    filled = torch.cat([torch.zeros(2, length - 40), short], dim=1)
+    torch.testing.assert_close(model.official(short, 24), model.official(filled, 24))
+
+
 def test_a_window_beyond_the_context_is_refused_in_a_sentence(model: Any) -> None:
     most = model.limits.longest_lookback
     if most is None:
