@@ -14,9 +14,11 @@ from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.audit.runner.explained import ExplainedForecast
+from hrx.audit.scoring.context import NeededContext
 from hrx.audit.scoring.quantities import GAINS
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
+from hrx.cli.request import context_bound
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError
 from hrx.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
@@ -24,6 +26,7 @@ from hrx.files import check_target, user_path
 from hrx.gift_eval import cut
 from hrx.gift_eval.named import open_series, split_name
 from hrx.gift_eval.timed import TimedSeries
+from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.explained_figures import show_time
 from hrx.reports.figures import check_format, save
 from hrx.reports.heatmap import speaking_name
@@ -52,7 +55,9 @@ class Explained(NamedTuple):
 def explain(options: argparse.Namespace) -> int:
     """Writes the page, and prints whether each explanation can be trusted."""
     _check_targets(options)
-    protocol = Protocol(estimator=options.estimator)
+    wanted = options.sweeps == "context"
+    bound = context_bound(options.context_bound, requested=wanted)
+    protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
     chosen = [(text, find_series(text)) for text in options.series]
     for _, timed in chosen:
         cut(timed.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before a model is loaded
@@ -63,6 +68,7 @@ def explain(options: argparse.Namespace) -> int:
         for one in found:
             about = f" ({one.label})" if len(found) > 1 else ""
             show(f"Verdict{about}: {trust_sentence(one.forecast)}")
+            _show_context(one.forecast.context)
     progress.say("writing the page")
     written = [_write_page(found, options.out), *_write_files(found, options)]
     if not options.json:
@@ -70,6 +76,16 @@ def explain(options: argparse.Namespace) -> int:
         for path in written[1:]:
             show(str(path))
     return Exit.DONE
+
+
+def _show_context(found: NeededContext | None) -> None:
+    """Prints how short the lookback can be, where that was measured."""
+    if found is None:
+        return
+    within = f"to keep the forecasts within {share(found.bound)} of their variance"
+    show(f"Needed context, {within}: {context_sentence(found)}")
+    if padding := padding_sentence([found]):
+        show(padding)
 
 
 def _explain_model(
@@ -133,6 +149,8 @@ def _command(model: str, series: str, options: argparse.Namespace) -> str:
     given |= {name: getattr(options, name) for name in ("lookback", "horizon", "estimator")}
     shown = settings_without_paths(given)
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
+    for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
+        words += [] if value is None else [f"--{name}", str(value)]
     return shlex.join(["hrx", "explain", shown["model"], *words])
 
 
