@@ -207,6 +207,17 @@ def as_explanation(one: Explained) -> Explanation:
     )
 
 
+def _context_json(found: NeededContext) -> dict[str, object]:
+    """The needed context; `shortest_cut` is null where the lookback cannot be cut."""
+    shortest = found.shortest_cut
+    return {
+        "bound": found.bound,
+        "needed": found.needed,
+        "outcome": found.outcome,
+        "shortest_cut": None if shortest is None else shortest.lookback,
+    }
+
+
 def _as_json(one: Explained) -> dict[str, object]:
     """One forecast with its verdict, its figures and its matrix."""
     forecast, explanation = one.forecast, as_explanation(one)
@@ -233,6 +244,7 @@ def _as_json(one: Explained) -> dict[str, object]:
         "trust": forecast.trust.value,
         "verdict": trust_sentence(forecast),
         **gains,
+        "context": None if forecast.context is None else _context_json(forecast.context),
         "errors": None if skill is None else {name: number_or_none(value) for name, value in skill._asdict().items()},
         "input_times": None if times is None else [show_time(time) for time in times.inputs],
         "forecast_times": None if times is None else [show_time(time) for time in times.forecasts],

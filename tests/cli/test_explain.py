@@ -314,5 +314,8 @@ def test_the_needed_context_of_a_series_is_printed_and_on_the_page(
     text = html.unescape(page.read_text())
     assert "within 2 % of their variance: at most 8 of 32" in text
     assert "--sweeps context --context-bound 0.02" in text
+    assert main([*asked, "--horizon=8", "--out", str(page), "--sweeps", "context", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["explanations"]
+    assert found["context"] == {"bound": 0.01, "needed": 8, "outcome": "holds", "shortest_cut": 8}
     assert main([*asked, "--horizon=8", "--out", str(page)]) == 0
     assert "Needed context" not in capsys.readouterr().out + page.read_text()
