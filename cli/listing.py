@@ -52,7 +52,7 @@ def models(options: argparse.Namespace) -> int:
     for card in short_names().values():
         if card.download_advice:
             show(f"{card.name}: {card.download_advice}")
-    show("Also: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
+    show("Also: a hub id, a local directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS], module:FILE.py:FACTORY.")
     return Exit.DONE
 
 
