@@ -1,9 +1,9 @@
 """Models that `neuralforecast` trained, from a directory that `NeuralForecast.save` wrote.
 
 The official call is `NeuralForecast.predict` on a data frame with one series per window, with the directory's own
-scaler. `predict` runs the model itself: local scaler, window scaler, network, the loss's map to the target's domain, and
-both inverses. Lightning's inference mode, detached statistics and in-place normalisation are the reasons: the first
-is outside the model, `hrx.adapters.gradients` handles the others.
+scaler. Lightning runs it in inference mode, where there is no gradient, so `predict` runs the parts itself: local
+scaler, window scaler, network, the loss's map to the domain of the target, and the inverses of both scalers. Detached
+statistics and in-place normalisation inside the network are left to `hrx.adapters.gradients`.
 
 A model keeps the statistics of the last window, and the official call a trainer. So the loaded module is never run: two
 further objects share its weights, one for each call. The library seeds torch with a stored number before it forecasts,
@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import torch
 from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from neuralforecast.models import Informer
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
@@ -75,7 +76,11 @@ class NeuralForecastModel(CheckpointForecaster):
         )  # fmt: skip
 
     def prepare(self) -> None:
+        if isinstance(self.limits, NeverAudited):
+            return
         self._second: Any = second_module(self.module)
+        if isinstance(self._second.loss, IQLoss | HuberIQLoss):
+            self._second.loss.update_quantile(q=[0.5])  # it takes the quantile as an input
         self._official: Any = copy.copy(self._saved)
         self._official.models = [second_module(self.module)]
         self._official.freq = 1  # whole numbers as times: no model without exogenous variables reads them
