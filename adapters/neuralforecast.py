@@ -91,7 +91,7 @@ class NeuralForecastModel(CheckpointForecaster):
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         windows = x if self.limits.multivariate else x[..., None]
         with self._lock:
-            parts = [self._run(part) for part in (windows.split(1) if self._alone else (windows,))]
+            parts = [self._run(part) for part in (torch.split(windows, 1) if self._alone else (windows,))]
         y = torch.cat(parts)[:, :horizon]
         return y if self.limits.multivariate else y[..., 0]
 
@@ -116,7 +116,7 @@ class NeuralForecastModel(CheckpointForecaster):
         apart = self.module.MULTIVARIATE or self._alone
         with self._lock, isolate_rng(), _quiet():
             self._official.models[0].random_seed = int(torch.randint(2**31, ()))
-            y = torch.cat([self._forecast_frame(part) for part in (windows.split(1) if apart else (windows,))])
+            y = torch.cat([self._forecast_frame(part) for part in (torch.split(windows, 1) if apart else (windows,))])
         y = y[:, :horizon]
         return y if self.limits.multivariate else y.squeeze(2)
 

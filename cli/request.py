@@ -77,8 +77,8 @@ def understand(options: argparse.Namespace) -> Request:
             key = ModelKey.of(located.identity)
             models.setdefault(key, located)
             taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
-    used_settings = {setting for pairs_of_model in taken.values() for setting in pairs_of_model}
-    settings = [one for one in settings if one in used_settings] + sorted(used_settings - set(settings))
+    own = {setting for trained in taken.values() for setting in trained} - set(settings)
+    settings = (*settings, *sorted(own))  # runs at settings that a model does not take are dropped below
     if len(models) == 1 and not shares.elsewhere:
         _raise_unbuilt(*models.values())
     planned = plan(

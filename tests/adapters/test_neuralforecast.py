@@ -258,7 +258,7 @@ MUTATIONS = {
     "unbiased local deviation": ("correction=0", "correction=1"),
     "quantile off by one": ("- 0.5).abs()))]", "- 0.5).abs())) - 1]"),
     "step off by one": ("torch.cat(parts)[:, :horizon]", "torch.cat(parts)[:, 1 : horizon + 1]"),
-    "windows of a coupled model together": ("windows.split(1) if self._alone", "windows.split(1) if False"),
+    "windows of a coupled model together": ("if self._alone else", "if False else"),
 }  # fmt: skip
 """A mistake in the forward: what stands there, and what stands there instead."""
 

@@ -75,5 +75,7 @@ def save(path: Path, models: list[Any], *, local_scaler: str | None = None, seri
     forecaster = NeuralForecast(models, freq=1, local_scaler_type=local_scaler)
     with torch.random.fork_rng():
         forecaster.fit(frame)
+        if models[0].loss.is_distribution_output:
+            forecaster.predict()  # without it the loss holds a graph, which the library cannot save
     forecaster.save(str(path))
     return path
