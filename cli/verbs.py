@@ -14,7 +14,10 @@ from hrx.text import message as one_line
 
 Verbs = argparse._SubParsersAction
 DEBUG_HELP = "show the traceback of an error"
-SOURCE_HELP = "sample, gift-eval[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in GIFT-Eval's format"
+SOURCE_HELP = (
+    "sample, gift-eval[:NAME,…], tslib:DIR[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in "
+    "GIFT-Eval's format"
+)
 MODEL_HELP = (
     "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS] or module:FILE.py:FACTORY"
 )
