@@ -58,6 +58,7 @@ class NeuralForecastModel(CheckpointForecaster):
     """The point forecast of one saved model; the median of a model that forecasts quantiles."""
 
     official_call = "NeuralForecast.predict"
+    reads_units = True
     checkpoint: SavedModel
 
     def open_library(self) -> Any:

@@ -92,6 +92,13 @@ def standardise(values: Floats, region_start: int) -> StandardisedValues:
         return StandardisedValues((values - mean) / std, mean, std)
 
 
+def statistics(series: Series | MultivariateSeries, horizon: int) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation that standardise the windows of a series, one of each per variate."""
+    end = scaling_end(series, horizon)
+    scaled = [standardise(values, end) for values in np.atleast_2d(series.values)]
+    return [one.mean for one in scaled], [one.std for one in scaled]
+
+
 def starts(
     length: int,
     lookback: int,

@@ -13,7 +13,7 @@ from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
-from hrx.audit.runner.run import forecast_series
+from hrx.audit.runner.run import forecast_series, in_units
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
@@ -40,6 +40,7 @@ def explain_series(
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
         raise ModelError(f"{model.identity.model} {refusal}.")
+    model = in_units(model, series, horizon)
     _refuse_missing(series, lookback, protocol.max_missing)
     held_out = cut(series, lookback, horizon, WINDOWS, 0)
     refuse_extreme(held_out, series.label)
