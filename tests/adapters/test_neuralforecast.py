@@ -319,7 +319,7 @@ def test_an_audit_measures_every_model_of_a_directory_at_its_own_setting(
 ) -> None:
     some = tmp_path / "some"
     some.mkdir()
-    for file in ("configuration.json", "DLinear_0.safetensors", "Informer_0.safetensors"):
+    for file in ("configuration.json", "configuration.safetensors", "DLinear_0.safetensors", "Informer_0.safetensors"):
         shutil.copy(saved / file, some)
     request = ["audit", str(some), "--data", "sample:elnino", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main(request) == 0
