@@ -8,7 +8,7 @@ from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.gradients import GradientPath
 from hrx.adapters.model_card import EMBEDDED, ModelCard, model_card, short_names
 from hrx.adapters.module import from_module
-from hrx.adapters.registry import AUTO, Family, Located, families, load, locate, locate_each
+from hrx.adapters.registry import AUTO, Family, Located, families, load, locate, locate_each, trained_setting
 
 __all__ = [
     "AUTO",
@@ -30,4 +30,5 @@ __all__ = [
     "on_device",
     "resolve_device",
     "short_names",
+    "trained_setting",
 ]

@@ -113,6 +113,8 @@ class Forecaster(ABC):
     limits: Limits = Limits()
     official_call: str = "official"
     """The public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
+    reads_units: bool = False
+    """Whether it was trained on values in the units of a series, which an audit then gives it: see `units`."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:

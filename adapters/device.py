@@ -54,6 +54,7 @@ class OnDevice(Forecaster):
         self.identity = base.identity
         self.limits = base.limits
         self.official_call = base.official_call
+        self.reads_units = base.reads_units
         self.device = device
         self._base = base
         self._moved = moved

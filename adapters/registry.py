@@ -1,8 +1,9 @@
 """From a name to a model: `locate` finds a checkpoint without importing its library, `load` opens it.
 
 A name is the embedded `bolt-mini`, a short name (`chronos-2`) or a hub id, each with an optional `@revision`, a local
-directory, `family:path`, or `module:file.py:factory`. The family of a checkpoint is recognised by its own files. Other
-packages add a family through an entry point of the group `hrx.adapters` with a `Family` as its value.
+directory, `family:path`, `neuralforecast:directory[:alias]`, or `module:file.py:factory`. The family of a checkpoint is
+recognised by its own files. Other packages add a family through an entry point of the group `hrx.adapters` with a
+`Family` as its value.
 """
 
 import os
@@ -21,6 +22,8 @@ from hrx.adapters.contract import Forecaster, Identity, ModelError
 from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
+from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
 from hrx.install import install_command
@@ -129,6 +132,8 @@ BUILT_IN = (
     Family("toto-2", "hrx.adapters.toto_2:Toto2", "timecopilot-toto-2", "toto-2",
            also=("timecopilot-dd-unit-scaling", "unit-scaling"),
            config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),
+    Family(NEURALFORECAST, "hrx.adapters.neuralforecast:NeuralForecastModel", "neuralforecast", "neuralforecast",
+           also=("pytorch-lightning",)),
 )
 # fmt: on
 
@@ -277,6 +282,11 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
     prefix, _, rest = name.partition(":")
     if prefix == "module" and rest:
         return ModuleFile.parse(rest)
+    if saved := _saved(name):
+        if len(saved) > 1:
+            names = ", ".join(one.checkpoint.name.rpartition(":")[2] for one in saved)
+            raise ModelError(f"{name} holds {len(saved)} models: {names}. Name one: {NEURALFORECAST}:DIR:ALIAS.")
+        return saved[0]
     if prefix in families() and rest:
         return _checkpoint(*_fetch(rest), family=families()[prefix])
     short, at, revision = name.partition("@")
@@ -298,12 +308,38 @@ class CheckpointSettings(NamedTuple):
     settings: list[Pair]
 
 
-def locate_each(name: str, settings: Sequence[Pair], *, merge_adapter: bool = False) -> list[CheckpointSettings]:
+def trained_setting(located: Located) -> Pair | None:
+    """The only lookback and horizon of a model that was trained for one setting; None for other models."""
+    checkpoint = getattr(located, "checkpoint", None)
+    return checkpoint.setting if isinstance(checkpoint, SavedModel) else None
+
+
+def _saved(name: str) -> list[LocatedCheckpoint]:
+    """The models of a directory that neuralforecast wrote, by its prefix or by its files; empty for other names."""
+    prefix, _, rest = name.partition(":")
+    path = user_path(name)
+    if not (prefix == NEURALFORECAST and rest) and not (os.path.isdir(path) and is_saved_directory(path)):
+        return []
+    family = families()[NEURALFORECAST]
+    found = saved_models(rest if prefix == NEURALFORECAST and rest else name)
+    require(family, name)
+    return [LocatedCheckpoint(checkpoint, family) for checkpoint in found]
+
+
+def locate_each(
+    name: str, settings: Sequence[Pair], *, merge_adapter: bool = False, as_trained: bool = False
+) -> list[CheckpointSettings]:
     """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
     With `@auto`, a family that releases one checkpoint per lookback and horizon uses its library's own rule, and each
-    selected release is a model of its own in the records.
+    selected release is a model of its own in the records. A directory of neuralforecast gives all its models. With
+    `as_trained`, a model that was trained for one setting has that one instead of the given ones.
     """
+    if saved := _saved(name):
+        own = [trained_setting(one) if as_trained else None for one in saved]
+        return [
+            CheckpointSettings(one, [pair] if pair else list(settings)) for one, pair in zip(saved, own, strict=True)
+        ]
     short, _, suffix = name.rpartition("@")
     if suffix != AUTO:
         return [CheckpointSettings(locate(name, merge_adapter=merge_adapter), list(settings))]

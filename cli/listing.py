@@ -61,7 +61,7 @@ def models(options: argparse.Namespace) -> int:
     for card in short_names().values():
         if card.download_advice:
             show(f"{card.name}: {card.download_advice}")
-    show("Also: a hub id, a local directory, FAMILY:PATH, module:FILE.py:FACTORY.")
+    show("Also: a hub id, a local directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS], module:FILE.py:FACTORY.")
     return Exit.DONE
 
 
@@ -133,7 +133,7 @@ def _catalogue(as_json: bool) -> int:
     here = sum(each.source == "gift-eval" and each.on_disk == "yes" for each in known)
     every = len(catalogue.folders())
     show(f"\nGIFT-Eval: {here} of {every} folders are in {root}. `hrx data fetch NAME` brings the others.")
-    show("\nThe paper's other datasets have to be brought, as csv:FILE or finance:FILE:")
+    show("\nThe paper's other datasets have to be brought, as tslib:DIR or finance:FILE:")
     show("\n".join(_to_bring(known)))
     return Exit.DONE
 

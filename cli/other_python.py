@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.neuralforecast_directory import is_saved_directory
 from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
 from hrx.cli.crash import crash_sentence
@@ -75,6 +77,8 @@ def family_of(name: str) -> str:
         return released.family
     path = user_path(name)
     if name and os.path.isdir(path):
+        if is_saved_directory(path):
+            return NEURALFORECAST
         checkpoint = Checkpoint(path.resolve(), path.name, path.name)
         return next((family.name for family in families().values() if family.claims(checkpoint)), "")
     return ""  # a hub id that is not on disk: audited by this interpreter, unless written FAMILY:ID

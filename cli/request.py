@@ -13,7 +13,7 @@ from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.processes import identify
-from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan
+from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, parse_settings, plan
 from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, Shares, divide
@@ -92,11 +92,15 @@ def understand(options: argparse.Namespace) -> Request:
     taken: dict[ModelKey, set[Setting]] = {key: set(settings) for key in models}
     pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:
-        for choice in locate_each(name, pairs, merge_adapter=options.merge_adapter):
+        for choice in locate_each(
+            name, pairs, merge_adapter=options.merge_adapter, as_trained=options.settings in NAMED
+        ):
             located = _identified(choice.located, options)
             key = ModelKey.of(located.identity)
             models.setdefault(key, located)
             taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
+    own = {setting for trained in taken.values() for setting in trained} - set(settings)
+    settings = (*settings, *sorted(own))  # runs at settings that a model does not take are dropped below
     if len(models) == 1 and not shares.elsewhere:
         _raise_unbuilt(*models.values())
     planned = plan(

@@ -14,8 +14,13 @@ from hrx.text import message as one_line
 
 Verbs = argparse._SubParsersAction
 DEBUG_HELP = "show the traceback of an error"
-SOURCE_HELP = "sample, gift-eval[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in GIFT-Eval's format"
-MODEL_HELP = "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH or module:FILE.py:FACTORY"
+SOURCE_HELP = (
+    "sample, gift-eval[:NAME,…], tslib:DIR[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in "
+    "GIFT-Eval's format"
+)
+MODEL_HELP = (
+    "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS] or module:FILE.py:FACTORY"
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -313,7 +318,8 @@ def _data(verb: argparse.ArgumentParser) -> None:
 
 
 def _settings(verb: argparse.ArgumentParser, default: str) -> None:
-    text = f"star, quick, or pairs such as 96x24,512x96 (default: {default})"
+    text = "star, quick, or pairs such as 96x24,512x96; star and quick are its own for a model trained at one setting "
+    text += f"(default: {default})"
     verb.add_argument("--settings", default=default, metavar="LxH,…", help=text)
 
 

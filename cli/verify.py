@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hrx.adapters import Forecaster, locate
+from hrx.adapters import Forecaster, locate, trained_setting
 from hrx.adapters.contract import library_errors
 from hrx.adapters.device import on_device, resolve_device
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.admission.sanity import sanity
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.plan import Run, Setting, admission_windows, parse_settings, plan
+from hrx.audit.runner.plan import NAMED, Run, Setting, admission_windows, parse_settings, plan
 from hrx.audit.runner.run import no_channel_axis
 from hrx.cli.progress import progress
 from hrx.cli.request import refuse_empty_plan
@@ -40,6 +40,8 @@ def verify(options: argparse.Namespace) -> int:
     device = resolve_device(options.device)
     progress.say(f"finding {options.model}")
     located = locate(options.model, merge_adapter=options.merge_adapter)
+    if options.settings in NAMED and (own := trained_setting(located)):
+        settings = (Setting(*own),)
     runs = plan(
         [located.identity],
         open_source(options.data),

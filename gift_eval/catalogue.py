@@ -19,6 +19,8 @@ from .series import Dataset
 DATA_FILE = "data-00000-of-00001.arrow"
 STATE_FILE = "state.json"
 INFO_FILE = "dataset_info.json"
+TSLIB = "Time-Series-Library"
+"""The source of the sets on which the paper trains its backbones."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class PaperDataset:
     """One of the paper's dataset names, and the number of runs in its table.
 
     `folder` is its GIFT-Eval folder. Where there is none, `bring` says what a person needs to supply, and `file`
-    its name at the source.
+    its name at the source; `rows` is the number of time steps in a file of the Time-Series-Library.
     """
 
     name: str
@@ -81,6 +83,7 @@ class PaperDataset:
     variates: int
     runs: int
     file: str
+    rows: int | None
     bring: str
 
 
@@ -104,6 +107,12 @@ def configurations() -> tuple[Configuration, ...]:
 def paper_datasets() -> tuple[PaperDataset, ...]:
     """The paper's 66 dataset names."""
     return _read("paper_datasets.csv", PaperDataset)
+
+
+@cache
+def tslib_sets() -> tuple[PaperDataset, ...]:
+    """The thirteen sets of the Time-Series-Library."""
+    return tuple(each for each in paper_datasets() if each.source == TSLIB)
 
 
 def choose(names: Sequence[str]) -> tuple[Folder, ...]:

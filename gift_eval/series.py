@@ -49,6 +49,23 @@ class FilledValues(NamedTuple):
     observed: Flags
 
 
+class OfficialSplit(NamedTuple):
+    """The split of a benchmark, in rows: those before `train` scale a series, `test` to `end` is its test region.
+
+    With `lookback_inside`, windows do not read rows before the test region.
+    """
+
+    train: int
+    test: int
+    end: int
+    lookback_inside: bool = False
+
+    def after(self, dropped: int) -> "OfficialSplit":
+        """The same split of a series without its first `dropped` rows."""
+        train, test, end = (max(row - dropped, 0) for row in (self.train, self.test, self.end))
+        return OfficialSplit(train, test, end, self.lookback_inside)
+
+
 def fill(values: ArrayLike) -> FilledValues:
     """(T',) -> (T,): NaN is a missing value. Leading ones are dropped; every other one repeats the last observed
     value, so no window sees its own future through a filled gap. An infinite value is refused.
@@ -122,7 +139,7 @@ class _FrozenValues:
 class Series(_FrozenValues):
     """One series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
     missing values before the first observation were removed. `observed` (T,) is false where a value was filled in;
-    None where every value was observed.
+    None where every value was observed. `official` is the split of its benchmark, where that has one.
     """
 
     dataset: str
@@ -134,6 +151,11 @@ class Series(_FrozenValues):
     missing: int
     dropped: int = 0
     observed: Flags | None = None
+    official: OfficialSplit | None = None
+
+    @property
+    def identity(self) -> list[object]:
+        return [*super().identity, *([list(self.official)] if self.official else [])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +206,7 @@ class Dataset:
 
     Every item has `variates` series: item i has the series i·variates … (i+1)·variates − 1. `row` returns one stored
     series, `stream` all of them, `sizes` their lengths without reading values. `note` states what was inferred.
-    `catalogued` marks a folder of GIFT-Eval that the catalogue lists.
+    `catalogued` marks a folder of GIFT-Eval that the catalogue lists. `official` is the split of its benchmark.
 
     A dataset that cannot be read stays in the list with the reason in `damage` and a count of 0, so that a plan can
     report it; its `read` raises the same reason.
@@ -202,6 +224,7 @@ class Dataset:
     stream: Callable[[], Iterator[StoredSeries]] | None = field(default=None, repr=False, compare=False)
     sizes: Callable[[], Sequence[int]] | None = field(default=None, repr=False, compare=False)
     catalogued: bool = False
+    official: OfficialSplit | None = None
 
     @classmethod
     def damaged(cls, name: str, reason: str) -> "Dataset":
@@ -227,7 +250,8 @@ class Dataset:
         row = self._row(index)
         with naming(_label(self.name, row.name)):
             filled = fill(row.values)
-        return Series(self.name, row.name, self.frequency, self.season, self.domain, *filled)
+        split = self.official.after(filled.dropped) if self.official else None
+        return Series(self.name, row.name, self.frequency, self.season, self.domain, *filled, official=split)
 
     def read_item(self, index: int) -> MultivariateSeries:
         """The variates of the item at `index`, 0 … items − 1, together, their gaps filled."""

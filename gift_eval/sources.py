@@ -18,7 +18,8 @@ ROOT_VARIABLE = "GIFT_EVAL"
 
 
 def open_source(spec: str = "sample") -> list[Dataset]:
-    """The datasets of `sample`, of `gift-eval` (`data_root` says where) or of a directory in its format.
+    """The datasets of `sample`, of `gift-eval` (`data_root` says where), of `tslib:DIR`, of a table (`csv:FILE`) or of
+    a directory in GIFT-Eval's format.
 
     Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A name without a frequency
     means all its frequencies: `gift-eval:us_births`. A directory with the name of a source is written `./sample`.
@@ -80,6 +81,12 @@ def _open_table(kind: str, text: str | None) -> list[Dataset]:
     return open_prices(text or "") if kind == "finance" else open_table(kind, text or "")
 
 
+def _open_tslib(text: str | None) -> list[Dataset]:
+    from .tslib import open_tslib
+
+    return open_tslib(text)
+
+
 # An opener gets the text after the colon, or None where there is none.
 _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
     "sample": lambda names: _choose(open_sample(), names),
@@ -87,6 +94,7 @@ _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
     "csv": partial(_open_table, "csv"),
     "parquet": partial(_open_table, "parquet"),
     "finance": partial(_open_table, "finance"),
+    "tslib": _open_tslib,
 }
 
 

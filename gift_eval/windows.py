@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hrx.errors import HrxError
 
-from .series import Floats, MultivariateSeries, Series, UnusableSeries, naming
+from .series import Floats, MultivariateSeries, OfficialSplit, Series, UnusableSeries, naming
 
 MOST_VALUES = 2**26
 """The most values in the windows of one run: half a gibibyte."""
@@ -53,6 +53,22 @@ def split(length: int, horizon: int) -> int:
     return max(length - max(fifth, horizon), 0)
 
 
+def test_start(series: Series | MultivariateSeries, horizon: int) -> int:
+    """Where the test region of a series starts: at its official split, else as `split` says."""
+    official = _official(series)
+    return official.test if official else split(series.values.shape[-1], horizon)
+
+
+def scaling_end(series: Series | MultivariateSeries, horizon: int) -> int:
+    """The values before it standardise a series: the official training rows, else all before the test region."""
+    official = _official(series)
+    return official.train if official else test_start(series, horizon)
+
+
+def _official(series: Series | MultivariateSeries) -> OfficialSplit | None:
+    return series.official if isinstance(series, Series) else None
+
+
 def admits(length: int, lookback: int, horizon: int) -> bool:
     """Whether a series of this length holds at least one window of the setting."""
     return length >= lookback + horizon
@@ -76,13 +92,29 @@ def standardise(values: Floats, region_start: int) -> StandardisedValues:
         return StandardisedValues((values - mean) / std, mean, std)
 
 
-def starts(length: int, lookback: int, horizon: int, windows: int, seed: int, place: float = 0.0) -> NDArray[np.int64]:
+def statistics(series: Series | MultivariateSeries, horizon: int) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation that standardise the windows of a series, one of each per variate."""
+    end = scaling_end(series, horizon)
+    scaled = [standardise(values, end) for values in np.atleast_2d(series.values)]
+    return [one.mean for one in scaled], [one.std for one in scaled]
+
+
+def starts(
+    length: int,
+    lookback: int,
+    horizon: int,
+    windows: int,
+    seed: int,
+    place: float = 0.0,
+    official: OfficialSplit | None = None,
+) -> NDArray[np.int64]:
     """At most `windows` forecast starts (n,), evenly spaced over the test region and shifted by the seed.
 
     A single window has no spacing: it lies at the share `place`, 0 ≤ place < 1, of the possible starts. For several
     windows `place` has no effect.
 
-    The first possible start is lo = max(region start, L), the last hi = T − H. The seed shifts all of them
+    The first possible start is lo = max(region start, L), the last hi = T − H; a split that keeps lookbacks inside the
+    test region has lo = region start + L. The seed shifts all of them
     together by at most m = min(H // 2, (hi − lo) // windows), along the van der Corput sequence 0, 1/2, 1/4,
     3/4, … of m; the unshifted starts end m before hi, and the spacing between starts is never below m. Halves
     round to even. A region too small for `windows` distinct starts gives fewer, and with m = 0 every seed has the
@@ -97,7 +129,7 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int, pl
             f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
             f"{lookback + horizon}; ask for a shorter lookback or horizon."
         )
-    low, high = _first_and_last_start(length, lookback, horizon)
+    low, high = _first_and_last_start(length, lookback, horizon, official)
     if windows == 1:
         return np.array([low + int(place * (high - low + 1))], dtype=np.int64)
     shift = min(horizon // 2, (high - low) // windows)
@@ -106,15 +138,25 @@ def starts(length: int, lookback: int, horizon: int, windows: int, seed: int, pl
     return unshifted + round(shift * van_der_corput(seed))
 
 
-def region_starts(length: int, lookback: int, horizon: int, count: int) -> NDArray[np.int64]:
+def region_starts(
+    length: int, lookback: int, horizon: int, count: int, official: OfficialSplit | None = None
+) -> NDArray[np.int64]:
     """At most `count` forecast starts (n,), evenly spaced over the whole test region, first and last included."""
-    low, high = _first_and_last_start(length, lookback, horizon)
+    low, high = _first_and_last_start(length, lookback, horizon, official)
     distinct = min(count, high - low + 1)
     return np.unique(np.rint(np.linspace(low, high, distinct)).astype(np.int64))
 
 
-def _first_and_last_start(length: int, lookback: int, horizon: int) -> tuple[int, int]:
-    return max(split(length, horizon), lookback), length - horizon
+def _first_and_last_start(length: int, lookback: int, horizon: int, official: OfficialSplit | None) -> tuple[int, int]:
+    if official is None:
+        return max(split(length, horizon), lookback), length - horizon
+    low = official.test + lookback if official.lookback_inside else max(official.test, lookback)
+    if low > length - horizon:
+        raise UnusableSeries(
+            f"too short: the official test split has {length - official.test} values, too few for a window of the "
+            f"setting {lookback}x{horizon}; ask for a shorter lookback or horizon."
+        )
+    return low, length - horizon
 
 
 def van_der_corput(index: int) -> float:
@@ -146,7 +188,7 @@ def seasonal_error(past: Floats, season: int) -> Floats:
 def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
     """The windows of one run of the setting (L, H), standardised by the values before the test region."""
     with naming(series.label):
-        first = starts(series.values.size, lookback, horizon, windows, seed, _place(series, seed))
+        first = _starts(series, lookback, horizon, windows, seed)
         return _windows(series, first, lookback, horizon)
 
 
@@ -155,14 +197,14 @@ def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int
     of this length, and every variate is standardised by its own values before the test region.
     """
     with naming(item.label):
-        first = starts(item.values.shape[1], lookback, horizon, windows, seed, _place(item, seed))
+        first = _starts(item, lookback, horizon, windows, seed)
         return _windows(item, first, lookback, horizon)
 
 
 def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Windows:
     """At most `count` windows of the setting (L, H), evenly spaced over the test region; the same for every seed."""
     with naming(series.label):
-        first = region_starts(series.values.shape[-1], lookback, horizon, count)
+        first = region_starts(series.values.shape[-1], lookback, horizon, count, _official(series))
         return _windows(series, first, lookback, horizon)
 
 
@@ -177,8 +219,8 @@ def refuse_missing(
         return
     filled = ~series.observed.reshape(-1, series.observed.shape[-1])
     length = filled.shape[1]
-    first = starts(length, lookback, horizon, windows, seed, _place(series, seed))
-    region = slice(split(length, horizon), length)
+    first = _starts(series, lookback, horizon, windows, seed)
+    region = slice(test_start(series, horizon), length)
     places = [("test region", region), *(("lookback of a window", slice(start - lookback, start)) for start in first)]
     for name, place in places:
         share = float(filled[:, place].mean())
@@ -199,6 +241,13 @@ def refuse_extreme(windows: Windows, label: str) -> None:
         )
 
 
+def _starts(
+    series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int
+) -> NDArray[np.int64]:
+    length = series.values.shape[-1]
+    return starts(length, lookback, horizon, windows, seed, _place(series, seed), _official(series))
+
+
 def _place(series: Series | MultivariateSeries, seed: int) -> float:
     """Where a single window lies: uniform over series and seeds, so that a mean over series is one over the region.
 
@@ -208,21 +257,21 @@ def _place(series: Series | MultivariateSeries, seed: int) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def _standardised(series: Series | MultivariateSeries, region: int) -> Floats:
-    """(T,), or (T, C): every variate by its own values before the test region."""
+def _standardised(series: Series | MultivariateSeries, end: int) -> Floats:
+    """(T,), or (T, C): every variate by its own first `end` values."""
     if isinstance(series, Series):
-        return standardise(series.values, region).values
+        return standardise(series.values, end).values
     channels = []
     for name, values in zip(series.names, series.values, strict=True):
         with naming(f"variate {name}"):
-            channels.append(standardise(values, region).values)
+            channels.append(standardise(values, end).values)
     return np.stack(channels, axis=1)
 
 
 def _windows(series: Series | MultivariateSeries, first: NDArray[np.int64], lookback: int, horizon: int) -> Windows:
     """The windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
-    region = split(series.values.shape[-1], horizon)
-    values = _standardised(series, region)
+    region = test_start(series, horizon)
+    values = _standardised(series, scaling_end(series, horizon))
     needed = first.size * (lookback + horizon) * (values.size // len(values))
     if needed > MOST_VALUES:
         raise UnusableSeries(

@@ -13,11 +13,11 @@ from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
-from hrx.audit.runner.run import forecast_series, series_context
+from hrx.audit.runner.run import forecast_series, in_units, series_context
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
-from hrx.gift_eval.windows import split, standardise
+from hrx.gift_eval.windows import scaling_end, standardise
 
 WINDOWS = 4
 
@@ -40,10 +40,11 @@ def explain_series(
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
         raise ModelError(f"{model.identity.model} {refusal}.")
+    model = in_units(model, series, horizon)
     _refuse_missing(series, lookback, protocol.max_missing)
     held_out = cut(series, lookback, horizon, WINDOWS, 0)
     refuse_extreme(held_out, series.label)
-    scale = standardise(series.values, split(len(series.values), horizon))
+    scale = standardise(series.values, scaling_end(series, horizon))
     last = torch.as_tensor(scale.values[-lookback:], dtype=torch.float32)[None]
     report(f"explaining the forecast at {lookback}x{horizon}")
     explanation = ScoredRun(model, last, horizon, protocol, budget).explanation

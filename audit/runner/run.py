@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits
 from hrx.adapters.gradients import relative_difference
+from hrx.adapters.units import InUnits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
@@ -25,6 +26,7 @@ from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, usable_variance
 from hrx.errors import stored_reason
 from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
+from hrx.gift_eval.windows import statistics
 
 
 class RunResult(NamedTuple):
@@ -70,10 +72,20 @@ def measure_run(
 def rank_run(model: Forecaster, run: Run, budget: Budget) -> Rank:
     """The ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
     x = torch.as_tensor(_usable_windows(run).x, dtype=torch.float32)
-    model = multivariate(model) if x.ndim == 3 else model
+    model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
     scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
     _ = scored.forecast  # a run without a usable forecast is refused before it is explained
     return rank(scored.explanation.matrix)
+
+
+def in_units(model: Forecaster, series: Series | MultivariateSeries | None, horizon: int) -> Forecaster:
+    """The model on standardised windows of a series: a model that was trained on values in their own units gets these.
+
+    The Time-Series-Library trains on standardised values, so its series have no other units.
+    """
+    if not model.reads_units or series is None or (isinstance(series, Series) and series.official):
+        return model
+    return InUnits(model, *statistics(series, horizon))
 
 
 def multivariate(model: Forecaster) -> Forecaster:
@@ -161,7 +173,7 @@ def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> 
 def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> RunResult:
     windows = _usable_windows(run)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
-    model = multivariate(model) if x.ndim == 3 else model
+    model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
     figure = parity(model, x, run.setting.horizon)
     if not figure <= EQUIVALENCE_LIMIT:
         reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"

@@ -4,12 +4,11 @@ Each mutation edits the source of an adapter's forward, as a programmer's mistak
 mistake that the official call shared would pass unnoticed. Runs in every environment with the families that it has.
 """
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from helpers.mutated import mutated_class
 from helpers.tiny import families, series
 
 from hrx.adapters.registry import locate
@@ -123,21 +122,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-def mutated_class(mutation: Mutation, loader: str, tmp_path: Path) -> Any:
-    """The adapter's class, from its source with the mistake in it."""
-    module, name = loader.split(":")
-    source = Path(str(importlib.import_module(module).__file__)).read_text(encoding="utf-8")
-    assert source.count(mutation.correct) == 1
-    file = tmp_path / "mutated.py"
-    file.write_text(source.replace(mutation.correct, mutation.mutated), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("mutated", file)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return getattr(loaded, name)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mutation", [m for m in MUTATIONS if m.family in FAMILIES], ids=lambda m: f"{m.family}: {m.name}"
@@ -145,7 +129,8 @@ def mutated_class(mutation: Mutation, loader: str, tmp_path: Path) -> Any:
 def test_a_mistake_in_the_forward_is_refused(built: dict[str, Path], tmp_path: Path, mutation: Mutation) -> None:
     with FAMILIES[mutation.family].context():
         located: Any = locate(str(built[mutation.family]))
-        model = mutated_class(mutation, located.family.loader, tmp_path)(located.checkpoint, located.identity)
+        edited = mutated_class(mutation.correct, mutation.mutated, located.family.loader, tmp_path)
+        model = edited(located.checkpoint, located.identity)
         figure = parity(model, series(2, mutation.setting.lookback), mutation.setting.horizon)
     assert not figure <= EQUIVALENCE_LIMIT
 

@@ -57,6 +57,26 @@ def test_an_honest_module_passes_in_float64() -> None:
     assert figure_of(from_module(Honest()), "derivative").figure <= 1e-6
 
 
+def test_a_window_on_a_kink_is_checked_beside_it_and_a_wrong_gradient_fails_there_too() -> None:
+    class Maximum(torch.nn.Module):
+        cut = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.cut:  # a constant where a value of the path should be
+                x = x + torch.tensor(x.tolist()).mean(dim=1, keepdim=True)
+            return torch.nn.functional.max_pool1d(x[:, None], 2)[:, 0, :12]
+
+    x = series(2, 40).repeat_interleave(2, dim=1)[:, :40]  # pairs of equal values: every maximum has a kink
+    right, wrong = Maximum(), Maximum()
+    wrong.cut = True
+    check = admit(from_module(right), x, 12)[-1]
+    assert check.passed
+    assert "at windows moved by 0.001: they lie on a kink" in check.note
+    check = admit(from_module(wrong), x, 12)[-1]
+    assert not check.passed
+    assert "kink" not in check.note
+
+
 def test_a_kink_beside_the_window_is_not_a_wrong_gradient() -> None:
     # Multiples of 1/16: products and sums are exact in fp32, so both precisions are on the same side of the corner.
     x = (series(2, 40) * 16).round() / 16

@@ -1,0 +1,128 @@
+"""Directories that `NeuralForecast.save` wrote: which models they hold, read without the library.
+
+    DIR/{configuration.json, <alias>_<n>.safetensors …}, and optional files of the training data
+
+Format 2 holds no pickle. The older one does: reading it can run code, so it is refused.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.contract import ModelError
+from hrx.errors import HrxError, unknown
+from hrx.files import read_json, user_path
+
+FAMILY = "neuralforecast"
+CONFIGURATION = "configuration.json"
+SIDECAR = "configuration.safetensors"
+"""Arrays of the configuration."""
+_NOT_MODELS = (SIDECAR, "dataset.safetensors")
+_FORMAT = "2"
+
+
+@dataclass(frozen=True)
+class SavedModel(Checkpoint):
+    """One model of a directory."""
+
+    file: str = ""
+
+    @cached_property
+    def weights(self) -> tuple[Path, ...]:
+        self.check_files()
+        return (self.path / self.file,)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the model's file and the scaler that the directory applies to every series."""
+        digest = hashlib.sha256(self.weights[0].read_bytes())
+        digest.update(json.dumps(_configuration(self.path).get("local_scaler_type")).encode())
+        return digest.hexdigest()
+
+    @property
+    def setting(self) -> tuple[int, int] | None:
+        """Lookback and horizon that the model was trained for; None if its file does not say."""
+        try:
+            with safe_open(self.weights[0], framework="pt") as tensors:
+                stored = json.loads(tensors.metadata()["hyper_parameters"])
+            lookback, horizon = int(stored["input_size"]), int(stored["h"])
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError):
+            return None  # loading reports what is wrong with the file
+        return (lookback if lookback > 0 else 3 * horizon), horizon
+
+
+def is_saved_directory(path: Path) -> bool:
+    """Whether `NeuralForecast.save` wrote a directory; other tools write a `configuration.json` too."""
+    try:
+        return "nf_format" in read_json(path / CONFIGURATION)
+    except (HrxError, OSError, ValueError, TypeError):
+        return False
+
+
+def saved_models(text: str) -> list[SavedModel]:
+    """The models of `DIR`, or the one of `DIR:ALIAS`.
+
+    A model is named by its alias, or by its file where several have the same alias: `NHITS_0`, `NHITS_1`.
+    """
+    path, alias = user_path(text), ""
+    if not os.path.isdir(path) and ":" in text:
+        head, _, alias = text.rpartition(":")
+        path = user_path(head)
+    if not os.path.isdir(path):
+        raise ModelError(
+            f"{path} is not a directory. Write {FAMILY}:DIR or {FAMILY}:DIR:ALIAS with a directory that "
+            "NeuralForecast.save wrote."
+        )
+    path = path.resolve()
+    files = _named_files(path)
+    if alias and alias not in files:
+        raise ModelError(f"{path}: {unknown('model', alias, files)}")
+    chosen = {alias: files[alias]} if alias else files
+    return [SavedModel(path, f"{path.name}:{name}", path.name, file=file) for name, file in chosen.items()]
+
+
+def _named_files(path: Path) -> dict[str, str]:
+    """File names of the models of a directory by the name of the model."""
+    _configuration(path)
+    files = sorted(file.name for file in path.glob("*.safetensors") if file.name not in _NOT_MODELS)
+    if not files:
+        raise ModelError(f"{path} has a {CONFIGURATION} and no model. Save it again with NeuralForecast.save.")
+    aliases = {file: file.removesuffix(".safetensors").rpartition("_")[0] for file in files}
+    count = Counter(aliases.values())
+    return {
+        alias if alias and count[alias] == 1 else file.removesuffix(".safetensors"): file
+        for file, alias in aliases.items()
+    }
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    """What the library stored about all models of a directory."""
+    file = path / CONFIGURATION
+    if not os.path.lexists(file):
+        if next(path.glob("*.ckpt"), None) or next(path.glob("*.pkl"), None):
+            raise ModelError(
+                f"{path} is in neuralforecast's older format, which holds pickles: reading them can run code. If you "
+                f"trust it, convert it with `python -m neuralforecast.migrate {path}` and give the result."
+            )
+        raise ModelError(f"{path} has no {CONFIGURATION}. Give a directory that NeuralForecast.save wrote.")
+    try:
+        content = read_json(file)
+        found, configuration = content["nf_format"], content["configuration"]
+    except HrxError as error:
+        raise ModelError(str(error)) from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise ModelError(f"{file} is not a configuration of neuralforecast: {error!r}. Save it again.") from error
+    if found != _FORMAT or not isinstance(configuration, dict):
+        raise ModelError(
+            f"{file} has the format {found!r}, not {_FORMAT!r}, which hrx reads. Save the models again with "
+            "neuralforecast 3.3."
+        )
+    return configuration

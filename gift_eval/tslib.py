@@ -1,0 +1,232 @@
+"""The sets of the Time-Series-Library with its official splits: `tslib:DIR[:NAME,…]`.
+
+    DIR/{ETT-small/ETTh1.csv, weather/weather.csv, Solar/solar_AL.txt, PEMS/PEMS03.npz, …}
+
+The library's univariate experiments take the column `OT` of a CSV file, so such a set has one series. Solar and PEMS
+have no target: each of their columns is a series, and an audit takes `--series` of them at even intervals, as the
+paper does. A file with another number of rows than the official one would have other splits and is refused.
+
+Its loaders split by rows: ETT at 12, 16 and 20 months of 30 days, and nothing after; PEMS at 60 and 80 %, where a test
+window does not read rows before the test split; the others at 70 and 80 %. The training rows alone scale a series.
+
+Opening a directory reads headers; values are read when a series is.
+"""
+
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hrx.errors import HrxError, describe_error, unknown
+from hrx.files import MOST_MAPPED, regular_file, user_path
+
+from . import frequency
+from .catalogue import PaperDataset, tslib_sets
+from .series import DamagedDataset, Dataset, Floats, OfficialSplit, StoredSeries, naming
+
+TARGET = "OT"
+DOMAIN = "General"
+"""The paper's name of the domain of these sets; the other one is finance."""
+_ETT_MONTH = {"H": 30 * 24, "15T": 30 * 24 * 4}
+"""Rows of a month of 30 days."""
+
+
+def open_tslib(text: str | None) -> list[Dataset]:
+    """The sets in `DIR`, or those named in `DIR:NAME,…`; `text` is what follows `tslib:`."""
+    root, names = _parse(text or "")
+    known = {each.name.casefold(): each for each in tslib_sets()}
+    for name in names or ():
+        if name.casefold() not in known:
+            raise HrxError(unknown("set of the Time-Series-Library", name, [each.name for each in tslib_sets()]))
+    chosen = list({name: known[name] for name in map(str.casefold, names or known)}.values())
+    found = {each.name: path for each in chosen if (path := _find(root, each)) is not None}
+    if names:
+        for each in chosen:
+            if each.name not in found:
+                raise HrxError(f"{each.name} is not under {root}: {each.file} does not exist. Copy the file there.")
+    if not found:
+        raise HrxError(
+            f"No set of the Time-Series-Library is under {root}. Give its dataset directory, with files such as "
+            f"{chosen[0].file}; `hrx datasets` lists them."
+        )
+    return [_open(each, found[each.name]) for each in chosen if each.name in found]
+
+
+def _parse(text: str) -> tuple[Path, list[str] | None]:
+    """Directory and names; the directory's own name may contain a colon."""
+    if not text:
+        raise HrxError("tslib: needs a directory. Write tslib:DIR or tslib:DIR:NAME,…, as in tslib:dataset:ETTh1.")
+    root, names = user_path(text), None
+    if not os.path.isdir(root) and ":" in text:
+        head, _, tail = text.rpartition(":")
+        root, names = user_path(head), [name.strip() for name in tail.split(",")]
+    if not os.path.isdir(root):
+        raise HrxError(f"{root} is not a directory. Give the Time-Series-Library's dataset directory.")
+    return root, names
+
+
+def _find(root: Path, each: PaperDataset) -> Path | None:
+    """The file of a set, in its folder or directly in the directory."""
+    places = (root / each.file, root / Path(each.file).name)
+    return next((path for path in places if os.path.lexists(path)), None)
+
+
+def split_rows(each: PaperDataset) -> OfficialSplit:
+    """Where the library's loader splits a set, and where its test split ends."""
+    name, rows = each.name, each.rows or 0
+    if name.startswith("ETT"):
+        month = _ETT_MONTH["H" if name.startswith("ETTh") else "15T"]
+        return OfficialSplit(train=12 * month, test=16 * month, end=20 * month)
+    if name.startswith("PEMS"):
+        return OfficialSplit(train=int(0.6 * rows), test=int(0.8 * rows), end=rows, lookback_inside=True)
+    return OfficialSplit(train=int(rows * 0.7), test=rows - int(rows * 0.2), end=rows)
+
+
+@dataclass(frozen=True)
+class _File:
+    """The file of one set: its values (T, S) up to the end of the test split."""
+
+    about: PaperDataset
+    path: Path
+
+    def row(self, index: int) -> StoredSeries:
+        values = self._values()[:, index]
+        return StoredSeries(TARGET if _has_target(self.about) else str(index), np.ascontiguousarray(values))
+
+    def sizes(self) -> list[int]:
+        rows, series = self._values().shape
+        return [rows] * series
+
+    def _values(self) -> Floats:
+        with naming(self.about.name):
+            values = _values(self.path, self.about)
+            if len(values) != self.about.rows:
+                raise DamagedDataset(
+                    f"{self.about.file} has {len(values)} rows of values; the official file has {self.about.rows}, and "
+                    "its splits count them. Copy the official file, or open yours as csv:FILE."
+                )
+            return values[: split_rows(self.about).end]
+
+
+def _open(each: PaperDataset, path: Path) -> Dataset:
+    """The dataset of a file, or the reason why it cannot be read."""
+    try:
+        with naming(each.name):
+            count = _COUNT[Path(each.file).suffix](path, each)
+    except DamagedDataset as error:
+        return Dataset.damaged(each.name, str(error))
+    file = _File(each, path)
+    season = frequency.season(each.frequency)
+    about = (each.name, each.frequency, season, DOMAIN, count, file.row)
+    return Dataset(*about, note=_note(each), sizes=file.sizes, official=split_rows(each))
+
+
+def _note(each: PaperDataset) -> str:
+    split = split_rows(each)
+    series = f"the column {TARGET}" if _has_target(each) else "every column"
+    inside = ", which holds whole windows" if split.lookback_inside else ""
+    test = f"rows {split.test + 1} to {split.end} of {each.rows} are the test split{inside}"
+    return f"{series}; rows 1 to {split.train} scale a series, {test}"
+
+
+def _has_target(each: PaperDataset) -> bool:
+    return each.file.endswith(".csv")
+
+
+def _count_csv(path: Path, each: PaperDataset) -> int:
+    """One series: the column OT of a table whose first column is the date."""
+    columns = _header(path, each)
+    if columns[0] != "date" or TARGET not in columns:
+        shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
+        raise DamagedDataset(f"{each.file} has the columns {shown}; expected date first, and {TARGET}.")
+    return 1
+
+
+def _header(path: Path, each: PaperDataset) -> list[str]:
+    """The cells of the first line. The header of weather.csv is not UTF-8; only names in ASCII are read from it."""
+    try:
+        with regular_file(path, MOST_MAPPED).open("rb") as stream:
+            line = stream.readline(1 << 20)
+    except HrxError as error:
+        raise DamagedDataset(str(error)) from error
+    except OSError as error:
+        raise DamagedDataset(f"{each.file} cannot be read: {error.strerror}.") from error
+    cells = line.decode("utf-8-sig", "replace").rstrip("\r\n").split(",")
+    if cells == [""]:
+        raise DamagedDataset(f"{each.file} is empty. Copy it again.")
+    return [cell.strip('" ') for cell in cells]
+
+
+def _count_txt(path: Path, each: PaperDataset) -> int:
+    return len(_header(path, each))
+
+
+def _count_npz(path: Path, each: PaperDataset) -> int:
+    """The number of sensors, from the header of the array `data`."""
+    try:
+        regular_file(path, MOST_MAPPED)
+        with zipfile.ZipFile(path) as archive, archive.open("data.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            reader: Any = np.lib.format.read_array_header_1_0
+            shape, _, dtype = (reader if version == (1, 0) else np.lib.format.read_array_header_2_0)(stream)
+    except HrxError as error:
+        raise DamagedDataset(str(error)) from error
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise DamagedDataset(
+            f"{each.file} cannot be read: {describe_error(error)}. Expected an .npz file with the array data."
+        ) from error
+    if len(shape) != 3 or dtype.kind not in "fiu" or 0 in shape:
+        raise DamagedDataset(
+            f"{each.file}: data has the shape {shape} and type {dtype}; expected numbers (rows, sensors, features)."
+        )
+    return int(shape[1])
+
+
+_COUNT: dict[str, Callable[[Path, PaperDataset], int]] = {".csv": _count_csv, ".txt": _count_txt, ".npz": _count_npz}
+
+
+@lru_cache(maxsize=4)
+def _values(path: Path, each: PaperDataset) -> Floats:
+    """All values (T, S) of a file: one column of a CSV file, the first feature of PEMS."""
+    if each.file.endswith(".npz"):
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return np.asarray(archive["data"][:, :, 0], dtype=np.float64)
+        except (ValueError, OSError, zipfile.BadZipFile) as error:
+            raise DamagedDataset(f"{each.file} cannot be read: {describe_error(error)}. Copy it again.") from error
+    return _table(path, each)
+
+
+def _table(path: Path, each: PaperDataset) -> Floats:
+    """The numbers of a text file (T, S), its header skipped where there is one."""
+    pandas = _pandas()
+    header = _header(path, each)
+    columns: Any = [header.index(TARGET)] if _has_target(each) else range(len(header))
+    read = partial(pandas.read_csv, path, header=None, skiprows=int(_has_target(each)), usecols=columns)
+    try:
+        table = read(encoding="latin-1", skip_blank_lines=False)
+    except (ValueError, OSError) as error:  # pandas' ParserError is a ValueError
+        raise DamagedDataset(f"{each.file} cannot be read: {describe_error(error)}. Copy it again.") from error
+    for place in table.columns:
+        numbers = pandas.to_numeric(table[place], errors="coerce")
+        wrong = np.flatnonzero(numbers.isna() & table[place].notna())
+        if wrong.size:
+            row = wrong[0] + 1 + (_has_target(each))
+            cell = str(table[place].iloc[wrong[0]])[:40]
+            raise DamagedDataset(f"{each.file}, row {row}, column {place + 1}: {cell!r} is not a number. Correct it.")
+        table[place] = numbers
+    values: Floats = table.to_numpy(dtype=np.float64)
+    return values
+
+
+@cache
+def _pandas() -> Any:
+    """Imported on use: the sample does without it."""
+    import pandas
+
+    return pandas

@@ -1,0 +1,353 @@
+"""Models that neuralforecast saved: every class against `NeuralForecast.predict`, its scalers and losses, refusals."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.mutated import mutated_class
+from helpers.tiny import forecast_and_gradient, hard_windows, series
+from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
+
+from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
+from hrx.adapters.gradients import relative_difference
+from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, _determinism, admit, parity
+from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.runner.run import in_units
+from hrx.cli.main import main
+from hrx.gift_eval import Series, cut
+from hrx.gift_eval.series import OfficialSplit
+from hrx.reports import read
+
+pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+FLOAT64_FAILS = ("FEDformer",)
+"""Its library names a 64-bit complex type, so it runs in float32 only."""
+COUPLED_OR_DETACHED = ("TimesNet", "TSMixer")
+"""In-place normalisation and windows that depend on each other; detached statistics."""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with one model of every class."""
+    return save(tmp_path_factory.mktemp("saved") / "every", [build(name) for name in MODELS])
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with one model."""
+    return save(tmp_path_factory.mktemp("saved") / "one", [build("NLinear")])
+
+
+def slope_error(model: Any, x: torch.Tensor) -> float:
+    """The gradient of the summed forecast along a direction, against a central difference of the official call."""
+    twin = model.double() if model.identity.model.rpartition(":")[2] not in FLOAT64_FAILS else model
+    step, x = (1e-6, x.double()) if twin is not model else (3e-3, x)
+    direction = series(len(x), x.shape[1], seed=5).to(x)
+    _, gradient = forecast_and_gradient(twin, x, HORIZON)
+    ahead, behind = (twin.official(x + sign * step * direction, HORIZON).sum() for sign in (1, -1))
+    slope = (gradient * direction).sum()
+    return float((slope - (ahead - behind) / (2 * step)).abs() / slope.abs())
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "Informer"])
+def test_a_class_forecasts_as_predict_does_and_has_its_derivative(saved: Path, name: str) -> None:
+    model = load(f"neuralforecast:{saved}:{name}")
+    x = 2 * series(3, LOOKBACK) + 4
+    assert parity(model, x, HORIZON) <= 1e-6
+    assert relative_difference(model.forward(x[1:2], HORIZON), model.official(x, HORIZON)[1:2]) <= 1e-6
+    assert slope_error(model, x[:2]) <= (0.02 if name in FLOAT64_FAILS else 1e-6)
+    assert model.unloaded() == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COUPLED_OR_DETACHED)
+def test_all_five_checks_admit_a_class_that_detaches_writes_in_place_or_couples_windows(saved: Path, name: str) -> None:
+    checks = admit(load(f"neuralforecast:{saved}:{name}"), series(1, LOOKBACK), HORIZON)
+    assert [check for check in checks if not check.passed] == []
+    assert "float64" in checks[-1].note
+
+
+def test_a_forecast_that_is_sampled_is_refused_by_name_and_found_by_admission(saved: Path) -> None:
+    from neuralforecast.models import Informer
+
+    import hrx.adapters.neuralforecast as adapter
+
+    refused = load(f"neuralforecast:{saved}:Informer")
+    with pytest.raises(ModelError, match="every:Informer is an Informer, which samples the keys"):
+        refused.forward(series(1, LOOKBACK), HORIZON)
+    adapter.Informer = type("Other", (), {})
+    try:
+        sampling = load(f"neuralforecast:{saved}:Informer")
+    finally:
+        adapter.Informer = Informer
+    check = _determinism(sampling, series(2, LOOKBACK), HORIZON, "32x8")
+    assert not check.passed
+    assert "the forecast is sampled" in check.note
+
+
+@pytest.mark.parametrize("scaler", ["standard", "robust", "minmax", "minmax1", "invariant", "revin"])
+def test_a_window_scaler_is_part_of_the_forecast(tmp_path: Path, scaler: str) -> None:
+    model = load(str(save(tmp_path / "scaled", [build("MLP", scaler_type=scaler)])))
+    x = 3 * series(2, LOOKBACK) + 7
+    assert parity(model, x, HORIZON) <= 1e-6
+    assert slope_error(model, x) <= 1e-6
+
+
+@pytest.mark.parametrize("scaler", ["standard", "robust", "robust-iqr", "minmax"])
+def test_a_local_scaler_is_fitted_to_the_window_as_predict_fits_it(tmp_path: Path, scaler: str) -> None:
+    model = load(str(save(tmp_path / "local", [build("DLinear")], local_scaler=scaler)))
+    for name, x in {"wave": 3 * series(2, LOOKBACK) + 7, **hard_windows(LOOKBACK)}.items():
+        limit = 1e-4 if name == "far from zero" else 1e-6  # the mean of large numbers in float32
+        assert parity(model, x, HORIZON) <= limit, name
+        assert forecast_and_gradient(model, x, HORIZON)[1].isfinite().all(), name
+    assert slope_error(model, 3 * series(2, LOOKBACK) + 7) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("loss", "arguments"),
+    [("MQLoss", {"level": [80, 90]}), ("HuberMQLoss", {"quantiles": [0.1, 0.5, 0.9]}), ("QuantileLoss", {"q": 0.5}),
+     ("IQLoss", {})],
+)  # fmt: skip
+def test_the_point_forecast_of_a_loss_is_its_median_or_its_only_output(
+    tmp_path: Path, loss: str, arguments: dict[str, Any]
+) -> None:
+    from neuralforecast.losses import pytorch as losses
+
+    trained = build("MLP", loss=getattr(losses, loss)(**arguments), scaler_type="standard")
+    model = load(str(save(tmp_path / "loss", [trained])))
+    x = series(2, LOOKBACK) + 3
+    assert parity(model, x, HORIZON) <= 1e-6
+    assert slope_error(model, x) <= 1e-6
+
+
+def test_a_model_of_several_series_reads_them_together(tmp_path: Path) -> None:
+    path = save(tmp_path / "several", [build("iTransformer", n_series=3)], series=3)
+    model = load(str(path))
+    x = torch.stack([series(1, LOOKBACK, seed) for seed in range(3)], dim=2)
+    assert model.forward(x, HORIZON).shape == (1, HORIZON, 3)
+    assert parity(model, x, HORIZON) <= 1e-6
+    with pytest.raises(ModelError, match="reads 3 variates together, not one"):
+        model.forward(x[..., 0], HORIZON)
+
+
+def refused_models() -> dict[str, tuple[Callable[[], Any], dict[str, Any], str]]:
+    """A model, what its training needs beside it, and the reason."""
+    from neuralforecast.losses import pytorch as losses
+
+    wave = torch.arange(120).numpy()
+    return {
+        "sampling loss": (
+            lambda: build("MLP", loss=losses.DistributionLoss("Normal", level=[80])), {},
+            "was trained with DistributionLoss and samples its forecast",
+        ),
+        "exogenous": (
+            lambda: build("MLP", hist_exog_list=["price"], futr_exog_list=["holiday"]),
+            {"price": wave, "holiday": wave},
+            "reads the exogenous variables holiday, price, which a window of a series does not hold",
+        ),
+        "recurrent": (lambda: build("LSTM", recurrent=True), {}, "forecasts step by step from its own forecasts"),
+        "boxcox": (lambda: build("MLP"), {"local_scaler": "boxcox"}, "has the local scaler boxcox"),
+        "no median": (
+            lambda: build("MLP", loss=losses.MQLoss(quantiles=[0.1, 0.9])), {}, "MQLoss and forecasts no median",
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["sampling loss", "exogenous", "recurrent", "boxcox", "no median"])
+def test_a_model_that_cannot_be_audited_is_refused_with_the_reason(tmp_path: Path, case: str) -> None:
+    make, training, reason = refused_models()[case]
+    model = load(str(save(tmp_path / "refused", [make()], **training)))
+    with pytest.raises(ModelError, match=reason):
+        model.forward(series(1, LOOKBACK), HORIZON)
+    assert reason in str(model.limits.refusal(LOOKBACK, HORIZON))
+
+
+def test_a_directory_gives_all_its_models_and_a_verb_for_one_asks_for_a_name(saved: Path) -> None:
+    found = locate_each(f"neuralforecast:{saved}", [(96, 24)], as_trained=True)
+    assert sorted(choice.located.identity.model for choice in found) == sorted(f"every:{name}" for name in MODELS)
+    assert {tuple(choice.settings) for choice in found} == {((LOOKBACK, HORIZON),)}
+    assert len({choice.located.identity.fingerprint for choice in found}) == len(MODELS)
+    assert locate_each(str(saved), [(96, 24)])[0].settings == [(96, 24)]
+    with pytest.raises(ModelError, match=f"holds {len(MODELS)} models: Autoformer, .* neuralforecast:DIR:ALIAS"):
+        locate(str(saved))
+    with pytest.raises(ModelError, match=r"Unknown model 'NHIT'\. Did you mean 'NHITS'"):
+        locate(f"neuralforecast:{saved}:NHIT")
+
+
+def test_models_of_one_alias_are_named_by_their_files(one: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(one, tmp_path / "two")
+    shutil.copy(copy / "NLinear_0.safetensors", copy / "NLinear_1.safetensors")
+    assert locate(f"neuralforecast:{copy}:NLinear_1").identity.model == "two:NLinear_1"
+
+
+def test_a_setting_other_than_the_trained_one_is_refused(one: Path) -> None:
+    located = locate(str(one))
+    assert trained_setting(located) == (LOOKBACK, HORIZON)
+    model = located.load()
+    assert model.limits.refusal(96, HORIZON) == "takes a lookback of 32 only, not 96"
+    assert model.limits.refusal(LOOKBACK, 9) == "forecasts at most 8 steps, not 9"
+    x = series(2, LOOKBACK)
+    assert torch.equal(model.forward(x, 3), model.forward(x, HORIZON)[:, :3])
+
+
+def test_loading_and_forecasting_leave_the_random_state_and_the_terminal_alone(
+    one: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    load(str(one)).official(series(2, LOOKBACK), HORIZON)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_scaler_of_the_directory_is_part_of_the_fingerprint(one: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(one, tmp_path / "one")
+    assert locate(str(copy)).identity == locate(str(one)).identity
+    content = json.loads((copy / "configuration.json").read_text())
+    content["configuration"]["local_scaler_type"] = "standard"
+    (copy / "configuration.json").write_text(json.dumps(content))
+    assert locate(str(copy)).identity.fingerprint != locate(str(one)).identity.fingerprint
+
+
+def damage(path: Path, how: str) -> None:
+    configuration, weights = path / "configuration.json", path / "NLinear_0.safetensors"
+    if how == "pickled":
+        configuration.unlink()
+        weights.rename(path / "NLinear_0.ckpt")
+    elif how == "not json":
+        configuration.write_text("{")
+    elif how == "format":
+        configuration.write_text(json.dumps({"nf_format": "3", "configuration": {}}))
+    elif how == "empty":
+        weights.unlink()
+    elif how == "cut":
+        weights.write_bytes(weights.read_bytes()[:-40])
+    elif how == "no configuration":
+        configuration.unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("pickled", "older format, which holds pickles"),
+        ("not json", "is not a configuration of neuralforecast"),
+        ("format", "has the format '3', not '2'"),
+        ("empty", "and no model"),
+        ("cut", "is damaged"),
+        ("no configuration", "has no configuration.json"),
+        ("gone", "is not a directory"),
+    ],
+)
+def test_a_damaged_directory_gets_a_sentence(one: Path, tmp_path: Path, how: str, sentence: str) -> None:
+    copy = shutil.copytree(one, tmp_path / "damaged") if how != "gone" else tmp_path / "damaged"
+    damage(copy, how)
+    with pytest.raises(ModelError, match=sentence):
+        load(f"neuralforecast:{copy}")
+
+
+MUTATIONS = {
+    "window scaler left out": (
+        "scaled = model.scaler.transform(x=values, mask=observed)",
+        "scaled = (model.scaler.transform(x=values, mask=observed), values)[1]",
+    ),
+    "inverse of the window scaler left out": (
+        "y = model.scaler.inverse_transform(output, model.scaler.x_shift[:, :, 0], model.scaler.x_scale[:, :, 0])",
+        "y = output",
+    ),
+    "scaler sees the horizon": ("ones_like(windows), ahead]", "ones_like(windows), ahead + 1]"),
+    "local scaler left out": ("(windows - local.shift) / local.scale, ahead", "windows, ahead"),
+    "local shift not restored": ("y * local.scale + local.shift", "y * local.scale"),
+    "unbiased local deviation": ("correction=0", "correction=1"),
+    "quantile off by one": ("- 0.5).abs()))]", "- 0.5).abs())) - 1]"),
+    "step off by one": ("torch.cat(parts)[:, :horizon]", "torch.cat(parts)[:, 1 : horizon + 1]"),
+    "windows of a coupled model together": ("if self._alone else", "if False else"),
+}  # fmt: skip
+"""A mistake in the forward: what stands there, and what stands there instead."""
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models behind a local scaler and a window scaler, one with several quantiles."""
+    from neuralforecast.losses.pytorch import MQLoss
+
+    models = [
+        build("MLP", scaler_type="robust", loss=MQLoss(level=[80])),
+        build("MLP", alias="plain"),
+        build("TimesNet", scaler_type="robust"),
+    ]
+    return save(tmp_path_factory.mktemp("saved") / "scaled", models, local_scaler="standard")
+
+
+@pytest.mark.parametrize("mistake", MUTATIONS)
+def test_a_mistake_in_the_forward_is_refused(scaled: Path, tmp_path: Path, mistake: str) -> None:
+    name = "TimesNet" if "coupled" in mistake else "plain" if "deviation" in mistake else "MLP"
+    located: Any = locate(f"neuralforecast:{scaled}:{name}")
+    model = mutated_class(*MUTATIONS[mistake], located.family.loader, tmp_path)(located.checkpoint, located.identity)
+    horizon = HORIZON - 1 if "step" in mistake else HORIZON
+    time = torch.arange(LOOKBACK) * torch.tensor([[0.2], [0.9], [1.7], [2.6]])
+    x = (series(4, LOOKBACK) + 3 * time.sin()) * torch.linspace(0.2, 2, LOOKBACK) + 7
+    assert parity(located.load(), x, horizon) <= EQUIVALENCE_LIMIT
+    assert not parity(model, x, horizon) <= EQUIVALENCE_LIMIT
+
+
+def test_an_audit_gives_a_model_the_units_of_the_series_except_where_the_library_standardises(scaled: Path) -> None:
+    model = load(f"neuralforecast:{scaled}:plain")
+    values = 40 + 3 * series(1, 200)[0].double().numpy()
+    one = Series("d", "i", "H", 24, "", values, 0)
+    windows = cut(one, LOOKBACK, HORIZON, windows=2, seed=0)
+    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    raw = torch.stack([torch.as_tensor(values[start - LOOKBACK : start]).float() for start in windows.starts])
+    mean, std = values[:160].mean(), values[:160].std()
+    wrapped = in_units(model, one, HORIZON)
+    expected = (model.official(raw, HORIZON) - mean) / std
+    torch.testing.assert_close(wrapped.official(x, HORIZON), expected, rtol=0, atol=1e-5)
+    assert parity(wrapped, x, HORIZON) <= EQUIVALENCE_LIMIT
+    assert slope_error(wrapped, x) <= 1e-6
+    assert wrapped.official_call == "NeuralForecast.predict, in the units of the series"
+    assert in_units(model, replace(one, official=OfficialSplit(100, 150, 200)), HORIZON) is model
+
+
+def test_an_audit_measures_every_model_of_a_directory_at_its_own_setting(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = tmp_path / "some"
+    some.mkdir()
+    for file in ("configuration.json", "configuration.safetensors", "DLinear_0.safetensors", "Informer_0.safetensors"):
+        shutil.copy(saved / file, some)
+    request = ["audit", str(some), "--data", "sample:elnino", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert main(request) == 0
+    frame = read(tmp_path / "out" / "ledger.db").set_index("model")
+    assert list(frame.loc["some:DLinear", ["status", "lookback", "horizon"]]) == ["done", LOOKBACK, HORIZON]
+    assert frame.loc["some:DLinear", "official_call"] == "NeuralForecast.predict, in the units of the series"
+    assert frame.loc["some:Informer", "status"] == "excluded"
+    assert "samples the keys that it attends to" in frame.loc["some:Informer", "reason"]
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["DLinear", "PatchTST"])
+def test_integrated_gradients_add_up_and_equal_nf_explain_where_that_adds_up_too(saved: Path, name: str) -> None:
+    from neuralforecast import NeuralForecast
+
+    model, x = load(f"neuralforecast:{saved}:{name}"), series(1, LOOKBACK) + 4
+    points, weights = np.polynomial.legendre.leggauss(50)
+    along = torch.tensor((points + 1) / 2, dtype=torch.float32)[:, None] * x
+    rows = jacobian(model, along, HORIZON).jacobian
+    ours = torch.einsum("phl,p->hl", rows, torch.tensor(weights / 2, dtype=torch.float32)) * x
+    change = (model.official(x, HORIZON) - model.official(0 * x, HORIZON))[0]
+    torch.testing.assert_close(ours.sum(dim=1), change, rtol=0, atol=2e-4)
+    theirs = NeuralForecast.load(str(saved))
+    theirs.models = [one for one in theirs.models if repr(one) == name]
+    frame = pd.DataFrame({"unique_id": 0, "ds": np.arange(LOOKBACK), "y": x[0].numpy()})
+    _, explained = theirs.explain(df=frame, explainer="IntegratedGradients")
+    attribution = explained[name]["insample"][0, :, 0, 0, :, 0]
+    if name == "DLinear":
+        torch.testing.assert_close(ours, attribution, rtol=0, atol=1e-5)
+    else:  # its statistics of the window are detached
+        assert (attribution.sum(dim=1) - change).abs().max() > 0.01
