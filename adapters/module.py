@@ -69,7 +69,11 @@ def from_module(
     """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are used.
 
     The module is set to evaluation mode and fp32, and its parameters are frozen. With `limits.multivariate` it maps
-    `(B, L, C)` to `(B, H, C)`. Example: `from_module(torch.nn.Linear(96, 24)).forward(x, 24)`.
+    `(B, L, C)` to `(B, H, C)`.
+
+        import torch
+        model = hrx.from_module(torch.nn.Linear(96, 24), name="linear")
+        hrx.explain(model, torch.randn(1, 200), horizon=24, lookback=96).matrix.shape    # (1, 24, 96)
     """
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     identity = Identity(label, family, label, _fingerprint(predictor), library=f"torch {torch.__version__}")

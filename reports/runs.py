@@ -53,6 +53,9 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
     out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number.
+
+        runs = hrx.read("my-audit/ledger.db")
+        runs.groupby("dataset")["g_margin"].median()
     """
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()

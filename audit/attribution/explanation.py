@@ -40,6 +40,8 @@ class AttributionTask:
     seed: int = 0
     stream: int = 0
     """Separates the random draws of different runs under one seed."""
+    signed: bool = False
+    """Whether the rows are wanted with their signs too, by an estimator that has them."""
 
     @cached_property
     def picks(self) -> Tensor:
@@ -56,6 +58,8 @@ class EstimatedRows(NamedTuple):
     """`(W, R, L)`, non-negative."""
     rewrites: tuple[Rewrite, ...] = ()
     """Operations that `GradientPath` replaced."""
+    signed: Tensor | None = None
+    """`(W, R, L)`: the rows before their magnitudes were taken; None where they were not asked for or have no sign."""
 
 
 class Explanation(NamedTuple):
@@ -68,6 +72,8 @@ class Explanation(NamedTuple):
     """The forecast steps of the `R` rows; empty where one row explains the whole forecast."""
     settings: str
     """JSON: every setting of the estimator with its value."""
+    signed: Tensor | None = None
+    """`(W, R, L)`: the rows with their signs, where they were asked for and the estimator has them."""
 
 
 def explain(
@@ -106,14 +112,16 @@ def estimate(
     steps: Sequence[int] | None = None,
     budget: Budget | None = None,
     stream: int = 0,
+    signed: bool = False,
 ) -> Explanation:
     """`explain` under a protocol, with what a record stores besides the matrix."""
     estimator = find_estimator(protocol.estimator)
     _check_windows(estimator, x)
     estimated = _estimated_steps(estimator, horizon, steps, protocol)
-    task = AttributionTask(model, x, horizon, tuple(estimated.tolist()), budget or Budget(), protocol.seed, stream)
+    wanted = tuple(estimated.tolist())
+    task = AttributionTask(model, x, horizon, wanted, budget or Budget(), protocol.seed, stream, signed)
     rows = estimator.load()(task, estimator.read(protocol.estimator_settings))
-    return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings)
+    return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings, rows.signed)
 
 
 def refuse_infinite(x: Tensor) -> None:

@@ -15,7 +15,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hrx.audit.protocol import ProtocolError
 from hrx.errors import unknown
@@ -27,6 +27,7 @@ GROUP = "hrx.estimators"
 _GRADIENTS, _MASKS = "hrx.audit.attribution.gradients", "hrx.audit.attribution.masks"
 _LAGS = "hrx.audit.attribution.lag_spans"
 Value = int | float | str
+Sign = Literal["", "slope", "contribution"]
 REPLACEMENTS = ("rearranged", "mean")
 BASES = ("gradient_x_input", "saliency")
 
@@ -167,6 +168,9 @@ class Estimator:
     """Whether all steps of the horizon are estimated by default, instead of the scored ones only."""
     multivariate: bool = False
     """Whether it takes windows of several variates `(W, L, C)`."""
+    sign: Sign = ""
+    """What a row with its sign is: `slope`, the change of the forecast per unit of an input; `contribution`, the part
+    of the forecast that an input is given; empty where the method has no sign."""
 
     def load(self) -> Callable[[AttributionTask, Any], EstimatedRows]:
         """The function behind `fill`."""
@@ -193,13 +197,17 @@ class Estimator:
 
 
 BUILT_IN = (
-    Estimator("input_gradient", f"{_GRADIENTS}:saliency", every_step=True, multivariate=True),
-    Estimator("saliency", f"{_GRADIENTS}:saliency", multivariate=True),
-    Estimator("gradient_x_input", f"{_GRADIENTS}:gradient_x_input", multivariate=True),
+    Estimator("input_gradient", f"{_GRADIENTS}:saliency", every_step=True, multivariate=True, sign="slope"),
+    Estimator("saliency", f"{_GRADIENTS}:saliency", multivariate=True, sign="slope"),
+    Estimator("gradient_x_input", f"{_GRADIENTS}:gradient_x_input", multivariate=True, sign="contribution"),
     Estimator(
-        "integrated_gradients", f"{_GRADIENTS}:integrated_gradients", IntegratedGradientsSettings, multivariate=True
+        "integrated_gradients",
+        f"{_GRADIENTS}:integrated_gradients",
+        IntegratedGradientsSettings,
+        multivariate=True,
+        sign="contribution",
     ),
-    Estimator("smoothgrad", f"{_GRADIENTS}:smoothgrad", SmoothGradSettings, multivariate=True),
+    Estimator("smoothgrad", f"{_GRADIENTS}:smoothgrad", SmoothGradSettings, multivariate=True, sign="slope"),
     Estimator("tsr", f"{_GRADIENTS}:tsr", TSRSettings),
     Estimator("occlusion", "hrx.audit.attribution.perturbation:occlusion", OcclusionSettings),
     Estimator("shapley_segments", f"{_LAGS}:shapley_segments", ShapleySegmentsSettings),
