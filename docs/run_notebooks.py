@@ -51,7 +51,7 @@ def _make(path: Path, results: Path) -> None:
     work.mkdir(parents=True)
     notebook = nbformat.read(path, as_version=4)
     # The kernel's debugger warns about frozen modules, and libraries show progress bars as widgets.
-    os.environ.update(PYDEVD_DISABLE_FILE_VALIDATION="1", TQDM_DISABLE="1")
+    os.environ.update(PYDEVD_DISABLE_FILE_VALIDATION="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
     try:
         ExecutePreprocessor(timeout=LONGEST).preprocess(notebook, {"metadata": {"path": str(work)}})
     except CellExecutionError as error:
