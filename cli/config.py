@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hrx.audit.attribution.functions import stored_name
 from hrx.errors import HrxError, unknown, without_paths
 from hrx.files import MOST_SETTINGS, check_depth, read_file, user_path
 
@@ -94,6 +95,8 @@ def _without_path(value: Any) -> Any:
         return value
     if (named := _NAMED_VALUE.fullmatch(value)) and named["name"] not in ("sample", "gift-eval"):
         return named["name"] + named["mark"] + _without_path(named["path"])
+    if (function := stored_name(value)) != value:  # FILE.py:FUNCTION with a folder
+        return f"{STRIPPED}/{function}"
     name = Path(value).name if os.path.exists(user_path(value)) else without_paths(value)
     return name if name == value else f"{STRIPPED}/{name.removeprefix('./')}"
 

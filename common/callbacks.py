@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,7 +47,7 @@ AsForecaster = Callable[[torch.nn.Module], Any]
 Data = str | Dataset | Mapping[str, Any] | Iterable[Any]
 """What `--data` takes, a dataset, series by name, or series alone: each `(T,)`, oldest value first."""
 MEDIANS = ("g_own", "g_margin", "rank", "context_needed")
-"""Columns of a record whose median over the scored runs is logged; one that the records do not have is left out."""
+"""Columns of a record whose median over the scored runs is logged."""
 LOG = logging.getLogger("hrx.callbacks")
 _CALLBACKS = {
     "LightningAudit": ("hrx.callback_lightning", ("lightning", "pytorch_lightning"), "lightning"),
@@ -71,9 +71,8 @@ def __dir__() -> list[str]:
 
 
 def _default_protocol() -> Protocol:
-    """One pair of draws; with the needed context where the protocol has it."""
-    known = {one.name for one in fields(Protocol)}
-    return Protocol(draws=2, **({"context": True} if "context" in known else {}))  # type: ignore[arg-type]
+    """One pair of draws, and the needed context."""
+    return Protocol(draws=2, context=True)
 
 
 @dataclass(frozen=True)
@@ -214,5 +213,5 @@ def _summary(records: list[Record], left: int, seconds: float) -> dict[str, floa
 
 def _median(records: list[Record], name: str) -> float:
     """The median of a column, NaN where no record has a value."""
-    known = [value for record in records if (value := getattr(record, name, None)) is not None]
+    known = [value for record in records if (value := getattr(record, name)) is not None]
     return float(median(known)) if known else math.nan

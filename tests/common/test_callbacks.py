@@ -20,7 +20,16 @@ from hrx.gift_eval.windows import split, standardise
 
 LOOKBACK, HORIZON, EVERY, LAST = 24, 6, 3, 6
 DATA = {f"s{i}": np.sin(np.arange(300) * 2 * np.pi / 12 + i) + 0.1 * np.cos(np.arange(300) ** 1.5) for i in range(2)}
-LOGGED = {"hrx/g_own", "hrx/g_margin", "hrx/rank", "hrx/beats_naive", "hrx/runs", "hrx/runs_left", "hrx/seconds"}
+LOGGED = {
+    "hrx/g_own",
+    "hrx/g_margin",
+    "hrx/rank",
+    "hrx/context_needed",
+    "hrx/beats_naive",
+    "hrx/runs",
+    "hrx/runs_left",
+    "hrx/seconds",
+}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
