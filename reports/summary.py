@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
-from hrx.audit.ledger.store import StoredCheck
+from hrx.audit.ledger.store import StoredCheck, StoredPlan
 from hrx.reports.clusters import ClusteredMedian, clustered_median
+from hrx.reports.coverage import Coverage, coverage
 from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON, count_reasons, reason_lines
 from hrx.reports.runs import (
     FEW_TEXT,
@@ -145,6 +146,8 @@ class ModelSummary:
     headline: str
     because: str
     """The figures behind the headline, and what limits it."""
+    plan: Coverage | None = None
+    """The stored part of what was planned; None where that is not known."""
 
     @property
     def verdict(self) -> str:
@@ -170,18 +173,21 @@ class ModelSummary:
                 **self.beating_naive.clustered_json(),
             },
             "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
+            "plan": None if self.plan is None else self.plan.as_json(),
             "exclusions": self.exclusions,
             "failures": self.failures,
         }
 
 
-def summarise(frame: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[ModelSummary]:
+def summarise(
+    frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
+) -> list[ModelSummary]:
     """One summary per model and fingerprint, in the order of the frame's rows."""
     groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    return [_summarise(runs, checks) for _, runs in groups]
+    return [_summarise(runs, checks, coverage(runs, plans)) for _, runs in groups]
 
 
-def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummary:
+def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> ModelSummary:
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
@@ -211,8 +217,13 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
-        because=" ".join([figures, *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        because=" ".join([figures, *_planned(plan), *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        plan=plan,
     )
+
+
+def _planned(plan: Coverage | None) -> Iterable[str]:
+    return () if plan is None else plan.sentences()
 
 
 def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:

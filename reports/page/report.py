@@ -14,6 +14,7 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
+from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
 from hrx.reports.page import embed, fill_page, link, made_by
 from hrx.reports.page.data import arrange, choose_examples, model_labels, palette
@@ -66,7 +67,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
     runs = arrange(frame)
     labels = model_labels(frame)
     with Ledger.open(ledger_path, create=False) as ledger:
-        checks, audits = ledger.checks(), ledger.audits()
+        checks, audits, plans = ledger.checks(), ledger.audits(), ledger.plans()
         examples = choose_examples(ledger, frame, labels, checks)
     kinds = exclusion_kinds(frame)
     data = {
@@ -78,7 +79,8 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
     }
     heading = _heading(frame)
     cards = "".join(
-        _card(summary, label) for summary, label in zip(summarise(frame, checks), dict.fromkeys(labels), strict=True)
+        _card(summary, label)
+        for summary, label in zip(summarise(frame, checks, plans), dict.fromkeys(labels), strict=True)
     )
     return fill_page(
         "report.html",
@@ -86,7 +88,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         {
             "title": f"{escape_html(heading)} – hrx report",
             "heading": escape_html(heading),
-            "facts": escape_html(_facts(frame, ledger_path.name)),
+            "facts": escape_html(_facts(frame, ledger_path.name, overall(frame, plans))),
             "verdicts": f'<div class="verdicts">{cards}</div>' if cards else "<p>The ledger holds no runs.</p>",
             "figures": _print_figures(drawn),
             "excluded": exclusions(frame, kinds),
@@ -105,12 +107,15 @@ def _heading(frame: pd.DataFrame) -> str:
     return f"What {len(models)} models read for each step of their forecasts"
 
 
-def _facts(frame: pd.DataFrame, name: str) -> str:
+def _facts(frame: pd.DataFrame, name: str, plan: Coverage | None) -> str:
     done = int((frame["status"] == DONE).sum())
     days = sorted(frame["created"].dropna().astype(str).str[:10].unique())
     when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"
     runs, datasets = counted(len(frame), "run"), counted(frame["dataset"].nunique(), "dataset")
-    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}"
+    known = "how many were planned is not stored"
+    if plan is not None:
+        known = f"{plan.stored:,} of {counted(plan.planned, 'planned run')} stored"
+    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}; {known}"
 
 
 def _print_figures(drawn: list[Path]) -> str:

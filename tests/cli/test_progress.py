@@ -188,15 +188,16 @@ def test_a_terminal_shows_every_stage_and_the_json_on_standard_output_stays_clea
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_one_sentence_no_bar_and_a_cursor(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_verdict_so_far_one_sentence_no_bar_and_a_cursor(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(SLOW)
     session = Session(AUDIT, tmp_path)
     session.until(lambda text: re.search(r"\b[1-9]\d?/12 runs", text) is not None)
     session.type("\x03")
     assert session.end() == 130
-    headline, sentence = session.screen.text.strip().splitlines()
+    headline, *report, sentence = session.screen.text.strip().splitlines()
     assert headline == "12 runs (1 model, 2 datasets): hrx-audit/ledger.db"
     assert re.fullmatch(
         r"hrx audit: stopped\. \d+ of 12 runs are in hrx-audit/ledger\.db\. Repeat the command to continue\.", sentence
     )
+    assert re.search(r"Verdict: .* Rests on \d+ of 12 planned runs\.", " ".join(" ".join(report).split()))
     assert session.screen.cursor
