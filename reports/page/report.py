@@ -14,6 +14,7 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
+from hrx.reports.clusters import ClusteredMedian
 from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
 from hrx.reports.page import embed, fill_page, link, made_by
@@ -21,9 +22,10 @@ from hrx.reports.page.data import arrange, choose_examples, model_labels, palett
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
 from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.page.statistics import PageStatistics
-from hrx.reports.runs import FEWEST, GroupStatistics, read
+from hrx.reports.runs import GroupStatistics, read
 from hrx.reports.summary import ModelSummary, SeasonalRuns, summarise
 from hrx.reports.text import (
+    bracketed,
     clean,
     counted,
     escape_html,
@@ -158,7 +160,7 @@ def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
     group = summary.beating_naive
     if summary.done:
         for name in ("g_margin", "g_own"):
-            yield f"{name}, median", _gain(getattr(group, name), to)
+            yield f"{name}, median", _gain(getattr(group, name), group.clustered[name], to)
         scored = counted(summary.done, "scored run")
         share = f'<span class="big">{escape_html(percent(summary.beats_naive))}</span>'
         yield "beats naive", f"{share}<small>{to(f'{group.runs} of {scored}', beats='all', status=DONE)}</small>"
@@ -185,11 +187,12 @@ def _seasonal(found: SeasonalRuns, done: int) -> str:
     return f'<span class="big">{escape_html(percent(found.share))}</span><small>{shown}</small>'
 
 
-def _gain(gain: GroupStatistics, to: Callable[..., str]) -> str:
+def _gain(gain: GroupStatistics, clustered: ClusteredMedian, to: Callable[..., str]) -> str:
+    """The median with the interval of the verdict."""
     if not gain.n:
         return "–"
     few = " (few)" if gain.few else ""
     behind = to(f"{percent(gain.positive)} positive, n={gain.n}{few}", status=DONE)
-    known = gain.n >= FEWEST
-    interval = f"[{signed(gain.low)}, {signed(gain.high)}]" if known else "no interval: fewer than three values"
+    interval = bracketed(clustered.low, clustered.high)
+    interval = "no interval: fewer than three series" if interval == "-" else interval
     return f'<span class="big">{signed(gain.median)}</span><small>{interval}</small><small>{behind}</small>'

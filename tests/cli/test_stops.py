@@ -29,6 +29,7 @@ AUDIT = ["audit", "module:model.py:make", *PLAN]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hrx.cli.audit.heatmaps", lambda *_: [])  # they take most of the time
     return tmp_path
 
 
