@@ -117,7 +117,9 @@ def _facts(frame: pd.DataFrame, name: str, plan: Coverage | None) -> str:
     known = "how many were planned is not stored"
     if plan is not None:
         known = f"{plan.stored:,} of {counted(plan.planned, 'planned run')} stored"
-    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}; {known}"
+    damaged = frame.attrs.get("damaged", 0)
+    left_out = f". Left out: {counted(damaged, 'damaged record')}; hrx check names all" if damaged else ""
+    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}; {known}{left_out}"
 
 
 def _print_figures(drawn: list[Path]) -> str:
