@@ -85,7 +85,7 @@ hrx.Groups = class {
     const unknown = "Medians of this combination of filters are not computed, because the ledger has too many groups: clear a filter to see them.";
     const sentence = gain === null ? `. ${unknown}` : gain.n
       ? `: median g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, ` +
-        `positive in ${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")}.` : ".";
+        `positive in ${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")}. This interval resamples configurations.` : ".";
     hrx.byId("matching").replaceChildren(
       hrx.el("a", { href: view.recordsOf({}) }, `${hrx.counted(count, "scored run")}${kind}`), sentence);
     const few = rows.filter((row) => row.n < FEW).length;
