@@ -66,7 +66,7 @@ def contents(path: Path) -> Rows:
 
 def is_part(part: Rows, whole: Rows) -> bool:
     """Whether every row of `part` is in `whole`, with the same cells."""
-    return all(whole[table].get(key) == row for table in TABLES for key, row in part[table].items())
+    return all(whole[table].get(key) == row for table, rows in part.items() for key, row in rows.items())
 
 
 def flip(path: Path, byte: int, bit: int) -> None:
