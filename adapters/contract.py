@@ -40,6 +40,8 @@ class Limits:
     lookback_multiple: int = 1
     lookbacks: tuple[int, ...] | None = None
     """The only lookbacks that a model with a fixed context accepts."""
+    padded_to: int | None = None
+    """The library fills a shorter window with zeros that the model reads as values, up to this length."""
     longest_horizon: int | None = None
     multivariate: bool = False
     channels: int | None = None

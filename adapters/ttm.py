@@ -79,10 +79,12 @@ class TinyTimeMixer(CheckpointForecaster):
         config = self.module.config
         predicted = config.prediction_channel_indices
         alone = config.mode == config.decoder_mode == "common_channel" and not config.enable_forecast_channel_mixing
+        padded_to = None if isinstance(self.module, TinyTimeMixerForDecomposedPrediction) else config.context_length
         if (alone and predicted is None) or config.num_input_channels == 1:
-            return Limits(longest_lookback=config.context_length)
+            return Limits(longest_lookback=config.context_length, padded_to=padded_to)
         return Limits(
             longest_lookback=config.context_length,
+            padded_to=padded_to,
             # A later step would need future values of the channels that are not forecast.
             longest_horizon=None if predicted is None else self._native_horizon,
             multivariate=True,

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         _export,
         _check,
         _calibrate,
+        _new_adapter,
     ):
         declare(verbs)
     return root
@@ -70,7 +71,8 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
     verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
-    verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance, context")
+    _context_bound(verb)
     _merge_adapter(verb)
     text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
@@ -92,6 +94,11 @@ def _stops(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--budget", type=_budget, metavar="TIME", help=text)
     text = "decided: measure in random order, and stop a model when the sign of g_margin over its plan is decided"
     verb.add_argument("--until", choices=("decided",), help=text)
+
+
+def _context_bound(verb: argparse.ArgumentParser) -> None:
+    text = "largest change, as a share of the forecasts' variance, for the needed context (default: 0.01)"
+    verb.add_argument("--context-bound", type=_share, metavar="SHARE", help=text)
 
 
 def _merge_adapter(verb: argparse.ArgumentParser) -> None:
@@ -197,6 +204,9 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="lookback, in steps")
     verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="horizon, in steps")
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
+    text = "context: also find the shortest lookback that keeps the forecasts of the series"
+    verb.add_argument("--sweeps", choices=("context",), metavar="NAME", help=text)
+    _context_bound(verb)
     verb.add_argument(
         "--out", type=Path, default=Path("hrx-explain.html"), metavar="PAGE", help="default: hrx-explain.html"
     )
@@ -285,6 +295,12 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _json(verb)
 
 
+def _new_adapter(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "write the skeleton of a model family: an adapter and its test"
+    verb = _verb(verbs, "new-adapter", summary, "hrx.cli.new_adapter:new_adapter", "hrx new-adapter my-model")
+    verb.add_argument("name", metavar="NAME", help="name of the family, such as my-model")
+
+
 def _verb(
     verbs: Verbs[argparse.ArgumentParser], name: str, summary: str, command: str, example: str
 ) -> argparse.ArgumentParser:
@@ -335,6 +351,13 @@ def _budget(text: str) -> float:
     if not seconds:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time above zero such as 90s, 10m or 2h")
     return seconds
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number above 0, such as 0.01 for 1 %%")
+    return value
 
 
 def _number(text: str) -> float:

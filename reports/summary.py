@@ -18,6 +18,7 @@ import pandas as pd
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.audit.ledger.store import StoredCheck, StoredPlan
 from hrx.reports.clusters import ClusteredMedian, clustered_median
+from hrx.reports.context import DatasetContext, dataset_contexts
 from hrx.reports.coverage import Coverage, coverage
 from hrx.reports.reasons import LONGEST_REASON, NO_REASON, count_reasons
 from hrx.reports.runs import (
@@ -145,6 +146,8 @@ class ModelSummary:
     """The figures behind the headline, and what limits it."""
     plan: Coverage | None = None
     """The stored part of what was planned; None where that is not known."""
+    contexts: tuple[DatasetContext, ...] = ()
+    """The needed context by dataset and setting, where it was measured."""
 
     @property
     def verdict(self) -> str:
@@ -171,6 +174,7 @@ class ModelSummary:
             },
             "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
             "plan": None if self.plan is None else self.plan.as_json(),
+            "context": [one.as_json() for one in self.contexts],
             "exclusions": self.exclusions,
             "failures": self.failures,
         }
@@ -216,6 +220,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage
         headline=headline,
         because=" ".join([figures, *_planned(plan), *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
         plan=plan,
+        contexts=tuple(dataset_contexts(runs)),
     )
 
 

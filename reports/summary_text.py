@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from hrx.reports.context import context_lines
 from hrx.reports.reasons import INDENT, reason_lines
 from hrx.reports.runs import FEW_TEXT, GroupStatistics
 from hrx.reports.summary import GAINS, GainGroup, MedianMase, ModelSummary
@@ -28,6 +29,7 @@ def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
         yield from _gain_table(summary, width)
     yield ""
     yield from hanging(f"{INDENT}Verdict: ", clean(summary.verdict), width)
+    yield from context_lines(summary.contexts, width)
     yield from reason_lines("Excluded", summary.exclusions, width)
     yield from reason_lines("Failed", summary.failures, width)
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.audit.ledger.store import StoredCheck
+from hrx.audit.scoring.context import NeededContext
 from hrx.audit.scoring.quantities import Quantities, Skill
 
 Floats = npt.NDArray[np.floating]
@@ -52,6 +53,8 @@ class ExplainedForecast:
     quantities: Quantities | None
     unscored: str = ""
     """Why there are no quantities."""
+    context: NeededContext | None = None
+    """Where it was requested and the series could be scored."""
 
     @property
     def failed(self) -> tuple[StoredCheck, ...]:
