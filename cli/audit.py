@@ -287,6 +287,7 @@ def _report(plans: Sequence[StoredPlan], path: Path, options: argparse.Namespace
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
         summaries = summarise(frame, ledger.checks(), plans)
+    options.summaries = summaries  # what hrx.run_audit returns
     judged = judge_audit(options.gate, frame)
     absent = without_runs(frame, plans)
     if options.json:

@@ -52,14 +52,14 @@ def tables(options: argparse.Namespace) -> int:
     elif options.out:
         check_target(options.out, "--out")
     frame = read(options.ledger)
-    made = make_tables(
+    filled = make_tables(
         frame,
         options.table or None,
         against=options.against,
         estimator=options.estimator,
         fold=not options.pool_seeds,
     )
-    made = _with_coverage(made, frame, options)
+    made = _with_coverage(filled, frame, options)
     if _is_folder(options.out):
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")

@@ -157,6 +157,12 @@ class ModelSummary:
     def done(self) -> int:
         return self.scored.runs
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from hrx.reports.summary_text import notebook_html  # which needs the classes of this module
+
+        return notebook_html(self)
+
     def as_json(self) -> dict[str, object]:
         """The object of `hrx audit --json`, with null for a missing number."""
         return {

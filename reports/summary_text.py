@@ -1,15 +1,17 @@
-"""The summaries of `hrx.reports.summary` as terminal text."""
+"""The summaries of `hrx.reports.summary` as terminal text, and in a notebook."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from hrx.reports.context import context_lines
+from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, reason_lines
 from hrx.reports.runs import FEW_TEXT, GroupStatistics
 from hrx.reports.summary import GAINS, GainGroup, MedianMase, ModelSummary
 from hrx.reports.text import bracketed, clean, counted, hanging, number_or_none, percent, render_table, shorten, signed
 
 _NARROWEST = 40
+_GAIN_HEADS = ("median", "95 % interval", "positive", "sign test p")
 
 
 def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
@@ -18,6 +20,19 @@ def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
         return "The ledger holds no runs.\n"
     width = max(width, _NARROWEST)
     return "\n".join("\n".join(_lines(summary, width)) + "\n" for summary in summaries)
+
+
+def notebook_html(summary: ModelSummary) -> str:
+    """The verdict first, then the facts and the gains of both groups."""
+    groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
+    rows = [
+        (f"{name}, {title} ({_size(group)})", *_gain_row(name, getattr(group, name))[1:])
+        for title, group in groups
+        for name in GAINS
+    ]
+    facts = [f"{label}: {fact}" for label, fact in _facts(summary)]
+    gains = table_html(("gain", *_GAIN_HEADS), rows) if summary.done else ""
+    return facts_html(_name(summary), [f"Verdict: {clean(summary.verdict)}", *facts]) + gains
 
 
 def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
@@ -77,7 +92,7 @@ def _scaled(mase: float) -> str:
 
 
 def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
-    headers = ("gain", "median", "95 % interval", "positive", "sign test p")
+    headers = ("gain", *_GAIN_HEADS)
     groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
     rows = [_gain_row(name, getattr(group, name)) for _, group in groups for name in GAINS]
     head, rule, *lines = render_table(headers, rows, width - len(INDENT)).splitlines()

@@ -17,7 +17,7 @@ from hrx.audit.ledger.store import Ledger
 from hrx.reports.clusters import ClusteredMedian
 from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
-from hrx.reports.page import embed, fill_page, link, made_by
+from hrx.reports.page import HEATMAP_SCRIPTS, embed, fill_page, link, made_by
 from hrx.reports.page.context import context_section
 from hrx.reports.page.data import arrange, choose_examples, model_labels, palette
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
@@ -41,8 +41,7 @@ from hrx.reports.text import (
 
 PAGE = "index.html"
 SCRIPTS = (
-    "core.js", "heatmap.js", "heatdraw.js", "heatsave.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js",
-    "records.js", "report.js",
+    *HEATMAP_SCRIPTS, "page.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js", "records.js", "report.js",
 )  # fmt: skip
 _LONGEST_NAME = 60
 
