@@ -6,16 +6,15 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from hrx import __version__
-from hrx.audit.ledger.database import EmptyLedger
+from hrx.audit.ledger.database import EmptyLedger, utc_now
 from hrx.audit.ledger.record import FAILED
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.cost import Costs, PlannedRun, summarise_plan
 from hrx.audit.runner.estimate import estimate_costs
@@ -25,7 +24,7 @@ from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
 from hrx.cli.audit_progress import Announcer, AuditProgress
 from hrx.cli.config import as_toml, settings_without_paths
-from hrx.cli.process import Stop, Stopped, finishing
+from hrx.cli.process import Budget, Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
@@ -35,6 +34,7 @@ from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
 from hrx.reports import heatmaps, read, render, render_table, summarise
 from hrx.reports.compare_report import describe_gate, gate_json
+from hrx.reports.coverage import without_runs
 from hrx.reports.gates import Leniency, ModelJudged, exit_code, judge_audit
 from hrx.reports.text import counted
 
@@ -43,6 +43,7 @@ MOST_REASONS = 8
 
 def audit(options: argparse.Namespace) -> int:
     """Runs an audit and returns its exit code."""
+    budget = Budget(options.budget)
     progress.say("finding models and series")
     if local_workers(options):
         start_server()
@@ -58,8 +59,7 @@ def audit(options: argparse.Namespace) -> int:
         with showing_damage():
             return _dry_run(request, options)
     _check_places(request.ledger, options)
-    measuring = False
-    unwritten: LedgerError | None = None
+    measuring, ended = False, _Ended()
     try:
         with showing_damage():
             # First, because another interpreter may refuse the request, which leaves no ledger behind then.
@@ -67,29 +67,46 @@ def audit(options: argparse.Namespace) -> int:
             with Ledger.open(request.ledger, warn=False) as ledger:
                 _refuse_damaged(ledger)
                 planned = summarise_plan(request.runs, ledger.finished(), {}) + elsewhere
+                plans = _plans(planned, options.until)
                 if not options.recheck:
-                    _begin(planned, request, ledger, options)
+                    _begin(planned, plans, request, ledger, options)
                 measuring = True
                 try:
                     with finishing() as stop:
                         if options.recheck:
                             return _recheck(request, ledger, stop, options)
-                        _measure(request, ledger, stop, options)
+                        _measure(request, ledger, stop, budget, options)
                 except Stopped as stopped:
-                    stop.number = stopped.number
+                    note(f"hrx audit: stopped. {_stored(request, ledger)}")
+                    return signal_exit_code(stopped.number)
                 except ExecutorLost as error:
-                    return _lost(request, ledger, error)
+                    ended = _Ended(Exit.INCOMPLETE, f"{error} {_stored(request, ledger)}")
                 if stop.number is not None:
-                    return _interrupted(request, ledger, stop.number)
+                    ended = _Ended(signal_exit_code(stop.number), f"stopped. {_stored(request, ledger)}")
+                elif budget.over and not ended.because and not ledger.finished().issuperset(run.key for run in planned):
+                    ended = _Ended(None, f"--budget is over. {_stored(request, ledger)}")
     except LedgerError as error:
         if not measuring or options.recheck:
             raise
-        unwritten = error  # a full disk, say: the verdict below is that of the stored runs
+        ended = _Ended(None, "", error)  # a full disk, say: the verdict below is that of the stored runs
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
     with showing_damage() as damaged:
-        code = _report({run.key for run in planned}, request.ledger, options)
+        code = _report(plans, request.ledger, options, pictures=ended.code is None)
     code = Exit.INCOMPLETE if damaged and code == Exit.DONE else code
-    return not_written("audit", unwritten, code) if unwritten else code
+    if ended.because:
+        note(f"hrx audit: {ended.because}")
+    if ended.unwritten:
+        return not_written("audit", ended.unwritten, code)
+    return code if ended.code is None else ended.code
+
+
+class _Ended(NamedTuple):
+    """How the measuring ended."""
+
+    code: int | None = None
+    """The exit code that this alone decides."""
+    because: str = ""
+    unwritten: LedgerError | None = None
 
 
 def _check_places(ledger: Path, options: argparse.Namespace) -> None:
@@ -142,8 +159,22 @@ def _refuse_damaged(ledger: Ledger) -> None:
         )
 
 
-def _begin(planned: Sequence[PlannedRun], request: Request, ledger: Ledger, options: argparse.Namespace) -> None:
-    """Says what is planned and stores the settings, which shows before the first run that the ledger can be written."""
+def _plans(planned: Sequence[PlannedRun], until: str | None) -> list[StoredPlan]:
+    """What is planned for each model, as the ledger stores it."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for run in planned:
+        keys.setdefault((run.model, run.fingerprint), []).append(run.key)
+    return [StoredPlan.of(*model, until or "", of_model, utc_now()) for model, of_model in keys.items()]
+
+
+def _begin(
+    planned: Sequence[PlannedRun],
+    plans: Sequence[StoredPlan],
+    request: Request,
+    ledger: Ledger,
+    options: argparse.Namespace,
+) -> None:
+    """Says what is planned and stores it, which shows before the first run that the ledger can be written."""
     missing = any(run.state != "stored" for run in planned)
     if not options.json:
         note(_headline(planned, request.ledger))
@@ -151,10 +182,11 @@ def _begin(planned: Sequence[PlannedRun], request: Request, ledger: Ledger, opti
             note(reasons)
     if missing:
         settings = json.dumps(settings_without_paths(request.settings), sort_keys=True)
-        ledger.write_audit(StoredAudit(datetime.now(UTC).isoformat(timespec="seconds"), __version__, settings))
+        ledger.write_audit(StoredAudit(utc_now(), __version__, settings))
+        ledger.write_plans(plans)
 
 
-def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Namespace) -> None:
+def _measure(request: Request, ledger: Ledger, stop: Stop, budget: Budget, options: argparse.Namespace) -> None:
     """Measures the missing runs, here and in other interpreters."""
     finished = ledger.finished()
     missing_here = [run for run in request.runs if run.key not in finished]
@@ -167,13 +199,14 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
                 ledger,
                 executor,
                 progress=shown.stored,
-                stopping=stop,
+                stopping=lambda: stop() or budget.over,
                 on_start=shown.started,
+                until_decided=options.until == "decided",
             )
     progress.pause()  # another interpreter shows its own progress
     for other in request.other_interpreters:
-        if not stop():
-            other.audit(stop)
+        if not (stop() or budget.over):
+            other.audit(stop, budget=budget.left)
 
 
 def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
@@ -193,16 +226,6 @@ def _local_executor(request: Request, options: argparse.Namespace, tasks: int) -
     from hrx.audit.runner.executors.in_process import InProcessExecutor
 
     return InProcessExecutor(request.workers)
-
-
-def _interrupted(request: Request, ledger: Ledger, number: int) -> int:
-    note(f"hrx audit: stopped. {_stored(request, ledger)}")
-    return signal_exit_code(number)
-
-
-def _lost(request: Request, ledger: Ledger, error: ExecutorLost) -> int:
-    note(f"hrx audit: {error} {_stored(request, ledger)}")
-    return Exit.INCOMPLETE
 
 
 def _stored(request: Request, ledger: Ledger) -> str:
@@ -256,26 +279,35 @@ def _recheck_line(result: Recheck) -> str:
     return f"{label}: {'same' if result.same else f'DIFFERENT: {result.differences[0]}{more}'}"
 
 
-def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
-    """Shows the runs of this audit, whatever else the ledger holds."""
-    progress.stage("drawing heat maps")
+def _report(plans: Sequence[StoredPlan], path: Path, options: argparse.Namespace, *, pictures: bool) -> int:
+    """Shows the runs of this audit, whatever else the ledger holds; without `pictures`, text only."""
+    progress.stage("drawing heat maps" if pictures else "reading the ledger")
+    keys = {key for plan in plans for key in plan.run_keys}
     frame = read(path)
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
-        summaries = summarise(frame, ledger.checks())
+        summaries = summarise(frame, ledger.checks(), plans)
     options.summaries = summaries  # what hrx.run_audit returns
     judged = judge_audit(options.gate, frame)
+    absent = without_runs(frame, plans)
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
+        if absent:
+            document["without_runs"] = absent
         if judged:
             document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in judged]
         print(json.dumps(document, indent=1))
     else:
-        show(render(summaries))
+        show(render(summaries) if summaries or not absent else "")
+        for model, runs in absent.items():
+            show(f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored.")
         for one in judged:
             show(_gate_line(one))
         show(f"\nLedger: {path}")
     code = _exit_code(frame, judged, options.undecided)
+    code = Exit.INCOMPLETE if absent and code == Exit.DONE else code
+    if not pictures:
+        return code
     try:
         figures = heatmaps(path, options.out, keys)
     except NotWritten as error:

@@ -12,8 +12,9 @@ from hrx.audit.runner.plan import Run
 from hrx.audit.runner.worker import Admit, EstimateCosts, LoadModel, Task
 from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
-from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, median_interval
-from hrx.reports.text import signed
+from hrx.reports.clusters import clustered_median
+from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS
+from hrx.reports.text import bracketed, signed
 
 _Gains = dict[tuple[object, ...], dict[tuple[object, ...], float]]
 """The gain of each seed, by configuration."""
@@ -21,8 +22,8 @@ _SHARE = 0.02
 """The part of the audit's time that this may take."""
 _SECONDS = 1.0
 """At least this long between two computations."""
-_LEAST = 3
-"""Values of which an interval is shown."""
+_CLUSTERS = ("dataset", "series_fingerprint")
+"""What the interval of a verdict resamples."""
 
 
 class AuditProgress:
@@ -103,9 +104,10 @@ class VerdictSoFar:
         gains = [math.fsum(seeds.values()) / len(seeds) for seeds in configurations.values()]
         if not gains:
             return "no run beats both naive forecasts"
-        point, low, high = median_interval(gains)
-        interval = f" [{signed(low)}, {signed(high)}]" if len(gains) >= _LEAST else ""
-        return f"g_margin {signed(point)}{interval}, n={len(gains)} that beat naive"
+        clusters = ([str(one[CONFIGURATION.index(name)]) for one in configurations] for name in _CLUSTERS)
+        found = clustered_median(gains, *clusters)
+        interval = "" if math.isnan(found.low) else f" {bracketed(found.low, found.high)}"
+        return f"g_margin {signed(found.median)}{interval}, n={len(gains)} that beat naive"
 
     def _add(self, record: Record) -> None:
         model = str(record.model)

@@ -28,6 +28,9 @@ from hrx.files import MOST_SETTINGS, check_depth, read_file, user_path
 # Options that are not settings of an audit.
 _NOT_SETTINGS = ("config", "help", "debug", "dry_run", "rank_only", "recheck")
 
+# Settings that a ledger does not store: where files are, and how long one command may take.
+_NOT_STORED = ("ledger", "out", "json", "address", "budget")
+
 _NAMED_VALUE = re.compile(r"(?P<name>[\w.-]+)(?P<mark>[=:])(?P<path>.*[/\\].*)")
 """A path after a name, as in `csv:FILE`, `FAMILY:PATH` and `FAMILY=PATH`."""
 STRIPPED = "PATH"
@@ -83,7 +86,7 @@ def as_toml(settings: Mapping[str, Any]) -> str:
 
 def settings_without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Effective settings as a ledger stores them: with `PATH/` for the folder of every file and directory."""
-    kept = {name: value for name, value in settings.items() if name not in ("ledger", "out", "json", "address")}
+    kept = {name: value for name, value in settings.items() if name not in _NOT_STORED}
     return {
         name: [_without_path(one) for one in value] if isinstance(value, list) else _without_path(value)
         for name, value in kept.items()

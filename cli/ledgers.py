@@ -5,21 +5,25 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from hrx.audit.ledger.check import LedgerCheck
 from hrx.audit.ledger.check import check as verify
 from hrx.audit.ledger.export import export as write_out
 from hrx.audit.ledger.log import LogState
 from hrx.audit.ledger.merge import merge as join
-from hrx.audit.ledger.store import LOST_LOG, MOST_NAMED, LedgerError
+from hrx.audit.ledger.store import LOST_LOG, MOST_NAMED, Ledger, LedgerError
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
 from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
+from hrx.reports.coverage import overall, rests_on
 from hrx.reports.table import html_page, latex_document, latex_frame
 from hrx.reports.text import counted
 from hrx.text import message as one_line
@@ -47,13 +51,15 @@ def tables(options: argparse.Namespace) -> int:
         check_directory(options.out, "--out")
     elif options.out:
         check_target(options.out, "--out")
-    made = make_tables(
-        read(options.ledger),
+    frame = read(options.ledger)
+    filled = make_tables(
+        frame,
         options.table or None,
         against=options.against,
         estimator=options.estimator,
         fold=not options.pool_seeds,
     )
+    made = _with_coverage(filled, frame, options)
     if _is_folder(options.out):
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
@@ -73,6 +79,18 @@ def tables(options: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text)
     return Exit.DONE
+
+
+def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: argparse.Namespace) -> list[ReportTable]:
+    """The tables, each with a sentence below it where not every planned run is stored."""
+    with Ledger.open(options.ledger, create=False, warn=False) as ledger:
+        plan = overall(frame, ledger.plans())
+    if plan is None or plan.stored == plan.planned:
+        return made
+    sentence = f"{rests_on(plan.stored, plan.planned)} of this ledger."
+    if options.format == "csv":
+        note(sentence)  # a CSV table has no line for it
+    return [replace(table, note=f"{table.note} {sentence}".strip()) for table in made]
 
 
 def _is_folder(out: Path | None) -> bool:

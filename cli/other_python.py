@@ -29,7 +29,8 @@ from hrx.text import message
 
 MODULE = "module"
 """The family name of `module:FILE.py:FACTORY` in `--python`."""
-
+SHORTEST_BUDGET = 0.001
+"""Seconds: the command line takes no budget of zero."""
 
 _CHILD = "import sys; from hrx.cli.other_python import run_child; sys.exit(run_child(*sys.argv[1:]))"
 
@@ -101,9 +102,10 @@ class OtherInterpreter:
         self._check(process.wait())
         return [PlannedRun(**run) for run in json.loads(output)]
 
-    def audit(self, stop: Stop, *more: str) -> int:
-        """Runs its part, with its progress on this terminal. Returns its exit code."""
-        process = self._start(["audit", *self._arguments, *more], stdout=subprocess.DEVNULL)
+    def audit(self, stop: Stop, *more: str, budget: float | None = None) -> int:
+        """Runs its part for at most `budget` seconds, with its progress on this terminal. Returns its exit code."""
+        limit = [] if budget is None else [f"--budget={max(budget, SHORTEST_BUDGET):.3f}"]
+        process = self._start(["audit", *self._arguments, *limit, *more], stdout=subprocess.DEVNULL)
         stop.listeners.append(process.send_signal)
         try:
             process.wait()

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -40,6 +41,22 @@ class Stop:
             raise Stopped(number)
         self.number = number
         progress.announce(STOPPING)
+
+
+class Budget:
+    """The time of one command, from now on."""
+
+    def __init__(self, seconds: float | None):
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds; None without a limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        return self.left == 0
 
 
 @contextmanager

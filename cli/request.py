@@ -13,7 +13,7 @@ from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.processes import identify
-from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, parse_settings, plan
+from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, in_random_order, parse_settings, plan
 from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, Shares, divide
@@ -75,6 +75,7 @@ def understand(options: argparse.Namespace) -> Request:
     """Checks the options, finds models and data, and plans. Nothing is run or written."""
     if not 0 < options.memory < float("inf"):
         raise HrxError(f"--memory {options.memory} is not a valid amount of memory. Give gibibytes, for example 2.")
+    _refuse_stops_without_effect(options)
     resolve_device(options.device)
     effort = EFFORTS[options.effort]
     options.windows = options.windows or effort.windows  # filled in, so that the effective settings state them
@@ -114,6 +115,7 @@ def understand(options: argparse.Namespace) -> Request:
         channels=options.channels,
     )
     runs = [run for run in planned if run.setting in taken[run.model_key]]
+    runs = in_random_order(runs) if options.until else runs
     if models:
         refuse_empty_plan(runs, options.data)
     ledger = options.ledger or options.out / "ledger.db"
@@ -127,6 +129,14 @@ def understand(options: argparse.Namespace) -> Request:
         ledger=ledger,
         settings=used,
     )
+
+
+def _refuse_stops_without_effect(options: argparse.Namespace) -> None:
+    if options.rank_only and (options.budget or options.until):
+        option = "--budget" if options.budget else "--until"
+        raise HrxError(f"{option} stops an audit of gains, and --rank-only measures none. Drop one of them.")
+    if options.recheck and options.budget:
+        raise HrxError(f"--recheck {options.recheck} measures that many runs, whatever --budget is. Drop --budget.")
 
 
 def local_workers(options: argparse.Namespace) -> int:

@@ -71,6 +71,7 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     text = "random replacements of each window (default: those of --effort)"
     verb.add_argument("--draws", type=_positive, metavar="N", help=text)
     verb.add_argument("--precision", type=float, metavar="ERROR", help="draw until the gains' error is below this")
+    _stops(verb)
     _estimator(verb)
     verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
@@ -90,6 +91,14 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
     verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
+
+
+def _stops(verb: argparse.ArgumentParser) -> None:
+    """Options that end an audit before its plan is complete."""
+    text = "start no run after this time, such as 90s, 10m or 2h, and report what is stored; the same command resumes"
+    verb.add_argument("--budget", type=_budget, metavar="TIME", help=text)
+    text = "decided: measure in random order, and stop a model when the sign of g_margin over its plan is decided"
+    verb.add_argument("--until", choices=("decided",), help=text)
 
 
 def _context_bound(verb: argparse.ArgumentParser) -> None:
@@ -126,7 +135,7 @@ def _engine(verb: argparse.ArgumentParser) -> None:
     """Options of the executors."""
     text = "worker processes (default: 1; with ray: one per CPU); 0 runs the models in this process, unprotected"
     verb.add_argument("--workers", type=_count, metavar="N", help=text)
-    text = "longest time of one run, admission or load, such as 90s, 30min or 4h; 0: no limit (default: 2h)"
+    text = "longest time of one run, admission or load, such as 90s, 30m or 4h; 0: no limit (default: 2h)"
     verb.add_argument("--timeout", type=_seconds, default=7200.0, metavar="TIME", help=text)
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
@@ -338,11 +347,21 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    """`90`, `90s`, `30min` or `4h` in seconds."""
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|min|h|)", text)
+    """`90`, `90s`, `30m` (or `30min`) or `4h` in seconds."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|h|)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time such as 90s, 30min or 4h, and not 0")
-    return float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1)
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time such as 90s, 30m or 4h, and not 0")
+    return float(match[1]) * {"m": 60, "min": 60, "h": 3600}.get(match[2], 1)
+
+
+def _budget(text: str) -> float:
+    try:
+        seconds = _seconds(text)
+    except argparse.ArgumentTypeError:
+        seconds = 0.0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time above zero such as 90s, 10m or 2h")
+    return seconds
 
 
 def _share(text: str) -> float:

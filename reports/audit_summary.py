@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from hrx.errors import Exit
 from hrx.reports.runs import read
-from hrx.reports.summary import ModelSummary, render
+from hrx.reports.summary import ModelSummary
+from hrx.reports.summary_text import render
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -39,8 +39,7 @@ CONFIGURATION = ("model", "fingerprint", *VERSIONS, "series", *TASK)
 """Everything that decides a run's numbers except its seeds."""
 SEEDS = ("seed", "protocol_seed")
 """The seed of the windows and the seed of the draws."""
-LARGEST = 1e100
-"""Squares of single-precision forecasts stay far below it; sums of larger numbers can overflow."""
+LARGEST = record.LARGEST
 # The precision is a setting, and an infinite parity must stay visible as the worst one.
 _MEASURED = [c.name for c in record.COLUMNS if c.kind == "REAL" and c.name not in ("precision", "parity")]
 _MOST_NAMED = 8

@@ -1,12 +1,13 @@
-"""What the runs of a ledger show about each model: numbers, a verdict in one sentence, and both as terminal text.
+"""What the runs of a ledger show about each model: numbers, and a verdict in one sentence.
 
 The gains are the normalised ones. Seeds are folded before anything is aggregated, so `n` counts configurations. A gain
 is meaningful only where the run beats naive, so each group of gains is given twice, over all scored runs and over those
-that beat naive, and the verdict uses the second. docs/reading-a-report.md lists the verdicts with their rules.
+that beat naive, and the verdict uses the second, with intervals that resample datasets, then series.
+docs/reading-a-report.md lists the verdicts with their rules.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -15,13 +16,14 @@ import numpy as np
 import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
-from hrx.audit.ledger.store import StoredCheck
+from hrx.audit.ledger.store import StoredCheck, StoredPlan
 from hrx.reports.clusters import ClusteredMedian, clustered_median
-from hrx.reports.context import DatasetContext, context_lines, dataset_contexts
-from hrx.reports.notebook import facts_html, table_html
-from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON, count_reasons, reason_lines
+from hrx.reports.context import DatasetContext, dataset_contexts
+from hrx.reports.coverage import Coverage, coverage
+from hrx.reports.reasons import LONGEST_REASON, NO_REASON, count_reasons
 from hrx.reports.runs import (
     FEW_TEXT,
+    FEWEST,
     GroupStatistics,
     beats_naive,
     beats_seasonal,
@@ -34,23 +36,17 @@ from hrx.reports.runs import (
     scored_runs,
 )
 from hrx.reports.text import (
-    bracketed,
     clean,
     counted,
-    hanging,
     listed,
     number_or_none,
     percent,
-    render_table,
     shorten,
-    signed,
 )
 
 GAINS = ("g_own", "g_shuffled", "g_margin")
 EQUIVALENCE = "equivalence"
 """The admission check whose figure is a parity."""
-_NARROWEST = 40
-_GAIN_HEADS = ("median", "95 % interval", "positive", "sign test p")
 
 
 @dataclass(frozen=True)
@@ -148,6 +144,8 @@ class ModelSummary:
     headline: str
     because: str
     """The figures behind the headline, and what limits it."""
+    plan: Coverage | None = None
+    """The stored part of what was planned; None where that is not known."""
     contexts: tuple[DatasetContext, ...] = ()
     """The needed context by dataset and setting, where it was measured."""
 
@@ -160,16 +158,10 @@ class ModelSummary:
         return self.scored.runs
 
     def _repr_html_(self) -> str:
-        """For a notebook: the verdict first, then the facts and the gains of both groups."""
-        groups = (("all scored runs", self.scored), ("runs that beat naive", self.beating_naive))
-        rows = [
-            (f"{name}, {title} ({_size(group)})", *_gain_row(name, getattr(group, name))[1:])
-            for title, group in groups
-            for name in GAINS
-        ]
-        facts = [f"{label}: {fact}" for label, fact in _facts(self)]
-        gains = table_html(("gain", *_GAIN_HEADS), rows) if self.done else ""
-        return facts_html(_name(self), [f"Verdict: {clean(self.verdict)}", *facts]) + gains
+        """For a notebook."""
+        from hrx.reports.summary_text import notebook_html  # which needs the classes of this module
+
+        return notebook_html(self)
 
     def as_json(self) -> dict[str, object]:
         """The object of `hrx audit --json`, with null for a missing number."""
@@ -187,19 +179,22 @@ class ModelSummary:
                 **self.beating_naive.clustered_json(),
             },
             "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
+            "plan": None if self.plan is None else self.plan.as_json(),
             "context": [one.as_json() for one in self.contexts],
             "exclusions": self.exclusions,
             "failures": self.failures,
         }
 
 
-def summarise(frame: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[ModelSummary]:
+def summarise(
+    frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
+) -> list[ModelSummary]:
     """One summary per model and fingerprint, in the order of the frame's rows."""
     groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    return [_summarise(runs, checks) for _, runs in groups]
+    return [_summarise(runs, checks, coverage(runs, plans)) for _, runs in groups]
 
 
-def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummary:
+def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> ModelSummary:
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
@@ -229,9 +224,14 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
-        because=" ".join([figures, *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        because=" ".join([figures, *_planned(plan), *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        plan=plan,
         contexts=tuple(dataset_contexts(runs)),
     )
+
+
+def _planned(plan: Coverage | None) -> Iterable[str]:
+    return () if plan is None else plan.sentences()
 
 
 def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
@@ -289,19 +289,21 @@ def _verdict(
     if not group.runs:
         few = f" ({FEW_TEXT})" if scored.few else ""
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
-    margin = group.g_margin
+    own, margin = group.clustered["g_own"], group.clustered["g_margin"]
     folded = ", seeds folded" if group.configurations < group.runs else ""
     runs_that = f"{counted(group.n, 'run')} that {'beats' if group.n == 1 else 'beat'} naive"
-    positive = f"positive in {percent(margin.positive)} of {runs_that}{folded}"
-    tone, headline = finding(group.g_own, group.g_margin)
+    positive = f"positive in {percent(group.g_margin.positive)} of {runs_that}{folded}"
+    tone, headline = finding(group.n, own, margin)
     other = "a step is explained better by another step's row than by its own: " if tone == "contrary" else ""
-    return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {group.g_own}."
+    return tone, headline, f"{other}g_margin {margin}, {positive}; g_own {own}. {margin.levels}"
 
 
-def finding(own: GroupStatistics, margin: GroupStatistics) -> tuple[str, str]:
-    """Tone and headline of the verdict on runs that beat naive, from their `g_own` and `g_margin`."""
-    if margin.few:
+def finding(n: int, own: ClusteredMedian, margin: ClusteredMedian) -> tuple[str, str]:
+    """Tone and headline of the verdict on `n` runs that beat naive, seeds folded, from their `g_own` and `g_margin`."""
+    if is_few(n):
         return "few", f"Too few runs to tell ({FEW_TEXT})"
+    if min(own.series, margin.series) < FEWEST:
+        return "few", f"Too few series to tell (fewer than {FEWEST})"
     if margin.low > 0 and own.low > 0:
         return "yes", "Reads different inputs for different steps"
     if margin.low > 0:
@@ -351,102 +353,3 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
     if impossible := impossible_remark(done):
         remarks.append(impossible)
     return remarks
-
-
-def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
-    """All summaries as terminal text, in lines of at most `width` columns (never fewer than 40)."""
-    if not summaries:
-        return "The ledger holds no runs.\n"
-    width = max(width, _NARROWEST)
-    return "\n".join("\n".join(_lines(summary, width)) + "\n" for summary in summaries)
-
-
-def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
-    yield shorten(_name(summary), width)
-    for label, fact in _facts(summary):
-        yield from hanging(f"{INDENT}{label:<10}", fact, width)
-    if summary.done:
-        yield ""
-        yield from _gain_table(summary, width)
-    if summary.beating_naive.n:
-        yield from ("", *hanging(f"{INDENT}clustered ", _clustered_fact(summary.beating_naive), width))
-    yield ""
-    yield from hanging(f"{INDENT}Verdict: ", clean(summary.verdict), width)
-    yield from context_lines(summary.contexts, width)
-    yield from reason_lines("Excluded", summary.exclusions, width)
-    yield from reason_lines("Failed", summary.failures, width)
-
-
-def _name(summary: ModelSummary) -> str:
-    model, checkpoint = clean(summary.model), clean(summary.checkpoint)
-    weights = f"weights {clean(summary.fingerprint)[:12]}"
-    return f"{model} ({weights})" if model == checkpoint else f"{model} ({checkpoint}, {weights})"
-
-
-def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
-    worst = "" if math.isnan(summary.parity) else f", worst parity {summary.parity:.1e}"
-    yield "admitted", ("yes" if summary.admitted else "no") + worst
-    yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
-    if summary.done:
-        share = percent(summary.beats_naive)
-        beat = "beats" if summary.beating_naive.runs == 1 else "beat"
-        of = f"of {counted(summary.done, 'scored run')}"
-        yield "naive", f"{summary.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
-        yield "seasonal", _seasonal_fact(summary)
-        yield "MASE", _mase_fact(summary.mase)
-    if (rank := number_or_none(summary.rank)) is not None:
-        yield "rank", f"{rank:.2f} (median)"
-
-
-def _seasonal_fact(summary: ModelSummary) -> str:
-    found, among = summary.seasonal, summary.seasonal_beating_naive
-    if not found.known:
-        return "unknown: these records have no error of seasonal naive"
-    beat = "beats" if found.beating == 1 else "beat"
-    missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
-    both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
-    of = f"of {counted(found.known, 'scored run')}"
-    return f"{found.beating} {of} {beat} seasonal naive ({percent(found.share)}){missing}{both}"
-
-
-def _mase_fact(mase: MedianMase) -> str:
-    if math.isnan(mase.model):
-        return "unknown: these records have none"
-    return f"{_scaled(mase.model)} (median); last value {_scaled(mase.naive)}, seasonal naive {_scaled(mase.seasonal)}"
-
-
-def _scaled(mase: float) -> str:
-    return f"{mase:.2f}" if mase >= 0.1 else f"{mase:.2g}"
-
-
-def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
-    headers = ("gain", *_GAIN_HEADS)
-    groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
-    rows = [_gain_row(name, getattr(group, name)) for _, group in groups for name in GAINS]
-    head, rule, *lines = render_table(headers, rows, width - len(INDENT)).splitlines()
-    yield from (INDENT + head, INDENT + rule)
-    for index, (title, group) in enumerate(groups):
-        yield from hanging(INDENT, f"{title} ({_size(group)})", width)
-        yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
-
-
-def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:
-    interval = bracketed(gain.low, gain.high)
-    p = "-" if not gain.n else "<0.001" if gain.p < 0.001 else f"{gain.p:.3f}"
-    return name, signed(gain.median), interval, percent(gain.positive), p
-
-
-def _clustered_fact(group: GainGroup) -> str:
-    """The intervals over datasets and series, and where they leave open what the plain one decides."""
-    margin, own = group.clustered["g_margin"], group.clustered["g_own"]
-    over = f"{counted(margin.datasets, 'dataset')} and {margin.series} series"
-    wider = group.g_margin.excludes_zero and not (margin.low > 0 or margin.high < 0)
-    remark = "; other datasets or series may show another sign of g_margin" if wider else ""
-    return f"g_margin {margin}, g_own {own}: intervals over {over}{remark}"
-
-
-def _size(group: GainGroup) -> str:
-    if not group.runs:
-        return "none"
-    size = f"{FEW_TEXT}, n={group.n}" if group.few else f"n={group.n}"
-    return size if group.configurations == group.runs else f"{size}, seeds of {counted(group.runs, 'run')} folded"

@@ -2,7 +2,8 @@
 
 Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an index; schema 3 adds the column
 `device` and drops the table of row strategies; schema 4 adds columns, and a checksum to every row; schema 5 adds
-columns. A migration keeps every row. Columns that are no longer in the record stay in the file and are not read.
+columns and `plans`. A migration keeps every row. Columns that are no longer in the record stay in the file and are not
+read.
 
 A ledger is one file. While it is written, SQLite keeps a write-ahead log beside it; the last writer removes the log.
 """
@@ -19,7 +20,7 @@ from typing import NamedTuple, get_type_hints
 
 from hrx.audit.ledger.checksum import CHECKSUM, Kind, RowChecksum, wrong_cell
 from hrx.audit.ledger.log import in_wal_mode, log_path
-from hrx.audit.ledger.record import COLUMNS, PROTECTED_SINCE, StoredAudit, StoredCheck, StoredExample
+from hrx.audit.ledger.record import COLUMNS, PROTECTED_SINCE, StoredAudit, StoredCheck, StoredExample, StoredPlan
 from hrx.errors import HrxError
 from hrx.files import regular_file
 
@@ -62,6 +63,7 @@ TABLES = {
     ),
     "matrices": Table(_columns(StoredExample), "key"),
     "audits": Table(_columns(StoredAudit), "hrx_version, settings"),
+    "plans": Table(_columns(StoredPlan), "digest"),
 }
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeVar
 
 from hrx.audit.ledger.database import utc_now
 from hrx.audit.ledger.diff import differences
-from hrx.audit.ledger.record import FAILED, NAMES, Record, StoredAudit, StoredExample
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, as_audit, as_check
+from hrx.audit.ledger.record import FAILED, NAMES, Record, StoredAudit, StoredExample, StoredPlan
+from hrx.audit.ledger.store import Ledger, LedgerError, StoredCheck, as_audit, as_check, as_plan
 
 SHOWN = 10
-Row = TypeVar("Row", Record, StoredCheck, StoredAudit, StoredExample)
+Row = TypeVar("Row", Record, StoredCheck, StoredAudit, StoredPlan, StoredExample)
 
 
 class MergeResult(NamedTuple):
@@ -31,7 +31,7 @@ class MergeResult(NamedTuple):
 
 
 def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
-    """Adds the runs, checks, examples and settings of `sources` to the ledger `into`, which may be new.
+    """Adds the runs, checks, examples, plans and settings of `sources` to the ledger `into`, which may be new.
 
     Two records of one key must agree within rounding. Otherwise the merge is refused and lists the records.
     """
@@ -108,6 +108,7 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResu
     _add_checks(contents.checks, target, contradictions)
     for audit in contents.audits:
         target.put_audit(audit)
+    target.put_plans(contents.plans)
     present = set(target.example_keys())
     for key in contents.example_keys:
         if not (key in present and target.examples([key])):
@@ -122,20 +123,23 @@ class Contents(NamedTuple):
     records: list[Record]
     checks: list[StoredCheck]
     audits: list[StoredAudit]
+    plans: list[StoredPlan]
     example_keys: list[str]
 
 
 def read_contents(source: Ledger) -> Contents:
     """What can be read of a ledger, row by row where a page of its file is damaged; the rest is noted by it."""
     torn = source.note_damage()
-    runs, checks, audits = (
-        reader.salvage() if torn else reader.all() for reader in map(source.reader, ("runs", "checks", "audits"))
+    runs, checks, audits, plans = (
+        reader.salvage() if torn else reader.all()
+        for reader in map(source.reader, ("runs", "checks", "audits", "plans"))
     )
     records = [Record(**dict(zip(NAMES, row, strict=True))) for row in runs]  # type: ignore[arg-type]
     return Contents(
         _protected(source, records),
         _protected(source, [as_check(row) for row in checks]),
         _protected(source, [as_audit(row) for row in audits]),
+        _protected(source, [as_plan(row) for row in plans]),
         source.example_keys(),
     )
 

@@ -7,6 +7,8 @@ distinguishable from a fresh one.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +27,8 @@ Floats = npt.NDArray[np.floating]
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
+LARGEST = 1e100
+"""Squares of single-precision forecasts stay far below it; sums of larger numbers can overflow."""
 PROTECTED_SINCE = "protected_since"
 """Column of every table: since when a row of an older schema, which had no checksums, has one."""
 
@@ -276,3 +280,30 @@ class StoredAudit(NamedTuple):
     settings: str
     """JSON: the effective settings, without file paths."""
     protected_since: Text = None
+
+
+class StoredPlan(NamedTuple):
+    """The runs that an audit planned for one model, stored before the first of them is measured."""
+
+    digest: str
+    """sha256 of `until` and `keys`."""
+    model: str
+    fingerprint: str
+    until: str
+    """`decided` where the order is random and the audit stops when a sign is decided; empty otherwise."""
+    keys: bytes
+    """The key of every run, 32 bytes each, in the order of the plan."""
+    created: str
+    """UTC time at which this plan was first made."""
+    protected_since: Text = None
+
+    @classmethod
+    def of(cls, model: str, fingerprint: str, until: str, keys: Sequence[str], created: str) -> StoredPlan:
+        """The plan of the runs with these keys, each counted once."""
+        packed = b"".join(map(bytes.fromhex, dict.fromkeys(keys)))
+        return cls(hashlib.sha256(until.encode() + packed).hexdigest(), model, fingerprint, until, packed, created)
+
+    @property
+    def run_keys(self) -> list[str]:
+        """The keys as records have them."""
+        return [self.keys[at : at + 32].hex() for at in range(0, len(self.keys), 32)]

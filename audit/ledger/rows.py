@@ -14,17 +14,18 @@ from hrx.audit.ledger.database import PRIMARY_CODE, TABLES, present_columns, quo
 
 KEYS_AT_ONCE = 900
 """SQLite takes at least 999 parameters in one statement."""
-WORDS = {"runs": "run", "checks": "admission check", "audits": "audit", "matrices": "example"}
+WORDS = {"runs": "run", "checks": "admission check", "audits": "audit", "plans": "plan", "matrices": "example"}
 """What a row of each table is."""
 _LABELS = {
     "runs": ("model", "dataset", "series"),
     "checks": ("model", "setting", "check"),
     "audits": ("created", "hrx_version"),
+    "plans": ("model", "created"),
     "matrices": (),
 }
 _SETTING = ("lookback", "horizon", "seed")
-_LATER_TABLES = ("audits",)
-"""Tables that schema 1 does not have."""
+_LATER_TABLES = ("audits", "plans")
+"""Tables that an older schema does not have."""
 _LONGEST = 60
 _KEY_DIGITS = 12
 

@@ -1,4 +1,4 @@
-"""The ledger: runs, admission checks, audit settings and example matrices, in one SQLite file.
+"""The ledger: runs, admission checks, audit settings, plans and example matrices, in one SQLite file.
 
 It survives `kill -9` and takes several writers. Tables and migrations are in `database`, the checks of what is read in
 `rows`. Needs no torch.
@@ -34,6 +34,7 @@ from hrx.audit.ledger.record import FAILED, NAMES, Floats, Record, Value
 from hrx.audit.ledger.record import StoredAudit as StoredAudit
 from hrx.audit.ledger.record import StoredCheck as StoredCheck
 from hrx.audit.ledger.record import StoredExample as StoredExample
+from hrx.audit.ledger.record import StoredPlan as StoredPlan
 from hrx.audit.ledger.rows import Damage, TableReader, is_corrupt
 
 MOST_NAMED = 10
@@ -213,6 +214,21 @@ class Ledger:
         """The settings of each audit of this ledger, earliest first."""
         return sorted(map(as_audit, self.reader("audits").all()), key=attrgetter("created"))
 
+    def write_plans(self, plans: Sequence[StoredPlan]) -> None:
+        """Stores what an audit plans for each model; a plan that is stored stays as it is."""
+        stored = {plan.digest for plan in self.plans()}
+        if new := [plan for plan in plans if plan.digest not in stored]:
+            with self.transaction():
+                self.put_plans(new)
+
+    def put_plans(self, plans: Sequence[StoredPlan]) -> None:
+        """Stores plans within the caller's transaction; the earliest entry stays."""
+        self._insert("plans", plans, "INSERT OR IGNORE")
+
+    def plans(self) -> list[StoredPlan]:
+        """What was planned for each model, earliest first; a ledger of schema 4 or older does not know it."""
+        return sorted(map(as_plan, self.reader("plans").all()), key=attrgetter("created"))
+
     def damage(self) -> str:
         """The first of what SQLite finds wrong with the file; empty where it is sound."""
         return next(iter(self.integrity(1)), "")
@@ -286,6 +302,11 @@ def as_check(row: Sequence[Any]) -> StoredCheck:
 def as_audit(row: Sequence[Any]) -> StoredAudit:
     """An audit's settings from their row."""
     return StoredAudit(*row)
+
+
+def as_plan(row: Sequence[Any]) -> StoredPlan:
+    """A plan from its row."""
+    return StoredPlan(*row)
 
 
 def as_example(row: Sequence[Any]) -> StoredExample:

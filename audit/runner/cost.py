@@ -42,6 +42,7 @@ class PlannedRun(NamedTuple):
 
     key: str
     model: str
+    fingerprint: str
     dataset: str
     series: str
     setting: str
@@ -70,6 +71,7 @@ def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs)
             PlannedRun(
                 key=run.key,
                 model=run.identity.model,
+                fingerprint=run.identity.fingerprint,
                 dataset=run.dataset.name,
                 series=run.series_name,
                 setting=str(run.setting),

@@ -43,6 +43,8 @@ from hrx.gift_eval import (
 )
 
 ADMISSION_WINDOWS = 4
+ORDER_SEED = 0
+"""Of the random order; fixed before any run is measured."""
 FLAT_START = 8
 """A window whose first values are equal, this many, starts flat."""
 
@@ -269,6 +271,19 @@ def plan(
         for setting in (settings[(turn + number) % len(settings)],)
         for item in chosen[number][setting][place : place + 1]
     ]
+
+
+def in_random_order(runs: Iterable[Run]) -> list[Run]:
+    """The runs of each model in a uniform random order, the same each time; runs with the same key count once.
+
+    `--until decided` needs it: its test is one of sampling without replacement. Two models of one plan get the same
+    order, so that their runs pair.
+    """
+    by_model: dict[ModelKey, dict[str, Run]] = {}
+    for run in runs:
+        by_model.setdefault(run.model_key, {}).setdefault(run.key, run)
+    planned = (list(by_key.values()) for by_key in by_model.values())
+    return [part[place] for part in planned for place in np.random.default_rng(ORDER_SEED).permutation(len(part))]
 
 
 def admission_windows(runs: Iterable[Run]) -> Tensor | None:

@@ -17,6 +17,7 @@ from hrx.adapters import Located, ModelError
 from hrx.audit.admission.results import AdmissionResults, failed_check, windows_digest
 from hrx.audit.ledger.record import EXCLUDED, FAILED, Record
 from hrx.audit.ledger.store import Ledger, StoredCheck
+from hrx.audit.runner.decision import PlanTest, sign_of
 from hrx.audit.runner.executors import Executor, ExecutorLost, WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
@@ -138,9 +139,14 @@ def execute(
     progress: Progress,
     stopping: Callable[[], bool] = lambda: False,
     on_start: Callable[[Task], None] = lambda task: None,
+    until_decided: bool = False,
 ) -> None:
-    """Measures and stores every run that the ledger does not hold yet."""
-    run_tasks(AuditQueue(runs, models, ledger, progress), executor, stopping, on_start)
+    """Measures and stores every run that the ledger does not hold yet.
+
+    With `until_decided`, a model gets no further run once the sign of its `g_margin` is decided; `runs` must then be in
+    random order.
+    """
+    run_tasks(AuditQueue(runs, models, ledger, progress, until_decided=until_decided), executor, stopping, on_start)
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,15 @@ class _Queued:
 class AuditQueue:
     """The missing runs of an audit, with the loading and admission tasks they depend on."""
 
-    def __init__(self, runs: Sequence[Run], models: Iterable[Located], ledger: Ledger, progress: Progress):
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        models: Iterable[Located],
+        ledger: Ledger,
+        progress: Progress,
+        *,
+        until_decided: bool = False,
+    ):
         self._ledger, self._progress = ledger, progress
         self._admission, self._examples = AdmissionResults(ledger), _Examples(runs, ledger)
         self._finished = ledger.finished()
@@ -175,15 +189,20 @@ class AuditQueue:
         self._runs: dict[ModelKey, list[Run]] = {}
         for run in runs:
             self._runs.setdefault(run.model_key, []).append(run)
+        self._tests: dict[ModelKey, PlanTest] = {}
+        if until_decided:
+            self._tests = {key: PlanTest(run.key for run in planned) for key, planned in self._runs.items()}
+            self._use_stored(runs)
         self._groups: dict[ModelKey, list[_Group]] = {}
         self._queues: dict[ModelKey, list[_Queued]] = {key: [] for key in self._runs}
         for key, planned in self._runs.items():
-            if any(run.key not in self._finished for run in planned):
+            if not self._decided(key) and any(run.key not in self._finished for run in planned):
                 self._push(LoadModel(key, frozenset(run.dataset.season for run in planned)), planned[0])
 
     def next(self, loaded: ModelKey | None) -> Task | None:
-        candidates = ([self._queues[loaded]] if loaded else []) + list(self._queues.values())
-        return next((heapq.heappop(queue).task for queue in candidates if queue), None)
+        candidates = ([loaded] if loaded else []) + list(self._queues)
+        queues = (self._queues[key] for key in candidates if not self._decided(key))
+        return next((heapq.heappop(queue).task for queue in queues if queue), None)
 
     def finish(self, task: Task, result: TaskResult) -> None:
         if isinstance(task, LoadModel):
@@ -193,6 +212,19 @@ class AuditQueue:
         else:
             assert isinstance(task, MeasureRun)
             self._on_measured(task, result)
+
+    def _decided(self, model: ModelKey) -> bool:
+        return model in self._tests and self._tests[model].decision.sign is not None
+
+    def _use_stored(self, runs: Iterable[Run]) -> None:
+        """Gives the tests the signs that the ledger holds; a failed run is measured again first."""
+        stored = {run.key: run for run in runs if run.key in self._finished}
+        for record in self._ledger.records(stored):
+            self._add_sign(stored[record.key], record)
+
+    def _add_sign(self, run: Run, record: Record) -> None:
+        if test := self._tests.get(run.model_key):
+            test.add(run.key, sign_of(record.status, record.beats_naive, record.g_margin))
 
     def _on_measured(self, task: MeasureRun, result: TaskResult) -> None:
         if isinstance(result, RunResult) and result.record.key == task.run.key:
@@ -283,6 +315,7 @@ class AuditQueue:
             self._ledger.write(record, example, replacing=self._examples.add(run))
         else:
             self._ledger.write(record)
+        self._add_sign(run, record)
         self._progress(run, record)
 
     def _push(self, task: Task, first: Run) -> None:

@@ -13,9 +13,9 @@ hrx.lookUp = function (statistics, runs, group, beats) {
   if (names === null) return null;
   const codes = names.split(" ").filter((name) => name).map((name) => group[name]);
   const found = statistics.groups[names][codes.join(" ")];
-  const [n, own, ownLow, ownHigh, shuffled, margin, low, high, positive, rank, finding, bins] = (found && found[SCOPES[beats]]) || [0];
+  const [n, own, ownLow, ownHigh, shuffled, margin, low, high, positive, rank, bins, judged] = (found && found[SCOPES[beats]]) || [0];
   return { share: found ? found[0] : null, seasonal: found ? found[1] : null, n, g_own: own, own_low: ownLow, own_high: ownHigh,
-    g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, finding, bins: bins || [] };
+    g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, bins: bins || [], judged };
 };
 
 /** "[-0.010, +0.120]"; in words where there is none. */
@@ -39,7 +39,7 @@ hrx.Groups = class {
       { key: "g_own", title: "g_own", minor: true, hint: "median" },
       { key: "g_shuffled", title: "g_shuffled", minor: true, hint: "median" },
       { key: "g_margin", title: "g_margin", hint: "median" },
-      { key: "low", title: "95 % interval", minor: true },
+      { key: "low", title: "95 % interval", minor: true, hint: "resamples configurations, as in the published tables; that of a verdict resamples datasets, then series" },
       { key: "positive", title: "positive", hint: "share of configurations with g_margin above 0" },
       { key: "rank", title: "rank", minor: true, hint: "median" },
     ];
@@ -85,7 +85,7 @@ hrx.Groups = class {
     const unknown = "Medians of this combination of filters are not computed, because the ledger has too many groups: clear a filter to see them.";
     const sentence = gain === null ? `. ${unknown}` : gain.n
       ? `: median g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, ` +
-        `positive in ${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")}.` : ".";
+        `positive in ${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")}. This interval resamples configurations.` : ".";
     hrx.byId("matching").replaceChildren(
       hrx.el("a", { href: view.recordsOf({}) }, `${hrx.counted(count, "scored run")}${kind}`), sentence);
     const few = rows.filter((row) => row.n < FEW).length;

@@ -14,6 +14,8 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
+from hrx.reports.clusters import ClusteredMedian
+from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, embed, fill_page, link, made_by
 from hrx.reports.page.context import context_section
@@ -21,9 +23,10 @@ from hrx.reports.page.data import arrange, choose_examples, model_labels, palett
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
 from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.page.statistics import PageStatistics
-from hrx.reports.runs import FEWEST, GroupStatistics, read
+from hrx.reports.runs import GroupStatistics, read
 from hrx.reports.summary import ModelSummary, SeasonalRuns, summarise
 from hrx.reports.text import (
+    bracketed,
     clean,
     counted,
     escape_html,
@@ -66,7 +69,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
     runs = arrange(frame)
     labels = model_labels(frame)
     with Ledger.open(ledger_path, create=False) as ledger:
-        checks, audits = ledger.checks(), ledger.audits()
+        checks, audits, plans = ledger.checks(), ledger.audits(), ledger.plans()
         examples = choose_examples(ledger, frame, labels, checks)
     kinds = exclusion_kinds(frame)
     data = {
@@ -77,7 +80,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         "commands": record_commands(frame, audits),
     }
     heading = _heading(frame)
-    summaries = list(zip(summarise(frame, checks), dict.fromkeys(labels), strict=True))
+    summaries = list(zip(summarise(frame, checks, plans), dict.fromkeys(labels), strict=True))
     cards = "".join(_card(summary, label) for summary, label in summaries)
     context = context_section([(label, summary.contexts) for summary, label in summaries])
     return fill_page(
@@ -86,7 +89,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         {
             "title": f"{escape_html(heading)} – hrx report",
             "heading": escape_html(heading),
-            "facts": escape_html(_facts(frame, ledger_path.name)),
+            "facts": escape_html(_facts(frame, ledger_path.name, overall(frame, plans))),
             "verdicts": f'<div class="verdicts">{cards}</div>' if cards else "<p>The ledger holds no runs.</p>",
             "figures": _print_figures(drawn),
             "context": context,
@@ -107,14 +110,17 @@ def _heading(frame: pd.DataFrame) -> str:
     return f"What {len(models)} models read for each step of their forecasts"
 
 
-def _facts(frame: pd.DataFrame, name: str) -> str:
+def _facts(frame: pd.DataFrame, name: str, plan: Coverage | None) -> str:
     done = int((frame["status"] == DONE).sum())
     days = sorted(frame["created"].dropna().astype(str).str[:10].unique())
     when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"
     runs, datasets = counted(len(frame), "run"), counted(frame["dataset"].nunique(), "dataset")
+    known = "how many were planned is not stored"
+    if plan is not None:
+        known = f"{plan.stored:,} of {counted(plan.planned, 'planned run')} stored"
     damaged = frame.attrs.get("damaged", 0)
     left_out = f". Left out: {counted(damaged, 'damaged record')}; hrx check names all" if damaged else ""
-    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}{left_out}"
+    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}; {known}{left_out}"
 
 
 def _print_figures(drawn: list[Path]) -> str:
@@ -157,7 +163,7 @@ def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
     group = summary.beating_naive
     if summary.done:
         for name in ("g_margin", "g_own"):
-            yield f"{name}, median", _gain(getattr(group, name), to)
+            yield f"{name}, median", _gain(getattr(group, name), group.clustered[name], to)
         scored = counted(summary.done, "scored run")
         share = f'<span class="big">{escape_html(percent(summary.beats_naive))}</span>'
         yield "beats naive", f"{share}<small>{to(f'{group.runs} of {scored}', beats='all', status=DONE)}</small>"
@@ -184,11 +190,12 @@ def _seasonal(found: SeasonalRuns, done: int) -> str:
     return f'<span class="big">{escape_html(percent(found.share))}</span><small>{shown}</small>'
 
 
-def _gain(gain: GroupStatistics, to: Callable[..., str]) -> str:
+def _gain(gain: GroupStatistics, clustered: ClusteredMedian, to: Callable[..., str]) -> str:
+    """The median with the interval of the verdict."""
     if not gain.n:
         return "–"
     few = " (few)" if gain.few else ""
     behind = to(f"{percent(gain.positive)} positive, n={gain.n}{few}", status=DONE)
-    known = gain.n >= FEWEST
-    interval = f"[{signed(gain.low)}, {signed(gain.high)}]" if known else "no interval: fewer than three values"
+    interval = bracketed(clustered.low, clustered.high)
+    interval = "no interval: fewer than three series" if interval == "-" else interval
     return f'<span class="big">{signed(gain.median)}</span><small>{interval}</small><small>{behind}</small>'

@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from hrx.audit.ledger.record import DONE
+from hrx.reports.clusters import clustered_median, sorted_codes
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.page.data import GROUPINGS, Json, PageRuns, rounded
 from hrx.reports.runs import (
     CONFIGURATION,
     SEEDS,
-    GroupStatistics,
     beats_naive,
     beats_seasonal,
     fraction_positive,
@@ -33,6 +33,9 @@ MOST_GROUPS = 20_000
 DIGITS = 9
 """Significant digits of a statistic on the page, which prints three."""
 QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
+OWN, MARGIN = 0, 2
+CLUSTERS = {"cluster_dataset": "dataset", "cluster_series": "series_fingerprint"}
+"""What the intervals of a verdict resample, and the columns of the record that it comes from."""
 SCOPES = ("yes", "all", "no")
 """The values of the filter "beats naive"."""
 
@@ -41,10 +44,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class _Group(NamedTuple):
-    """The folded values `(n, 4)` of one group, and its codes joined by spaces."""
+    """The folded values `(n, 4)` of one group, its codes joined by spaces, and the clusters of its configurations."""
 
     codes: str
     values: Floats
+    clusters: npt.NDArray[np.int64]
+    """`(n, 2)`: dataset and series."""
 
 
 class PageStatistics:
@@ -63,23 +68,28 @@ class PageStatistics:
             seasonal=beats_seasonal(frame),
             once=~frame.duplicated([*CONFIGURATION, *SEEDS]),  # a run can be stored with a sweep and without
             configuration=frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup(),
+            **{to: sorted_codes(frame[of].to_numpy(dtype=object)) for to, of in CLUSTERS.items()},
             **self._codes,
         )
         scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
         self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
         self._computed = _reduce(self._codes, MOST_GROUPS if most_groups is None else most_groups)
+        # A verdict is one of a model: other groups have none, which saves their resampling.
+        self._judged = {found for names, found in self._computed.items() if "model" in names}
         self._findings: dict[tuple[str, str], int] = {}
+        self._levels: dict[str, int] = {}
 
     def as_json(self) -> Json:
-        """`computed`, `groups`, `findings` and `rank`.
+        """`computed`, `groups`, `findings`, `levels` and `rank`.
 
         - `computed`: for each combination of groupings the smaller one that has the same groups, or null where the
           page would become too large. Groupings are joined by spaces.
         - `groups`: `{groupings: {codes: [share that beats naive, share that beats the season, yes, all, no]}}`. Each
-          scope is `[n, g_own, low, high, g_shuffled, g_margin, low, high, share of g_margin above zero, rank,
-          finding, bins]`, or null without runs: medians with their intervals, the number of the verdict, and the
-          medians `[rank, g_margin]` of bins by rank.
-        - `findings`: `[tone, headline]` of each verdict.
+          scope is `[n, g_own, low, high, g_shuffled, g_margin, low, high, share of g_margin above zero, rank, bins,
+          verdict]`, or null without runs: medians with their plain intervals, the medians `[rank, g_margin]` of bins by
+          rank, and for runs of a model that beat naive the verdict with the intervals that it uses, which resample
+          datasets, then series: `[finding, low and high of g_own, low and high of g_margin, levels]`.
+        - `findings`: `[tone, headline]` of each verdict; `levels`: sentences on what its intervals resample.
         - `rank`: the points of the plot of gain against rank.
         """
         names = [one for one in dict.fromkeys(self._computed.values()) if one is not None]
@@ -87,29 +97,37 @@ class PageStatistics:
             "computed": {" ".join(a): None if b is None else " ".join(b) for a, b in self._computed.items()},
             "groups": {" ".join(one): self._by(one) for one in names},
             "findings": [list(one) for one in self._findings],
+            "levels": list(self._levels),
             "rank": {name: _rank_points(runs) for name, runs in self._scopes.items()},
         }
 
     def _by(self, names: Names) -> Json:
         """The groups by some groupings, each with its shares and scopes."""
         scored = self._scopes["all"]
-        scopes = [{g.codes: self._statistics(g.values) for g in _folded(part, names)} for part in self._scopes.values()]
+        judged = ("yes",) if names in self._judged else ()
+        scopes = [
+            {group.codes: self._statistics(group, judged=name in judged) for group in _folded(part, names)}
+            for name, part in self._scopes.items()
+        ]
         by = scored.groupby(list(names) or np.zeros(len(scored), dtype=np.int64))
         shares = by[["beats", "seasonal"]].mean()
         rows = zip(_joined(shares.reset_index()[list(names)]), shares.to_numpy(dtype=np.float64), strict=True)
         return {codes: [*map(_short, both), *(scope.get(codes) for scope in scopes)] for codes, both in rows}
 
-    def _statistics(self, values: Floats) -> list[object]:
-        own, shuffled, margin, rank = values.T
+    def _statistics(self, group: _Group, *, judged: bool) -> list[object]:
+        own, shuffled, margin, rank = group.values.T
         n = int(np.isfinite(margin).sum())
         of_own, of_margin = median_interval(own), median_interval(margin)
-        positive = fraction_positive(margin)
-        figures = (*of_own, median(shuffled), *of_margin, positive, median(rank))
-        verdict = finding(*(GroupStatistics(*one, positive, np.nan, np.nan, n) for one in (of_own, of_margin)))
-        number = self._findings.setdefault(verdict, len(self._findings))
+        figures = (*of_own, median(shuffled), *of_margin, fraction_positive(margin), median(rank))
         both = np.isfinite(rank) & np.isfinite(margin)
         bins = [[_short(a), _short(b)] for a, b in bin_medians(rank[both], margin[both])]
-        return [n, *map(_short, figures), number, bins]
+        return [n, *map(_short, figures), bins, self._verdict(group, n) if judged else None]
+
+    def _verdict(self, group: _Group, n: int) -> list[object]:
+        own, margin = (clustered_median(group.values[:, at], *group.clusters.T) for at in (OWN, MARGIN))
+        number = self._findings.setdefault(finding(n, own, margin), len(self._findings))
+        ends = map(_short, (own.low, own.high, margin.low, margin.high))
+        return [number, *ends, self._levels.setdefault(margin.levels, len(self._levels))]
 
 
 def _reduce(codes: pd.DataFrame, most_groups: int) -> dict[Names, Names | None]:
@@ -140,12 +158,14 @@ def _folded(runs: pd.DataFrame, names: Names) -> Iterator[_Group]:
     """The groups of some runs with their seeds folded: one row of values per configuration."""
     if runs.empty:
         return
-    folded = runs[runs["once"]].groupby([*names, "configuration"])[list(QUANTITIES)].mean()
+    by_configuration = runs[runs["once"]].groupby([*names, "configuration"])
+    folded = by_configuration[list(QUANTITIES)].mean()
+    clusters = by_configuration[list(CLUSTERS)].first().to_numpy(dtype=np.int64)  # a configuration has one series
     groups = folded.reset_index()[list(names)]
     starts = np.flatnonzero(~groups.duplicated()) if names else np.array([0])
-    parts = np.split(folded.to_numpy(dtype=np.float64), starts[1:])
-    for codes, part in zip(_joined(groups.iloc[starts]), parts, strict=True):
-        yield _Group(codes, part)
+    parts = (np.split(rows, starts[1:]) for rows in (folded.to_numpy(dtype=np.float64), clusters))
+    for codes, values, of in zip(_joined(groups.iloc[starts]), *parts, strict=True):
+        yield _Group(codes, values, of)
 
 
 def _rank_points(runs: pd.DataFrame) -> Json:

@@ -21,7 +21,17 @@ from hrx.audit import Protocol
 from hrx.audit.attribution import registry
 from hrx.audit.ledger.record import DONE
 from hrx.audit.protocol import ProtocolError
-from hrx.audit.runner.plan import QUICK, STAR, ModelKey, Run, Setting, admission_windows, parse_settings, plan
+from hrx.audit.runner.plan import (
+    QUICK,
+    STAR,
+    ModelKey,
+    Run,
+    Setting,
+    admission_windows,
+    in_random_order,
+    parse_settings,
+    plan,
+)
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset, UnusableSeries
 
@@ -318,3 +328,15 @@ def test_a_run_on_mostly_missing_values_is_refused_under_the_protocols_limit_and
     assert one(values).record(DONE).max_missing == 0.5
     with pytest.raises(ProtocolError, match="max_missing"):
         Protocol(max_missing=1.5)
+
+
+def test_the_random_order_holds_every_run_once_and_is_the_same_for_two_models_and_each_time() -> None:
+    two = [IDENTITY, replace(IDENTITY, fingerprint="e" * 64)]
+    datasets = [dataset("a/H", [900] * 3), dataset("b/H", [900] * 3)]
+    runs = plan(two, datasets, QUICK, series=3, seeds=2, windows=1, protocol=Protocol())
+    mixed = in_random_order([*runs, runs[0]])
+    half = len(runs) // 2
+    assert Counter(run.key for run in mixed) == Counter(run.key for run in runs)
+    assert mixed == in_random_order(runs) != runs
+    assert {run.identity for run in mixed[:half]} == {IDENTITY}
+    assert [run.stream for run in mixed[:half]] == [run.stream for run in mixed[half:]]

@@ -22,7 +22,7 @@ from hrx.audit.ledger.store import Ledger, LedgerWarning
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors import ExecutorLost, WorkerDied
 from hrx.audit.runner.executors.in_process import InProcessExecutor
-from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
+from hrx.audit.runner.plan import ModelKey, Run, Setting, in_random_order, plan
 from hrx.audit.runner.recheck import recheck
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
@@ -80,12 +80,13 @@ class SmallAudit:
         self.progress: list[str] = []
         """Keys in the order in which they were stored."""
 
-    def execute(self, stopping: Callable[[], bool] = lambda: False) -> list[Record]:
+    def execute(self, stopping: Callable[[], bool] = lambda: False, *, until_decided: bool = False) -> list[Record]:
         """Runs what is missing; returns all records of the ledger."""
         with Ledger.open(self.path) as ledger:
             execute(
                 self.runs, self.models, ledger, self.executor,
                 progress=lambda run, record: self.progress.append(record.key), stopping=stopping,
+                until_decided=until_decided,
             )  # fmt: skip
             return ledger.records()
 
@@ -139,6 +140,23 @@ def test_an_audit_that_is_stopped_finishes_the_running_task_and_resumes_with_the
     resumed = SmallAudit([PreparedModel(linear())], [dataset(count=3)], tmp_path / "halves.db")
     assert without_times(resumed.execute()) == without_times(whole)
     assert resumed.progress == [run.key for run in resumed.runs[2:]]
+
+
+def test_an_audit_until_decided_stops_after_the_same_runs_of_each_model_and_stops_at_once_when_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hrx.audit.runner.scheduler.sign_of", lambda *_: 1)
+    models = [PreparedModel(linear(0)), PreparedModel(linear(1))]
+    first = SmallAudit(models, [dataset(count=3), dataset("more/H", count=3)], tmp_path / "l.db")
+    first.runs = in_random_order(first.runs)
+    stored = [record.key for record in first.execute(until_decided=True)]
+    keys = [[run.key for run in first.runs if run.identity == model.identity] for model in models]
+    assert [len(one) for one in keys] == [12, 12]
+    assert stored == [*keys[0][:6], *keys[1][:6]]
+    again = SmallAudit(models, [dataset(count=3), dataset("more/H", count=3)], tmp_path / "l.db")
+    again.runs = in_random_order(again.runs)
+    assert [record.key for record in again.execute(until_decided=True)] == stored
+    assert again.executor.tasks == []
 
 
 def test_admission_results_are_stored_once_and_used_by_a_resumed_audit(tmp_path: Path) -> None:

@@ -114,10 +114,13 @@ def test_the_verdict_so_far_is_the_figure_of_the_summary_over_the_same_runs(
     monkeypatch.setattr(audit_progress, "_SHARE", float("inf"))
     gains = [0.3, 0.1, -0.2, 0.5, 0.4, 0.25, float("nan"), 1e200]
     runs = [
-        record(f"{series}-{seed}", series=f"s{series}", seed=seed, g_margin=gain + 0.01 * seed, beats_naive=series != 1)
+        record(
+            f"{series}-{seed}", series=f"s{series}", series_fingerprint=f"{series}", seed=seed,
+            g_margin=gain + 0.01 * seed, beats_naive=series != 1,
+        )
         for series, gain in enumerate(gains)
         for seed in (0, 1)
-    ]
+    ]  # fmt: skip
     runs.append(record("broken", series="s9", status="failed", g_margin=None))
     path = tmp_path / "ledger.db"
     with Ledger.open(path) as ledger:
@@ -126,8 +129,9 @@ def test_the_verdict_so_far_is_the_figure_of_the_summary_over_the_same_runs(
         (summary,) = summarise(read(path), ledger.checks())
     so_far = VerdictSoFar(runs[:5])
     lines = [so_far.add(run) for run in runs[5:]]
-    margin = summary.beating_naive.g_margin
-    assert margin.n == 5
+    margin = summary.beating_naive.clustered["g_margin"]
+    assert (summary.beating_naive.n, margin.series) == (5, 5)
+    assert margin.low < margin.median < margin.high
     assert lines[-1] == f"So far, {summary.model}: g_margin {margin}, n=5 that beat naive; 1 failed; not final"
 
 
@@ -188,15 +192,16 @@ def test_a_terminal_shows_every_stage_and_the_json_on_standard_output_stays_clea
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_one_sentence_no_bar_and_a_cursor(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_verdict_so_far_one_sentence_no_bar_and_a_cursor(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(SLOW)
     session = Session(AUDIT, tmp_path)
     session.until(lambda text: re.search(r"\b[1-9]\d?/12 runs", text) is not None)
     session.type("\x03")
     assert session.end() == 130
-    headline, sentence = session.screen.text.strip().splitlines()
+    headline, *report, sentence = session.screen.text.strip().splitlines()
     assert headline == "12 runs (1 model, 2 datasets): hrx-audit/ledger.db"
     assert re.fullmatch(
         r"hrx audit: stopped\. \d+ of 12 runs are in hrx-audit/ledger\.db\. Repeat the command to continue\.", sentence
     )
+    assert re.search(r"Verdict: .* Rests on \d+ of 12 planned runs\.", " ".join(" ".join(report).split()))
     assert session.screen.cursor

@@ -1,5 +1,6 @@
 """A small ledger with rows in every table, and damage to copies of it."""
 
+import hashlib
 import shutil
 import sqlite3
 import struct
@@ -9,10 +10,10 @@ from typing import NamedTuple
 
 from helpers.crowd import example, records
 from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck
+from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck, StoredPlan
 
 CHECKS = ("equivalence", "determinism", "gradient path", "trained head", "derivative")
-TABLES = ("runs", "checks", "matrices", "audits")
+TABLES = ("runs", "checks", "matrices", "audits", "plans")
 Rows = dict[str, dict[str, tuple[object, ...]]]
 
 
@@ -41,6 +42,9 @@ def fill(path: Path, written: list[Record], examples: int) -> None:
         ledger.write_checks([check(name, figure=(number + 1) * 1.1e-7) for number, name in enumerate(CHECKS)])
         for number in range(3):
             ledger.write_audit(StoredAudit(f"2026-01-0{number + 1}", "0.1.0", f'{{"series": {number}}}'))
+        for model in ("model-0", "model-1"):
+            keys = [hashlib.sha256(one.key.encode()).hexdigest() for one in written if one.model == model]
+            ledger.write_plans([StoredPlan.of(model, "f" * 64, "", keys, "2026-01-01")])
 
 
 def contents(path: Path) -> Rows:
@@ -50,18 +54,19 @@ def contents(path: Path) -> Rows:
             "runs": [tuple(row) for row in ledger.rows()],
             "checks": [tuple(one) for one in ledger.checks()],
             "audits": [tuple(one) for one in ledger.audits()],
+            "plans": [tuple(one) for one in ledger.plans()],
             "matrices": [
                 (one.key, *(None if array is None else array.tobytes() for array in one[1:6]))  # type: ignore[union-attr]
                 for one in ledger.examples(ledger.example_keys())
             ],
         }
-    keys = {"runs": slice(1), "checks": slice(7), "audits": slice(1, 3), "matrices": slice(1)}
+    keys = {"runs": slice(1), "checks": slice(7), "audits": slice(1, 3), "plans": slice(1), "matrices": slice(1)}
     return {table: {repr(row[keys[table]]): row for row in rows} for table, rows in found.items()}
 
 
 def is_part(part: Rows, whole: Rows) -> bool:
     """Whether every row of `part` is in `whole`, with the same cells."""
-    return all(whole[table].get(key) == row for table in TABLES for key, row in part[table].items())
+    return all(whole[table].get(key) == row for table, rows in part.items() for key, row in rows.items())
 
 
 def flip(path: Path, byte: int, bit: int) -> None:

@@ -14,7 +14,8 @@ from hrx.audit.scoring.context import NeededContext
 from hrx.reports.context import context_lines, context_sentence, dataset_contexts, padding_sentence
 from hrx.reports.page.context import context_section
 from hrx.reports.page.report import render_report
-from hrx.reports.summary import render, summarise
+from hrx.reports.summary import summarise
+from hrx.reports.summary_text import render
 
 KEPT = np.array([96, 72, 48, 36])
 

@@ -17,7 +17,7 @@ from helpers import crowd
 
 from hrx.audit.ledger.store import LedgerWarning, StoredAudit
 from hrx.errors import HrxError
-from hrx.reports import read
+from hrx.reports import read, summarise
 from hrx.reports.page import embed
 from hrx.reports.page.data import BUDGET, arrange, choose_examples, matrix_json, model_labels, pack
 from hrx.reports.page.report import write_report
@@ -73,7 +73,7 @@ def test_a_page_of_16729_runs_stays_below_30_megabytes_with_every_example_that_i
 SCOPES = ("yes", "all", "no")
 
 
-FIELDS = ("n", "own", "own_low", "own_high", "shuffled", "margin", "low", "high", "positive", "rank", "finding", "bins")
+FIELDS = ("n", "own", "own_low", "own_high", "shuffled", "margin", "low", "high", "positive", "rank", "bins", "judged")
 
 
 def groups_of(text_of_page, scope):
@@ -164,14 +164,42 @@ def test_combinations_beyond_the_limit_are_left_out_and_smaller_ones_stay(crowde
 
 def test_the_verdict_of_a_selection_follows_the_rule_of_the_summary(page, record):
     """Twelve series of one dataset have own rows that belong to their steps; in the other dataset nothing does."""
-    clear = [record(dataset="clear/H", series=f"T{i}", g_own=0.1 + i / 100, g_margin=0.2 + i / 100) for i in range(12)]
-    none = [record(dataset="none/H", series=f"T{i}", g_own=i - 5.5, g_margin=5.5 - i) for i in range(12)]
-    few = [record(dataset="few/H", series=f"T{i}") for i in range(4)]
+
+    def run(dataset, number, **gains):
+        return record(dataset=dataset, series=f"T{number}", series_fingerprint=f"{dataset} {number}", **gains)
+
+    clear = [run("clear/H", i, g_own=0.1 + i / 100, g_margin=0.2 + i / 100) for i in range(12)]
+    none = [run("none/H", i, g_own=i - 5.5, g_margin=5.5 - i) for i in range(12)]
+    few = [run("few/H", i) for i in range(4)]
     shown = page([*clear, *none, *few])
     statistics = data(shown, "statistics")
     of = {group["dataset"]: found for group, found in groups_of(shown, "yes") if list(group) == ["dataset"]}
-    tones = {name: statistics["findings"][found["finding"]][0] for name, found in of.items()}
+    tones = {name: statistics["findings"][found["judged"][0]][0] for name, found in of.items()}
     assert tones == {"clear/H": "yes", "none/H": "no", "few/H": "few"}
+
+
+def test_a_selection_of_a_model_has_the_verdict_and_the_intervals_of_a_summary_of_its_runs_alone(crowded):
+    frame, shown = crowded
+    statistics = data(shown, "statistics")
+    compared = 0
+    for group, found in groups_of(shown, "yes"):
+        if found is None or "model" not in group:
+            assert found is None or found["judged"] is None
+            continue
+        if len(group) > 2:
+            continue
+        runs = frame
+        for name, value in group.items():
+            runs = runs[runs[name] == value]
+        (summary,) = summarise(runs.drop(columns="setting").sample(frac=1, random_state=0), [])
+        number, *ends, levels = found["judged"]
+        clustered = summary.beating_naive.clustered
+        expected = [getattr(clustered[name], end) for name in ("g_own", "g_margin") for end in ("low", "high")]
+        assert statistics["findings"][number] == [summary.tone, summary.headline]
+        assert statistics["levels"][levels] == clustered["g_margin"].levels
+        assert [math.nan if end is None else end for end in ends] == pytest.approx(expected, rel=1e-8, nan_ok=True)
+        compared += not math.isnan(expected[0])
+    assert compared > 10
 
 
 def test_rank_points_are_the_folded_configurations_of_the_scope_with_medians_of_equal_bins(crowded):
@@ -353,7 +381,7 @@ def test_one_run_is_one_run_and_has_no_interval(page, record):
     shown = page([record()])
     assert "ledger0.db: 1 run, 1 of them scored, on 1 dataset" in shown
     assert "1 of 1 scored run<" in shown
-    assert "no interval: fewer than three values" in shown
+    assert "no interval: fewer than three series" in shown
 
 
 def test_excluded_runs_are_counted_by_kind_and_each_run_knows_its_row(page, record):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hrx.reports import summarise
-from hrx.reports.summary import render, worst_parity
+from hrx.reports.summary import worst_parity
+from hrx.reports.summary_text import render
 
 KEYS = [
     "model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "beats_seasonal",
@@ -170,7 +171,7 @@ def test_runs_of_two_protocols_are_not_pooled_in_silence(many, record, frame):
     assert remark(protocol_version="3") == ""
 
 
-def test_the_interval_over_datasets_and_series_stands_beside_the_plain_one(record, frame):
+def test_the_verdict_uses_the_interval_over_datasets_and_series_and_says_what_it_resamples(record, frame):
     def summary(datasets, series):
         runs = [
             record(dataset=f"d{d}/H", series=f"T{s}", series_fingerprint=f"{d} {s}", lookback=96 + i, g_margin=gain)
@@ -186,11 +187,17 @@ def test_the_interval_over_datasets_and_series_stands_beside_the_plain_one(recor
     assert margin["clustered"]["median"] == margin["median"]
     assert 0.01 < margin["clustered"]["p"] < 0.2  # more than half of four datasets are d0: 13 of 256 draws
     assert "clustered" not in found.as_json()["g_margin"]
-    shown = " ".join(render([found]).split())
-    assert "intervals over 4 datasets and 8 series; other datasets or series may show another sign of g_margin" in shown
+    # The plain interval lies above zero; that of other datasets does not.
+    assert found.headline == "No evidence that what is read depends on the forecast step"
+    shown = "[{low:+.3f}, {high:+.3f}]".format(**margin["clustered"]).replace("-", "\N{HYPHEN-MINUS}")
+    assert f"g_margin {margin['median']:+.3f} {shown}, positive in 75 % of 96 runs" in found.because
+    assert "These intervals resample 4 datasets, then their 8 series." in found.because
     few = summary(1, 2)
     assert few.as_json()["beating_naive"]["g_margin"]["clustered"]["low"] is None
-    assert "(no interval from so few series), g_own" in " ".join(render([few]).split())
+    assert (few.tone, few.headline) == ("few", "Too few series to tell (fewer than 3)")
+    assert "There is no interval from 2 series: at least 3 are needed." in few.because
+    assert "These intervals resample the 3 series of one dataset, and no dataset." in summary(1, 3).because
+    assert "These intervals resample 5 datasets of one series each." in summary(5, 1).because
 
 
 def test_parity_is_the_worst_over_the_windows_of_every_run_and_of_the_equivalence_check(record, frame, check):

@@ -1,0 +1,54 @@
+"""How much of a plan a ledger holds."""
+
+import hashlib
+
+from hrx.audit.ledger.merge import merge
+from hrx.audit.ledger.store import Ledger, StoredPlan
+from hrx.audit.runner.decision import Decision
+from hrx.reports.coverage import Coverage, coverage, overall, without_runs
+
+
+def keys(*numbers):
+    return [hashlib.sha256(str(number).encode()).hexdigest() for number in numbers]
+
+
+def plan(numbers, model="bolt-mini", until="", fingerprint="f" * 64):
+    return StoredPlan.of(model, fingerprint, until, keys(*numbers), "2026-01-01")
+
+
+def runs(record, frame, numbers, **changes):
+    return frame([record(series=key, **changes).updated(key=key) for key in keys(*numbers)])
+
+
+def test_runs_of_several_plans_count_once_and_runs_beside_the_plans_not_at_all(record, frame):
+    stored = runs(record, frame, [1, 2, 3, 9])
+    plans = [plan([1, 2, 3, 4]), plan([3, 4, 5]), plan([6, 7], model="other")]
+    assert coverage(stored, plans) == Coverage(3, 5)
+    assert overall(stored, plans) == Coverage(3, 7)
+    assert without_runs(stored, plans) == {"other": 2}
+    assert coverage(stored, plans[2:]) is None
+    assert overall(stored, []) is None
+    assert list(Coverage(3, 5).sentences()) == ["Rests on 3 of 5 planned runs."]
+    assert list(Coverage(5, 5).sentences()) == []
+
+
+def test_the_decision_uses_the_order_of_the_plan_up_to_its_first_missing_run(record, frame):
+    stored = runs(record, frame, [8, 7, 6, 5, 4, 3, 2, 1], g_margin=-0.1)
+    assert coverage(stored, [plan(range(1, 13), until="decided")]).decisions == (Decision("negative", 6, 12),)
+    gap = coverage(stored, [plan([1, 2, 99, *range(3, 12)], until="decided")])
+    assert gap.decisions == (Decision(None, 2, 12),)
+    assert list(gap.sentences()) == [
+        "Rests on 8 of 12 planned runs.", "The sign of g_margin is not decided after 2 of 12 planned runs."
+    ]  # fmt: skip
+    naive = runs(record, frame, range(1, 9), g_margin=-0.1, beats_naive=0)
+    assert coverage(naive, [plan(range(1, 13), until="decided")]).decisions == (Decision(None, 8, 12),)
+
+
+def test_a_merge_keeps_the_plans_of_every_ledger_once(tmp_path):
+    for name, numbers in (("a", [1, 2]), ("b", [2, 3]), ("c", [1, 2])):
+        with Ledger.open(tmp_path / f"{name}.db") as ledger:
+            ledger.write_plans([plan(numbers)])
+            ledger.write_plans([plan(numbers)])
+    merge([tmp_path / f"{name}.db" for name in "abc"], tmp_path / "all.db")
+    with Ledger.open(tmp_path / "all.db", create=False) as ledger:
+        assert [one.run_keys for one in ledger.plans()] == [keys(1, 2), keys(2, 3)]
