@@ -52,6 +52,8 @@ class ExplainedForecast:
     quantities: Quantities | None
     unscored: str = ""
     """Why there are no quantities."""
+    padded: int = 0
+    """Zeros that the library puts before `x` and the model reads as observed values."""
 
     @property
     def failed(self) -> tuple[StoredCheck, ...]:
