@@ -18,7 +18,7 @@ _LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_s
 # status, which is compared itself.
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive", "max_missing"}
 # A record of an older schema has none of these: unknown does not disagree with a number.
-_LATER = frozenset({"mase", "naive_mase", "seasonal_mase", "variance_run"})
+_LATER = frozenset({"mase", "naive_mase", "seasonal_mase", "variance_run", "padded"})
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 
