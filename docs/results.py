@@ -73,7 +73,7 @@ def gain(frame: pd.DataFrame, name: str) -> str:
     """A median with its interval, which fewer than three values do not have."""
     found = describe(frame[name])
     interval = bracketed(found.low, found.high)
-    return signed(found.median) + (f" {interval}" if interval != "-" else "")
+    return signed(found.median) + (f"<br>{interval}" if interval != "-" else "")
 
 
 def count(frame: pd.DataFrame) -> str:
@@ -160,7 +160,7 @@ def ttm_datasets() -> str:
         kept = unpadded(group)
         there = published_own(str(dataset))
         alone = gain(kept, "g_own") if len(kept) else "–"
-        rows.append((there, (f"`{dataset}`", *gains(group), alone, signed(there))))
+        rows.append((there, (str(dataset), *gains(group), alone, signed(there))))
     ordered = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
     return table(("dataset", *GAINS, f"g_own, lookback {CONTEXT}", "published g_own, 8 models"), ordered)
 
@@ -178,7 +178,7 @@ def bolt_overall() -> str:
 
 def bolt_datasets() -> str:
     groups = configurations("bolt-mini").groupby("dataset")
-    return table(("dataset", *GAINS), [(f"`{dataset}`", *gains(group)) for dataset, group in groups])
+    return table(("dataset", *GAINS), [(str(dataset), *gains(group)) for dataset, group in groups])
 
 
 def bolt_settings() -> str:
