@@ -97,6 +97,8 @@ class Calibration:
     """The negative control as an exact, untrained model: any gain on it comes from the instrument."""
     results: tuple[ModelResult, ...]
     examples: tuple[Example, ...]
+    recipe: str = "converged"
+    """Name of the inputs and the training."""
 
     @property
     def backbones(self) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from torch import Tensor
 from hrx.adapters import from_module
 from hrx.audit import explain, score
 from hrx.audit.calibration import calibration as calibration_module
+from hrx.audit.calibration import training
 from hrx.audit.calibration.calibration import Effort, calibrate, recovery, tasks
-from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank
+from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank, sinusoids
 from hrx.audit.calibration.results import Calibration, ModelResult, judge, verdict
 from hrx.audit.calibration.training import (
     HELD_OUT,
@@ -74,6 +75,29 @@ def test_a_planted_model_is_the_generator() -> None:
     slow = [[sum(float(x[b, t]) * generator.weights[h, t] for t in range(L)) for h in range(H)] for b in range(5)]
     assert y.numpy() == pytest.approx(np.array(slow), abs=1e-5)
     assert torch.allclose(planted(generator)(x), y, atol=1e-5)
+
+
+def test_sinusoids_have_unit_variance_and_two_bands_of_frequencies_over_noise() -> None:
+    x = sinusoids(np.random.default_rng(0), 4000, 96)
+    assert x.shape == (4000, 96)
+    assert x.var() == pytest.approx(1, abs=0.02)
+    power = (np.abs(np.fft.rfft(x * np.hanning(96), axis=1)) ** 2).mean(axis=0)
+    noise = power[20:].mean()
+    assert power[1] > 100 * noise
+    assert power[4:12].min() > 3 * noise
+    assert power[20:].max() < 2 * noise
+
+
+def test_the_short_recipe_passes_over_the_same_windows_and_converges_less() -> None:
+    generator = generate("sparseband", L, H, 0)
+    batches = list(training._epochs(generator, 0, training.SHORT))
+    assert len(batches) == 10 * 4000 / 32
+    first, second = (torch.cat([batch.x for batch in batches[i : i + 125]]) for i in (0, 125))
+    assert not torch.equal(first, second)
+    for one, two in zip(first.sum(dim=1).sort().values, second.sum(dim=1).sort().values, strict=True):
+        assert one == two
+    short = train("linear", generator, 0, training.SHORT)
+    assert 0.9 < short.explained < train("linear", generator, 0).explained
 
 
 def test_streams_and_seeds_share_no_window_and_repeat_exactly() -> None:
