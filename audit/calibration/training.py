@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from hrx.audit.calibration import results
 from hrx.audit.calibration.generators import Generator, inputs, sinusoids
 from hrx.errors import HrxError, unknown
 
@@ -104,7 +105,7 @@ class Recipe:
     rate: float = 0.0
 
 
-CONVERGED = Recipe("converged", inputs)
+CONVERGED = Recipe(results.CONVERGED, inputs)
 """Every batch is new, for as many steps and at the rate of the backbone: nearly exact models."""
 SHORT = Recipe("short", sinusoids, windows=4000, epochs=10, batch=32, rate=1e-3)
 """Ten epochs over 4,000 windows: models about as converged as those of the published table."""

@@ -158,10 +158,10 @@ def trained_once() -> Iterator[None]:
     """Calibrations of this file share their trained models: what differs between them is the instrument."""
     trained: dict[tuple[object, ...], TrainedBackbone] = {}
 
-    def remembered(backbone: str, generator: Generator, seed: int) -> TrainedBackbone:
-        key = (backbone, generator.name, generator.weights.tobytes(), seed)
+    def remembered(backbone: str, generator: Generator, seed: int, recipe: training.Recipe) -> TrainedBackbone:
+        key = (backbone, generator.name, generator.weights.tobytes(), seed, recipe.name)
         if key not in trained:
-            trained[key] = train(backbone, generator, seed)
+            trained[key] = train(backbone, generator, seed, recipe)
         return trained[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -172,6 +172,14 @@ def trained_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def linear(trained_once: None) -> Calibration:
     return calibrate(["linear"], effort=SMALL)
+
+
+@pytest.mark.slow
+def test_the_planted_rank_is_judged_on_converged_models_only(linear: Calibration) -> None:
+    short = replace(linear, recipe="short", results=tuple(replace(one, measured_rank=1.0) for one in linear.results))
+    assert "rank rises with the plant" not in [one.criterion for one in judge(short)]
+    assert "not judged on models that have not converged" in verdict(judge(short))
+    assert "rank rises with the plant" in verdict(judge(replace(short, recipe="converged")))
 
 
 @pytest.mark.slow
