@@ -90,7 +90,7 @@ def test_a_verdict_costs_the_runs_until_its_interval_stays_narrow(benchmark_of: 
     wide, narrow = [-1.0, 1.0] * 10, [0.5] * 60
     frame = _margins(wide + narrow, [1] * 80)
     needed = cost.first_as_narrow(frame, 0.0)
-    assert 40 < needed < 80
+    assert 20 < needed < 80
     assert cost.interval(frame.iloc[:needed])[0] == 0
     assert cost.interval(frame.iloc[: needed - 1])[0] > 0
     assert cost.first_as_narrow(_margins(wide, [1] * 20), 0.0) is None
