@@ -109,8 +109,9 @@ def sinusoids(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDAr
     for amplitude, cycles in SINUSOIDS:
         each, phase = rng.uniform(*cycles, (windows, 1)), rng.uniform(0, 1, (windows, 1))
         waves += amplitude * np.sin(2 * np.pi * (each * at + phase))
-    variance = sum(amplitude**2 for amplitude, _ in SINUSOIDS) / 2 + NOISE**2
-    return ((waves + NOISE * rng.standard_normal(waves.shape)) / np.sqrt(variance)).astype(np.float32)
+    scale = (sum(amplitude**2 for amplitude, _ in SINUSOIDS) / 2 + NOISE**2) ** 0.5
+    scaled: Floats = (waves + NOISE * rng.standard_normal(waves.shape)) / scale
+    return scaled.astype(np.float32)
 
 
 def _null(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
