@@ -52,12 +52,15 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     """One row per run, in the order of writing, with all columns of the record; JSON columns stay text.
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
-    out, and a `LedgerWarning` names it.
+    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number.
     """
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()
+        damaged = len(ledger.damaged)
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
-    return pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
+    frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
+    frame.attrs["damaged"] = damaged
+    return frame
 
 
 def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:

@@ -110,7 +110,9 @@ def _facts(frame: pd.DataFrame, name: str) -> str:
     days = sorted(frame["created"].dropna().astype(str).str[:10].unique())
     when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"
     runs, datasets = counted(len(frame), "run"), counted(frame["dataset"].nunique(), "dataset")
-    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}"
+    damaged = frame.attrs.get("damaged", 0)
+    left_out = f". Left out: {counted(damaged, 'damaged record')}; hrx check names all" if damaged else ""
+    return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}{left_out}"
 
 
 def _print_figures(drawn: list[Path]) -> str:

@@ -4,16 +4,18 @@ import base64
 import json
 import math
 import re
+import sqlite3
 import struct
 import warnings
 import zlib
+from contextlib import closing
 from itertools import combinations
 
 import numpy as np
 import pytest
 from helpers import crowd
 
-from hrx.audit.ledger.store import StoredAudit
+from hrx.audit.ledger.store import LedgerWarning, StoredAudit
 from hrx.errors import HrxError
 from hrx.reports import read
 from hrx.reports.page import embed
@@ -83,6 +85,16 @@ def groups_of(text_of_page, scope):
             group = {name: texts[name]["values"][code] for name, code in pairs}
             statistics = scopes[SCOPES.index(scope)]
             yield group, statistics and dict(zip(FIELDS, statistics, strict=True))
+
+
+def test_the_page_says_how_many_damaged_records_it_leaves_out(ledger, tmp_path):
+    path = ledger(crowd.records(20, models=1, datasets=2))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET g_own = g_own + 0.25 WHERE rowid IN (SELECT rowid FROM runs LIMIT 2)")
+    with pytest.warns(LedgerWarning, match="2 in all"):
+        text = write_report(path, tmp_path / "out").page.read_text(encoding="utf-8")
+    assert f"{path.name}: 18 runs," in text
+    assert "Left out: 2 damaged records; hrx check names all" in text
 
 
 @pytest.fixture(scope="module")
