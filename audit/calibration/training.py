@@ -165,7 +165,7 @@ def _epochs(generator: Generator, seed: int, recipe: Recipe) -> Iterator[Generat
     x, y = windows(generator, seed, TRAINING, recipe.windows, recipe)
     order = np.random.default_rng([seed, TRAINING, recipe.windows])
     for _ in range(recipe.epochs):
-        for batch in torch.from_numpy(order.permutation(recipe.windows)).split(recipe.batch):
+        for batch in torch.split(torch.from_numpy(order.permutation(recipe.windows)), recipe.batch):
             yield GeneratedWindows(x[batch], y[batch])
 
 
