@@ -76,7 +76,7 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 
 # Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
 $(VENV)/.test: $(VENV)/.audit
-	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,gift-eval,ray,docs,dev]' scikit-learn hydra-core
+	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,tirex-2,toto-2,t0,timestral,gift-eval,ray,docs,dev]' scikit-learn hydra-core
 	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
 	touch $@
 

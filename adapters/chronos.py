@@ -13,15 +13,14 @@ Both unroll nine quantile paths beyond the native horizon.
 
 import copy
 import math
-from dataclasses import replace
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from chronos import Chronos2Pipeline, ChronosBoltPipeline
 from chronos.chronos2.layers import MHA, AttentionOutput, GroupSelfAttention
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster, ignore_warning, second_module
+from hrx.adapters.checkpoint import ChannelForecaster, CheckpointForecaster, ignore_warning, second_module
 from hrx.adapters.contract import Limits, ModelError
 
 UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -69,7 +68,7 @@ class ChronosBolt(ChronosForecaster):
         return cast(Tensor, median)
 
 
-class Chronos2(ChronosForecaster):
+class Chronos2(ChannelForecaster, ChronosForecaster):
     """The median of a Chronos-2 checkpoint; each window, with all its channels, is a group of its own."""
 
     official_call = "Chronos2Pipeline.predict_quantiles"
@@ -78,20 +77,11 @@ class Chronos2(ChronosForecaster):
     def prepare(self) -> None:
         self.univariate_pipeline = _without_group_scores(self.library)
 
-    def multivariate(self) -> Self:
-        other = copy.copy(self)
-        other.limits = replace(self.limits, multivariate=True)
-        return other
-
-    def reload(self) -> Self:
-        again = super().reload()
-        return again.multivariate() if self.limits.multivariate else again
-
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        series = self._to_library(x)
+        series = self.to_series(x)
         groups = torch.arange(len(x)).repeat_interleave(series.shape[1])
         medians = self._medians(series.flatten(0, 1), groups, horizon)
-        return self._from_library(medians.reshape(*series.shape[:2], horizon))
+        return self.from_series(medians.reshape(*series.shape[:2], horizon))
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
@@ -100,14 +90,6 @@ class Chronos2(ChronosForecaster):
             _, medians = self.library.predict_quantiles(inputs, prediction_length=horizon, quantile_levels=[0.5])
         median = torch.stack(cast("list[Tensor]", medians))
         return median.mT if self.limits.multivariate else median.squeeze(1)
-
-    def _to_library(self, x: Tensor) -> Tensor:
-        """Windows in the library's shape `(B, C, L)`."""
-        return x.transpose(1, 2) if self.limits.multivariate else x[:, None, :]
-
-    def _from_library(self, y: Tensor) -> Tensor:
-        """Forecasts `(B, C, H)` of the library in the layout of the windows."""
-        return y.transpose(1, 2) if self.limits.multivariate else y[:, 0]
 
     def _medians(self, context: Tensor, groups: Tensor, horizon: int) -> Tensor:
         """`(N, L) -> (N, H)`: series of one group attend to one another."""

@@ -54,6 +54,8 @@ class Family:
     """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
     """A requirement that pins an older torch than it needs: installed without dependencies, which are in the extra."""
+    licence_note: str = ""
+    """Terms of the weights or of a library that a user may not expect, as a sentence."""
 
     def claims(self, checkpoint: Checkpoint) -> bool:
         """Whether the content of a checkpoint identifies this family."""
@@ -107,12 +109,26 @@ BUILT_IN = (
     Family("moirai-2", "hrx.adapters.moirai_2:Moirai2", "uni2ts", "moirai-2",
            config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
            unpinned="uni2ts==2.0.0"),
+    Family("t0", "hrx.adapters.t0:T0", "tfc-t0", "t0", also=("rotary-embedding-torch",),
+           config_keys=("embed_dim", "group_every_n", "mlp_hidden_dim", "quantile_levels")),
+    Family("timestral", "hrx.adapters.timestral:Timestral", "timecopilot-timestral", "timestral",
+           config_keys=("block_schedule", "block_size", "quantile_knots"),
+           licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a "
+                        "revenue of more than 20 million dollars a month: read the LICENSE beside the weights."),
     Family("timer", "hrx.adapters.timer_timemoe:Timer", "sktime", "timer",
            also=("transformers",), architectures=("TimerForPrediction",)),
     Family("timemoe", "hrx.adapters.timer_timemoe:TimeMoe", "sktime", "timemoe",
            also=("transformers",), architectures=("TimeMoeForPrediction",)),
     Family("visionts", "hrx.adapters.visionts:VisionTSModel", "visionts", "visionts",
            files="mae_visualize_vit_*.pth"),
+    Family("tirex-2", "hrx.adapters.tirex_2:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
+           config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len"),
+           licence_note="Its library needs mlstm_kernels, under the NXAI Community License: a company with more than "
+                        "100 million euros of revenue a year needs a commercial licence for use in a product or "
+                        "service."),
+    Family("toto-2", "hrx.adapters.toto_2:Toto2", "timecopilot-toto-2", "toto-2",
+           also=("timecopilot-dd-unit-scaling", "unit-scaling"),
+           config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),
 )
 # fmt: on
 

@@ -79,7 +79,8 @@ class TinyTimeMixer(CheckpointForecaster):
         config = self.module.config
         predicted = config.prediction_channel_indices
         # A decomposed model pads trend and residual apart, after it has smoothed the short window.
-        lengths = {"longest_lookback": config.context_length, "padded_to": config.context_length}
+        padded_to = None if isinstance(self.module, TinyTimeMixerForDecomposedPrediction) else config.context_length
+        lengths = {"longest_lookback": config.context_length, "padded_to": padded_to}
         alone = config.mode == config.decoder_mode == "common_channel" and not config.enable_forecast_channel_mixing
         if (alone and predicted is None) or config.num_input_channels == 1:
             return Limits(**lengths)

@@ -10,14 +10,22 @@ if TYPE_CHECKING:
     from hrx.audit.attribution import explain
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
+    from hrx.audit.scoring.context import NeededContext
+    from hrx.audit.scoring.context_sweep import needed_context
     from hrx.audit.scoring.quantities import Quantities
     from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
 
-__all__ = ["Budget", "ChannelScores", "Protocol", "Quantities", "Unscorable", "explain", "score", "score_channels"]
+__all__ = [
+    "Budget", "ChannelScores", "NeededContext", "Protocol", "Quantities", "Unscorable", "explain", "needed_context",
+    "score", "score_channels",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    modules = {"Budget": "memory", "Protocol": "protocol", "Quantities": "scoring.quantities", "explain": "attribution"}
+    modules = {
+        "Budget": "memory", "Protocol": "protocol", "Quantities": "scoring.quantities", "explain": "attribution",
+        "NeededContext": "scoring.context", "needed_context": "scoring.context_sweep",
+    }  # fmt: skip
     return getattr(import_module(f"{__name__}.{modules.get(name, 'scoring.score')}"), name)

@@ -4,6 +4,7 @@ Every field is stored with each record. Changing what any of them means raises `
 count as stale.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -40,6 +41,12 @@ class Protocol:
     """Whether truncations of the matrix are scored too."""
     distance: bool = False
     """Whether rows at fixed distances are scored too."""
+    context: bool = False
+    """Whether the needed context is measured too."""
+    context_bound: float = 0.01
+    """Largest change of the forecasts, as a share of their variance, that counts as none for the needed context."""
+    context_windows: int = 16
+    """Windows, evenly spaced over the test region, behind the needed context."""
     draws: int = 4
     """Random replacements of the window that each quantity is averaged over."""
     draws_kind: DrawsKind = "antithetic"
@@ -74,9 +81,18 @@ class Protocol:
         # In canonical form, so that equal settings have equal keys.
         settings = find_estimator(self.estimator).read(self.estimator_settings).as_json()
         object.__setattr__(self, "estimator_settings", settings)
-        for name, least in (("draws", 1), ("fractions", 3), ("scored", 1), ("permutations", 1), ("seed", 0)):
+        for name, least in (
+            ("draws", 1),
+            ("fractions", 3),
+            ("scored", 1),
+            ("permutations", 1),
+            ("seed", 0),
+            ("context_windows", 1),
+        ):
             if getattr(self, name) < least:
                 raise ProtocolError(f"{name}={getattr(self, name)} must be at least {least}.")
+        if not 0 < self.context_bound < math.inf:
+            raise ProtocolError(f"context_bound={self.context_bound} must be above 0, for example 0.01 for 1 %.")
         if not 0 <= self.max_missing <= 1:
             raise ProtocolError(f"max_missing={self.max_missing} must be between 0 and 1.")
         if self.draws_kind == "antithetic" and self.draws % 2:
@@ -91,8 +107,10 @@ class Protocol:
             raise ProtocolError(f"max_draws={self.max_draws} is below draws={self.draws}. Raise it.")
 
     def decisive(self) -> dict[str, Any]:
-        """Every setting as a key and a record hold it; a setting without effect has its default."""
-        idle = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
+        """Every setting as a key and a record hold it; one without effect has its default, or None."""
+        idle: dict[str, Any] = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
+        if not self.context:
+            idle |= {"context_bound": None, "context_windows": None}
         return asdict(self) | idle | {"variance_windows": str(self.variance_windows)}
 
     @property

@@ -14,6 +14,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
+from hrx.cli.request import context_bound
 from hrx.cli.terminal import show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_target, user_path
@@ -22,6 +23,7 @@ from hrx.gift_eval.frequency import slots
 from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
 from hrx.gift_eval.tables import Options, observe, open_table, parse_source
 from hrx.gift_eval.tables import shown as shown_date
+from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.page.explain import trust_sentence, write_explanation
 
 
@@ -35,7 +37,9 @@ class DatedSeries(NamedTuple):
 def explain(options: argparse.Namespace) -> int:
     """Writes the page of one forecast, and prints whether its explanation can be trusted."""
     check_target(options.out, "--out", inputs=_files(options))
-    protocol = Protocol(estimator=options.estimator)
+    wanted = options.sweeps == "context"
+    bound = context_bound(options.context_bound, requested=wanted)
+    protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
     progress.say(f"reading {options.series}")
     chosen = find_series(options.series)
     cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
@@ -52,6 +56,11 @@ def explain(options: argparse.Namespace) -> int:
             report=progress.say,
         )
     show(f"Verdict: {trust_sentence(explained)}")
+    if explained.context is not None:
+        within = f"to keep the forecasts within {share(explained.context.bound)} of their variance"
+        show(f"Needed context, {within}: {context_sentence(explained.context)}")
+        if padding := padding_sentence([explained.context]):
+            show(padding)
     progress.say("writing the page")
     written = write_explanation(explained, options.out, _command(options))
     show(f"{written}: open it in a browser; it needs no network.")
@@ -70,6 +79,8 @@ def _command(options: argparse.Namespace) -> str:
     given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
     shown = settings_without_paths(given)
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
+    for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
+        words += [] if value is None else [f"--{name}", str(value)]
     return shlex.join(["hrx", "explain", shown["model"], *words])
 
 

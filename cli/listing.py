@@ -35,8 +35,14 @@ def models(options: argparse.Namespace) -> int:
     listed = []
     for name, family, source in [(EMBEDDED, "chronos-bolt", "embedded"), *released]:
         known = families()[family]
-        about = {"library": known.distribution, "installed": known.installed, "install": known.install_command}
+        about: dict[str, Any] = {
+            "library": known.distribution,
+            "installed": known.installed,
+            "install": known.install_command,
+        }
         declared = _declared(published_card(name if source == "embedded" else source))
+        if known.licence_note:
+            about["licence_note"] = known.licence_note
         listed.append({"name": name, "family": family, "source": source, **about, **declared})
     if options.json:
         return _print_json(listed)
@@ -49,6 +55,9 @@ def models(options: argparse.Namespace) -> int:
     show("\nGIFT-Eval: the part of the benchmark that the model is declared to have been trained on. More with --json.")
     commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
     show("".join(f"\nTo install a missing library: {command}" for command in commands).lstrip("\n"))
+    for known in families().values():
+        if known.licence_note:
+            show(textwrap.fill(f"{known.name}: {known.licence_note}", terminal_width(_PIPED_WIDTH)))
     for card in short_names().values():
         if card.download_advice:
             show(f"{card.name}: {card.download_advice}")

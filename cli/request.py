@@ -24,7 +24,7 @@ from hrx.reports.gates import parse
 
 DEFAULT_WORKERS = 1
 """A process of its own for the models: one that ends its process, or hangs, does not end the audit."""
-SWEEPS = ("truncation", "distance")
+SWEEPS = ("truncation", "distance", "context")
 
 
 class Effort(NamedTuple):
@@ -142,7 +142,16 @@ def _protocol(options: argparse.Namespace) -> Protocol:
         max_draws=max(options.draws, Protocol.max_draws),
         truncation="truncation" in sweeps,
         distance="distance" in sweeps,
+        context="context" in sweeps,
+        context_bound=context_bound(options.context_bound, requested="context" in sweeps),
     )
+
+
+def context_bound(given: float | None, *, requested: bool) -> float:
+    """The bound of the needed context; refuses one that would have no effect."""
+    if given is not None and not requested:
+        raise HrxError("--context-bound belongs to the needed context. Add --sweeps context, or drop it.")
+    return Protocol.context_bound if given is None else given
 
 
 def refuse_empty_plan(runs: Sequence[Run], source: str) -> None:

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         _export,
         _check,
         _calibrate,
+        _new_adapter,
     ):
         declare(verbs)
     return root
@@ -69,7 +70,8 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--out", type=Path, default=Path("hrx-audit"), metavar="DIR", help="default: hrx-audit")
     verb.add_argument("--ledger", type=Path, metavar="FILE", help="default: DIR/ledger.db")
     verb.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="memory for batches (default: 2)")
-    verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance")
+    verb.add_argument("--sweeps", default="", metavar="NAME,…", help="also score: truncation, distance, context")
+    _context_bound(verb)
     _merge_adapter(verb)
     text = "audit items of several variates on the time axis and on the channel axis"
     verb.add_argument("--channels", action="store_true", help=text)
@@ -83,6 +85,11 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
     verb.add_argument("--recheck", type=_positive, metavar="N", help="measure N stored runs again, compare, and stop")
     _json(verb)
+
+
+def _context_bound(verb: argparse.ArgumentParser) -> None:
+    text = "largest change, as a share of the forecasts' variance, for the needed context (default: 0.01)"
+    verb.add_argument("--context-bound", type=_share, metavar="SHARE", help=text)
 
 
 def _merge_adapter(verb: argparse.ArgumentParser) -> None:
@@ -188,6 +195,9 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="lookback, in steps")
     verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="horizon, in steps")
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help="default: input_gradient")
+    text = "context: also find the shortest lookback that keeps the forecasts of the series"
+    verb.add_argument("--sweeps", choices=("context",), metavar="NAME", help=text)
+    _context_bound(verb)
     verb.add_argument(
         "--out", type=Path, default=Path("hrx-explain.html"), metavar="PAGE", help="default: hrx-explain.html"
     )
@@ -280,6 +290,12 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
     _json(verb)
 
 
+def _new_adapter(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "write the skeleton of a model family: an adapter and its test"
+    verb = _verb(verbs, "new-adapter", summary, "hrx.cli.new_adapter:new_adapter", "hrx new-adapter my-model")
+    verb.add_argument("name", metavar="NAME", help="name of the family, such as my-model")
+
+
 def _verb(
     verbs: Verbs[argparse.ArgumentParser], name: str, summary: str, command: str, example: str
 ) -> argparse.ArgumentParser:
@@ -320,6 +336,13 @@ def _seconds(text: str) -> float:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a time such as 90s, 30min or 4h, and not 0")
     return float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1)
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number above 0, such as 0.01 for 1 %%")
+    return value
 
 
 def _number(text: str) -> float:

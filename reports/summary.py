@@ -17,6 +17,7 @@ import pandas as pd
 from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.audit.ledger.store import StoredCheck
 from hrx.reports.clusters import ClusteredMedian, clustered_median
+from hrx.reports.context import DatasetContext, context_lines, dataset_contexts
 from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON, count_reasons, reason_lines
 from hrx.reports.runs import (
     FEW_TEXT,
@@ -146,6 +147,8 @@ class ModelSummary:
     headline: str
     because: str
     """The figures behind the headline, and what limits it."""
+    contexts: tuple[DatasetContext, ...] = ()
+    """The needed context by dataset and setting, where it was measured."""
 
     @property
     def verdict(self) -> str:
@@ -171,6 +174,7 @@ class ModelSummary:
                 **self.beating_naive.clustered_json(),
             },
             "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
+            "context": [one.as_json() for one in self.contexts],
             "exclusions": self.exclusions,
             "failures": self.failures,
         }
@@ -213,6 +217,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> ModelSummar
         tone=tone,
         headline=headline,
         because=" ".join([figures, *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        contexts=tuple(dataset_contexts(runs)),
     )
 
 
@@ -356,6 +361,7 @@ def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
         yield from ("", *hanging(f"{INDENT}clustered ", _clustered_fact(summary.beating_naive), width))
     yield ""
     yield from hanging(f"{INDENT}Verdict: ", clean(summary.verdict), width)
+    yield from context_lines(summary.contexts, width)
     yield from reason_lines("Excluded", summary.exclusions, width)
     yield from reason_lines("Failed", summary.failures, width)
 

@@ -41,13 +41,29 @@ are compared with the library's model call below the public one, which rounds it
 
 The forecast that is audited is the default point forecast of the official call: for PatchTST-FM and FlowState a mean
 over the predicted quantiles, for TTM-r3 the median. `ttm-decomposed` is a TTM-r3 that forecasts trend and residual
-apart.
+apart. For T0 it is the median of `predict` with its defaults, without the four adjustments of the publisher's scores;
+for Timestral it is the median of `forecast`, whose default adjustments (averaging with the negated window, clipping at
+zero) belong to it.
 
 FlowState takes a scale factor: 24 over the season of the dataset, which is the library's own factor for minutes, hours,
 months and quarters. The library chooses one by frequency and domain for days, weeks and years; their season is 1 here,
 as on the leaderboard, and they get the factor of the checkpoint's configuration. The record's `official_call` holds it.
 Where a horizon is one step short of a whole number of its patches (47, 71, 95, 119 at a season of 24), the library
 returns too few steps, and the setting is refused.
+
+Parity says nothing about a gradient. **Toto-2** shows why the derivative check exists: its layers multiply by one
+factor forward and by another backward, on purpose, for training. The forecasts agree in every bit and the gradient is
+finite, but it is wrong by more than its own size: only finite differences show it. hrx takes the derivative
+(`hrx.adapters.unit_scaling`). The call that is matched is `Toto2Model.forecast` with its defaults, one pass without
+block decoding. A window whose length is not a multiple of the patch is padded on its left with masked zeros, as the
+library's GluonTS predictor does; the predictor's cap on quantiles and its scale for short series are not part of the
+call. Where a window starts flat, the model divides by a standard deviation of 1e-6: its slopes there are true within
+1e-9 of the window only, and the derivative check refuses a setting with such a window.
+
+**TiRex-2** runs with the test-time augmentation of its configuration. Where a straight line fits a window well, its
+library forecasts the differences of the window, so the forecast jumps between windows on either side of that
+decision. It cuts longer horizons than `future_len` and longer windows than `context_len`; hrx refuses them. Its
+layers run without `torch.compile`, which did not change a bit of the forecast.
 """
 
 

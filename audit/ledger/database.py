@@ -1,8 +1,8 @@
 """The SQLite file of a ledger: its tables, how it is opened, and how an older one is migrated.
 
 Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an index; schema 3 adds the column
-`device` and drops the table of row strategies; schema 4 adds columns, and a checksum to every row; schema
-5 adds columns. A migration keeps every row. Columns that are no longer in the record stay in the file and are not read.
+`device` and drops the table of row strategies; schema 4 adds columns, and a checksum to every row; schema 5 adds
+columns. A migration keeps every row. Columns that are no longer in the record stay in the file and are not read.
 
 A ledger is one file. While it is written, SQLite keeps a write-ahead log beside it; the last writer removes the log.
 """

@@ -5,6 +5,7 @@ The same run on other hardware, or in other batches, moves a number by rounding,
 
 import json
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +13,17 @@ import numpy as np
 from hrx.audit.ledger.record import COLUMNS, EXCLUDED, NAMES, Record, Value
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
-_TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds"})
-_LISTS = frozenset(column.name for column in COLUMNS if column.name.endswith("_steps") or column.name == "starts")
-# beats_naive follows from the errors, which are compared themselves; rounding decides a tie. max_missing decides the
-# status, which is compared itself.
-_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - {"beats_naive", "max_missing"}
+_TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds", "context_time_ratio"})
+_LISTS = frozenset({"starts", "context_curves"} | {c.name for c in COLUMNS if c.name.endswith("_steps")})
+# These follow from numbers that are compared themselves, and rounding decides a tie: beats_naive from the errors, the
+# needed context and what is measured there from its curves. max_missing decides the status, which is compared itself.
+_FOLLOWING = frozenset(
+    {"beats_naive", "max_missing"}
+    | {c.name for c in COLUMNS if c.name.startswith("context_") and c.name not in ("context_bound", "context_windows")}
+)
+_NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - _FOLLOWING
 # A record of an older schema has none of these: unknown does not disagree with a number.
-_LATER = frozenset({"mase", "naive_mase", "seasonal_mase", "variance_run", "padded"})
+_LATER = frozenset({"mase", "naive_mase", "seasonal_mase", "variance_run", "padded", "context"})
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 
@@ -52,10 +57,16 @@ def _agree(name: str, first: Value, second: Value) -> bool:
         return _close([first], [second])
     if name in _LISTS:
         try:
-            return _close(json.loads(str(first)), json.loads(str(second)))
+            return _close(_list(first), _list(second))
         except (ValueError, TypeError, RecursionError):  # not a list of numbers
             return False
     return first == second
+
+
+def _list(text: Value) -> list[Value]:
+    """The numbers of a JSON list, or of the lists of an object one after the other."""
+    values = json.loads(str(text))
+    return list(chain.from_iterable(values.values())) if isinstance(values, dict) else list(values)
 
 
 def _close(first: Sequence[Value], second: Sequence[Value]) -> bool:

@@ -76,6 +76,9 @@ class Record:
     axis: Text = _column("step: one row per forecast step; whole: one row for the whole forecast, as published")
     truncation: Whole = _column("1 if truncations of the matrix were scored")
     distance: Whole = _column("1 if rows at fixed distances were scored")
+    context: Whole = _column("1 if the needed context was measured")
+    context_bound: Number = _column("largest change, as a share of the variance, for the needed context")
+    context_windows: Whole = _column("windows over the test region behind the needed context, at most")
     draws: Whole = _column("draws requested")
     draws_kind: Text = _column("antithetic, paired or independent")
     precision: Number = _column("Monte Carlo error requested, if any")
@@ -134,6 +137,23 @@ class Record:
     g_distance_8: Number = _column("g of the row 8 steps away against the shared vector, normalised")
     g_distance_16: Number = _column("g of the row 16 steps away against the shared vector, normalised")
     g_distance_32: Number = _column("g of the row 32 steps away against the shared vector, normalised")
+
+    # The needed context: `--sweeps context`
+    context_needed: Whole = _column("shortest context that is enough, in steps; the lookback where none is shorter")
+    context_change: Number = _column("change of the forecasts there, older values replaced, as a share of the variance")
+    context_shortest_cut: Whole = _column("shortest lookback that can really be cut to; NULL where no cut is possible")
+    context_lookback: Whole = _column("lookback that the check cut to, from context_needed on; NULL: no check")
+    context_cut_change: Number = _column("change of the forecasts by that cut, as a share of the variance")
+    context_mse: Number = _column("mean squared error from the whole lookback, over the windows of the check")
+    context_cut_mse: Number = _column("the same from the cut lookback")
+    context_mase: Number = _column("MASE from the whole lookback, over the windows of the check")
+    context_cut_mase: Number = _column("the same from the cut lookback")
+    context_time_ratio: Number = _column("time of a forecast from the cut lookback over that from the whole one")
+    context_windows_used: Whole = _column("windows over the test region that there are")
+    context_padded_to: Whole = _column("length to which the library fills a shorter window with zeros, if it does")
+    context_refusal: Text = _column("why the model did not forecast from a shorter lookback")
+    context_curves: Text = _column("JSON: contexts, changes, lookbacks, and changes, mse and MASE by cutting to them")
+    context_seconds: Text = _column("JSON: wall time of a pass at each cut lookback, and of the whole one beside it")
 
     # The channel axis: `--channels`
     channels: Whole = _column("variates of the window; NULL for a univariate one")

@@ -17,6 +17,7 @@ from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import multivariate
+from hrx.audit.scoring.context import kept_contexts
 from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
 
@@ -130,7 +131,16 @@ def estimate_run(model: Forecaster, runs: Sequence[Run], budget: Budget) -> RunC
     each = (time.perf_counter() - start) / len(batch)
     further = (run.protocol.draws - protocol.draws) * forecasts / protocol.draws
     shared = run.protocol.variance_windows
-    return RunCost(run.windows * (first + further * each) + (0 if shared == "run" else shared * each), memory)
+    seconds = run.windows * (first + further * each) + (0 if shared == "run" else shared * each)
+    return RunCost(seconds + _context_forecasts(run) * each, memory)
+
+
+def _context_forecasts(run: Run) -> int:
+    """Forecasts of the needed context, at most: a cut lookback is forecast twice and the whole one once beside it."""
+    protocol = run.protocol
+    if not protocol.context:
+        return 0
+    return (len(kept_contexts(run.setting.lookback)) - 1) * protocol.context_windows * (protocol.draws + 3)
 
 
 def _area(setting: Setting) -> int:

@@ -13,7 +13,7 @@ from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explained import ExplainedForecast
-from hrx.audit.runner.run import forecast_series
+from hrx.audit.runner.run import forecast_series, series_context
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
@@ -55,6 +55,10 @@ def explain_series(
         skill_, quantities, unscored = _score(model, series, held_out, horizon, protocol, budget)
     except UnusableSeries as error:
         skill_, quantities, unscored = None, None, str(error)
+    context = None
+    if protocol.context and quantities is not None:
+        report("finding the needed context")
+        context = series_context(model, series, lookback, horizon, protocol, budget, quantities.variance)
     report("checking the model on these windows")
     checks = _checks(model, torch.as_tensor(held_out.x, dtype=torch.float32), horizon)
     identity = model.identity
@@ -76,6 +80,7 @@ def explain_series(
         quantities=quantities,
         unscored=unscored,
         padded=model.limits.padding(lookback),
+        context=context,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.audit.ledger.store import StoredCheck
+from hrx.audit.scoring.context import NeededContext
 from hrx.audit.scoring.quantities import Quantities, Skill
 
 Floats = npt.NDArray[np.floating]
@@ -54,6 +55,8 @@ class ExplainedForecast:
     """Why there are no quantities."""
     padded: int = 0
     """Zeros that the library puts before `x` and the model reads as observed values."""
+    context: NeededContext | None = None
+    """Where it was requested and the series could be scored."""
 
     @property
     def failed(self) -> tuple[StoredCheck, ...]:

@@ -43,6 +43,8 @@ from hrx.gift_eval import (
 )
 
 ADMISSION_WINDOWS = 4
+FLAT_START = 8
+"""A window whose first values are equal, this many, starts flat."""
 
 
 @dataclass(frozen=True, order=True)
@@ -118,8 +120,7 @@ class Run:
             "setting": str(self.setting),
             "seed": self.seed,
             "windows": self.windows,
-            # The limit on missing values decides whether a run is excluded, and no number of one that is not.
-            "protocol": {name: value for name, value in _fields(self.protocol).items() if name != "max_missing"},
+            "protocol": self._decisive_settings,
             "protocol_version": PROTOCOL_VERSION,
         }
         if self.too_many_missing:
@@ -127,6 +128,16 @@ class Run:
         if package := package_of(self.protocol.estimator):
             decisive["estimator_package"] = package
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def _decisive_settings(self) -> dict[str, Any]:
+        """The protocol without what decides no number: the limit on missing values, which decides whether a run is
+        excluded, and the needed context where it is not measured.
+        """
+        idle = {"max_missing"}
+        if not self.protocol.context:
+            idle |= {"context", "context_bound", "context_windows"}
+        return {name: value for name, value in _fields(self.protocol).items() if name not in idle}
 
     @property
     def model_key(self) -> ModelKey:
@@ -262,10 +273,13 @@ def plan(
 def admission_windows(runs: Iterable[Run]) -> Tensor | None:
     """Up to four real windows `(W, L)` that are not flat, from different series where there are several.
 
-    A flat window has no derivative in a model that divides by its spread. None where no series has a usable window:
-    then every run is excluded for a reason of its own.
+    A flat window has no derivative in a model that divides by its spread, and one that starts flat has a derivative
+    that finite differences cannot resolve in a model that divides a patch by the spread so far: such windows are taken
+    only where there are too few others. None where no series has a usable window: then every run is excluded for a
+    reason of its own.
     """
     chosen: dict[str, npt.NDArray[np.float64]] = {}
+    starting_flat: dict[str, npt.NDArray[np.float64]] = {}
     tried: set[tuple[str, int]] = set()
     for run in runs:
         if len(chosen) == ADMISSION_WINDOWS:
@@ -274,10 +288,14 @@ def admission_windows(runs: Iterable[Run]) -> Tensor | None:
             continue
         tried.add((run.series.fingerprint, run.seed))
         with suppress(UnusableSeries):
-            moving = [x for x in run.cut_windows().x if np.ptp(x) > 0]
-            if moving:
-                chosen[run.series.fingerprint] = moving[0]
-    return torch.as_tensor(np.stack(list(chosen.values())), dtype=torch.float32) if chosen else None
+            for x in run.cut_windows().x:
+                if np.ptp(x[:FLAT_START]) > 0:
+                    chosen[run.series.fingerprint] = x
+                    break
+                if np.ptp(x) > 0:
+                    starting_flat.setdefault(run.series.fingerprint, x)
+    windows = list((chosen | {name: x for name, x in starting_flat.items() if name not in chosen}).values())
+    return torch.as_tensor(np.stack(windows[:ADMISSION_WINDOWS]), dtype=torch.float32) if windows else None
 
 
 @dataclass(frozen=True)

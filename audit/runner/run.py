@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from hrx.audit.attribution import Explanation
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget, out_of_memory
-from hrx.audit.protocol import DISTANCES, TRUNCATIONS
+from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Protocol
 from hrx.audit.runner.plan import Run
+from hrx.audit.scoring.context import NeededContext
+from hrx.audit.scoring.context_sweep import ForecastErrors, measure_context
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, usable_variance
@@ -38,6 +41,8 @@ class SeriesForecasts(NamedTuple):
     """Over all forecasts and steps, summed over the channels."""
     skill: Skill
     windows: int
+    context: NeededContext | None = None
+    """Where it is measured."""
 
 
 SeriesCache = dict[tuple[object, ...], SeriesForecasts]
@@ -98,14 +103,58 @@ def forecast_series(
     return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x))
 
 
+def series_context(
+    model: Forecaster,
+    series: Series | MultivariateSeries,
+    lookback: int,
+    horizon: int,
+    protocol: Protocol,
+    budget: Budget,
+    variance: float,
+    stream: int = 0,
+) -> NeededContext:
+    """The needed context of a series, on windows that are evenly spaced over its test region."""
+    windows = cut_region(series, lookback, horizon, protocol.context_windows)
+    compared = _forecast_part(windows, model.limits)
+
+    def errors(forecast: Tensor) -> ForecastErrors:
+        found = _skill(forecast, compared)
+        return ForecastErrors(found.mse, found.mase)
+
+    return measure_context(
+        model,
+        torch.as_tensor(windows.x, dtype=torch.float32),
+        horizon,
+        errors=errors,
+        protocol=protocol,
+        kept=None,
+        variance=variance,
+        budget=budget,
+        stream=stream,
+    )
+
+
+def _context(model: Forecaster, run: Run, budget: Budget, variance: float) -> NeededContext | None:
+    """The needed context of the run's series, the same for every seed; None where it is not requested."""
+    if not run.protocol.context or run.series is None:
+        return None
+    stream = replace(run, seed=0).stream
+    return series_context(
+        model, run.series, run.setting.lookback, run.setting.horizon, run.protocol, budget, variance, stream
+    )
+
+
 def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> SeriesForecasts | None:
     """The forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
     count, series = run.protocol.variance_windows, run.series
     if count == "run" or series is None:
         return None
-    key = (run.model_key, run.dataset.season, series.fingerprint, run.setting, count)
+    # The draws and the bound of the needed context are settings of the protocol.
+    requested = run.protocol if run.protocol.context else None
+    key = (run.model_key, run.dataset.season, series.fingerprint, run.setting, count, requested)
     if key not in cache:
-        cache[key] = forecast_series(model, series, run.setting.lookback, run.setting.horizon, count, budget)
+        found = forecast_series(model, series, run.setting.lookback, run.setting.horizon, count, budget)
+        cache[key] = found._replace(context=_context(model, run, budget, found.variance))
     return cache[key]
 
 
@@ -122,6 +171,7 @@ def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) ->
         first = model.forward(x, run.setting.horizon)
     series = _shared(model, run, budget, cache)
     measured = _score(model, x, run, budget, None if series is None else series.variance)
+    context = _context(model, run, budget, measured.quantities.variance) if series is None else series.context
     repeated = _drift(model, x, first)
     if not repeated <= EQUIVALENCE_LIMIT:
         reason = (
@@ -132,6 +182,7 @@ def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) ->
         return RunResult(record.updated(official_call=model.official_call))
     values = _values(measured, _forecast_part(windows, model.limits), series)
     values["padded"] = model.limits.padding(run.setting.lookback)
+    values |= {} if context is None else context.columns()
     record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
     return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)

@@ -151,14 +151,14 @@ class Sweep:
         inner = deleted.shape[1:4]
         deleted = torch.cat([deleted.flatten(1, 3), torch.ones_like(deleted[:, 0, 0, :1])], dim=1)
         drawn = replacements(self.x, self.protocol, self.stream, first, count, variants=deleted.shape[1])
-        errors = self._changes(deleted, drawn)
+        errors = self.changes(deleted, drawn)
 
         everything = errors[:, -1][:, :, None, None, None, :]
         curves = np.moveaxis(errors[:, :-1].reshape(len(self.x), *inner, count, len(self.steps)), 4, 1)
         ends = (*curves.shape[:4], 1, len(self.steps))
         return np.concatenate([np.zeros(ends), curves, np.broadcast_to(everything, ends)], axis=4)
 
-    def _changes(self, deleted: Tensor, drawn: Tensor) -> Floats:
+    def changes(self, deleted: Tensor, drawn: Tensor) -> Floats:
         """The squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""
         windows, variants, positions = deleted.shape
         draws, horizon, x = drawn.shape[2], self.forecast.shape[1], self.x

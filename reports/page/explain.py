@@ -13,6 +13,7 @@ from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import Row, embed, fact_list, fill_page, html_table, made_by
+from hrx.reports.page.context import series_context
 from hrx.reports.page.data import example_json, palette
 from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
@@ -62,7 +63,7 @@ def render(explained: ExplainedForecast, command: str = "") -> str:
             "says": escape_html(says),
             "because": escape_html(_because(explained)),
             "reasons": "".join(reasons),
-            "measured": _measured(explained),
+            "measured": _measured(explained) + ("" if explained.context is None else series_context(explained.context)),
             "reproduce": _reproduce(explained, command),
             "footer": made_by(),
             "data": embed("window", _window(explained)),

@@ -16,6 +16,7 @@ from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
 from hrx.reports.figures import figures
 from hrx.reports.page import embed, fill_page, link, made_by
+from hrx.reports.page.context import context_section
 from hrx.reports.page.data import arrange, choose_examples, model_labels, palette
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
 from hrx.reports.page.reproduce import record_commands, reproduction
@@ -77,9 +78,9 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         "commands": record_commands(frame, audits),
     }
     heading = _heading(frame)
-    cards = "".join(
-        _card(summary, label) for summary, label in zip(summarise(frame, checks), dict.fromkeys(labels), strict=True)
-    )
+    summaries = list(zip(summarise(frame, checks), dict.fromkeys(labels), strict=True))
+    cards = "".join(_card(summary, label) for summary, label in summaries)
+    context = context_section([(label, summary.contexts) for summary, label in summaries])
     return fill_page(
         "report.html",
         SCRIPTS,
@@ -89,6 +90,8 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
             "facts": escape_html(_facts(frame, ledger_path.name)),
             "verdicts": f'<div class="verdicts">{cards}</div>' if cards else "<p>The ledger holds no runs.</p>",
             "figures": _print_figures(drawn),
+            "context": context,
+            "context_link": '<a href="#context">Needed context</a>' if context else "",
             "excluded": exclusions(frame, kinds),
             "checks": admission(frame, labels, checks),
             "reproduce": reproduction(frame, audits, ledger_path.name),

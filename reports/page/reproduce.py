@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from hrx.audit.ledger.store import StoredAudit
+from hrx.audit.protocol import Protocol
 from hrx.reports.page import fact_list
 from hrx.reports.page.data import Json
 from hrx.reports.text import escape_html, listed
@@ -149,8 +150,10 @@ def _made_by(frame: pd.DataFrame, command: _Command) -> "pd.Series[bool]":
     precision = given.get("precision")
     same &= frame["precision"].isna() if precision is None else frame["precision"] == precision
     sweeps = str(given.get("sweeps") or "").split(",")
-    for name in ("truncation", "distance"):
+    for name in ("truncation", "distance", "context"):
         same &= frame[name].fillna(0) == int(name in sweeps)
+    if "context" in sweeps:
+        same &= frame["context_bound"] == (given.get("context-bound") or Protocol.context_bound)
     same &= frame["channels"].notna() == bool(given.get("channels"))
     settings = str(given.get("settings"))
     if settings[:1].isdecimal():

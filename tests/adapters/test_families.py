@@ -25,15 +25,20 @@ ODD = (Setting(100, 30), Setting(17, 5), Setting(333, 100), Setting(512, 250), S
 GENERATING = ("timer", "timemoe")
 CHECKED_AT = {
     "timemoe": [(96, 24), (48, 96)],
+    "t0": [(96, 24)],
+    "timestral": [(96, 72)],  # beyond one block of its tiny checkpoint
     "visionts": [(96, 24)],
     "timesfm-2.5-hf": [(96, 24), (512, 96)],
     "patchtst-fm": [(96, 24)],
     "flowstate": [(96, 48)],
     "ttm-decomposed": [(96, 24)],
+    "tirex-2": [(96, 24)],
+    "toto-2": [(96, 24), (512, 96)],
 }
 """Settings at which all five admission checks run, for families that are checked at fewer than the others."""
 REMOVABLE = {
     "timer": "lm_heads.0.weight",
+    "t0": "decoder.residual_layer.bias",
     "moirai-2": "out_proj.output_layer.weight",
     "timesfm-3": "output_head.weight",
 }
@@ -187,6 +192,16 @@ def test_all_five_checks_admit_the_checkpoint_in_float64(model: Any, setting: tu
 def test_a_wrong_shape_is_refused_in_a_sentence(model: Any, x: torch.Tensor) -> None:
     with pytest.raises(ModelError, match=r"expects a floating-point tensor of shape \(batch, lookback\)"):
         model.forward(x, 24)
+
+
+def test_a_model_that_states_its_padding_reads_a_short_window_as_zeros_before_it(model: Any) -> None:
+    length = model.limits.padded_to
+    if length is None:
+        assert model.identity.family != "ttm" or model._decomposed
+        return
+    short = series(2, 40)
+    filled = torch.cat([torch.zeros(2, length - 40), short], dim=1)
+    torch.testing.assert_close(model.official(short, 24), model.official(filled, 24))
 
 
 def test_a_window_beyond_the_context_is_refused_in_a_sentence(model: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import tiny_timesfm
+from helpers import tiny_multivariate, tiny_timesfm
 from helpers.full_size import chronos_2
 from helpers.tiny import series
 
@@ -49,6 +49,13 @@ def timesfm_25(path: Path) -> Path:
     return path
 
 
+def t0(path: Path) -> Path:
+    from t0 import T0Config, T0Forecaster
+
+    T0Forecaster.from_config(T0Config.large()).save_pretrained(path)
+    return path
+
+
 def timesfm_25_hf(path: Path) -> Path:
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
@@ -84,16 +91,42 @@ def patchtst_fm(path: Path) -> Path:
     return path
 
 
+def tirex_2(path: Path) -> Path:
+    # Twelve blocks of this width have the published 38.4 M parameters, and 44.1 M more for channels.
+    width, patch = 512, 32
+    mixer = {"embedding_dim": width, "num_heads": 4}
+    time_mixer = mixer | {"num_slstm_heads": 4}
+    block = {"variate_mixer": mixer, "dropout": 0.1, "eps": 1e-7}
+    templates = {kind: block | {"time_mixer": time_mixer | {"model_type": f"bi-{kind}"}} for kind in ("mlstm", "slstm")}
+    return tiny_multivariate.tirex_2(
+        path, stack_config={"templates": templates, "recipe": ["mlstm", "slstm"] * 6}, num_blocks=12,
+        embedding_dim=width, h_expand=4, input_ff_dim=2048, context_len=2048, future_len=320, input_patch_size=patch,
+        output_patch_size=patch,
+        tokenizer_cfg={"output_patch_size": patch, "input_patch_size": patch, "input_patch_stride": patch},
+    )  # fmt: skip
+
+
+def toto_2(path: Path) -> Path:
+    """The configuration of Toto-2.0-22m."""
+    return tiny_multivariate.toto_2(
+        path, patch_size=32, d_model=512, d_ff=1368, num_heads=8, num_groups=8, qk_dim=64, v_dim=64, num_layers=6,
+        layer_group_size=6, norm_eps=1e-4, residual_attn_ratio=5.136215466577748,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("family", "build", "millions"),
     [
         ("ttm", ttm, 0.8),
+        ("t0", t0, 256),
         ("flowstate", flowstate, 9.07),
         ("patchtst-fm", patchtst_fm, 260),
         ("moirai-2", moirai_2, 11),
         ("chronos-2", chronos_2, 120),
         ("timesfm-2.5", timesfm_25, 231),
         ("timesfm-2.5-hf", timesfm_25_hf, 231),
+        ("tirex-2", tirex_2, 82.5),
+        ("toto-2", toto_2, 22),
     ],
 )
 def test_a_checkpoint_of_the_released_size_is_recognised_and_admitted(

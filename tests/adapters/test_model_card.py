@@ -91,9 +91,24 @@ def test_the_list_of_models_shows_the_cards(capsys: pytest.CaptureFixture[str]) 
     assert main(["models"]) == 0
     shown = capsys.readouterr().out
     assert "timesfm-non-commercial-" in shown
+    assert "timestral: The licence of the released weights (Modified MIT) gives no rights to" in " ".join(shown.split())
+    assert "20 million dollars" in listed["timestral-5m"]["licence_note"]
     assert "visionts-base: Download https://dl.fbaipublicfiles.com/mae/visualize/mae_visualize_vit_base.pth" in shown
 
 
 def test_a_model_that_is_not_on_the_hub_says_where_its_weights_are() -> None:
     with pytest.raises(ModelError, match=r"visionts-base is not on the model hub. Download https://.*\.pth into a"):
         locate("visionts-base")
+
+
+def test_terms_of_a_library_that_the_licence_of_the_weights_does_not_show_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["models"]) == 0
+    assert "tirex-2: Its library needs mlstm_kernels, under the NXAI Community License" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert main(["models", "--json"]) == 0
+    listed = {model["name"]: model for model in json.loads(capsys.readouterr().out)}
+    assert "100 million euros" in listed["tirex-2"]["licence_note"]
+    assert "licence_note" not in listed["toto-2-22m"]

@@ -30,6 +30,8 @@ class Mutation(NamedTuple):
 CHRONOS_BOLT = "self.library.predict(x, prediction_length=horizon)[:, self.median_index]"
 CHRONOS_2 = "return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]"
 TTM = "self.module(past_values=past, freq_token=token)"
+T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
+TIMESTRAL = "- self._median(-known, observed, horizon)) / 2"
 TIMESFM_25 = "y: Tensor = first[:, -1, :, POINT]"
 TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
@@ -40,6 +42,10 @@ GRANITE_INPUT = "self._second(past_values=x[..., None]"
 SCALE = "self._run_second(x, horizon, scale_factor=self.limits.scale_factor)"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
+TIREX_TREND = "torch.where(trending, _last_observed(x) + median.cumsum(dim=-1), median)"
+TIREX_PADDING = "(self.module.context_len - x.shape[1], self.module.future_len)"
+TOTO_SCALE = "_clamp_nonfinite(values * scale + loc)"
+TOTO_INPUT = "series.isnan(), 0.0, series)"
 LONG = Setting(192, 140)
 
 MUTATIONS = [
@@ -56,6 +62,15 @@ MUTATIONS = [
     Mutation("ttm-decomposed", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
     Mutation("ttm-decomposed", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
     Mutation("ttm-decomposed", "padded window", DECOMPOSED, DECOMPOSED.replace("0 if self._decomposed else ", "")),
+    Mutation("t0", "wrong constant", T0, f"{T0} * 1.0001"),
+    Mutation("t0", "quantile off by one", "levels.index(0.5)]", "levels.index(0.5) - 1]"),
+    Mutation("t0", "patch off by one", "// patch - 1", "// patch - 2"),
+    Mutation("t0", "skipped normalisation", "self.module(scaled)", "self.module(window)"),
+    Mutation("t0", "wrong levels fed back", "(0.1, 0.5, 0.9)", "(0.2, 0.5, 0.8)", Setting(64, 1100)),
+    Mutation("timestral", "wrong constant", TIMESTRAL, f"{TIMESTRAL} * 1.0001"),
+    Mutation("timestral", "quantile off by one", "self.library.median_index]", "self.library.median_index + 1]"),
+    Mutation("timestral", "skipped averaging", TIMESTRAL, ")"),
+    Mutation("timestral", "shifted input", "observed, series, 0.0)", "observed, series - series.mean(), 0.0)"),
     Mutation("patchtst-fm", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
     Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
     Mutation("patchtst-fm", "shifted input", GRANITE_INPUT, GRANITE_INPUT.replace("=x[", "=(x - x.mean())[")),
@@ -76,6 +91,15 @@ MUTATIONS = [
     Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", x,", ", x * 1.001,")),
     Mutation("moirai-2", "quantile off by one", "index(0.5)", "index(0.5) - 1"),
     Mutation("moirai-2", "skipped normalisation", MOIRAI, MOIRAI.replace(", x,", ", x - x.mean(1, keepdim=True),")),
+    Mutation("tirex-2", "wrong constant", TIREX_TREND, f"{TIREX_TREND} * 1.0001"),
+    Mutation("tirex-2", "quantile off by one", "num_quantiles // 2", "num_quantiles // 2 + 1"),
+    Mutation("tirex-2", "context not padded", TIREX_PADDING, "(0, self.module.future_len)"),
+    Mutation("tirex-2", "skipped flip", "if self.module.tta_sign_flip:", "if False:"),
+    Mutation("toto-2", "wrong constant", TOTO_SCALE, TOTO_SCALE.replace("+ loc", "* 1.001 + loc")),
+    Mutation("toto-2", "quantile off by one", "knots).index(0.5)", "knots).index(0.5) - 1"),
+    Mutation("toto-2", "skipped normalisation", TOTO_SCALE, TOTO_SCALE.replace(" * scale", "")),
+    Mutation("toto-2", "shifted input", TOTO_INPUT, TOTO_INPUT.replace(", series)", ", series - series.mean())")),
+    Mutation("toto-2", "forecast one patch late", "output.quantiles[..., :-1, :]", "output.quantiles[..., 1:, :]"),
     Mutation("visionts", "wrong constant", VISIONTS, VISIONTS.replace(")[..., 0]", ")[..., 0] * 1.0001")),
     Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
     Mutation("visionts", "skipped normalisation", VISIONTS, VISIONTS.replace("(x[", "((x - x.mean(1, True))[")),

@@ -53,6 +53,16 @@ def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_chan
         assert getattr(record, column) == pytest.approx(np.mean(by_channel), rel=1e-6)
 
 
+def test_the_needed_context_of_multivariate_windows_counts_times_of_all_channels() -> None:
+    model = from_module(lambda x: x[:, -8:] * 1.0, limits=Limits(multivariate=True))
+    run = planned(12, 8, 3, Protocol(draws=2, context=True))
+    record = measure_run(model, run, Budget()).record
+    assert record.status == DONE, record.reason
+    assert (record.context_needed, record.context_lookback, record.context_cut_change) == (9, 9, 0)
+    cut = cut_region(run.series, 12, 8, 16)
+    assert record.context_cut_mse == record.context_mse == pytest.approx(np.mean((cut.x[:, -8:] - cut.y) ** 2))
+
+
 def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:
     model = from_module(lambda x: x[:, :8], name="univariate")
     record = measure_run(model, planned(12, 8, 3, Protocol(draws=2)), Budget()).record

@@ -233,6 +233,19 @@ def test_a_model_is_admitted_on_up_to_four_windows_of_different_series_none_of_t
     assert admission_windows(planned([flat], (Setting(96, 24),))) is None
 
 
+def test_a_window_that_starts_flat_admits_a_model_only_where_there_are_too_few_others() -> None:
+    values = np.sin(np.arange(700))
+    values[400:600] = 0.0  # every window of the test region starts in here
+    dry = Dataset("dry/H", "H", 24, "", 1, lambda index: StoredSeries("T0", values))
+    for others, starting_flat in ((4, 0), (3, 1)):
+        runs = planned([dry, dataset("many/H", [700] * others)], (Setting(96, 24),), series=4)
+        windows = admission_windows(runs)
+        assert windows is not None
+        assert len(windows) == 4
+        assert sum(not np.ptp(x[:8]) for x in windows.numpy()) == starting_flat
+        assert all(np.ptp(x) for x in windows.numpy())
+
+
 def test_a_run_has_a_reason_why_its_series_does_not_admit_its_setting() -> None:
     runs = planned([dataset("short/H", [150, -150])], seeds=1)
     refusals = {(str(run.setting), run.index): run.refusal for run in runs}

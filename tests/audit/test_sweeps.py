@@ -37,6 +37,7 @@ def slow_run(model: Forecaster, x: torch.Tensor, horizon: int, matrix: np.ndarra
     return by_definition.Run(forecast, x.numpy(), matrix, drawn, 9)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 12), st.integers(2, 12), st.integers(1, 12), st.integers(0, 2**16))
 def test_a_truncation_is_the_sum_of_the_leading_outer_products(rows: int, columns: int, kept: int, seed: int) -> None:
     matrix = torch.rand(1, rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -178,6 +179,7 @@ def test_curves_and_gaps_agree_with_the_definitions_and_with_the_gains() -> None
     assert (q.g_own, q.g_shuffled) == pytest.approx((gaps[0] - gaps[1], gaps[2] - gaps[1]))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any), st.sampled_from([0.5, 0.9, 1.0]))
 def test_the_effective_lookback_counts_positions_from_the_end_that_hold_the_mass(row: list[int], mass: float) -> None:
     result = effective_lookback(torch.tensor([[row]], dtype=torch.float32), mass)

@@ -233,3 +233,20 @@ def test_one_column_of_values_is_a_series_and_needs_a_header(tmp_path: Path) -> 
 def test_several_datasets_of_the_sample_are_refused_rather_than_cut_to_one() -> None:
     with pytest.raises(HrxError, match=r"several datasets\. Give one, as in --series sample:co2/W"):
         find_series("sample:co2,elnino")
+
+
+def test_the_needed_context_of_a_series_is_printed_and_on_the_page(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "season.py").write_text("def season():\n    return lambda x: x[:, -8:] * 1.0\n")
+    page = tmp_path / "page.html"
+    asked = ["explain", f"module:{tmp_path / 'season.py'}:season", "--series", f"{table}:units", "--lookback=32"]
+    assert main([*asked, "--horizon=8", "--out", str(page), "--sweeps", "context", "--context-bound=0.02"]) == 0
+    shown = capsys.readouterr().out
+    assert "Needed context, to keep the forecasts within 2 % of their variance: at most 8 of 32" in shown
+    assert "Really cut to 8, the forecasts change by 0 %" in shown
+    text = html.unescape(page.read_text())
+    assert "within 2 % of their variance: at most 8 of 32" in text
+    assert "--sweeps context --context-bound 0.02" in text
+    assert main([*asked, "--horizon=8", "--out", str(page)]) == 0
+    assert "Needed context" not in capsys.readouterr().out + page.read_text()

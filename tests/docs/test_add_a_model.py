@@ -1,14 +1,23 @@
-"""The examples of docs/add-a-model.md pass the checks that the page describes."""
+"""The examples of docs/add-a-model.md pass the checks that the page describes, and its guide is adapters/t0.py."""
 
+import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from hrx.adapters import Family, families
 from hrx.cli import main
+from hrx.cli.new_adapter import skeleton
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-model.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "add-a-model.md"
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+PARTS = re.findall(
+    r"part of (adapters/t0\.py|the test)[^\n]* -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S
+)
 
 
 def test_the_page_has_two_complete_examples() -> None:
@@ -23,3 +32,41 @@ def test_an_example_of_the_page_is_admitted(
     (tmp_path / name).write_text(code)
     factory = "make" if name == "mine.py" else "Wrapped"
     assert main(["verify", f"module:{tmp_path / name}:{factory}", "--settings", "96x24"]) == 0, capsys.readouterr().out
+
+
+def methods(code: str) -> list[str]:
+    """The methods of the only class in a file, in order."""
+    (found,) = (node for node in ast.parse(code).body if isinstance(node, ast.ClassDef))
+    return [node.name for node in found.body if isinstance(node, ast.FunctionDef)]
+
+
+def test_the_guide_is_the_skeleton_filled_in_for_t0() -> None:
+    filled = (ROOT / "adapters" / "t0.py").read_text(encoding="utf-8")
+    shown = [code for part, code in PARTS if part == "adapters/t0.py"]
+    assert [line for code in shown for line in code.splitlines() if line] == [
+        line for line in filled.splitlines() if line
+    ]
+    empty = methods(skeleton("t0", in_clone=True).adapter_text)
+    assert methods(filled)[: len(empty)] == empty == ["open_library", "read_limits", "predict", "official"]
+
+
+@pytest.mark.slow
+def test_the_test_of_the_skeleton_passes_for_t0_and_finds_a_mistake(tmp_path: Path) -> None:
+    files = skeleton("t0", in_clone=False)
+    (build,) = (code for part, code in PARTS if part == "the test")
+    unfilled = re.compile(r"def build.*?to path\"\)\n", re.S)
+    assert unfilled.search(files.test_text)
+    (tmp_path / files.test).write_text(unfilled.sub(lambda _: build, files.test_text))
+    filled = (ROOT / "adapters" / "t0.py").read_text(encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", files.test.name]
+    wrong = filled.replace("levels.index(0.5)]", "levels.index(0.5) + 1]")
+    for code, selected, expected in ((filled, "", 0), (wrong, "five_checks", 1)):
+        (tmp_path / files.adapter).write_text(code)
+        done = subprocess.run([*command, "-k", selected], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == expected, done.stdout
+    assert "computes another forecast than the library" in done.stdout
+
+
+def test_the_registration_of_the_guide_is_that_of_t0() -> None:
+    (entry,) = re.findall(r"an entry of BUILT_IN -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert eval(entry, {"Family": Family}) == families()["t0"]

@@ -9,7 +9,7 @@ from typing import Any
 from hrx.audit.ledger.record import DONE, Record
 from hrx.audit.ledger.store import Ledger
 
-VOLATILE = ("forward_seconds", "matrix_seconds", "seconds", "created")
+VOLATILE = ("forward_seconds", "matrix_seconds", "seconds", "created", "context_time_ratio", "context_seconds")
 """Times, which differ each time a run is measured."""
 
 

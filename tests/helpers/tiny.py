@@ -92,7 +92,7 @@ def families() -> dict[str, TinyFamily]:
 
     VisionTS needs an environment of its own, and so does `generate`, the official call of Timer and TimeMoE.
     """
-    from helpers import tiny_granite, tiny_timesfm, tiny_visionts
+    from helpers import tiny_granite, tiny_multivariate, tiny_t0_timestral, tiny_timesfm, tiny_visionts
 
     if tiny_visionts.importable():
         return {"visionts": TinyFamily(tiny_visionts.visionts, tiny_visionts.tiny_architecture)}
@@ -108,7 +108,7 @@ def families() -> dict[str, TinyFamily]:
         "timesfm-2.5-hf": TinyFamily(tiny_timesfm.timesfm_25_transformers),
         "timesfm-3": TinyFamily(tiny_timesfm.timesfm_3),
     }
-    plain = FAMILIES | tiny_granite.FAMILIES
+    plain = FAMILIES | tiny_granite.FAMILIES | tiny_multivariate.FAMILIES | tiny_t0_timestral.FAMILIES
     return {name: TinyFamily(build) for name, build in plain.items()} | timesfm | generating
 
 

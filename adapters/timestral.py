@@ -1,0 +1,60 @@
+"""Timestral (`timecopilot-timestral`): a causal transformer over patches that forecasts 21 quantiles.
+
+The public call runs in inference mode and computes the statistics of a window under `no_grad`. `predict` runs the pass
+beneath it and repeats the two adjustments that are on by default: the forecast of the negated window is subtracted
+(symmetric averaging), and a window without negative values gets a forecast without negative values. Beyond one block of
+patches the library feeds the median back.
+
+A patch is divided by the standard deviation of everything up to its end, and by no less than 1e-6. A window that
+starts flat therefore has true gradients of up to a million times the usual size at the flat positions: a small step
+there changes what the model reads entirely.
+"""
+
+from typing import Any
+
+import torch
+from timestral import TimestralForecaster
+from torch import Tensor
+
+from hrx.adapters.checkpoint import ChannelForecaster
+from hrx.adapters.contract import Limits, ModelError
+
+
+class Timestral(ChannelForecaster):
+    """The median of a Timestral checkpoint; the channels of a window are variates of one series."""
+
+    official_call = "TimestralForecaster.forecast"
+    module_attribute = "model"
+
+    def open_library(self) -> Any:
+        library = TimestralForecaster.from_pretrained(self.checkpoint.path, device="cpu")
+        levels = library.quantile_levels
+        if any(abs(low + high - 1) > 1e-9 for low, high in zip(levels, reversed(levels), strict=True)):
+            raise ModelError(
+                f"{self.checkpoint.name} forecasts the quantiles {levels}, which are not symmetric about the median: "
+                "its library cannot average them with those of the negated window."
+            )
+        return library
+
+    def read_limits(self) -> Limits:
+        return Limits(longest_lookback=self.library.max_context)
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        series = self.to_series(x.to(dtype=torch.float32))
+        observed = series.isfinite()
+        known = torch.where(observed, series, 0.0)
+        y = (self._median(known, observed, horizon) - self._median(-known, observed, horizon)) / 2
+        nonnegative = observed.any(dim=-1) & (known >= 0).all(dim=-1)
+        return self.from_series(torch.where(nonnegative[..., None], y.clamp_min(0), y))
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        windows = x.detach().mT if self.limits.multivariate else x.detach()
+        median: Tensor = self.library.forecast(windows, horizon).median
+        # A copy outside of inference mode can be used like any tensor.
+        return (median.mT if self.limits.multivariate else median.squeeze(1)).clone()
+
+    def _median(self, known: Tensor, observed: Tensor, horizon: int) -> Tensor:
+        """`(B, C, L) -> (B, C, H)`: the median of one pass of the library, without its adjustments."""
+        quantiles: Tensor = self.library._forecast_raw(known, observed, horizon)
+        return quantiles[..., self.library.median_index]

@@ -1,0 +1,184 @@
+"""The needed context of each model and dataset, as sentences and as JSON, from records alone."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hrx.audit.ledger.record import DONE
+from hrx.audit.scoring.context import CutForecasts, NeededContext, from_columns, mean_context
+from hrx.reports.reasons import INDENT
+from hrx.reports.text import clean, hanging, number_or_none
+
+_GROUP = ["dataset", "channels", "lookback", "horizon", "context_bound", "context_windows", "draws", "protocol_version"]
+"""Series are averaged only where these agree."""
+
+
+@dataclass(frozen=True)
+class DatasetContext:
+    """The needed context on a dataset at a setting: mean curves of its series, each of the same weight."""
+
+    dataset: str
+    setting: str
+    series: tuple[NeededContext, ...]
+
+    @property
+    def mean(self) -> NeededContext:
+        return mean_context(self.series)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The shortest and the longest needed context of a single series."""
+        needed = [one.needed for one in self.series]
+        return min(needed), max(needed)
+
+    def as_json(self) -> dict[str, object]:
+        """The entry of `context` in `hrx audit --json`, with null for what is unknown or was not measured."""
+        mean = self.mean
+        return {
+            "dataset": self.dataset,
+            "setting": self.setting,
+            "series": len(self.series),
+            "windows": mean.windows,
+            "bound": mean.bound,
+            "needed": mean.needed,
+            "next_shorter": mean.next_shorter,
+            "needed_of_series": list(self.range),
+            "change": number_or_none(mean.change[mean.at]),
+            "outcome": mean.outcome,
+            "whole": {"mse": number_or_none(mean.mse[0]), "mase": number_or_none(mean.mase[0])},
+            "cut": _cut_json(mean.check),
+            "shortest_cut": _cut_json(mean.shortest_cut),
+            "padded_to": mean.padded_to,
+            "refusal": clean(mean.refusal) or None,
+            "curves": {
+                "kept": mean.kept.tolist(),
+                "lookbacks": mean.lookbacks.tolist(),
+                **{
+                    name: [number_or_none(value) for value in getattr(mean, name)]
+                    for name in ("change", "cut_change", "mse", "mase")
+                },
+            },
+        }
+
+
+def dataset_contexts(runs: pd.DataFrame) -> list[DatasetContext]:
+    """The needed contexts of one model's runs, by dataset and setting; seeds of a series share theirs."""
+    measured = runs[(runs["status"] == DONE) & runs["context_curves"].notna()]
+    found = []
+    for _, group in measured.groupby(_GROUP, sort=False, dropna=False):
+        one_each = group.drop_duplicates("series_fingerprint", keep="last")
+        contexts = [context for row in one_each.to_dict("records") if (context := _read(row)) is not None]
+        if contexts:
+            first = one_each.iloc[0]
+            setting = f"{first['lookback']}x{first['horizon']}"
+            found.append(DatasetContext(str(first["dataset"]), setting, tuple(contexts)))
+    return sorted(found, key=lambda one: (one.dataset, one.mean.lookback, one.setting))
+
+
+def _read(row: Mapping[Any, Any]) -> NeededContext | None:
+    try:
+        return from_columns(row)
+    except (ValueError, KeyError, TypeError):  # not written by hrx
+        return None
+
+
+def context_sentence(found: NeededContext) -> str:
+    """The needed context, its check and the shortest cut, in plain sentences."""
+    sentences = (_needed(found), _checked(found), _shortest(found))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _needed(found: NeededContext) -> str:
+    """How much is enough; `at most` where the grid leaves shorter contexts open."""
+    shorter = found.next_shorter
+    changes = [] if found.needed == found.lookback else [f"{share(found.change[found.at])} with {found.needed}"]
+    changes += [] if shorter is None else [f"{share(found.change[found.at + 1])} with {shorter}"]
+    most = "at most " if changes[1:] and shorter is not None and shorter < found.needed - 1 else ""
+    values = f"all {found.lookback} values" if found.needed == found.lookback else f"{found.needed} of {found.lookback}"
+    replaced = f" (change with all older values replaced: {', '.join(changes)})" if changes else ""
+    return f"{most}{values}{replaced}."
+
+
+def _checked(found: NeededContext) -> str:
+    if found.check is None:
+        if found.outcome == "whole":
+            return ""
+        reason = clean(found.refusal) or f"the model takes no shorter lookback from {found.needed} on"
+        return f"Not checked by cutting: {reason}."
+    figures = f"{share(found.check.change)}, {_figures(found, found.check)}"
+    if found.outcome == "holds":
+        return f"Really cut to {found.check.lookback}, the forecasts change by {figures}."
+    return (
+        f"But really cut to {found.check.lookback}, they change by {figures}: values older than that are hardly read, "
+        "but the model needs them, as padding or for its statistics."
+    )
+
+
+def _shortest(found: NeededContext) -> str:
+    """The shortest real cut, where it is another length than that of the check."""
+    shortest, check = found.shortest_cut, found.check
+    if shortest is None or (check is not None and shortest.lookback == check.lookback):
+        return ""
+    chance = ""
+    if found.outcome == "holds" and check is not None and shortest.lookback > check.lookback:
+        chance = "But a longer lookback does not keep them, so this may be chance. "
+    if shortest.lookback == found.lookback:
+        return chance.rstrip() or "No shorter lookback keeps the forecasts within the bound when it is really cut."
+    figures = f"change {share(shortest.change)}, {_figures(found, shortest)}"
+    return f"{chance}The shortest lookback that can really be cut to is {shortest.lookback} ({figures})."
+
+
+def padding_sentence(found: Iterable[NeededContext]) -> str:
+    """That the library pads, where it does: the model then reads the zeros, and computes as much."""
+    lengths = " or ".join(str(one) for one in sorted({one.padded_to for one in found if one.padded_to is not None}))
+    return lengths and f"The library fills a shorter window with zeros up to {lengths}: a cut saves no computation."
+
+
+def _figures(found: NeededContext, cut: CutForecasts) -> str:
+    """Errors from the whole lookback and from the cut one, and the time."""
+    pairs = (("mse", found.mse[0], cut.mse), ("MASE", found.mase[0], cut.mase))
+    shown = [f"{name} {figure(whole)} → {figure(after)}" for name, whole, after in pairs if not math.isnan(after)]
+    return ", ".join([*shown, f"time {ratio(cut.time_ratio)}"])
+
+
+def share(value: float) -> str:
+    """A share of the variance as `0.85 %` or `240 %`; `-` where unknown."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
+
+
+def figure(value: float) -> str:
+    """An error to three digits; `-` where unknown."""
+    return f"{value:.3g}" if math.isfinite(value) else "-"
+
+
+def ratio(value: float) -> str:
+    """A time relative to that of the whole lookback, as `0.50×`; `-` where unknown."""
+    return f"{value:.2f}×" if math.isfinite(value) else "-"
+
+
+def _cut_json(cut: CutForecasts | None) -> dict[str, float | None] | None:
+    if cut is None:
+        return None
+    return {name: number_or_none(value) for name, value in cut._asdict().items()} | {"lookback": cut.lookback}
+
+
+def context_lines(contexts: Sequence[DatasetContext], width: int) -> Iterator[str]:
+    """The needed contexts of a model as terminal text."""
+    if not contexts:
+        return
+    bounds = " or ".join(dict.fromkeys(share(one.mean.bound) for one in contexts))
+    yield ""
+    rule = f"the shortest that keeps the forecasts within {bounds} of their variance"
+    yield from hanging(f"{INDENT}Needed context: ", rule, width)
+    for one in contexts:
+        low, high = one.range
+        single = f" Single series: {low} to {high}." if low < high else ""
+        text = f"{clean(one.dataset)} {one.setting}: {context_sentence(one.mean)}{single}"
+        yield from hanging(f"{INDENT}  ", text, width)
+    if padding := padding_sentence(one.mean for one in contexts):
+        yield from hanging(f"{INDENT}  ", padding, width)
