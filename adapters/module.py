@@ -15,7 +15,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -69,7 +69,11 @@ def from_module(
     """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are used.
 
     The module is set to evaluation mode and fp32, and its parameters are frozen. With `limits.multivariate` it maps
-    `(B, L, C)` to `(B, H, C)`. Example: `from_module(torch.nn.Linear(96, 24)).forward(x, 24)`.
+    `(B, L, C)` to `(B, H, C)`.
+
+        import torch
+        model = hrx.from_module(torch.nn.Linear(96, 24), name="linear")
+        hrx.explain(model, torch.randn(1, 200), horizon=24, lookback=96).matrix.shape    # (1, 24, 96)
     """
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     identity = Identity(label, family, label, _fingerprint(predictor), library=f"torch {torch.__version__}")
@@ -144,7 +148,7 @@ class ModuleFile:
         try:
             text = hashlib.sha256(self.file.read_bytes()).hexdigest()
             with redirect_stdout(sys.stderr):
-                result = self._function()()
+                result = function_in_file(self.file, self.factory)()
             model = result if isinstance(result, Forecaster) else from_module(result, name=self._label)
         except ModelError:
             raise
@@ -159,20 +163,22 @@ class ModuleFile:
             model.reload = self._create  # type: ignore[method-assign]  # a second call loads it again
         return model
 
-    def _function(self) -> Callable[[], Forecaster | Predictor]:
-        spec = importlib.util.spec_from_file_location(f"hrx_user_{self.file.stem}", self.file)
-        if spec is None or spec.loader is None:
-            raise ModelError(f"{self.file} cannot be imported. Give a Python file.")
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            raise ModelError(f"{self.file} cannot be imported: {describe_error(error)}.") from error
-        function = getattr(module, self.factory, None)
-        if not callable(function):
-            names = ", ".join(name for name in vars(module) if not name.startswith("_"))
-            raise ModelError(f"{self.file} has no function {self.factory!r}. It defines: {names or 'nothing'}.")
-        return cast("Callable[[], Forecaster | Predictor]", function)
+
+def function_in_file(file: Path, name: str) -> Callable[..., Any]:
+    """The function of that name in a user's Python file, which is executed."""
+    spec = importlib.util.spec_from_file_location(f"hrx_user_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ModelError(f"{file} cannot be imported. Give a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"{file} cannot be imported: {describe_error(error)}.") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = ", ".join(name for name in vars(module) if not name.startswith("_"))
+        raise ModelError(f"{file} has no function {name!r}. It defines: {names or 'nothing'}.")
+    return cast("Callable[..., Any]", function)
 
 
 @dataclass(frozen=True)

@@ -256,7 +256,14 @@ def _imported(family: Family, name: str) -> Any:
 
 
 def load(name: str, *, merge_adapter: bool = False) -> Forecaster:
-    """The model of that name, ready to run: `load("bolt-mini").forward(x, 24)` maps `(B, L)` to `(B, 24)`."""
+    """The model of that name, ready to run: a short name, a hub id, a directory, or `module:FILE.py:FACTORY`.
+
+    With `merge_adapter`, a LoRA directory is merged into its base model first.
+
+        import torch
+        model = hrx.load("bolt-mini")
+        model.forward(torch.zeros(4, 96), 24).shape    # (4, 24), differentiable in its input
+    """
     return locate(name, merge_adapter=merge_adapter).load()
 
 

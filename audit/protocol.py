@@ -108,10 +108,13 @@ class Protocol:
 
     def decisive(self) -> dict[str, Any]:
         """Every setting as a key and a record hold it; one without effect has its default, or None."""
+        from hrx.audit.attribution.functions import stored_name
+
         idle: dict[str, Any] = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
         if not self.context:
             idle |= {"context_bound": None, "context_windows": None}
-        return asdict(self) | idle | {"variance_windows": str(self.variance_windows)}
+        texts = {"variance_windows": str(self.variance_windows), "estimator": stored_name(self.estimator)}
+        return asdict(self) | idle | texts
 
     @property
     def draws_per_unit(self) -> int:

@@ -263,6 +263,7 @@ def _report(keys: set[str], path: Path, options: argparse.Namespace) -> int:
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
         summaries = summarise(frame, ledger.checks())
+    options.summaries = summaries  # what hrx.run_audit returns
     judged = judge_audit(options.gate, frame)
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}

@@ -1,82 +1,152 @@
-"""`hrx explain`: explains one forecast of one series on a page."""
+"""`hrx explain`: explains forecasts of one or several series by one or several models, on a page."""
 
 import argparse
-import os
+import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
 
 from hrx.adapters import locate
 from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
+from hrx.audit.runner.explained import ExplainedForecast
+from hrx.audit.scoring.context import NeededContext
+from hrx.audit.scoring.quantities import GAINS
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
 from hrx.cli.request import context_bound
 from hrx.cli.terminal import show
-from hrx.errors import Exit, HrxError, unknown
+from hrx.errors import Exit, HrxError
+from hrx.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 from hrx.files import check_target, user_path
-from hrx.gift_eval import Series, cut, fill, open_source
-from hrx.gift_eval.frequency import slots
-from hrx.gift_eval.table_cells import InputTable, holds_dates, is_numeric, parse_numbers, read_table
-from hrx.gift_eval.tables import Options, observe, open_table, parse_source
-from hrx.gift_eval.tables import shown as shown_date
+from hrx.gift_eval import cut
+from hrx.gift_eval.named import open_series, split_name
+from hrx.gift_eval.timed import TimedSeries
 from hrx.reports.context import context_sentence, padding_sentence, share
+from hrx.reports.explained_figures import show_time
+from hrx.reports.figures import check_format, save
+from hrx.reports.heatmap import speaking_name
 from hrx.reports.page.explain import trust_sentence, write_explanation
+from hrx.reports.page.explain_several import ExplainedPage, write_several
+from hrx.reports.text import number_or_none, write_bytes
 
 
-class DatedSeries(NamedTuple):
-    """A series, with the date of each value where there are dates."""
+class Explained(NamedTuple):
+    """One forecast of one series by one model."""
 
-    series: Series
-    dates: tuple[str, ...] | None
+    forecast: ExplainedForecast
+    timed: TimedSeries
+    command: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.forecast.model} on {self.forecast.series}"
+
+    @property
+    def file_name(self) -> str:
+        setting = f"{len(self.forecast.x)}x{len(self.forecast.forecast)}"
+        return speaking_name(self.forecast.model, self.forecast.series, setting)
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Writes the page of one forecast, and prints whether its explanation can be trusted."""
-    check_target(options.out, "--out", inputs=_files(options))
+    """Writes the page, and prints whether each explanation can be trusted."""
+    _check_targets(options)
     wanted = options.sweeps == "context"
     bound = context_bound(options.context_bound, requested=wanted)
     protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
-    progress.say(f"reading {options.series}")
-    chosen = find_series(options.series)
-    cut(chosen.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before the model is loaded
-    progress.say(f"loading {options.model}")
-    model = locate(options.model).load()
-    with library_errors(model.identity.model, model.identity.library):
-        explained = explain_series(
-            model,
-            chosen.series,
-            options.lookback,
-            options.horizon,
-            protocol=protocol,
-            labels=chosen.dates,
-            report=progress.say,
-        )
-    show(f"Verdict: {trust_sentence(explained)}")
-    if explained.context is not None:
-        within = f"to keep the forecasts within {share(explained.context.bound)} of their variance"
-        show(f"Needed context, {within}: {context_sentence(explained.context)}")
-        if padding := padding_sentence([explained.context]):
-            show(padding)
+    chosen = [(text, find_series(text)) for text in options.series]
+    for _, timed in chosen:
+        cut(timed.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before a model is loaded
+    found = [one for name in options.models for one in _explain_model(name, chosen, protocol, options)]
+    if options.json:
+        print(json.dumps({"explanations": [_as_json(one) for one in found]}, indent=1, allow_nan=False))
+    else:
+        for one in found:
+            about = f" ({one.label})" if len(found) > 1 else ""
+            show(f"Verdict{about}: {trust_sentence(one.forecast)}")
+            _show_context(one.forecast.context)
     progress.say("writing the page")
-    written = write_explanation(explained, options.out, _command(options))
-    show(f"{written}: open it in a browser; it needs no network.")
+    written = [_write_page(found, options.out), *_write_files(found, options)]
+    if not options.json:
+        show(f"{written[0]}: open it in a browser; it needs no network.")
+        for path in written[1:]:
+            show(str(path))
     return Exit.DONE
 
 
-def _files(options: argparse.Namespace) -> list[Path]:
-    """The files that are read, by any spelling: the table, and the file of a model."""
-    table, _ = _split(options.series)
-    module = options.model.removeprefix("module:").rpartition(":")[0]
-    return [user_path(text) for text in (table, table.rpartition("?")[0], module) if text]
+def _show_context(found: NeededContext | None) -> None:
+    """Prints how short the lookback can be, where that was measured."""
+    if found is None:
+        return
+    within = f"to keep the forecasts within {share(found.bound)} of their variance"
+    show(f"Needed context, {within}: {context_sentence(found)}")
+    if padding := padding_sentence([found]):
+        show(padding)
 
 
-def _command(options: argparse.Namespace) -> str:
-    """The command line of this page, with `PATH/` for folders."""
-    given = {name: getattr(options, name) for name in ("model", "series", "lookback", "horizon", "estimator")}
+def _explain_model(
+    name: str, chosen: list[tuple[str, TimedSeries]], protocol: Protocol, options: argparse.Namespace
+) -> list[Explained]:
+    """The forecasts of every series by one model."""
+    progress.say(f"loading {name}")
+    model = locate(name).load()
+    found = []
+    for text, timed in chosen:
+        fitting = model.for_season(timed.series.season) if timed.series.frequency else model
+        with library_errors(model.identity.model, model.identity.library):
+            forecast = explain_series(
+                fitting,
+                timed.series,
+                options.lookback,
+                options.horizon,
+                protocol=protocol,
+                labels=None if timed.times is None else tuple(show_time(time) for time in timed.times),
+                report=progress.say,
+            )
+        found.append(Explained(forecast, timed, _command(name, text, options)))
+    return found
+
+
+def find_series(text: str) -> TimedSeries:
+    """The one series of `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
+    progress.say(f"reading {text}")
+    found = open_series(text)
+    if len(found) != 1:
+        names = [one.series.item for one in found]
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise HrxError(
+            f"{text} holds {len(names)} series: {listed}. Name one, as in --series {text}:{names[0]}. For several, "
+            "repeat --series."
+        )
+    return found[0]
+
+
+def _check_targets(options: argparse.Namespace) -> None:
+    """Refuses files that cannot be written, before anything is read."""
+    read = [path for text in options.series for path in _files(text)]
+    read += [user_path(name.removeprefix("module:").rpartition(":")[0]) for name in options.models if ":" in name]
+    targets = {"--out": options.out, "--csv": options.csv, "--png": options.png}
+    for option, path in targets.items():
+        if path is not None:
+            check_target(path, option, inputs=read)
+    if options.png is not None:
+        check_format(options.png)
+
+
+def _files(text: str) -> list[Path]:
+    """The files that a name may mean, by any spelling."""
+    source, _ = split_name(text)
+    return [user_path(name) for name in (source, source.rpartition("?")[0]) if name]
+
+
+def _command(model: str, series: str, options: argparse.Namespace) -> str:
+    """The command line of one forecast, with `PATH/` for folders."""
+    given = {"model": model, "series": series}
+    given |= {name: getattr(options, name) for name in ("lookback", "horizon", "estimator")}
     shown = settings_without_paths(given)
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
     for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
@@ -84,72 +154,102 @@ def _command(options: argparse.Namespace) -> str:
     return shlex.join(["hrx", "explain", shown["model"], *words])
 
 
-def find_series(text: str) -> DatedSeries:
-    """The series named by `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
-    if text.startswith("sample:"):
-        return _embedded(text)
-    source, column = _split(text)
-    path, options = parse_source(source)
-    table = read_table(path, "csv", least=1)
-    if options.date or any(holds_dates(cells) for cells in table.columns.values()):
-        if column in table.columns:
-            source += f"{'&' if '?' in source else '?'}value={quote(column, safe='')}"
-        return _dated(source, column, text)
-    return _undated(table, column, options, text)
+def _write_page(found: list[Explained], path: Path) -> Path:
+    """The page of one forecast; of several, a page with all of them side by side, and one of each beside it."""
+    if len(found) == 1:
+        return write_explanation(found[0].forecast, path, found[0].command)
+    pages = []
+    for number, one in enumerate(found):
+        beside = path.with_name(f"{path.stem}--{number + 1}--{one.file_name}.html")
+        write_explanation(one.forecast, beside, one.command)
+        pages.append(ExplainedPage(one.forecast, beside.name, as_explanation(one).plot()))
+    return write_several(pages, path)
 
 
-def _embedded(text: str) -> DatedSeries:
-    """A series of the embedded sample."""
-    name, _, item = text.removeprefix("sample:").partition(":")
-    dataset, *others = open_source(f"sample:{name}")
-    if others:
-        raise HrxError(f"{text} names several datasets. Give one, as in --series sample:{dataset.name}.")
-    series = [dataset.read(index) for index in range(dataset.count)]
-    return DatedSeries(series[_choose([one.item for one in series], item, text)], None)
+def _write_files(found: list[Explained], options: argparse.Namespace) -> list[Path]:
+    """The table of every entry, and the pictures; of several forecasts, one picture each."""
+    written = []
+    if options.csv is not None:
+        frames = [as_explanation(one).to_frame().assign(model=one.forecast.model) for one in found]
+        table = pd.concat(frames, ignore_index=True)
+        table = table[["model", *(name for name in table if name != "model")]]
+        written.append(write_bytes(options.csv, table.to_csv(index=False).encode()))
+    if options.png is not None:
+        for number, one in enumerate(found):
+            name = options.png.name if len(found) == 1 else f"{options.png.stem}--{number + 1}--{one.file_name}"
+            path = options.png if len(found) == 1 else options.png.with_name(name + options.png.suffix)
+            written.append(save(as_explanation(one).plot(), path))
+    return written
 
 
-def _dated(source: str, column: str, text: str) -> DatedSeries:
-    """A series of a table with dates, on the grid of its frequency."""
-    (dataset,) = open_table("csv", source)
-    path, options = parse_source(source)
-    observed = observe(read_table(path, "csv"), options)
-    values = observed.layout.values
-    # A wide table names its series by their columns, a long one in a column of its own.
-    names = [name or value for name in observed.names for value in values]
-    index = 0 if (column,) == values and len(names) == 1 else _choose(names, column, text)
-    series = dataset.read(index)
-    stamps = observed.stamps[observed.sections[index // len(values)]]
-    at = slots(stamps, dataset.frequency)
-    dates = dict(zip(at.tolist(), map(shown_date, stamps), strict=True))
-    # Leading missing values are not part of the series.
-    first = int(at[-1]) + 1 - len(series.values)
-    return DatedSeries(series, tuple(dates.get(place, "no row") for place in range(first, int(at[-1]) + 1)))
+def as_explanation(one: Explained) -> Explanation:
+    """The forecast as `hrx.explain` gives it, for its frame and its figure."""
+    forecast, timed = one.forecast, one.timed
+    lookback, after = len(forecast.x), timed.after(len(forecast.forecast))
+    observed = np.ones(lookback, dtype=bool)
+    if timed.series.observed is not None:
+        observed = timed.series.observed[-lookback:]
+    times = None
+    if timed.times is not None and after is not None:
+        times = ExplainedTimes(timed.times[-lookback:], after)
+    return Explanation(
+        matrix=forecast.matrix[None],
+        signed=None,
+        forecast=forecast.forecast[None],
+        x=forecast.x[None],
+        observed=observed[None],
+        steps=tuple(step + 1 for step in forecast.steps),
+        items=(forecast.series,),
+        times=(times,),
+        seasons=(timed.series.season,),
+        model=ExplainedModel(forecast.model, forecast.checkpoint, forecast.fingerprint, forecast.library),
+        method=Method(forecast.estimator, "", "", 0),
+    )
 
 
-def _undated(table: InputTable, column: str, options: Options, text: str) -> DatedSeries:
-    """A column of a table without dates; its rows are in the order of time."""
-    names = list(table.columns) if column else [name for name, cells in table.columns.items() if is_numeric(cells)]
-    name = names[_choose(names, column, text)]
-    filled = fill(parse_numbers(table, [name], options.decimal)[:, 0])
-    series = Series(Path(table.file).stem, name, "", options.season or 1, "", *filled)
-    return DatedSeries(series, None)
+def _context_json(found: NeededContext) -> dict[str, object]:
+    """The needed context; `shortest_cut` is null where the lookback cannot be cut."""
+    shortest = found.shortest_cut
+    return {
+        "bound": found.bound,
+        "needed": found.needed,
+        "outcome": found.outcome,
+        "shortest_cut": None if shortest is None else shortest.lookback,
+    }
 
 
-def _choose(names: Sequence[str], asked: str, text: str) -> int:
-    """The position of the requested series."""
-    if asked and asked not in names:
-        raise HrxError(f"{text}: " + unknown("column", asked, names))
-    if asked:
-        return list(names).index(asked)
-    if len(names) != 1:
-        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise HrxError(f"{text} holds {len(names)} series: {listed}. Name one, as in --series {text}:{names[0]}.")
-    return 0
-
-
-def _split(text: str) -> tuple[str, str]:
-    """File and column; the name of the file may contain a colon too."""
-    if os.path.isfile(user_path(text)) or ":" not in text:
-        return text, ""
-    source, _, column = text.rpartition(":")
-    return source, column
+def _as_json(one: Explained) -> dict[str, object]:
+    """One forecast with its verdict, its figures and its matrix."""
+    forecast, explanation = one.forecast, as_explanation(one)
+    (times,) = explanation.times
+    quantities, skill = forecast.quantities, forecast.skill
+    gains: dict[str, object] = {}
+    if quantities is not None:
+        gains = {
+            name: {
+                "value": number_or_none(getattr(quantities, name)),
+                "error": number_or_none(getattr(quantities.error, name)),
+            }
+            for name in GAINS
+        } | {
+            "rank": number_or_none(quantities.rank),
+            "effective_lookback": number_or_none(quantities.effective_lookback),
+        }
+    return {
+        "model": forecast.model,
+        "checkpoint": forecast.checkpoint,
+        "fingerprint": forecast.fingerprint,
+        "series": forecast.series,
+        "estimator": forecast.estimator,
+        "trust": forecast.trust.value,
+        "verdict": trust_sentence(forecast),
+        **gains,
+        "context": None if forecast.context is None else _context_json(forecast.context),
+        "errors": None if skill is None else {name: number_or_none(value) for name, value in skill._asdict().items()},
+        "input_times": None if times is None else [show_time(time) for time in times.inputs],
+        "forecast_times": None if times is None else [show_time(time) for time in times.forecasts],
+        "x": explanation.x[0].tolist(),
+        "forecast": explanation.forecast[0].tolist(),
+        "steps": list(explanation.steps),
+        "matrix": explanation.matrix[0].astype(np.float64).tolist(),
+    }

@@ -131,7 +131,7 @@ class Progress:
         if self._live is not None or not stream.isatty():
             return
         # Text that is printed meanwhile is not wrapped: JSON stays JSON.
-        console = Console(file=stream, soft_wrap=True, markup=False, highlight=False)
+        console = Console(file=stream, force_jupyter=False, soft_wrap=True, markup=False, highlight=False)
         if console.is_dumb_terminal:
             return
         self._live = Live(

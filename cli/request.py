@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hrx.adapters import Located, ModelError, locate_each
+from hrx.adapters import Forecaster, Identity, Located, ModelError, locate_each
 from hrx.adapters.device import resolve_device
 from hrx.adapters.module import ModuleFile, UnbuiltModel
 from hrx.audit.attribution.registry import parse_estimator_settings
@@ -16,10 +16,10 @@ from hrx.audit.runner.executors.processes import identify
 from hrx.audit.runner.plan import ModelKey, Run, Setting, parse_settings, plan
 from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
-from hrx.cli.other_python import OtherInterpreter, divide
+from hrx.cli.other_python import OtherInterpreter, Shares, divide
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError, unknown, without_paths
-from hrx.gift_eval import open_source
+from hrx.gift_eval import Dataset, open_source
 from hrx.reports.gates import parse
 
 DEFAULT_WORKERS = 1
@@ -36,6 +36,27 @@ class Effort(NamedTuple):
 
 EFFORTS = {"light": Effort(windows=1, draws=2), "paper": Effort(windows=4, draws=4)}
 """Series differ more than the windows of a series, and windows more than draws: `light` leaves time for more series."""
+
+
+@dataclass(frozen=True)
+class HeldModel:
+    """A model of `hrx.run_audit` that is in memory."""
+
+    model: Forecaster
+
+    @property
+    def identity(self) -> Identity:
+        return self.model.identity
+
+    def load(self) -> Forecaster:
+        return self.model
+
+
+class Held(NamedTuple):
+    """What `hrx.run_audit` gives as objects, in place of names on a command line."""
+
+    models: tuple[HeldModel, ...] = ()
+    datasets: tuple[Dataset, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,12 +83,13 @@ def understand(options: argparse.Namespace) -> Request:
         parse(gate, absolute=True)
     protocol = _protocol(options)
     settings = parse_settings(options.settings)
-    datasets = open_source(options.data)
+    held: Held = getattr(options, "held", Held())
+    datasets = list(held.datasets) or open_source(options.data)
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
         raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
-    shares = divide(options.models, options.python)
-    models: dict[ModelKey, Located] = {}
-    taken: dict[ModelKey, set[Setting]] = {}
+    shares = divide(options.models, options.python) if options.models or not held.models else Shares([], {})
+    models: dict[ModelKey, Located] = {ModelKey.of(model.identity): model for model in held.models}
+    taken: dict[ModelKey, set[Setting]] = {key: set(settings) for key in models}
     pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:
         for choice in locate_each(name, pairs, merge_adapter=options.merge_adapter):
@@ -92,6 +114,8 @@ def understand(options: argparse.Namespace) -> Request:
         refuse_empty_plan(runs, options.data)
     ledger = options.ledger or options.out / "ledger.db"
     used = effective(options, parser())
+    used["models"] = [*used["models"], *(f"python:{model.identity.model}" for model in held.models)]
+    used["data"] = "python:data" if held.datasets else used["data"]
     return Request(
         runs=runs,
         workers=WorkerSettings(tuple(models.values()), int(options.memory * GIBIBYTE), options.device),

@@ -29,7 +29,7 @@ Verb = Callable[[argparse.Namespace], int]
 def show(text: str) -> None:
     """Prints text without control characters, in place of the progress line; on a terminal verdicts are bold."""
     progress.pause()
-    console = Console(file=sys.stdout)
+    console = Console(file=sys.stdout, force_jupyter=False)
     for line in clean_lines(text.rstrip("\n")).split("\n"):
         style = "bold" if line.lstrip().startswith("Verdict") else ""
         console.print(Text(line, style=style), soft_wrap=True)
@@ -37,7 +37,7 @@ def show(text: str) -> None:
 
 def terminal_width(piped: int) -> int:
     """Columns of the terminal, or `piped` where standard output is not one."""
-    console = Console(file=sys.stdout)
+    console = Console(file=sys.stdout, force_jupyter=False)
     return console.width if console.is_terminal else piped
 
 

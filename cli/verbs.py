@@ -104,7 +104,7 @@ def _undecided(verb: argparse.ArgumentParser) -> None:
 
 def _estimator(verb: argparse.ArgumentParser) -> None:
     """Options of the estimator."""
-    text = "estimator of the matrix, such as integrated_gradients (default: input_gradient)"
+    text = "estimator of the matrix: winit, captum:GradientShap, FILE.py:FUNCTION, … (default: input_gradient)"
     verb.add_argument("--estimator", default="input_gradient", metavar="NAME", help=text)
     text = "a setting of the estimator, such as points=64; may be repeated"
     verb.add_argument("--estimator-setting", action="append", default=[], metavar="NAME=VALUE", help=text)
@@ -177,7 +177,7 @@ def _report(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    summary = "explain one forecast of one series, and say whether the explanation can be trusted"
+    summary = "explain forecasts, and say whether each explanation can be trusted"
     verb = _verb(
         verbs,
         "explain",
@@ -185,12 +185,13 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "hrx.cli.explain:explain",
         "hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
     )
-    verb.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    verb.add_argument("models", nargs="+", metavar="MODEL", help=f"{MODEL_HELP}; several stand side by side")
     verb.add_argument(
         "--series",
         required=True,
+        action="append",
         metavar="FILE[:COLUMN]",
-        help="a CSV file with a header, and its column; or sample:DATASET",
+        help="a CSV or Parquet file and its column, sample:DATASET[:NAME] or gift-eval:DATASET[:NAME]; may be repeated",
     )
     verb.add_argument("--lookback", type=_positive, required=True, metavar="L", help="lookback, in steps")
     verb.add_argument("--horizon", type=_positive, required=True, metavar="H", help="horizon, in steps")
@@ -201,6 +202,10 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument(
         "--out", type=Path, default=Path("hrx-explain.html"), metavar="PAGE", help="default: hrx-explain.html"
     )
+    text = "also write every entry: model, item, step, forecast time, input time, importance"
+    verb.add_argument("--csv", type=Path, metavar="FILE", help=text)
+    verb.add_argument("--png", type=Path, metavar="FILE", help="also draw the heat map, as PNG, SVG or PDF")
+    _json(verb)
 
 
 def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:

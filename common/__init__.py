@@ -1,8 +1,69 @@
-"""hrx: what a forecasting checkpoint reads for each step of its forecast, and whether that reading is real."""
+"""hrx: what a forecasting checkpoint reads for each step of its forecast, and whether that reading is real.
 
+    import hrx
+
+    model = hrx.load("bolt-mini")              # or an id, a path; hrx.from_module(module) for anything differentiable
+    x = hrx.explain(model, frame, horizon=24)  # a DataFrame, Series, array, tensor, …
+    x.to_frame(), x.plot(), x.score()
+
+The names are imported on first use: `import hrx` alone imports neither torch nor pandas.
+"""
+
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hrx.adapters import from_module, load
+    from hrx.api import explain, score
+    from hrx.audit.protocol import Protocol
+    from hrx.cli.from_python import run_audit
+    from hrx.explanation import Explanation
+    from hrx.reports.compare import compare
+    from hrx.reports.runs import read
+    from hrx.reports.tables import tables
 
 try:
     __version__ = version("hrx")
 except PackageNotFoundError:  # running from a source tree that was never installed
     __version__ = "0"
+
+__all__ = [
+    "Explanation",
+    "Protocol",
+    "compare",
+    "explain",
+    "from_module",
+    "load",
+    "read",
+    "run_audit",
+    "score",
+    "tables",
+]
+_HOME = {
+    "Explanation": "hrx.explanation",
+    "Protocol": "hrx.audit.protocol",
+    "compare": "hrx.reports",
+    "explain": "hrx.api",
+    "from_module": "hrx.adapters",
+    "load": "hrx.adapters",
+    "read": "hrx.reports",
+    "run_audit": "hrx.cli.from_python",
+    "score": "hrx.api",
+    "tables": "hrx.reports",
+}
+
+
+_PACKAGES = ("adapters", "audit", "gift_eval", "reports")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"hrx.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, *_PACKAGES, "__version__", "__doc__", "__file__", "__path__"))

@@ -95,7 +95,7 @@ def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
     header, separator = _header(body, file, least)
     if separator != ",":
         notes.append(f"separated by {_SEPARATORS[separator]}")
-    names = _unique([name or f"column {number}" for number, name in enumerate(header, start=1)], file)
+    names = unique_names([name or f"column {number}" for number, name in enumerate(header, start=1)], file)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -145,7 +145,7 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
     index = "__index_level_0__" if "__index_level_0__" in frame else "index" if frame.index.names == [None] else ""
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index()
-    names = _unique([str(name) for name in frame.columns], file)
+    names = unique_names([str(name) for name in frame.columns], file)
     columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
     for name, column in columns.items():
         if not all(map(pd.api.types.is_hashable, column)):
@@ -200,7 +200,7 @@ def _header(text: str, file: str, least: int) -> tuple[list[str], str]:
     return header, separator
 
 
-def _unique(names: list[str], file: str) -> list[str]:
+def unique_names(names: list[str], file: str) -> list[str]:
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         raise HrxError(f"{file} has {count} columns called {name!r}. Give each its own name.")

@@ -31,10 +31,10 @@ from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric,
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""
 
-_DATE_NAMES = ("date", "datetime", "timestamp", "time", "ds", "day", "week", "month", "quarter", "year", "period")
-_ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker", "symbol")
+DATE_NAMES = ("date", "datetime", "timestamp", "time", "ds", "day", "week", "month", "quarter", "year", "period")
+ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker", "symbol")
 # Id, date and value as the forecasting libraries name them.
-_KNOWN_LAYOUTS = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
+KNOWN_LAYOUTS = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
 
 
 class Options(NamedTuple):
@@ -114,7 +114,7 @@ def find_layout(table: InputTable, options: Options) -> Layout:
     for name in (*filter(None, [options.date]), *options.id, *options.value):
         if name not in table.columns:
             raise HrxError(f"{table.file}: " + unknown("column", name, table.columns))
-    known = next((layout for layout in _KNOWN_LAYOUTS if all(name in table.columns for name in layout)), None)
+    known = next((layout for layout in KNOWN_LAYOUTS if all(name in table.columns for name in layout)), None)
     date = options.date or (known[1] if known else _find_date(table))
     rest = [name for name in table.columns if name != date and not _is_index(table, name)]
     numbers = [name for name in rest if is_numeric(table.columns[name])]
@@ -133,7 +133,7 @@ def find_layout(table: InputTable, options: Options) -> Layout:
 def _find_date(table: InputTable) -> str:
     """The one column that holds dates; of several, or if none does, the one with the name of a date."""
     holding = [name for name, column in table.columns.items() if holds_dates(column)]
-    named = [name for name in table.columns if name.lower() in _DATE_NAMES]
+    named = [name for name in table.columns if name.lower() in DATE_NAMES]
     candidates = holding if len(holding) == 1 else [name for name in named if name in holding] or holding or named
     if len(candidates) == 1:
         return candidates[0]
@@ -154,7 +154,7 @@ def _find_ids(
     """The columns that name the series: needed where dates repeat, else one of text with the name of an id."""
     free = [name for name in rest if name not in options.value]
     texts = [name for name in free if name not in numbers and not is_empty(table.columns[name])]
-    named = [name for name in free if name.lower() in _ID_NAMES]
+    named = [name for name in free if name.lower() in ID_NAMES]
     if not table.columns[date].duplicated().any():
         return tuple(name for name in named if name in texts)[:1]
     candidates = named if len(named) == 1 else texts
@@ -223,7 +223,7 @@ def observe(table: InputTable, options: Options) -> Observations:
     table.notes.append(layout.note)
     dates = parse_dates(table, layout.date, options.dayfirst)
     values = parse_numbers(table, layout.values, options.decimal)
-    names, codes = _find_series(table, layout.ids)
+    names, codes = find_series(table, layout.ids)
     order = np.lexsort((dates, codes))
     if (np.diff(order)[np.diff(codes[order]) == 0] < 0).any():
         table.notes.append("rows were not in the order of time and have been sorted")
@@ -232,7 +232,7 @@ def observe(table: InputTable, options: Options) -> Observations:
     return observed
 
 
-def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the series in the order of the file, and each row's position among them."""
     if not ids:
         return ("",), np.zeros(len(table.rows), dtype=np.int64)
@@ -279,7 +279,7 @@ def open_table(kind: str, text: str) -> list[Dataset]:
     table.notes.append(f"frequency {step}, {'as given' if options.frequency else 'inferred'}")
     rows, empty = [], 0
     for item, section in zip(observed.names, sections, strict=True):
-        values, reason = _on_grid(observed, section, step, bool(options.frequency))
+        values, reason = on_grid(observed, section, step, bool(options.frequency))
         empty += 0 if reason else values.shape[1] - (section.stop - section.start)
         for column, series in zip(columns, values, strict=True):
             # A long table with one column of values names its series by their ids alone.
@@ -297,7 +297,7 @@ def open_table(kind: str, text: str) -> list[Dataset]:
     return [Dataset(name, step, season, "", len(rows), rows.__getitem__, variates=len(columns), note=note)]
 
 
-def _on_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
+def on_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
     """(C, T): one item on the grid of its frequency, counted from its first date; or the reason why it cannot be."""
     stamps, rows = observed.stamps[section], observed.rows[section]
     at = frequency.slots(stamps, step)

@@ -3,6 +3,7 @@
 Reads records only: never a model, never a series, and so never torch.
 """
 
+from hrx.reports.audit_summary import AuditSummary
 from hrx.reports.compare import compare
 from hrx.reports.heatmap import heatmaps
 from hrx.reports.page.report import write_report
@@ -13,5 +14,6 @@ from hrx.reports.tables import tables
 from hrx.reports.text import render_table
 
 __all__ = [
-    "ReportTable", "compare", "heatmaps", "read", "render", "render_table", "summarise", "tables", "write_report"
+    "AuditSummary", "ReportTable", "compare", "heatmaps", "read", "render", "render_table", "summarise", "tables",
+    "write_report",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.dataset_gates import DatasetChange, judge_datasets
 from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few
+from hrx.reports.notebook import facts_html
 from hrx.reports.runs import SEEDS, TASK, Interval, finite, impossible_remark, mask_impossible
 from hrx.reports.text import clean, counted, listed, shorten
 
@@ -128,6 +129,14 @@ class CheckpointComparison:
             return Exit.NOT_DECIDED
         return Exit.INCOMPLETE if gates == Exit.DONE and self.base.failed + self.new.failed else gates
 
+    def _repr_html_(self) -> str:
+        """For a notebook: the verdict, and the tables of `hrx compare`."""
+        from hrx.reports.compare_report import datasets, quantities  # which writes what this module computes
+
+        shown = [quantities(self), *([datasets(self)] if len(self.datasets) else [])]
+        heading = f"{self.base.model} against {self.new.model}, {counted(self.pairs, 'pair')} of runs"
+        return facts_html(clean(heading), [clean(self.verdict)]) + "".join(table._repr_html_() for table in shown)
+
     @property
     def verdict(self) -> str:
         """One sentence that begins with `failed`, `undecided`, `passed` or `informational`, the first that applies."""
@@ -175,7 +184,13 @@ def compare(
     min_pairs: int = MIN_PAIRS,
     undecided: Leniency | None = None,
 ) -> CheckpointComparison:
-    """Compares one model of each frame of `read`: the only one, or the named one."""
+    """Compares one model of each frame of `read`: the only one, or the named one.
+
+    Each gate is a bound on the change of a quantity; it passes, fails, or is undecided.
+
+        base, new = hrx.read("my-audit/ledger.db"), hrx.read("my-audit/ledger.db")
+        hrx.compare(base, new, ["g_margin >= -0.02"]).verdict
+    """
     parsed = [parse(text) for text in gates]
     ours = choose(base, base_model, "BASE", "--base-model")
     theirs = choose(new, new_model, "NEW", "--new-model")

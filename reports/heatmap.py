@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = "cividis"
+HEATMAP_SIZE = (10, 7.2)
+GUIDED = "below: the step that each row explains"
 GAMMA = 0.5
 _LONGEST_NAME, _SHORTEST_NAME = 40, 8
 _TITLE_SHARE = 0.96
@@ -86,31 +88,12 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     """The figure: window and forecast, heat map, shared vector, all over the same steps."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 7.2), dpi=120, layout="constrained")
-    grid = figure.add_gridspec(3, 2, height_ratios=(3, 5, 0.45), width_ratios=(1, 0.02))
-    window = figure.add_subplot(grid[0, 0])
-    matrix = figure.add_subplot(grid[1, 0], sharex=window)
-    shared = figure.add_subplot(grid[2, 0], sharex=window)
-    below = "below: the step that each row explains"
-    draw_window(window, stored.x, stored.truth, stored.forecast, guide=below)
-    window.set_ylabel("standardised value")
-    steps = row_steps(stored, record.scored_steps)
-    rows = len(steps)
-    image = draw_image(matrix, stored.matrix, (-len(stored.x), 0, rows + 0.5, 0.5))
-    label_steps(matrix, steps)
-    matrix.set_ylabel("forecast step h")
-    for axes in (matrix, shared):
-        axes.axvline(0, color=GUIDE, linewidth=1)
-        axes.spines[["top", "right"]].set_visible(False)
-    # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
-    matrix.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
-    draw_image(shared, stored.matrix.mean(axis=0, keepdims=True), (-len(stored.x), 0, 1.5, 0.5))
-    shared.set_yticks([1], ["shared\nvector Ē"])
-    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
-    bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
-    for axes in (window, matrix):
-        axes.tick_params(labelbottom=False)
-    shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
+    figure = Figure(figsize=HEATMAP_SIZE, dpi=120, layout="constrained")
+    panels = add_panels(figure)
+    draw_window(panels.window, stored.x, stored.truth, stored.forecast, guide=GUIDED)
+    panels.window.set_ylabel("standardised value")
+    draw_matrix(panels, stored.matrix, row_steps(stored, record.scored_steps))
+    panels.shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
         # Names are shortened until the title fits; one between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
@@ -118,6 +101,43 @@ def draw(stored: StoredExample, record: Record) -> Figure:
             break
     figure.supxlabel("\n".join(footing(record)), fontsize=9, color=INK, parse_math=False)
     return figure
+
+
+class HeatmapPanels(NamedTuple):
+    """The axes of a heat map, over the same steps."""
+
+    window: Axes
+    matrix: Axes
+    shared: Axes
+    colours: Axes
+
+
+def add_panels(figure: Figure) -> HeatmapPanels:
+    """Adds the empty panels of a heat map to a figure."""
+    grid = figure.add_gridspec(3, 2, height_ratios=(3, 5, 0.45), width_ratios=(1, 0.02))
+    window = figure.add_subplot(grid[0, 0])
+    matrix, shared = (figure.add_subplot(grid[row, 0], sharex=window) for row in (1, 2))
+    return HeatmapPanels(window, matrix, shared, figure.add_subplot(grid[1, 1]))
+
+
+def draw_matrix(panels: HeatmapPanels, values: Floats, steps: npt.NDArray[np.int64]) -> None:
+    """The rows `(R, L)` of the forecast steps `(R,)`, counted from 1, the shared vector below them, and the colours."""
+    rows, lookback = values.shape
+    matrix, shared = panels.matrix, panels.shared
+    image = draw_image(matrix, values, (-lookback, 0, rows + 0.5, 0.5))
+    label_steps(matrix, steps)
+    matrix.set_ylabel("forecast step h")
+    for axes in (matrix, shared):
+        axes.axvline(0, color=GUIDE, linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
+    # Under the forecast the panel is empty: a dotted line leads from each row to the step that it explains.
+    matrix.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
+    draw_image(shared, values.mean(axis=0, keepdims=True), (-lookback, 0, 1.5, 0.5))
+    shared.set_yticks([1], ["shared\nvector Ē"])
+    bar = matrix.figure.colorbar(image, cax=panels.colours)
+    bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
+    for axes in (panels.window, matrix):
+        axes.tick_params(labelbottom=False)
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
@@ -158,12 +178,13 @@ def row_steps(stored: StoredExample, scored_steps: str | None) -> npt.NDArray[np
 
 
 def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: str = "", guide: str = "") -> None:
-    """The lookback `(L,)`, and truth and forecast `(H,)` after it; `of` says of what the truth is."""
+    """The lookback `(L,)`, and truth and forecast `(H,)` after it; `of` says whose truth it is, if any."""
     before, after = np.arange(-len(x), 0) + 0.5, np.arange(len(forecast)) + 0.5
     # A horizon of one step has no line to draw, only a point.
     marker = "." if len(after) == 1 else None
     axes.plot(before, x, color=INK, linewidth=0.9, label="lookback")
-    axes.plot(after, truth, color=TRUTH, linewidth=1.2, marker=marker, label=of or "truth")
+    if len(truth):
+        axes.plot(after, truth, color=TRUTH, linewidth=1.2, marker=marker, label=of or "truth")
     axes.plot(after, forecast, color=FORECAST, linewidth=1.6, linestyle="--", marker=marker, label="forecast")
     axes.axvline(0, color=GUIDE, linewidth=1)
     if guide:

@@ -30,8 +30,8 @@ Floats = npt.NDArray[np.float64]
 
 VERSIONS = ("library", "adapter_version", "torch_version")
 PROTOCOL = (
-    "windows", "protocol_version", "estimator", "estimator_settings", "axis", "draws", "draws_kind", "precision",
-    "max_draws", "scored", "fractions", "area", "permutations", "variance_windows",
+    "windows", "protocol_version", "estimator", "estimator_settings", "estimator_package", "axis", "draws",
+    "draws_kind", "precision", "max_draws", "scored", "fractions", "area", "permutations", "variance_windows",
 )  # fmt: skip
 TASK = ("dataset", "series_fingerprint", "season", "channels", "lookback", "horizon", *PROTOCOL)
 """What is measured and how, for any model. Sweeps that are scored in addition change none of these numbers."""
@@ -53,6 +53,9 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
     out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number.
+
+        runs = hrx.read("my-audit/ledger.db")
+        runs.groupby("dataset")["g_margin"].median()
     """
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()

@@ -18,6 +18,7 @@ from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.audit.ledger.store import StoredCheck
 from hrx.reports.clusters import ClusteredMedian, clustered_median
 from hrx.reports.context import DatasetContext, context_lines, dataset_contexts
+from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON, count_reasons, reason_lines
 from hrx.reports.runs import (
     FEW_TEXT,
@@ -50,6 +51,7 @@ GAINS = ("g_own", "g_shuffled", "g_margin")
 EQUIVALENCE = "equivalence"
 """The admission check whose figure is a parity."""
 _NARROWEST = 40
+_GAIN_HEADS = ("median", "95 % interval", "positive", "sign test p")
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,18 @@ class ModelSummary:
     @property
     def done(self) -> int:
         return self.scored.runs
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the verdict first, then the facts and the gains of both groups."""
+        groups = (("all scored runs", self.scored), ("runs that beat naive", self.beating_naive))
+        rows = [
+            (f"{name}, {title} ({_size(group)})", *_gain_row(name, getattr(group, name))[1:])
+            for title, group in groups
+            for name in GAINS
+        ]
+        facts = [f"{label}: {fact}" for label, fact in _facts(self)]
+        gains = table_html(("gain", *_GAIN_HEADS), rows) if self.done else ""
+        return facts_html(_name(self), [f"Verdict: {clean(self.verdict)}", *facts]) + gains
 
     def as_json(self) -> dict[str, object]:
         """The object of `hrx audit --json`, with null for a missing number."""
@@ -409,7 +423,7 @@ def _scaled(mase: float) -> str:
 
 
 def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
-    headers = ("gain", "median", "95 % interval", "positive", "sign test p")
+    headers = ("gain", *_GAIN_HEADS)
     groups = (("all scored runs", summary.scored), ("runs that beat naive", summary.beating_naive))
     rows = [_gain_row(name, getattr(group, name)) for _, group in groups for name in GAINS]
     head, rule, *lines = render_table(headers, rows, width - len(INDENT)).splitlines()

@@ -43,7 +43,8 @@ from hrx.reports.text import clean, escape_csv, escape_html, escape_latex, escap
 
 __all__ = [
     "COUNT", "FINE_GAIN", "GAIN", "INTERVAL", "SHARE", "TEXT", "TIMES", "Basis", "Cell", "Format", "P", "ReportTable",
-    "Span", "TableColumn", "TableRow", "Value", "html_page", "latex_document", "latex_frame", "latex_number", "plain",
+    "ReportTables", "Span", "TableColumn", "TableRow", "Value", "html_page", "latex_document", "latex_frame",
+    "latex_number", "plain",
 ]  # fmt: skip
 _NARROWEST_NAME = 28
 """Terminal columns that a name keeps, so that numbers are never cut."""
@@ -218,6 +219,19 @@ class ReportTable:
             lines.append(r"\end{table}")
         return "\n".join(lines) + "\n"
 
+    def _repr_html_(self) -> str:
+        """For a notebook, whose own style is left alone: the numbers to the right, bold and faint cells as such."""
+        rules = (
+            "caption { font-weight: 600; text-align: left }",
+            "th, .hrx-notebook td { padding: 2px 10px; text-align: left }",
+            "tbody th { font-weight: 400 }",
+            ".number { text-align: right }",
+            ".bold { font-weight: 700 }",
+            ".faint, .hrx-notebook .hrx-note { opacity: .75 }",
+        )
+        style = "".join(f".hrx-notebook {rule} " for rule in rules)
+        return f'<style>{style}</style><div class="hrx-notebook">{self.to_html()}</div>'
+
     def to_html(self) -> str:
         """A `<table>` with its caption and note, to be put into a page.
 
@@ -244,6 +258,13 @@ class ReportTable:
                 lines += _html_compared(self, row)
         note = [f'<p class="hrx-note">{escape_html(self.note)}</p>'] if self.note else []
         return "\n".join([*lines, "</tbody>", "</table>", "</div>", *note]) + "\n"
+
+
+class ReportTables(list[ReportTable]):
+    """A list of tables that shows itself in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self)
 
 
 def _name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The explanation matrix: ten estimators, and everything a package needs to add another.
+"""The explanation matrix: twelve estimators, those of other libraries, and what a package needs to add another.
 
 `docs/estimators.md` defines each estimator and gives the source of its settings. What needs torch is imported on first
 use, so that checking a setting does not import it.
@@ -6,6 +6,7 @@ use, so that checking a setting does not import it.
 
 from typing import TYPE_CHECKING, Any
 
+from hrx.audit.attribution.functions import AttributionFunction, as_estimator
 from hrx.audit.attribution.registry import (
     Estimator,
     Settings,
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows, Explanation, estimate, explain
 
 __all__ = [
+    "AttributionFunction",
     "AttributionTask",
     "EstimatedRows",
     "Estimator",
     "Explanation",
     "Settings",
+    "as_estimator",
     "estimate",
     "estimator_names",
     "explain",

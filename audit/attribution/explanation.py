@@ -14,10 +14,16 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.adapters.gradients import Rewrite
+from hrx.audit.attribution.functions import AttributionFunction, as_estimator
 from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Axis, Ints, Protocol, ProtocolError, scored_steps
+from hrx.errors import HrxError
 from hrx.gift_eval.series import FINITE
+
+
+class Inapplicable(HrxError):
+    """An estimator that cannot explain this model: a result, recorded as excluded with this reason."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class AttributionTask:
     seed: int = 0
     stream: int = 0
     """Separates the random draws of different runs under one seed."""
+    signed: bool = False
+    """Whether the rows are wanted with their signs too, by an estimator that has them."""
 
     @cached_property
     def picks(self) -> Tensor:
@@ -50,6 +58,8 @@ class EstimatedRows(NamedTuple):
     """`(W, R, L)`, non-negative."""
     rewrites: tuple[Rewrite, ...] = ()
     """Operations that `GradientPath` replaced."""
+    signed: Tensor | None = None
+    """`(W, R, L)`: the rows before their magnitudes were taken; None where they were not asked for or have no sign."""
 
 
 class Explanation(NamedTuple):
@@ -62,6 +72,8 @@ class Explanation(NamedTuple):
     """The forecast steps of the `R` rows; empty where one row explains the whole forecast."""
     settings: str
     """JSON: every setting of the estimator with its value."""
+    signed: Tensor | None = None
+    """`(W, R, L)`: the rows with their signs, where they were asked for and the estimator has them."""
 
 
 def explain(
@@ -69,7 +81,7 @@ def explain(
     x: Tensor,
     horizon: int,
     *,
-    estimator: str = "input_gradient",
+    estimator: str | AttributionFunction = "input_gradient",
     steps: Sequence[int] | None = None,
     budget: Budget | None = None,
     settings: str | None = None,
@@ -80,12 +92,14 @@ def explain(
     """`(W, L) -> (W, R, L)`, non-negative: the importance of each input position for each forecast step.
 
     `steps` lists the steps that get a row. Without it the input gradient gives all `H` and every other estimator the
-    eight scored ones. `axis="whole"` gives one row for the whole forecast instead, as each method was published.
+    eight scored ones. `estimator` is a name, as in `docs/estimators.md`, or a function `f(forward, x, step)` (see
+    `AttributionFunction`). `axis="whole"` gives one row for the whole forecast instead, as each method was published.
     `settings` is JSON of the settings that differ from their defaults. A multivariate window `(W, L, C)` gives
     `(W, R, L)` too: the channels of the forecast are summed before differentiating, those of the input after taking
     magnitudes.
     """
-    protocol = Protocol(estimator=estimator, estimator_settings=settings or "{}", axis=axis, seed=seed)
+    name = estimator if isinstance(estimator, str) else as_estimator(estimator)
+    protocol = Protocol(estimator=name, estimator_settings=settings or "{}", axis=axis, seed=seed)
     return estimate(model, x, horizon, protocol, steps=steps, budget=budget, stream=stream).matrix
 
 
@@ -98,14 +112,16 @@ def estimate(
     steps: Sequence[int] | None = None,
     budget: Budget | None = None,
     stream: int = 0,
+    signed: bool = False,
 ) -> Explanation:
     """`explain` under a protocol, with what a record stores besides the matrix."""
     estimator = find_estimator(protocol.estimator)
     _check_windows(estimator, x)
     estimated = _estimated_steps(estimator, horizon, steps, protocol)
-    task = AttributionTask(model, x, horizon, tuple(estimated.tolist()), budget or Budget(), protocol.seed, stream)
+    wanted = tuple(estimated.tolist())
+    task = AttributionTask(model, x, horizon, wanted, budget or Budget(), protocol.seed, stream, signed)
     rows = estimator.load()(task, estimator.read(protocol.estimator_settings))
-    return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings)
+    return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings, rows.signed)
 
 
 def refuse_infinite(x: Tensor) -> None:

@@ -90,5 +90,6 @@ def _derivatives_at(task: AttributionTask, inputs: Tensor) -> Rows:
 
 
 def _magnitudes(task: AttributionTask, rows: Rows) -> EstimatedRows:
+    signed = rows.jacobian.clone() if task.signed and task.x.ndim == 2 else None
     matrix = rows.jacobian.abs_()  # in place: this tensor has no other user and may be the largest in memory
-    return EstimatedRows(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.rewrites)
+    return EstimatedRows(matrix.sum(dim=-1) if task.x.ndim == 3 else matrix, rows.rewrites, signed)

@@ -88,6 +88,11 @@ def occlusion(task: AttributionTask, settings: OcclusionSettings) -> EstimatedRo
     return EstimatedRows(change[:, owner].transpose(1, 2))
 
 
+def lag_segments(length: int, count: int) -> Tensor:
+    """`(L,)`: the segment of each position, 0 for the latest; each has `⌈L / count⌉` positions, the oldest the rest."""
+    return torch.arange(length - 1, -1, -1) // -(-length // count)
+
+
 class MaskProblems(NamedTuple):
     """Mask problems along the batch axis."""
 

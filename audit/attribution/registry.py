@@ -2,8 +2,9 @@
 
 A setting is a field of a frozen dataclass with a default, a meaning and the source of the default, so that it can be
 listed, checked and stored. A package adds an estimator by an entry point of the group `hrx.estimators`: its name is
-the estimator's name, its value an `Estimator`. Imports neither torch nor a package before it is needed: the command
-line checks settings before it loads a model.
+the estimator's name, its value an `Estimator`. `captum:CLASS` and `tint:CLASS` are in `libraries`, functions of a user
+in `functions`. Imports neither torch nor a package before it is needed: the command line checks settings before it
+loads a model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hrx.audit.protocol import ProtocolError
 from hrx.errors import unknown
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 GROUP = "hrx.estimators"
 _GRADIENTS, _MASKS = "hrx.audit.attribution.gradients", "hrx.audit.attribution.masks"
+_LAGS = "hrx.audit.attribution.lag_spans"
 Value = int | float | str
+Sign = Literal["", "slope", "contribution"]
 REPLACEMENTS = ("rearranged", "mean")
 BASES = ("gradient_x_input", "saliency")
 
@@ -88,6 +91,27 @@ class OcclusionSettings(Settings):
 
 
 @dataclass(frozen=True)
+class ShapleySegmentsSettings(Settings):
+    segments: int = setting(8, "segments that the lookback is cut into, from its end", "ours: all coalitions", 1, 64)
+    coalitions: int = setting(
+        256, "coalitions a draw: all of them if there are no more, else those along random orders", "ours: 2^8", least=2
+    )
+    replacement: str = setting(
+        "rearranged", "what replaces a segment outside the coalition", "hrx protocol, section 3", choices=REPLACEMENTS
+    )
+    draws: int = setting(2, "rearrangements, in antithetic pairs", "ours: one pair", least=1)
+
+
+@dataclass(frozen=True)
+class WinITSettings(Settings):
+    spans: int = setting(64, "spans that the lookback is cut into, from its end", "ours", least=1)
+    replacement: str = setting(
+        "rearranged", "what replaces a perturbed position", "hrx protocol, section 3", choices=REPLACEMENTS
+    )
+    draws: int = setting(4, "rearrangements, in antithetic pairs", "ours: two pairs; official code: 3", least=1)
+
+
+@dataclass(frozen=True)
 class MaskSettings(Settings):
     """The settings that the three mask methods share."""
 
@@ -144,6 +168,9 @@ class Estimator:
     """Whether all steps of the horizon are estimated by default, instead of the scored ones only."""
     multivariate: bool = False
     """Whether it takes windows of several variates `(W, L, C)`."""
+    sign: Sign = ""
+    """What a row with its sign is: `slope`, the change of the forecast per unit of an input; `contribution`, the part
+    of the forecast that an input is given; empty where the method has no sign."""
 
     def load(self) -> Callable[[AttributionTask, Any], EstimatedRows]:
         """The function behind `fill`."""
@@ -170,15 +197,21 @@ class Estimator:
 
 
 BUILT_IN = (
-    Estimator("input_gradient", f"{_GRADIENTS}:saliency", every_step=True, multivariate=True),
-    Estimator("saliency", f"{_GRADIENTS}:saliency", multivariate=True),
-    Estimator("gradient_x_input", f"{_GRADIENTS}:gradient_x_input", multivariate=True),
+    Estimator("input_gradient", f"{_GRADIENTS}:saliency", every_step=True, multivariate=True, sign="slope"),
+    Estimator("saliency", f"{_GRADIENTS}:saliency", multivariate=True, sign="slope"),
+    Estimator("gradient_x_input", f"{_GRADIENTS}:gradient_x_input", multivariate=True, sign="contribution"),
     Estimator(
-        "integrated_gradients", f"{_GRADIENTS}:integrated_gradients", IntegratedGradientsSettings, multivariate=True
+        "integrated_gradients",
+        f"{_GRADIENTS}:integrated_gradients",
+        IntegratedGradientsSettings,
+        multivariate=True,
+        sign="contribution",
     ),
-    Estimator("smoothgrad", f"{_GRADIENTS}:smoothgrad", SmoothGradSettings, multivariate=True),
+    Estimator("smoothgrad", f"{_GRADIENTS}:smoothgrad", SmoothGradSettings, multivariate=True, sign="slope"),
     Estimator("tsr", f"{_GRADIENTS}:tsr", TSRSettings),
     Estimator("occlusion", "hrx.audit.attribution.perturbation:occlusion", OcclusionSettings),
+    Estimator("shapley_segments", f"{_LAGS}:shapley_segments", ShapleySegmentsSettings),
+    Estimator("winit", f"{_LAGS}:winit", WinITSettings),
     Estimator("dynamask", f"{_MASKS}:dynamask", DynamaskSettings),
     Estimator("extremalmask", f"{_MASKS}:extremalmask", ExtremalMaskSettings),
     Estimator("contralsp", f"{_MASKS}:contralsp", ContraLSPSettings),
@@ -192,12 +225,19 @@ def estimator_names() -> tuple[str, ...]:
 
 
 def find_estimator(name: str) -> Estimator:
-    """The estimator of that name."""
+    """The estimator of that name: built in, registered, a library's class, or a function of a user."""
     if name in _OWN:
         return _OWN[name]
+    from hrx.audit.attribution import functions, libraries  # both use this module
+
+    if name.partition(":")[0] in libraries.LIBRARIES and ":" in name:
+        return libraries.library_estimator(name)
+    if functions.is_function(name):
+        return functions.function_estimator(name)
     entry = _registered().get(name)
     if entry is None:
-        raise ProtocolError(unknown("estimator", name, estimator_names()))
+        known = (*estimator_names(), *libraries.library_names())
+        raise ProtocolError(unknown("estimator", name, known, "A function of yours is FILE.py:FUNCTION."))
     try:
         loaded = entry.load()
     except Exception as error:
@@ -212,7 +252,15 @@ def find_estimator(name: str) -> Estimator:
 
 def package_of(name: str) -> str:
     """Distribution and version of an estimator; empty for the built-in ones, which `PROTOCOL_VERSION` covers."""
-    entry = None if name in _OWN else _registered().get(name)
+    if name in _OWN:
+        return ""
+    from hrx.audit.attribution import functions, libraries  # both use this module
+
+    if name.partition(":")[0] in libraries.LIBRARIES and ":" in name:
+        return libraries.library_versions(name)
+    if functions.is_function(name):
+        return functions.function_version(name)
+    entry = _registered().get(name)
     return f"{entry.dist.name} {entry.dist.version}" if entry and entry.dist else ""
 
 

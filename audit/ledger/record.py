@@ -73,6 +73,7 @@ class Record:
     protocol_version: Text = _column("version of the measurement's definition")
     estimator: Text = _column("estimator of the matrix")
     estimator_settings: Text = _column("JSON: every setting of the estimator")
+    estimator_package: Text = _column("package and version of the estimator, or its file's sha256; NULL if built in")
     axis: Text = _column("step: one row per forecast step; whole: one row for the whole forecast, as published")
     truncation: Whole = _column("1 if truncations of the matrix were scored")
     distance: Whole = _column("1 if rows at fixed distances were scored")

@@ -232,6 +232,7 @@ class Run:
             protocol_version=PROTOCOL_VERSION,
             protocol_seed=protocol.pop("seed"),
             **protocol,
+            estimator_package=package_of(self.protocol.estimator) or None,
             hrx_version=__version__,
             torch_version=torch.__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -74,6 +74,21 @@ class Quantities:
     effective_lookback_steps: Floats
     """The same at each scored step, mean of the windows."""
 
+    def __str__(self) -> str:
+        """The gains with their errors, and the rank."""
+        gains = [f"{name} {getattr(self, name):+.3f} ± {getattr(self.error, name):.3f}" for name in GAINS]
+        return f"{', '.join(gains)}, rank {self.rank:.2f} ({self.draws} draws, {self.forecasts} forecasts)"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the gains as a table."""
+        cells = "".join(
+            f"<tr><td>{name}</td><td>{getattr(self, name):+.3f}</td><td>± {getattr(self.error, name):.3f}</td></tr>"
+            for name in GAINS
+        )
+        head = "<tr><th>gain</th><th>share of the forecasts' variance</th><th>Monte Carlo error</th></tr>"
+        last = f"<tr><td>rank</td><td>{self.rank:.2f}</td><td></td></tr>"
+        return f"<table>{head}{cells}{last}</table>"
+
     @property
     def g_own(self) -> float:
         return self.normalised.g_own

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution import Explanation, estimate
-from hrx.audit.attribution.explanation import refuse_infinite
+from hrx.audit.attribution.explanation import Inapplicable, refuse_infinite
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
@@ -118,7 +118,12 @@ class ScoredRun:
     @cached_property
     def explanation(self) -> Explanation:
         """The explanation that the run scores, `(W, R, L)`."""
-        explanation = estimate(self.model, self.x, self.horizon, self.protocol, budget=self.budget, stream=self.stream)
+        try:
+            explanation = estimate(
+                self.model, self.x, self.horizon, self.protocol, budget=self.budget, stream=self.stream
+            )
+        except Inapplicable as error:
+            raise Unscorable(str(error)) from error
         self._check_finite(explanation.matrix)
         return explanation
 

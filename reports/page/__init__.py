@@ -18,6 +18,9 @@ from hrx import __version__
 from hrx.reports.text import clean, escape_html
 
 _ASSETS = files("hrx.reports.page")
+STYLES = ("heatmap.css", "page.css")
+HEATMAP_SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "heatsave.js")
+"""The heat map, which a notebook shows too."""
 
 
 def link(**where: object) -> str:
@@ -73,18 +76,19 @@ def made_by(source: str = "") -> str:
 
 def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:
     """The whole page: a template with its `parts`, each of which is HTML already."""
-    style = _asset("page.css")
-    script = "\n".join(map(_asset, scripts))
+    style = "\n".join(map(asset, STYLES))
+    script = "\n".join(map(asset, scripts))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    body = Template(_asset(template)).substitute(parts)
+    body = Template(asset(template)).substitute(parts)
     page = {"policy": policy, "title": parts["title"], "style": style, "body": body, "script": script}
-    return Template(_asset("frame.html")).substitute(page)
+    return Template(asset("frame.html")).substitute(page)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a script, style sheet or template."""
     return _ASSETS.joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Shared by every page: elements made of text only, numbers formatted as on the terminal, colours, themes.
+// Shared by every page and by the widget: elements made of text only, numbers formatted as on the terminal, colours.
 
 const hrx = {};
 
@@ -93,11 +93,9 @@ hrx.tableRows = function (table) {
     return number ? Number(text) : text === "–" ? null : text;
   }));
 };
-document.querySelectorAll("[data-csv]").forEach((button) =>
-  button.addEventListener("click", () => hrx.saveCsv(`hrx-${button.dataset.csv}`, hrx.tableRows(hrx.byId(button.dataset.csv)))));
 
-/** A colour of the style sheet, for canvases. */
-hrx.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** A colour of the style sheet as it is at an element, for canvases. */
+hrx.colour = (name, element) => getComputedStyle(element || document.documentElement).getPropertyValue(`--${name}`).trim();
 
 /** Round steps for an axis: about `wanted` of them between `low` and `high`. */
 hrx.ticks = function (low, high, wanted) {
@@ -140,59 +138,20 @@ hrx.later = function (name, action) {
 };
 hrx.waiting = new Map();
 
-/** Runs `draw` now and whenever the width, the theme or the medium changes. */
+/** Runs `draw` now and whenever the width, the theme or the medium changes. Returns what ends that. */
 hrx.whenShown = function (element, draw) {
   let width = -1;
-  new ResizeObserver(() => {
+  const observer = new ResizeObserver(() => {
     if (element.clientWidth === width) return;
     width = element.clientWidth;
     draw();
-  }).observe(element);
-  hrx.redraws.push(draw);
-};
-hrx.redraws = [];
-hrx.redraw = () => hrx.redraws.forEach((draw) => draw());
-
-// Themes: the system's, until the reader chooses the other one. Paper is always light.
-(function () {
-  const root = document.documentElement;
-  const button = hrx.byId("theme");
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const kept = () => {
-    try {
-      return localStorage.getItem("hrx-theme");
-    } catch (refused) {
-      return null; // some browsers refuse storage to a file
-    }
-  };
-  const show = (theme) => {
-    const dark = theme === "dark";
-    root.dataset.theme = theme;
-    if (button) {
-      button.textContent = dark ? "Light" : "Dark";
-      button.setAttribute("aria-pressed", String(dark));
-      button.setAttribute("aria-label", `${dark ? "Light" : "Dark"} theme`);
-    }
-    hrx.redraw();
-  };
-  const preferred = () => kept() || (system.matches ? "dark" : "light");
-  system.addEventListener("change", () => show(preferred()));
-  if (button) {
-    button.addEventListener("click", () => {
-      const theme = root.dataset.theme === "dark" ? "light" : "dark";
-      try {
-        localStorage.setItem("hrx-theme", theme);
-      } catch (refused) {
-        // then the theme lasts as long as the page
-      }
-      show(theme);
-    });
-  }
-  let before = null;
-  addEventListener("beforeprint", () => {
-    before = root.dataset.theme;
-    show("light");
   });
-  addEventListener("afterprint", () => show(before || preferred()));
-  show(preferred());
-})();
+  observer.observe(element);
+  hrx.redraws.add(draw);
+  return () => {
+    observer.disconnect();
+    hrx.redraws.delete(draw);
+  };
+};
+hrx.redraws = new Set();
+hrx.redraw = () => hrx.redraws.forEach((draw) => draw());

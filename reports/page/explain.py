@@ -12,12 +12,12 @@ from hrx.audit.ledger.store import StoredExample
 from hrx.audit.runner.explained import SURE, ExplainedForecast, Trust
 from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
 from hrx.reports.heatmap import speaking_name
-from hrx.reports.page import Row, embed, fact_list, fill_page, html_table, made_by
+from hrx.reports.page import HEATMAP_SCRIPTS, Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.context import series_context
 from hrx.reports.page.data import example_json, palette
 from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
 
-SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "heatsave.js", "explain.js")
+SCRIPTS = (*HEATMAP_SCRIPTS, "page.js", "explain.js")
 _LONGEST_NAME = 40
 _MOST_POINTS = 10
 _SAYS = {
@@ -30,9 +30,14 @@ _SAYS = {
 }
 
 
+def says(explained: ExplainedForecast) -> str:
+    """The verdict in a few words."""
+    return _SAYS[explained.trust][1]
+
+
 def trust_sentence(explained: ExplainedForecast) -> str:
     """The verdict and its evidence in one line."""
-    return f"{_SAYS[explained.trust][1]}. {_because(explained)}"
+    return f"{says(explained)}. {_because(explained)}"
 
 
 def write_explanation(explained: ExplainedForecast, path: str | Path, command: str = "") -> Path:

@@ -48,7 +48,7 @@ Object.assign(hrx.Heatmap.prototype, {
     const reach = HEAT.window * 0.3;
     const row = this.values.subarray(this.cursor.row * lookback, (this.cursor.row + 1) * lookback);
     const [most, mostShared] = [Math.max(...row) || 1, Math.max(...this.shared) || 1];
-    context.fillStyle = hrx.colour("own");
+    context.fillStyle = this.colour("own");
     const thick = Math.max(1, this.x(1) - this.x(0));
     row.forEach((value, t) => {
       const size = (reach * value) / most;
@@ -59,7 +59,7 @@ Object.assign(hrx.Heatmap.prototype, {
     this.line(item.truth, 0, this.y, "truth", [], 1.4);
     this.line(item.forecast, 0, this.y, "forecast", [5, 3], 1.8);
     const step = item.steps[this.cursor.row];
-    context.fillStyle = hrx.colour("forecast");
+    context.fillStyle = this.colour("forecast");
     context.beginPath();
     context.arc(this.x(step - 0.5), this.y(item.forecast[step - 1]), 4.5, 0, 7);
     context.fill();
@@ -68,7 +68,7 @@ Object.assign(hrx.Heatmap.prototype, {
 
   line(values, start, y, colour, dash, width) {
     const { context } = this;
-    context.strokeStyle = hrx.colour(colour);
+    context.strokeStyle = this.colour(colour);
     context.lineWidth = width;
     context.setLineDash(dash);
     context.beginPath();
@@ -89,7 +89,7 @@ Object.assign(hrx.Heatmap.prototype, {
 
   rule(position, from, to, colour) {
     const { context } = this;
-    context.strokeStyle = hrx.colour(colour);
+    context.strokeStyle = this.colour(colour);
     context.lineWidth = 1;
     context.beginPath();
     context.moveTo(this.x(position), from);
@@ -109,7 +109,7 @@ Object.assign(hrx.Heatmap.prototype, {
     context.clip();
     context.drawImage(this.image, this.x(-lookback), yOf(0), width, rowHeight * item.rows);
     // Under the forecast there is no matrix: a line leads from each row to the step that it explains.
-    context.strokeStyle = hrx.colour("muted");
+    context.strokeStyle = this.colour("muted");
     context.setLineDash([2, 3]);
     context.beginPath();
     item.steps.forEach((step, row) => context.lineTo(this.x(step - 0.5), yOf(row + 0.5)));
@@ -117,7 +117,7 @@ Object.assign(hrx.Heatmap.prototype, {
     context.setLineDash([]);
     this.frame(this.x(-lookback), yOf(cursor.row), width, rowHeight);
     this.frame(this.x(cursor.at - lookback), yOf(cursor.row), Math.max(3, this.x(1) - this.x(0)), rowHeight);
-    context.fillStyle = hrx.colour("forecast");
+    context.fillStyle = this.colour("forecast");
     context.beginPath();
     context.arc(this.x(item.steps[cursor.row] - 0.5), yOf(cursor.row + 0.5), 4.5, 0, 7);
     context.fill();
@@ -138,7 +138,7 @@ Object.assign(hrx.Heatmap.prototype, {
 
   drawAxes() {
     const { context, view, place, item } = this;
-    context.fillStyle = hrx.colour("soft");
+    context.fillStyle = this.colour("soft");
     context.textBaseline = "middle";
     context.textAlign = "right";
     hrx.ticks(this.range[0], this.range[1], 5).forEach((value) =>

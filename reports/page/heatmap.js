@@ -21,9 +21,11 @@ hrx.unpack = async function (text) {
 
 hrx.Heatmap = class {
   constructor(host, palette) {
+    const id = `heat-help-${hrx.Heatmap.made += 1}`;
+    this.host = host;
     this.palette = Uint8Array.from(palette.match(/../g), (pair) => parseInt(pair, 16));
     this.canvas = hrx.el("canvas", {
-      tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "heat-help",
+      tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": id,
     });
     this.title = hrx.el("p", { class: "heat-title" });
     this.readout = hrx.el("p", { class: "readout", role: "status" });
@@ -38,13 +40,18 @@ hrx.Heatmap = class {
       button("Whole", "Show the whole window", () => this.whole()),
       this.bright = hrx.el("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.brighten() }, "Brighten"),
       button("Save as PNG", "Save this heat map as PNG", () => this.save()));
-    const help = hrx.el("p", { class: "note", id: "heat-help" },
+    const help = hrx.el("p", { class: "note heat-help", id },
       "Point at a cell for its value, drag across cells to zoom in. On the keyboard: arrows move (with Shift by ten), " +
       "+ and − zoom, 0 shows the whole window.");
     this.scale = hrx.el("p", { class: "legend" });
     host.append(this.title, hrx.el("div", { class: "heat" }, this.canvas), this.readout, this.tools, this.scale, help);
     this.listen();
-    hrx.whenShown(host, () => this.draw());
+    this.stop = hrx.whenShown(host, () => this.draw());
+  }
+
+  /** A colour of the style sheet, in the theme of the place where the heat map is. */
+  colour(name) {
+    return hrx.colour(name, this.host);
   }
 
   /** Shows a window; resolves when it is drawn. */
@@ -153,6 +160,8 @@ hrx.Heatmap = class {
       `value there ${hrx.short(item.x[cursor.at])}, forecast of the step ${hrx.short(item.forecast[step - 1])}.`;
   }
 };
+
+hrx.Heatmap.made = 0;
 
 /** A span scaled around a point. */
 function HEAT_SPAN(point, low, high, factor) {

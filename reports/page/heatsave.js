@@ -12,9 +12,8 @@ Object.assign(hrx.Heatmap.prototype, {
 
   /** The current view with all that a reader needs, on a canvas of its own. */
   picture() {
-    const root = document.documentElement;
-    const theme = root.dataset.theme;
-    root.dataset.theme = "light"; // paper is light; nothing is painted before the theme is back
+    const { theme } = this.host.dataset;
+    this.host.dataset.theme = "light"; // paper is light; nothing is painted before the theme is back
     const canvas = document.createElement("canvas");
     const context = canvas.getContext("2d");
     context.font = "12px system-ui, sans-serif";
@@ -24,7 +23,7 @@ Object.assign(hrx.Heatmap.prototype, {
     const height = top + this.place.height + SAVED.line + SAVED.pad;
     [canvas.width, canvas.height] = [SAVED.width * SAVED.scale, height * SAVED.scale];
     context.setTransform(SAVED.scale, 0, 0, SAVED.scale, 0, 0);
-    context.fillStyle = hrx.colour("card");
+    context.fillStyle = this.colour("card");
     context.fillRect(0, 0, SAVED.width, height);
     this.saveTitle(context, lines);
     context.translate(SAVED.left, top);
@@ -32,7 +31,8 @@ Object.assign(hrx.Heatmap.prototype, {
     this.paintOn(context);
     this.saveBar(context);
     this.saveLegend(context, this.place.height + SAVED.line / 2);
-    root.dataset.theme = theme;
+    if (theme) this.host.dataset.theme = theme;
+    else delete this.host.dataset.theme;
     this.draw();
     return canvas;
   },
@@ -51,11 +51,11 @@ Object.assign(hrx.Heatmap.prototype, {
   saveTitle(context, lines) {
     context.textBaseline = "top";
     context.textAlign = "left";
-    context.fillStyle = hrx.colour("ink");
+    context.fillStyle = this.colour("ink");
     context.font = "600 15px system-ui, sans-serif";
     context.fillText(this.item.heading, SAVED.pad, SAVED.pad, SAVED.width - 2 * SAVED.pad);
     context.font = "12px system-ui, sans-serif";
-    context.fillStyle = hrx.colour("soft");
+    context.fillStyle = this.colour("soft");
     lines.forEach((line, k) => context.fillText(line, SAVED.pad, SAVED.pad + SAVED.line * (k + 1) + 4));
   },
 
@@ -68,7 +68,7 @@ Object.assign(hrx.Heatmap.prototype, {
       context.fillStyle = `rgb(${palette[colour]}, ${palette[colour + 1]}, ${palette[colour + 2]})`;
       context.fillRect(x, place.top + pixel, SAVED.bar, 1.5);
     }
-    context.fillStyle = hrx.colour("soft");
+    context.fillStyle = this.colour("soft");
     context.textAlign = "left";
     context.textBaseline = "middle";
     [0, 0.05, 0.2, 0.4, 0.6, 0.8, 1].forEach((share) => context.fillText(
@@ -86,7 +86,7 @@ Object.assign(hrx.Heatmap.prototype, {
     context.textAlign = "left";
     context.textBaseline = "middle";
     this.keys().forEach(([name, text, dashed]) => {
-      context.strokeStyle = hrx.colour(name);
+      context.strokeStyle = this.colour(name);
       context.lineWidth = 3;
       context.setLineDash(dashed ? [5, 3] : []);
       context.beginPath();
@@ -94,7 +94,7 @@ Object.assign(hrx.Heatmap.prototype, {
       context.lineTo(x + 24, y);
       context.stroke();
       context.setLineDash([]);
-      context.fillStyle = hrx.colour("ink");
+      context.fillStyle = this.colour("ink");
       context.fillText(text, x + 30, y);
       x += 30 + context.measureText(text).width + 22;
     });

@@ -15,7 +15,7 @@ import pandas as pd
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
 from hrx.reports.figures import figures
-from hrx.reports.page import embed, fill_page, link, made_by
+from hrx.reports.page import HEATMAP_SCRIPTS, embed, fill_page, link, made_by
 from hrx.reports.page.context import context_section
 from hrx.reports.page.data import arrange, choose_examples, model_labels, palette
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
@@ -38,8 +38,7 @@ from hrx.reports.text import (
 
 PAGE = "index.html"
 SCRIPTS = (
-    "core.js", "heatmap.js", "heatdraw.js", "heatsave.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js",
-    "records.js", "report.js",
+    *HEATMAP_SCRIPTS, "page.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js", "records.js", "report.js",
 )  # fmt: skip
 _LONGEST_NAME = 60
 

@@ -17,7 +17,7 @@ from hrx.errors import HrxError, unknown
 from hrx.reports import published
 from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, TableColumn
 from hrx.reports.runs import CONFIGURATION, SEEDS, GroupStatistics, fold_seeds, is_few, median, trimmed_mean
-from hrx.reports.table import ReportTable
+from hrx.reports.table import ReportTable, ReportTables
 from hrx.reports.tables import scored
 from hrx.reports.tables.scored import POSITIVE, Figure, N, ScoredRuns, TableGroup, count_of, median_of, value_of
 from hrx.reports.text import clean, counted
@@ -78,11 +78,13 @@ def tables(
     against: Literal["published"] | None = None,
     estimator: str = scored.DEFAULT_ESTIMATOR,
     fold: bool = True,
-) -> list[ReportTable]:
+) -> ReportTables:
     """The named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
 
     `estimator` selects the runs of all tables that do not compare estimators. Without `fold`, every seed counts as a
     run. `against="published"` puts the paper's value beside each cell.
+
+        print(hrx.tables(hrx.read("my-audit/ledger.db"), ["models"])[0].to_text())
     """
     if wrong := [name for name in names or () if name not in RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
@@ -96,7 +98,7 @@ def tables(
     filled = [table for table in made.values() if table.rows]
     if not filled:
         raise HrxError(f"No table can be filled: there are no scored runs. {runs.holdings()}")
-    return [published.beside(table) for table in filled] if against == "published" else filled
+    return ReportTables(published.beside(table) if against == "published" else table for table in filled)
 
 
 def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:

@@ -38,7 +38,7 @@ _MEASURED = (
 FOLDED = (*_MEASURED, "beats_naive", "beats_seasonal", "leaked", "cost")
 _FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded")
 NONE_DECLARED = "none declared"
-_SHOWN_APART = ("estimator", "estimator_settings", "axis")
+_SHOWN_APART = ("estimator", "estimator_settings", "estimator_package", "axis")
 """Settings that a table about them has one row each for."""
 
 

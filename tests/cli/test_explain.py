@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from helpers.browser import open_browser
@@ -20,6 +21,7 @@ from hrx.audit.scoring.quantities import Skill
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError
+from hrx.reports.explained_figures import show_time
 from hrx.reports.page.explain import render, trust_sentence
 
 LOOKBACK, HORIZON = 32, 8
@@ -51,7 +53,7 @@ def model():
 
 def test_the_rows_are_those_of_the_last_window_and_the_forecast_is_in_the_series_own_unit(table, model):
     found = find_series(f"{table}:units")
-    reading = explain_series(model, found.series, LOOKBACK, HORIZON, labels=found.dates)
+    reading = explain_series(model, found.series, LOOKBACK, HORIZON, labels=tuple(map(show_time, found.times)))
     np.testing.assert_array_equal(reading.x, found.series.values[-LOOKBACK:])
     np.testing.assert_allclose(reading.forecast, found.series.values[-8:], rtol=1e-5)
     expected = np.zeros((HORIZON, LOOKBACK))
@@ -129,13 +131,13 @@ def test_a_gap_repeats_the_value_before_it_and_keeps_its_date(table):
     found = find_series(f"{table}:units")
     assert found.series.values[100] == found.series.values[99]
     assert found.series.missing == 1
-    assert found.dates[100] == "2024-04-10"
+    assert found.times[100] == pd.Timestamp("2024-04-10")
 
 
 def test_a_table_without_dates_is_read_in_the_order_of_its_rows(tmp_path):
     (tmp_path / "plain.csv").write_text("step,value\n" + "".join(f"{k},{k * k}\n" for k in range(50)))
     found = find_series(f"{tmp_path / 'plain.csv'}:value")
-    assert found.dates is None
+    assert found.times is None
     np.testing.assert_array_equal(found.series.values, np.arange(50.0) ** 2)
 
 
@@ -231,8 +233,72 @@ def test_one_column_of_values_is_a_series_and_needs_a_header(tmp_path: Path) -> 
 
 
 def test_several_datasets_of_the_sample_are_refused_rather_than_cut_to_one() -> None:
-    with pytest.raises(HrxError, match=r"several datasets\. Give one, as in --series sample:co2/W"):
+    with pytest.raises(HrxError, match=r"several datasets\. Give one, as in sample:co2/W"):
         find_series("sample:co2,elnino")
+
+
+FACTORIES = """
+import torch
+
+class Last(torch.nn.Module):
+    def __init__(self, period):
+        super().__init__()
+        self.period = torch.nn.Parameter(torch.tensor(float(period)))
+        self.count = period
+
+    def forward(self, x):
+        return torch.cat([x[:, -self.count:]] * 8, dim=1)[:, :8] * (self.period / self.count)
+
+def weekly(): return Last(8)
+def daily(): return Last(1)
+"""
+
+
+def test_several_models_and_series_stand_on_one_page_with_a_table_and_pictures(table, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(FACTORIES)
+    pd.read_csv(table, parse_dates=["day"]).drop(columns="remark").to_parquet(tmp_path / "sales.parquet")
+    series = ["--series", "sales.parquet:units", "--series", "sales.parquet:returns"]
+    common = ["--lookback", "32", "--horizon", "8", "--out", "page.html", "--csv", "x.csv", "--png", "x.png", "--json"]
+    assert main(["explain", "module:models.py:weekly", "module:models.py:daily", *series, *common]) == 0
+    found = json.loads(capsys.readouterr().out)["explanations"]
+    names = [("models:weekly", "units"), ("models:weekly", "returns"), ("models:daily", "units")]
+    assert [(one["model"], one["series"]) for one in found][:3] == names
+    assert found[0]["forecast_times"] == [f"2024-10-0{day}" for day in range(1, 9)]
+    np.testing.assert_allclose(np.argmax(found[0]["matrix"], axis=1), np.arange(24, 32))
+    np.testing.assert_allclose(np.argmax(found[2]["matrix"], axis=1), 31)
+    written = pd.read_csv("x.csv", parse_dates=["forecast_time", "input_time"])
+    assert len(written) == 4 * 8 * 32
+    assert (written["forecast_time"] - written["input_time"] == pd.to_timedelta(written["lag"], unit="D")).all()
+    read = written[(written["model"] == "models:weekly") & (written["item"] == "returns") & (written["importance"] > 0)]
+    assert (read["lag"] == 8).all()
+    page = Path("page.html").read_text()
+    assert page.count("data:image/png;base64,") == 4
+    links = set(re.findall(r"href=\"([^\"#]+\.html)\"", page))
+    assert links == {path.name for path in Path().glob("page--*.html")}
+    assert len(links) == 4
+    pictures = sorted(Path().glob("x--*.png"))
+    assert pictures[0].name == "x--1--models-weekly--units--32x8.png"
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--png", "x.jpg"], "has the suffix '.jpg'"),
+        (["--csv", "sales.csv"], "sales.csv"),
+        (["--series", "gift-eval:nothing"], "GIFT"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(words, sentence, table, monkeypatch, capsys):
+    monkeypatch.chdir(table.parent)
+    monkeypatch.setenv("GIFT_EVAL", "nowhere")
+    common = ["--series", "sales.csv:units", "--lookback", "32", "--horizon", "8", "--out", "page.html"]
+    before = table.read_bytes()
+    assert main(["explain", "bolt-mini", *common, *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert table.read_bytes() == before
+    assert not Path("page.html").exists()
 
 
 def test_the_needed_context_of_a_series_is_printed_and_on_the_page(
@@ -248,5 +314,8 @@ def test_the_needed_context_of_a_series_is_printed_and_on_the_page(
     text = html.unescape(page.read_text())
     assert "within 2 % of their variance: at most 8 of 32" in text
     assert "--sweeps context --context-bound 0.02" in text
+    assert main([*asked, "--horizon=8", "--out", str(page), "--sweeps", "context", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["explanations"]
+    assert found["context"] == {"bound": 0.01, "needed": 8, "outcome": "holds", "shortest_cut": 8}
     assert main([*asked, "--horizon=8", "--out", str(page)]) == 0
     assert "Needed context" not in capsys.readouterr().out + page.read_text()

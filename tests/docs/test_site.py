@@ -1,5 +1,6 @@
 """The documentation site builds from the repository, without warnings and without anything fetched from elsewhere."""
 
+import json
 import re
 import subprocess
 import sys
@@ -70,6 +71,24 @@ def test_the_results_are_on_the_site_with_their_records(site: Path) -> None:
     for model in ("ttm-r2", "bolt-mini"):
         assert f'href="results/{model}.parquet"' in page
         assert (site / "results" / f"{model}.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def test_every_notebook_ran_and_shows_what_its_cells_made(site: Path) -> None:
+    navigation = (site / "index.html").read_text(encoding="utf-8")
+    notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    assert len(notebooks) == 3
+    for notebook in notebooks:
+        stored = json.loads(notebook.read_text(encoding="utf-8"))
+        assert not any(cell.get("outputs") for cell in stored["cells"]), "outputs are made by the build, not stored"
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text(encoding="utf-8")
+        assert f"notebooks/{notebook.stem}.html" in navigation
+        assert (site / "notebooks" / notebook.name).exists()
+        pictures = re.findall(r'src="(?:\./)?([^":]+\.png)"', page)
+        assert pictures
+        for picture in pictures:
+            assert (site / "notebooks" / picture).read_bytes().startswith(b"\x89PNG")
+        assert "Loading weights" not in page
+        assert "Traceback" not in page
 
 
 def test_no_search_is_offered_that_a_page_from_disk_could_not_do(site: Path) -> None:

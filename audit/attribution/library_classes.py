@@ -1,0 +1,226 @@
+"""Rows of the matrix by an attribution class of captum or of time_interpret.
+
+The definition is a loop: for each window and each row, the global generators are seeded by the window's place and the
+class explains the row alone, so every row sees the same perturbations. What is computed together gives the same
+numbers: a class without random draws explains the rows of several windows in one call, each by its own `target`; a
+class that perturbs asks for the same forecasts at every row, so each batch of them is computed once for all rows.
+"""
+
+import hashlib
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hrx.adapters import Forecaster, GradientPath
+from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows, Inapplicable
+from hrx.audit.attribution.jacobian import ROWS_AT_ONCE
+from hrx.audit.attribution.libraries import library_class
+from hrx.audit.attribution.perturbation import FORECASTS_AT_ONCE, lag_segments, replacements_of
+from hrx.audit.attribution.random_state import seeded
+from hrx.audit.attribution.registry import Settings
+from hrx.audit.memory import one_thread
+from hrx.errors import HrxError, describe_error
+
+LIBRARY_STREAM = 5
+"""Separates the draws of a library from the other random draws under one seed."""
+ADDS_UP = 1e-3
+"""Largest difference between the sum of DeepLift's attributions and the change that they explain, relative to it."""
+
+
+def explain_by_class(name: str, task: AttributionTask, settings: Settings) -> EstimatedRows:
+    """The magnitudes of a class's attributions, `(W, R, L)`; `name` as `captum:GradientShap`."""
+    known, kind = library_class(name)
+    work = _ByClass(name, kind, task, settings)
+    with _library_errors(name, task.model):
+        if known.kind == "gradient":
+            matrix = work.by_gradient()
+        elif known.kind == "sampled gradient":
+            matrix = work.row_by_row()
+        elif known.kind == "module":
+            matrix = work.by_module()
+        else:
+            with torch.no_grad(), one_thread():
+                matrix = work.row_by_row()
+    return EstimatedRows(matrix.abs().detach(), work.path.rewrites)
+
+
+class _ByClass:
+    """One call of an attribution class for the rows of a task."""
+
+    def __init__(self, name: str, kind: Any, task: AttributionTask, settings: Settings):
+        self.name, self.kind, self.task, self.settings = name, kind, task, settings
+        self.path = GradientPath()
+
+    def by_gradient(self) -> Tensor:
+        """`(W, R, L)` of a class without random draws: a row is a `target`, and several are explained in one call."""
+        rows, task = len(self.task.picks), self.task
+        points = asdict(self.settings).get("n_steps", 1)
+        most = task.budget.block(task.model, task.x[0], task.horizon, ROWS_AT_ONCE)
+        batched = {"internal_batch_size": most} if points > 1 else {}
+        windows = torch.split(torch.arange(len(task.x)).repeat_interleave(rows), max(1, most // points))
+        targets = torch.split(torch.arange(rows).repeat(len(task.x)), max(1, most // points))
+        method = self.kind(partial(self._explained, task.model))
+        parts = [
+            method.attribute(task.x[some].clone(), target=target, **self._arguments(some), **batched)
+            for some, target in zip(windows, targets, strict=True)
+        ]
+        return torch.unflatten(torch.cat(parts), 0, (-1, rows))
+
+    def row_by_row(self) -> Tensor:
+        """`(W, R, L)` of a class that draws or perturbs: every window and row alone, under the window's seed."""
+        return torch.stack([self._window(torch.tensor([place])) for place in range(len(self.task.x))])
+
+    def by_module(self) -> Tensor:
+        """`(W, R, L)` of a class that sets hooks on the modules of a network: a copy of the model's is explained."""
+        module = _HookedForecaster(self.task)
+        rows = [self._hooked_rows(module, place) for place in range(len(self.task.x))]
+        return torch.stack(rows)
+
+    def _window(self, place: Tensor) -> Tensor:
+        """`(R, L)`: the rows of one window; forecasts that several rows ask for are computed once."""
+        x, rows, arguments = self.task.x[place], [], self._arguments(place)
+        forecasts = (
+            partial(self._explained, self.task.model) if torch.is_grad_enabled() else _SharedForecasts(self.task)
+        )
+        if "perturbations_per_eval" in inspect.signature(self.kind.attribute).parameters:
+            task = self.task
+            at_once = task.budget.rows(task.model, task.x[0], task.horizon, FORECASTS_AT_ONCE)
+            arguments["perturbations_per_eval"] = at_once
+        for row in range(len(self.task.picks)):
+            with seeded(self.task.seed, self.task.stream, int(place), LIBRARY_STREAM, 0):
+                method = self.kind(lambda windows, row=row: forecasts(windows)[:, row], **self._constructed(place))
+                given = method.attribute(x.clone(), **arguments)
+            # The Bayesian classes return a credible interval beside the attribution.
+            rows.append((given[0] if isinstance(given, tuple) else given)[0].to(x))
+        return torch.stack(rows)
+
+    def _hooked_rows(self, module: "_HookedForecaster", place: int) -> Tensor:
+        """`(R, L)` of one window, where the rules of the class reach every nonlinearity of the model."""
+        baselines = self._arguments(torch.tensor([place]))["baselines"]
+        attribution = self._attribution(module, place, baselines)
+        # Attributions to a flat baseline add up in any model that scales with its window, whatever the rules reach.
+        if len(baselines) == 1:
+            self._attribution(module, place, self._references(place, 2)[:1])
+        return attribution
+
+    def _attribution(self, module: "_HookedForecaster", place: int, baselines: Tensor) -> Tensor:
+        """`(R, L)` from baselines `(N, L)`; raises where they do not add up to the change, as the class promises."""
+        rows = len(self.task.picks)
+        x = self.task.x[place].repeat(rows, 1)
+        each = baselines if len(baselines) > 1 else baselines.expand(rows, -1)
+        attribution: Tensor = self.kind(module).attribute(x.clone(), each, target=torch.arange(rows))
+        with torch.no_grad():
+            change = module(x[:1])[0] - module(baselines).mean(dim=0)
+        off = float((attribution.sum(dim=1) - change).abs().max() / change.abs().max())
+        if off > ADDS_UP:
+            raise Inapplicable(
+                f"{self.name} cannot explain {self.task.model.identity.model}: its attributions miss the change that "
+                f"they should add up to by {off:.2g} of it (limit {ADDS_UP:g}), since captum has rules for torch's "
+                "activation modules only. Use captum:GradientShap or integrated_gradients"
+            )
+        return attribution
+
+    def _explained(self, model: Forecaster, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, R)`: what each row explains, differentiable where gradients are enabled."""
+        with self.path:
+            y = model.forward(x, self.task.horizon)
+        return y @ self.task.picks.to(y).T
+
+    def _constructed(self, place: Tensor) -> dict[str, Any]:
+        """Arguments of the class itself, besides the forward function."""
+        settings, arguments = asdict(self.settings), dict[str, Any]()
+        if "n_sampling" in settings:
+            arguments = {
+                "n_sampling": settings["n_sampling"],
+                "data": self._references(int(place), settings["references"]),
+            }
+        if "alpha" in settings:
+            from captum._utils.models.linear_model import SkLearnLasso
+
+            arguments["interpretable_model"] = SkLearnLasso(alpha=settings["alpha"])
+        return arguments
+
+    def _arguments(self, places: Tensor) -> dict[str, Any]:
+        """Arguments of `attribute` for the windows at these places."""
+        settings, x = asdict(self.settings), self.task.x[places]
+        passed: dict[str, Any] = {
+            name: settings[name] for name in ("n_samples", "n_steps", "method", "stdevs") if name in settings
+        }
+        if "baseline" in settings:
+            mean = x.mean(dim=1, keepdim=True).expand_as(x)
+            passed["baselines"] = mean.contiguous() if settings["baseline"] == "mean" else torch.zeros_like(x)
+        elif "references" in settings and "n_sampling" not in settings:
+            passed["baselines"] = self._references(int(places[0]), settings["references"])
+        if settings.get("segments"):
+            passed["feature_mask"] = lag_segments(x.shape[1], settings["segments"])[None]
+        if "window" in settings:
+            window = min(settings["window"] or -(-x.shape[1] // 16), x.shape[1])
+            passed |= {"sliding_window_shapes": (window,), "strides": (min(settings["stride"] or window, window),)}
+        return passed
+
+    def _references(self, place: int, count: int) -> Tensor:
+        """`(N, L)`: rearrangements of one window, in antithetic pairs."""
+        return replacements_of(self.task, "rearranged", 0, count)[place].contiguous()
+
+
+class _SharedForecasts:
+    """Explained values `(B, R)` of batches of perturbed windows, each batch forecast once."""
+
+    def __init__(self, task: AttributionTask):
+        self._task, self._known = task, dict[bytes, Tensor]()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        key = hashlib.blake2b(x.contiguous().numpy().tobytes()).digest()
+        if key not in self._known:
+            y = self._task.budget.forward(self._task.model, x, self._task.horizon)
+            self._known[key] = y @ self._task.picks.to(y).T
+        return self._known[key]
+
+
+class _HookedForecaster(torch.nn.Module):
+    """A copy of a task's model as a module, `(B, L) -> (B, R)`, that contains the modules of its network."""
+
+    def __init__(self, task: AttributionTask):
+        super().__init__()
+        self._task, self._path = task, GradientPath()
+
+        def keep(module: torch.nn.Module) -> torch.nn.Module:
+            self.network = module
+            return module
+
+        self._model = task.model.converted(keep)
+        if self._model is None:
+            raise Inapplicable(
+                f"{task.model.identity.model} has no torch.nn.Module on the CPU for DeepLift to change. "
+                "Use captum:GradientShap or integrated_gradients"
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, R)`."""
+        assert self._model is not None
+        with self._path:
+            y = self._model.forward(x, self._task.horizon)
+        return y @ self._task.picks.to(y).T
+
+
+@contextmanager
+def _library_errors(name: str, model: Forecaster) -> Iterator[None]:
+    """Hides the warnings of a library about its own arguments, and quotes its exceptions in a sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (HrxError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a library may raise anything
+        raise HrxError(
+            f"{name} raised an error while it explained {model.identity.model}: {describe_error(error)}. "
+            "Try other settings, or another estimator."
+        ) from error

@@ -1,0 +1,36 @@
+"""The summary that `hrx.run_audit` returns: what an audit found about each model, as text and in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hrx.errors import Exit
+from hrx.reports.runs import read
+from hrx.reports.summary import ModelSummary, render
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class AuditSummary:
+    """The result of one audit."""
+
+    models: tuple[ModelSummary, ...]
+    """What the runs of this audit show about each model."""
+    ledger: Path
+    """Holds every run; `hrx.read(summary.ledger)` is a frame of them."""
+    exit: Exit
+    """The exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
+
+    def runs(self) -> pd.DataFrame:
+        """Every run of the ledger, one row each."""
+        return read(self.ledger)
+
+    def __str__(self) -> str:
+        return f"{render(self.models)}\nLedger: {self.ledger}"
+
+    def _repr_html_(self) -> str:
+        return "".join(model._repr_html_() for model in self.models)
