@@ -47,7 +47,8 @@ class ScoredRuns:
 
     def __init__(self, frame: pd.DataFrame, estimator: str = DEFAULT_ESTIMATOR, fold: bool = True):
         self.frame, self.estimator, self.fold = frame, estimator, fold
-        stored = frame.loc[frame["status"] == DONE, [*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS]]
+        # Records that were exported by an earlier hrx have fewer columns.
+        stored = frame[frame["status"] == DONE].reindex(columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS])
         self._remarks = (padded_remark(stored), impossible_remark(stored))
         done = mask_impossible(stored).copy()
         # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
