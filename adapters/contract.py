@@ -40,9 +40,12 @@ class Limits:
     lookback_multiple: int = 1
     lookbacks: tuple[int, ...] | None = None
     """The only lookbacks that a model with a fixed context accepts."""
-    padded_to: int | None = None
-    """The library fills a shorter window with zeros that the model reads as values, up to this length."""
     longest_horizon: int | None = None
+    padded_to: int | None = None
+    """The library puts zeros before a shorter window, up to this length, and the model reads them as observed values.
+
+    None for a model that takes a shorter window as it is, or knows by a mask which positions are padding.
+    """
     multivariate: bool = False
     channels: int | None = None
     """How many variates a model that mixes its channels reads together; None for a model that takes any number."""
@@ -62,6 +65,10 @@ class Limits:
         if self.longest_horizon is not None and horizon > self.longest_horizon:
             return f"forecasts at most {self.longest_horizon} steps, not {horizon}"
         return None
+
+    def padding(self, lookback: int) -> int:
+        """How many zeros the library puts before a window of this length that the model reads as observed values."""
+        return max((self.padded_to or 0) - lookback, 0)
 
     def refusal_of_channels(self, variates: int) -> str | None:
         """Why windows of so many variates (0: univariate ones) cannot be run, as a clause, or None if they can."""

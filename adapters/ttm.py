@@ -78,13 +78,14 @@ class TinyTimeMixer(CheckpointForecaster):
     def read_limits(self) -> Limits:
         config = self.module.config
         predicted = config.prediction_channel_indices
-        alone = config.mode == config.decoder_mode == "common_channel" and not config.enable_forecast_channel_mixing
+        # A decomposed model pads trend and residual apart, after it has smoothed the short window.
         padded_to = None if isinstance(self.module, TinyTimeMixerForDecomposedPrediction) else config.context_length
+        lengths = {"longest_lookback": config.context_length, "padded_to": padded_to}
+        alone = config.mode == config.decoder_mode == "common_channel" and not config.enable_forecast_channel_mixing
         if (alone and predicted is None) or config.num_input_channels == 1:
-            return Limits(longest_lookback=config.context_length, padded_to=padded_to)
+            return Limits(**lengths)
         return Limits(
-            longest_lookback=config.context_length,
-            padded_to=padded_to,
+            **lengths,
             # A later step would need future values of the channels that are not forecast.
             longest_horizon=None if predicted is None else self._native_horizon,
             multivariate=True,

@@ -9,7 +9,7 @@ from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
 from hrx.audit.calibration.calibration import calibrate as run
 from hrx.audit.calibration.results import ModelResult, judge
-from hrx.audit.calibration.training import BACKBONES, check_backbones
+from hrx.audit.calibration.training import BACKBONES, RECIPES, check_backbones
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import progress
 from hrx.cli.terminal import not_written, show
@@ -42,7 +42,12 @@ def calibrate(options: argparse.Namespace) -> int:
         )
         progress.expect(len(expected), expected, "models")
         calibration = run(
-            backbones, estimator=options.estimator, effort=effort, on_start=say_start, progress=show_progress
+            backbones,
+            estimator=options.estimator,
+            effort=effort,
+            recipe=RECIPES[options.recipe],
+            on_start=say_start,
+            progress=show_progress,
         )
     except KeyboardInterrupt:
         progress.pause()

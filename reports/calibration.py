@@ -31,6 +31,10 @@ SIGNED = Format("number")
 EXPLAINED = Format("number", decimals=4, plus=False)
 RANK = Format("number", decimals=2, plus=False)
 _MARKS = (("o", TRUTH, "-"), ("s", FORECAST, "--"), ("^", "#009E73", ":"), ("D", INK, "-."))
+CONVERGENCE = (
+    "Gains on trained models depend on how far training has converged, and on the inputs: compare their directions; "
+    "their sizes only under one recipe."
+)
 LEFT_OUT = "Runs that explain less than 98 % of the held-out variance are left out of every median."
 
 
@@ -52,6 +56,7 @@ def calibration_json(calibration: Calibration) -> dict[str, object]:
     return {
         "estimator": calibration.estimator,
         "effort": calibration.effort,
+        "recipe": calibration.recipe,
         "backbones": [
             _cell_json(calibration, backbone, generator)
             for backbone in calibration.backbones
@@ -116,10 +121,11 @@ def _medians(calibration: Calibration) -> ReportTable:
             rows.append(TableRow((Cell(words), cell), section=f"{backbone}, median of {counted(len(evidence), 'run')}"))
     return ReportTable(
         "calibration",
-        f"Constructed ground truth, {calibration.estimator}, {calibration.effort} calibration",
+        f"Constructed ground truth, {calibration.estimator}, {calibration.effort} calibration, "
+        f"recipe {calibration.recipe}",
         (TableColumn("quantity", "quantity"), TableColumn("median", "median", PLAIN)),
         tuple(rows),
-        note=f"{LEFT_OUT} Paper: {source.label}, {source.of}.",
+        note=f"{LEFT_OUT} {CONVERGENCE} Paper: {source.label}, {source.of}.",
         label=source.label,
     )
 

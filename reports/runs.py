@@ -98,6 +98,20 @@ def impossible_remark(frame: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
+def padded_remark(frame: pd.DataFrame) -> str:
+    """How many scored runs have zeros before their lookback that the model reads as values; empty where none has."""
+    padded = (frame["padded"] > 0).fillna(False)
+    if not (runs := int(padded.sum())):
+        return ""
+    lookbacks = listed(sorted(set(frame.loc[padded, "lookback"])))
+    have = "has" if runs == 1 else "have"
+    return (
+        f"{runs:,} of {counted(len(frame), 'scored run')} {have} a lookback below the context ({lookbacks}): the "
+        "library puts zeros before it, which the model reads as observed values, so forecasts and gains there are "
+        "those of the padded window."
+    )
+
+
 def _impossible(frame: pd.DataFrame) -> dict[str, pd.Series[bool]]:
     masks = {name: frame[name].abs() > LARGEST for name in _MEASURED if name in frame}
     return {name: mask for name, mask in masks.items() if mask.any()}

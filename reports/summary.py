@@ -32,6 +32,7 @@ from hrx.reports.runs import (
     impossible_remark,
     is_few,
     median,
+    padded_remark,
     pooled,
     scored_runs,
 )
@@ -346,6 +347,8 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
         if seen := int((done["leakage"] == leakage).sum()):
             where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
             remarks.append(f"{where} {words} in training.")
+    if padded := padded_remark(done):
+        remarks.append(padded)
     if failed := int((runs["status"] == FAILED).sum()):
         remarks.append(f"Incomplete: {failed} of {counted(len(runs), 'run')} failed.")
     if differing := pooled(done):

@@ -9,6 +9,7 @@ replaced by their ranks, evenly spaced on [0, 1].
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,16 @@ from hrx.audit.calibration.generators import (
     plant_rank,
 )  # fmt: skip
 from hrx.audit.calibration.results import RECOVERED, Calibration, Example, ModelResult
-from hrx.audit.calibration.training import SCORED, check_backbones, least_squares_check, planted, train, windows
+from hrx.audit.calibration.training import (
+    CONVERGED,
+    SCORED,
+    Recipe,
+    check_backbones,
+    least_squares_check,
+    planted,
+    train,
+    windows,
+)  # fmt: skip
 from hrx.audit.memory import one_thread
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.rank import rank
@@ -85,6 +95,7 @@ def calibrate(
     *,
     estimator: str = "input_gradient",
     effort: Effort = QUICK,
+    recipe: Recipe = CONVERGED,
     on_start: Callable[[CalibrationTask], None] = lambda task: None,
     progress: Callable[[CalibrationTask, ModelResult], None] | None = None,
 ) -> Calibration:
@@ -96,25 +107,28 @@ def calibrate(
     # Small models gain nothing from a second thread, and with one the digits are the same on every machine.
     with one_thread():
         control = generate(NEGATIVE_CONTROL, *effort.shapes[0], seed=0)
-        exact = _measure(planted(control), CalibrationTask("planted", control, 0, True), 1.0, protocol, effort.windows)
+        measure = partial(_measure, protocol=protocol, count=effort.windows, recipe=recipe)
+        exact = measure(planted(control), CalibrationTask("planted", control, 0, True), 1.0)
         results: list[ModelResult] = []
         examples: dict[str, Example] = {}
         for task in tasks(backbones, effort):
             on_start(task)
-            model = train(task.backbone, task.generator, task.seed)
-            measured = _measure(model.module, task, model.explained, protocol, effort.windows)
+            model = train(task.backbone, task.generator, task.seed, recipe)
+            measured = measure(model.module, task, model.explained)
             results.append(measured.result)
             if not task.curve_only:
                 examples.setdefault(task.generator.name, measured)
             if progress is not None:
                 progress(task, measured.result)
-    return Calibration(estimator, effort.name, exact.result, tuple(results), tuple(examples.values()))
+    return Calibration(estimator, effort.name, exact.result, tuple(results), tuple(examples.values()), recipe.name)
 
 
-def _measure(module: nn.Module, task: CalibrationTask, explained: float, protocol: Protocol, count: int) -> Example:
+def _measure(
+    module: nn.Module, task: CalibrationTask, explained: float, protocol: Protocol, count: int, recipe: Recipe
+) -> Example:
     """Gains and rank of a model, and how much of the answer the vector and the matrix recover."""
     generator = task.generator
-    x, y = windows(generator, task.seed, SCORED, count)
+    x, y = windows(generator, task.seed, SCORED, count, recipe)
     scored = ScoredRun(from_module(module, name=task.backbone), x, generator.horizon, protocol)
     quantities = scored.quantities
     matrix, steps = scored.explanation.matrix.double(), scored.explanation.steps
@@ -128,7 +142,7 @@ def _measure(module: nn.Module, task: CalibrationTask, explained: float, protoco
         horizon=generator.horizon,
         seed=task.seed,
         curve_only=task.curve_only,
-        least_squares=least_squares_check(generator, task.seed),
+        least_squares=least_squares_check(generator, task.seed, recipe),
         explained=explained,
         planted_rank=_planted_rank(generator, steps),
         measured_rank=quantities.rank,

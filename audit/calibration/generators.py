@@ -35,6 +35,10 @@ SWING = 0.5
 """How far a weight rises and falls around its mean along the horizon, before the row is scaled to unit norm."""
 PERSISTENCE = 0.8
 """Correlation of neighbouring inputs."""
+SINUSOIDS = ((1.0, (0.25, 1.0)), (0.5, (4.0, 12.0)))
+"""Amplitude and range of cycles in a lookback, of the slow and of the fast sinusoid."""
+NOISE = 0.2
+"""Standard deviation of the noise beside a slow sinusoid of amplitude 1."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,18 @@ def inputs(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDArray
     lag = reach[:, None] - reach
     mixing = np.where(lag >= 0, PERSISTENCE ** np.maximum(lag, 0).astype(np.float64), 0.0)
     return (shocks @ mixing.T).astype(np.float32)
+
+
+def sinusoids(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDArray[np.float32]:
+    """`(windows, lookback)`: a slow and a fast sinusoid of random period and phase, and noise; of unit variance."""
+    at = np.arange(lookback) / lookback
+    waves = np.zeros((windows, lookback))
+    for amplitude, cycles in SINUSOIDS:
+        each, phase = rng.uniform(*cycles, (windows, 1)), rng.uniform(0, 1, (windows, 1))
+        waves += amplitude * np.sin(2 * np.pi * (each * at + phase))
+    scale = (sum(amplitude**2 for amplitude, _ in SINUSOIDS) / 2 + NOISE**2) ** 0.5
+    scaled: Floats = (waves + NOISE * rng.standard_normal(waves.shape)) / scale
+    return scaled.astype(np.float32)
 
 
 def _null(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:

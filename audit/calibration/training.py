@@ -1,19 +1,21 @@
 """Three small backbones, and their training on a generator.
 
-Small on purpose: calibration tests the instrument, not the design of a forecaster. Every batch is new, so nothing can
-be memorised, and every number follows from the seed.
+Small on purpose: calibration tests the instrument, not the design of a forecaster. Every number follows from the seed.
+A recipe decides the inputs and how long a backbone is trained on them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hrx.audit.calibration.generators import Generator, inputs
+from hrx.audit.calibration import results
+from hrx.audit.calibration.generators import Generator, inputs, sinusoids
 from hrx.errors import HrxError, unknown
 
 WIDTH = 16
@@ -89,6 +91,27 @@ BACKBONES = MappingProxyType(
 )
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """The inputs of a calibration and the training of its backbones."""
+
+    name: str
+    inputs: Callable[[np.random.Generator, int, int], npt.NDArray[np.float32]]
+    """`(rng, windows, lookback) -> (windows, lookback)`."""
+    windows: int = 0
+    """Windows that are drawn once; 0: every batch is new, so nothing can be memorised."""
+    epochs: int = 0
+    batch: int = 0
+    rate: float = 0.0
+
+
+CONVERGED = Recipe(results.CONVERGED, inputs)
+"""Every batch is new, for as many steps and at the rate of the backbone: nearly exact models."""
+SHORT = Recipe("short", sinusoids, windows=4000, epochs=10, batch=32, rate=1e-3)
+"""Ten epochs over 4,000 windows: models about as converged as those of the published table."""
+RECIPES = MappingProxyType({recipe.name: recipe for recipe in (CONVERGED, SHORT)})
+
+
 def check_backbones(names: Sequence[str]) -> tuple[str, ...]:
     """The names without duplicates; refuses an unknown one."""
     for name in names:
@@ -113,26 +136,44 @@ class GeneratedWindows(NamedTuple):
     y: Tensor
 
 
-def train(name: str, generator: Generator, seed: int) -> TrainedBackbone:
+def train(name: str, generator: Generator, seed: int, recipe: Recipe = CONVERGED) -> TrainedBackbone:
     """A backbone by name, trained on the generator's windows by mean squared error."""
     check_backbones([name])
     backbone = BACKBONES[name]
-    rng = np.random.default_rng([seed, TRAINING])
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         module = backbone.build(generator.lookback, generator.horizon)
-    optimiser = torch.optim.Adam(module.parameters(), lr=backbone.rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, backbone.rate, total_steps=backbone.steps, pct_start=0.1)
-    for _ in range(backbone.steps):
-        x, y = _windows(generator, rng, backbone.batch)
-        loss = (module(x) - y).square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-    held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS)
+    if recipe.windows:
+        optimiser = torch.optim.Adam(module.parameters(), lr=recipe.rate)
+        for batch in _epochs(generator, seed, recipe):
+            _step(module, optimiser, batch)
+    else:
+        rng = np.random.default_rng([seed, TRAINING])
+        optimiser = torch.optim.Adam(module.parameters(), lr=backbone.rate)
+        steps = backbone.steps
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, backbone.rate, total_steps=steps, pct_start=0.1)
+        for _ in range(steps):
+            _step(module, optimiser, _windows(generator, rng, backbone.batch, recipe))
+            schedule.step()
+    held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe)
     with torch.no_grad():
         return TrainedBackbone(module.eval(), explained(module(held.x), held.y))
+
+
+def _epochs(generator: Generator, seed: int, recipe: Recipe) -> Iterator[GeneratedWindows]:
+    """The batches of every epoch over the same windows, in a new order each time."""
+    x, y = windows(generator, seed, TRAINING, recipe.windows, recipe)
+    order = np.random.default_rng([seed, TRAINING, recipe.windows])
+    for _ in range(recipe.epochs):
+        for batch in torch.split(torch.from_numpy(order.permutation(recipe.windows)), recipe.batch):
+            yield GeneratedWindows(x[batch], y[batch])
+
+
+def _step(module: nn.Module, optimiser: torch.optim.Optimizer, batch: GeneratedWindows) -> None:
+    loss = (module(batch.x) - batch.y).square().mean()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
 
 
 def planted(generator: Generator) -> nn.Module:
@@ -143,13 +184,13 @@ def planted(generator: Generator) -> nn.Module:
     return module
 
 
-def windows(generator: Generator, seed: int, stream: int, count: int) -> GeneratedWindows:
+def windows(generator: Generator, seed: int, stream: int, count: int, recipe: Recipe = CONVERGED) -> GeneratedWindows:
     """The first windows of a random stream, the same in every call."""
-    return _windows(generator, np.random.default_rng([seed, stream]), count)
+    return _windows(generator, np.random.default_rng([seed, stream]), count, recipe)
 
 
-def _windows(generator: Generator, rng: np.random.Generator, count: int) -> GeneratedWindows:
-    x = torch.from_numpy(inputs(rng, count, generator.lookback))
+def _windows(generator: Generator, rng: np.random.Generator, count: int, recipe: Recipe) -> GeneratedWindows:
+    x = torch.from_numpy(recipe.inputs(rng, count, generator.lookback))
     return GeneratedWindows(x, x @ torch.from_numpy(generator.weights).to(x).T)
 
 
@@ -166,10 +207,10 @@ def least_squares(fit: GeneratedWindows, held_out: GeneratedWindows) -> float:
     return explained(_with_constant(held_out.x) @ solution, held_out.y)
 
 
-def least_squares_check(generator: Generator, seed: int) -> float:
+def least_squares_check(generator: Generator, seed: int, recipe: Recipe = CONVERGED) -> float:
     """`least_squares` of training windows and held-out ones."""
-    fit = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback)
-    return least_squares(fit, windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS))
+    fit = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback, recipe)
+    return least_squares(fit, windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe))
 
 
 def _with_constant(x: Tensor) -> Tensor:

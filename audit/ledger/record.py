@@ -69,6 +69,7 @@ class Record:
     horizon: Whole = _column("horizon H, in steps")
     seed: Whole = _column("seed of the run; it shifts the windows")
     windows: Whole = _column("windows requested")
+    padded: Whole = _column("zeros that the library puts before the lookback and the model reads as observed values")
     leakage: Text = _column("declared, possible, none declared or unknown: was the model trained on the dataset")
     starts: Text = _column("JSON: position of each window's first forecast step in the series")
 

@@ -80,6 +80,7 @@ def explain_series(
         skill=skill_,
         quantities=quantities,
         unscored=unscored,
+        padded=model.limits.padding(lookback),
         context=context,
     )
 

@@ -53,6 +53,8 @@ class ExplainedForecast:
     quantities: Quantities | None
     unscored: str = ""
     """Why there are no quantities."""
+    padded: int = 0
+    """Zeros that the library puts before `x` and the model reads as observed values."""
     context: NeededContext | None = None
     """Where it was requested and the series could be scored."""
 

@@ -193,6 +193,7 @@ def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) ->
         record = run.record(EXCLUDED, reason).updated(check_failed="determinism", parity=figure)
         return RunResult(record.updated(official_call=model.official_call))
     values = _values(measured, _forecast_part(windows, model.limits), series)
+    values["padded"] = model.limits.padding(run.setting.lookback)
     values |= {} if context is None else context.columns()
     record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.

@@ -26,7 +26,7 @@ GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
 """The columns that runs can be filtered and grouped by."""
 NUMBERS = (
     *(column for gain in GAINS for column in (gain, f"{gain}_se")),
-    *("rank", "effective_lookback", "mse", "mse_zero", "mse_last", "mse_seasonal", "parity"),
+    *("rank", "effective_lookback", "mse", "mse_zero", "mse_last", "mse_seasonal", "parity", "padded"),
 )
 KEY_DIGITS = 16
 """Digits of a run's key on the page: enough to find it in the ledger."""

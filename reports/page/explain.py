@@ -89,6 +89,9 @@ def _reasons(explained: ExplainedForecast) -> Iterator[tuple[str, str]]:
         yield "no", f"Admission: {check.check} has {check.figure:.2g} against {check.limit:.2g}: {check.note}."
     if explained.checks and not explained.failed:
         yield "yes", f"Admission: passes {listed(check.check for check in explained.checks)} on these windows."
+    if explained.padded:
+        zeros = f"its library puts {counted(explained.padded, 'zero')} before these {len(explained.x)} values"
+        yield "unsure", f"Padding: {zeros}, and the model reads them as observed values. A longer lookback has none."
     if explained.skill is None or explained.quantities is None:
         yield "no", f"Not scored: {explained.unscored}."
         return

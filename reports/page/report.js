@@ -20,8 +20,10 @@
     const seasonal = { yes: ", and seasonal naive too", no: ", but not seasonal naive" }[records.value(item.run, "beats_seasonal")] || "; seasonal naive: unknown";
     const verdict = item.why ? `Not to be interpreted: ${item.why}` : `The run beats naive${seasonal}`;
     const far = reach === null ? "" : `; 90 % of a row lies in the last ${hrx.short(reach)} of ${item.x.length} steps on average`;
+    const zeros = records.value(item.run, "padded");
+    const padded = zeros ? `; before these steps the model reads ${zeros} zeros that its library adds` : "";
     return `${verdict}; g_own ${hrx.signed(records.value(item.run, "g_own"))}, ` +
-      `g_margin ${hrx.signed(records.value(item.run, "g_margin"))}${far}.`;
+      `g_margin ${hrx.signed(records.value(item.run, "g_margin"))}${far}${padded}.`;
   };
 
   /** The examples of the view, in the list and on the canvas. */

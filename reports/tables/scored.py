@@ -22,6 +22,7 @@ from hrx.reports.runs import (
     fold_seeds,
     impossible_remark,
     mask_impossible,
+    padded_remark,
     pooled,
 )
 from hrx.reports.text import counted, listed
@@ -35,7 +36,7 @@ _MEASURED = (
     "seasonal_mase", *SWEPT_RANKS, *SWEPT_DISTANCES,
 )  # fmt: skip
 FOLDED = (*_MEASURED, "beats_naive", "beats_seasonal", "leaked", "cost")
-_FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds")
+_FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded")
 NONE_DECLARED = "none declared"
 _SHOWN_APART = ("estimator", "estimator_settings", "estimator_package", "axis")
 """Settings that a table about them has one row each for."""
@@ -46,8 +47,9 @@ class ScoredRuns:
 
     def __init__(self, frame: pd.DataFrame, estimator: str = DEFAULT_ESTIMATOR, fold: bool = True):
         self.frame, self.estimator, self.fold = frame, estimator, fold
-        stored = frame.loc[frame["status"] == DONE, [*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS]]
-        self._impossible = impossible_remark(stored)
+        # Records that were exported by an earlier hrx have fewer columns.
+        stored = frame[frame["status"] == DONE].reindex(columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS])
+        self._remarks = (padded_remark(stored), impossible_remark(stored))
         done = mask_impossible(stored).copy()
         # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
         done["leaked"] = done["leakage"].map({DECLARED: 1.0, NONE_DECLARED: 0.0}).astype("float64")
@@ -109,7 +111,7 @@ class ScoredRuns:
             "Beats season: share below seasonal naive.",
             f"Leakage: on a dataset that the model is declared to have seen ({known}).",
             f"Pools runs that differ in {listed(differing)}." if differing else "",
-            self._impossible,
+            *self._remarks,
         )
         return " ".join(filter(None, remarks))
 

@@ -158,6 +158,20 @@ def test_the_other_architectures_are_admitted(build: Callable[[Path], Path], hor
     assert [check for check in checks if not check.passed] == []
 
 
+def test_the_stated_padding_of_a_short_window_is_what_the_model_reads(tmp_path: Path) -> None:
+    model = load(str(tiny.ttm(tmp_path / "ttm")))
+    x = series(2, 96)
+    zeros = model.limits.padding(96)
+    assert (zeros, model.limits.padding(512)) == (416, 0)
+    padded = torch.cat([torch.zeros(2, zeros), x], dim=1)
+    # As observed values: with the library's mask of the padding the forecast is another one.
+    assert torch.equal(model.forward(x, 96), model.forward(padded, 96))
+    observed = (torch.arange(512) >= zeros).expand(2, 512)[..., None]
+    with torch.no_grad():
+        masked = model.module(past_values=padded[..., None], past_observed_mask=observed).prediction_outputs[..., 0]  # type: ignore[attr-defined]
+    assert not torch.allclose(model.forward(x, 96), masked, rtol=0.01)
+
+
 def test_the_branch_of_a_release_has_its_own_card() -> None:
     from hrx.adapters import Identity
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from hrx.adapters import from_module
 from hrx.audit import explain, score
 from hrx.audit.calibration import calibration as calibration_module
+from hrx.audit.calibration import training
 from hrx.audit.calibration.calibration import Effort, calibrate, recovery, tasks
-from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank
+from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank, sinusoids
 from hrx.audit.calibration.results import Calibration, ModelResult, judge, verdict
 from hrx.audit.calibration.training import (
     HELD_OUT,
@@ -76,6 +77,29 @@ def test_a_planted_model_is_the_generator() -> None:
     assert torch.allclose(planted(generator)(x), y, atol=1e-5)
 
 
+def test_sinusoids_have_unit_variance_and_two_bands_of_frequencies_over_noise() -> None:
+    x = sinusoids(np.random.default_rng(0), 4000, 96)
+    assert x.shape == (4000, 96)
+    assert x.var() == pytest.approx(1, abs=0.02)
+    power = (np.abs(np.fft.rfft(x * np.hanning(96), axis=1)) ** 2).mean(axis=0)
+    noise = power[20:].mean()
+    assert power[1] > 100 * noise
+    assert power[4:12].min() > 3 * noise
+    assert power[20:].max() < 2 * noise
+
+
+def test_the_short_recipe_passes_over_the_same_windows_and_converges_less() -> None:
+    generator = generate("sparseband", L, H, 0)
+    batches = list(training._epochs(generator, 0, training.SHORT))
+    assert len(batches) == 10 * 4000 / 32
+    first, second = (torch.cat([batch.x for batch in batches[i : i + 125]]) for i in (0, 125))
+    assert not torch.equal(first, second)
+    for one, two in zip(first.sum(dim=1).sort().values, second.sum(dim=1).sort().values, strict=True):
+        assert one == two
+    short = train("linear", generator, 0, training.SHORT)
+    assert 0.9 < short.explained < train("linear", generator, 0).explained
+
+
 def test_streams_and_seeds_share_no_window_and_repeat_exactly() -> None:
     generator = generate("sparsesplit", L, H, 0)
     drawn = [windows(generator, seed, stream, 4).x for seed in (0, 1) for stream in (TRAINING, HELD_OUT, SCORED)]
@@ -134,10 +158,10 @@ def trained_once() -> Iterator[None]:
     """Calibrations of this file share their trained models: what differs between them is the instrument."""
     trained: dict[tuple[object, ...], TrainedBackbone] = {}
 
-    def remembered(backbone: str, generator: Generator, seed: int) -> TrainedBackbone:
-        key = (backbone, generator.name, generator.weights.tobytes(), seed)
+    def remembered(backbone: str, generator: Generator, seed: int, recipe: training.Recipe) -> TrainedBackbone:
+        key = (backbone, generator.name, generator.weights.tobytes(), seed, recipe.name)
         if key not in trained:
-            trained[key] = train(backbone, generator, seed)
+            trained[key] = train(backbone, generator, seed, recipe)
         return trained[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -148,6 +172,14 @@ def trained_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def linear(trained_once: None) -> Calibration:
     return calibrate(["linear"], effort=SMALL)
+
+
+@pytest.mark.slow
+def test_the_planted_rank_is_judged_on_converged_models_only(linear: Calibration) -> None:
+    short = replace(linear, recipe="short", results=tuple(replace(one, measured_rank=1.0) for one in linear.results))
+    assert "rank rises with the plant" not in [one.criterion for one in judge(short)]
+    assert "not judged on models that have not converged" in verdict(judge(short))
+    assert "rank rises with the plant" in verdict(judge(replace(short, recipe="converged")))
 
 
 @pytest.mark.slow

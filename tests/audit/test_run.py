@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,15 @@ def test_the_example_of_a_run_holds_its_first_window_its_matrix_and_its_curves(t
     gaps = [np.trapezoid(morf - lerf, dx=1 / 8) for morf, lerf in stored.curves.astype(np.float64)]
     assert gaps[0] - gaps[1] == pytest.approx(record.g_own, abs=1e-6)
     assert gaps[2] - gaps[1] == pytest.approx(record.g_shuffled, abs=1e-6)
+
+
+def test_a_record_holds_the_zeros_that_the_library_puts_before_its_lookback() -> None:
+    model = from_module(linear())
+    assert measure_run(model, planned(Protocol()), Budget()).record.padded == 0
+    model.limits = replace(model.limits, padded_to=100)
+    assert measure_run(model, planned(Protocol()), Budget()).record.padded == 100 - 40
+    model.limits = replace(model.limits, padded_to=30)
+    assert measure_run(model, planned(Protocol()), Budget()).record.padded == 0
 
 
 def test_runs_of_later_seeds_have_no_example() -> None:

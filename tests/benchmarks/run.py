@@ -26,6 +26,8 @@ BENCHMARKS = {
     "audit_share": ["audit_share.py"],
     "estimator_cost": ["estimator_cost.py"],
     "engine": ["engine.py", "--small"],
+    "cost_of_verdict": ["cost_of_verdict.py"],
+    "effort": ["effort.py"],
 }
 """Commands by the name of their JSON file."""
 

@@ -3,13 +3,17 @@
 import importlib
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
+from helpers.records import record
 
 from hrx.adapters import Forecaster, from_module
+from hrx.audit.ledger.record import COLUMNS
 from hrx.audit.runner.plan import Setting
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +71,38 @@ def test_a_run_is_compared_with_a_direct_implementation_that_gives_the_same_numb
     monkeypatch.setattr(one_run, "directly", lambda *arguments: 1e3)
     with pytest.raises(AssertionError, match="by definition"):
         one_run.measure("linear", model, SMALL)
+
+
+def _margins(values: list[float], beats: list[int]) -> pd.DataFrame:
+    """Records of one configuration each, 254 perturbed forecasts a run."""
+    runs = [
+        record(f"{i}", model="m", fingerprint="f", dataset="d", series=f"{i}", series_fingerprint=f"{i}", lookback=96,
+               horizon=24, seed=0, g_margin=value, beats_naive=beat, forecasts=254, series_windows=64)
+        for i, (value, beat) in enumerate(zip(values, beats, strict=True))
+    ]  # fmt: skip
+    kinds = {column.name: "float64" for column in COLUMNS if column.kind == "REAL"}
+    return pd.DataFrame([asdict(run) for run in runs]).astype(kinds)
+
+
+def test_a_verdict_costs_the_runs_until_its_interval_stays_narrow(benchmark_of: Any) -> None:
+    cost = benchmark_of("cost_of_verdict")
+    # The interval of n equal values has no width; a wide first part is left behind once equal values dominate.
+    wide, narrow = [-1.0, 1.0] * 10, [0.5] * 60
+    frame = _margins(wide + narrow, [1] * 80)
+    needed = cost.first_as_narrow(frame, 0.0)
+    assert 20 < needed < 80
+    assert cost.interval(frame.iloc[:needed])[0] == 0
+    assert cost.interval(frame.iloc[: needed - 1])[0] > 0
+    assert cost.first_as_narrow(_margins(wide, [1] * 20), 0.0) is None
+    assert cost.first_as_narrow(_margins(narrow, [1] * 9 + [0] * 51), 0.0) is None, "nine runs are few"
+    assert cost.first_as_narrow(_margins(narrow, [0, 1] * 30), 0.0) == 20, "runs that lose to naive do not count"
+    assert cost.unperturbed(pd.concat([frame, frame])) == 64 * 80, "the seeds of a series share them"
+
+
+def test_both_efforts_measure_the_same_runs(benchmark_of: Any, model: Forecaster) -> None:
+    line = benchmark_of("effort").measure(model, SMALL)
+    assert line["forecasts, light"] <= 2 * 254 < line["forecasts, paper"] <= 2 * 2032
+    assert line["light, s"] > 0
 
 
 def test_growth_changes_one_size_at_a_time(benchmark_of: Any) -> None:

@@ -65,6 +65,14 @@ def test_the_gallery_links_to_results_that_were_made(site: Path) -> None:
     assert "Verdict" in (site / "gallery" / "report" / "index.html").read_text(encoding="utf-8")
 
 
+def test_the_results_are_on_the_site_with_their_records(site: Path) -> None:
+    page = (site / "results.html").read_text(encoding="utf-8")
+    assert len(re.findall(r"<td[^>]*>[+-]\d\.\d+<br[ />]+\[[+-]", page)) > 50, "medians with their intervals"
+    for model in ("ttm-r2", "bolt-mini"):
+        assert f'href="results/{model}.parquet"' in page
+        assert (site / "results" / f"{model}.parquet").read_bytes()[:4] == b"PAR1"
+
+
 def test_every_notebook_ran_and_shows_what_its_cells_made(site: Path) -> None:
     navigation = (site / "index.html").read_text(encoding="utf-8")
     notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -93,7 +101,7 @@ def test_no_search_is_offered_that_a_page_from_disk_could_not_do(site: Path) -> 
 def test_from_disk_the_pages_have_no_script_errors_and_fit_a_phone(site: Path) -> None:
     with open_browser() as browser:
         browser.tab.set_viewport_size({"width": 390, "height": 800})
-        for name in ("index", "install", "gallery", "api"):
+        for name in ("index", "install", "gallery", "api", "results"):
             browser.tab.goto((site / f"{name}.html").as_uri())
             assert browser.complaints == [], name
             assert browser.run("document.documentElement.scrollWidth") <= 390, name

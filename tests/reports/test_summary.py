@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from hrx.reports import summarise
+from hrx.reports import summarise, tables
 from hrx.reports.summary import worst_parity
 from hrx.reports.summary_text import render
 
@@ -264,6 +264,15 @@ def test_the_verdict_counts_the_runs_on_datasets_that_were_seen_in_training(reco
     assert "1 of 5 scored runs is on datasets that it may have seen, as far as is declared, in training." in said
     clean = summarise(frame([record(leakage="none declared")]), [])[0].verdict
     assert "training" not in clean
+
+
+def test_runs_with_zeros_before_their_lookback_are_reported_by_verdict_and_tables(record, frame):
+    runs = [record(series=f"T{i}", lookback=96, padded=zeros) for i, zeros in enumerate([416, 416, 0, None])]
+    said = "2 of 4 scored runs have a lookback below the context (96): the library puts zeros before it"
+    assert said in summarise(frame(runs), [])[0].verdict
+    (table,) = tables(frame(runs), ["models"])
+    assert said in table.note
+    assert "zeros" not in summarise(frame(runs[2:]), [])[0].verdict
 
 
 def test_both_counts_are_shown_and_the_verdict_says_where_most_runs_that_beat_naive_lose_to_the_season(many, frame):
