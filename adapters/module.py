@@ -76,6 +76,10 @@ def from_module(
         model = hrx.from_module(torch.nn.Linear(96, 24), name="linear")
         hrx.explain(model, torch.randn(1, 200), horizon=24, lookback=96).matrix.shape    # (1, 24, 96)
     """
+    if not callable(predictor):
+        raise ModelError(
+            f"A {type(predictor).__name__} is not a model. Give a torch.nn.Module or a function of windows."
+        )
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     identity = Identity(label, family, label, fingerprint(predictor), library=f"torch {torch.__version__}")
     return ModuleForecaster(predictor, identity, limits or Limits())

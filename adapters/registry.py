@@ -277,6 +277,9 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
 
     With `merge_adapter`, a LoRA directory is merged into its base model first, and the result is the checkpoint.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise ModelError(f"A {type(name).__name__} is not the name of a model. Give a name, a hub id or a path.")
+    name = os.fspath(name)
     if name == EMBEDDED:
         return _checkpoint(Path(__file__).parent / "bolt_mini", name, name)
     prefix, _, rest = name.partition(":")

@@ -56,7 +56,7 @@ def run_audit(
     if held.models and workers:
         raise HrxError(f"workers={workers}: a model in memory runs in this process only. Drop workers, or give a name.")
     named = [one for one in models if isinstance(one, str)]
-    pairs = settings if isinstance(settings, str) else ",".join(settings)
+    pairs = settings if isinstance(settings, str) else ",".join(map(str, settings))
     arguments = {"out": out, "settings": pairs, "workers": workers, **options}
     if isinstance(data, str):
         arguments["data"] = data
@@ -86,6 +86,8 @@ def _words(arguments: dict[str, Any]) -> list[str]:
             words.append(option)
         elif value is not None and value is not False:
             many = value if isinstance(value, list | tuple) else [value]
+            if any(callable(one) for one in many):
+                raise HrxError(f"run_audit: {name} is a function, which no worker can import. Give FILE.py:FUNCTION.")
             words += [word for one in many for word in (option, str(one))]
     return words
 

@@ -83,7 +83,7 @@ def explain(
     forecaster = _for_seasons(_as_forecaster(model), given)
     length = _lookback(forecaster, given, horizon, lookback)
     x = _windows(given, length, protocol.max_missing)
-    rows = _rows(protocol, horizon, steps)
+    rows = _rows(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())
     _check_size(len(x), len(rows), length)
     forecast = _forecast(forecaster, x, horizon)
     identity = forecaster.identity
@@ -146,7 +146,7 @@ def score(
     return explained.score(protocol=protocol)
 
 
-def score_explanation(explained: Explanation, model: Forecaster | None, protocol: Protocol | None) -> Quantities:
+def score_explanation(explained: Explanation, model: Model | None, protocol: Protocol | None) -> Quantities:
     """The quantities of an explanation of one run."""
     if len(explained) > 1 and not explained.windows:
         raise HrxError(
@@ -155,6 +155,7 @@ def score_explanation(explained: Explanation, model: Forecaster | None, protocol
         )
     if model is None:
         raise HrxError("This explanation was read from a file, without its model. Give it: x.score(hrx.load(NAME)).")
+    model = _as_forecaster(model)
     if model.identity.fingerprint != explained.model.fingerprint:
         raise HrxError(
             f"{model.identity.model} has other weights than the model of this explanation, {explained.model.name} "
@@ -186,13 +187,24 @@ def _options(date: str, id: Names, value: Names, frequency: str, season: int | N
 
 
 def _check_horizon(horizon: int, steps: Sequence[int] | None) -> None:
-    if horizon < 1:
-        raise HrxError(f"horizon={horizon} is not a number of steps. Give one of at least 1.")
+    if not _is_count(horizon):
+        raise HrxError(f"horizon={horizon!r} is not a number of steps. Give a whole number of at least 1.")
+    if steps is not None and not all(map(_is_whole, np.atleast_1d(steps).tolist())):
+        raise HrxError(f"steps={steps!r} are not forecast steps. Give whole numbers from 1 on, as in steps=[1, 12].")
     if steps is None and horizon > MOST_ROWS:
         raise HrxError(
             f"horizon={horizon} is beyond {MOST_ROWS} steps, which would take very long. Give a shorter one, or choose "
             f"steps: steps=[1, {horizon // 2}, {horizon}]."
         )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a value is a whole number of at least 1."""
+    return _is_whole(value) and bool(value >= 1)
 
 
 def _as_forecaster(model: Model) -> Forecaster:
@@ -224,8 +236,8 @@ def _lookback(model: Forecaster, given: SeriesInput, horizon: int, asked: int | 
     shortest = min(given.series, key=lambda one: one.series.values.size).series
     name, longest = model.identity.model, shortest.values.size
     if asked is not None:
-        if asked < 1:
-            raise HrxError(f"lookback={asked} is not a number of values. Give one of at least 1.")
+        if not _is_count(asked):
+            raise HrxError(f"lookback={asked!r} is not a number of values. Give a whole number of at least 1.")
         if refusal := model.limits.refusal(asked, horizon):
             raise ModelError(f"{name} {refusal}.")
         if asked > longest:

@@ -21,7 +21,7 @@ from hrx.errors import Exit, HrxError, unknown
 from hrx.reports.dataset_gates import DatasetChange, judge_datasets
 from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few
 from hrx.reports.notebook import facts_html
-from hrx.reports.runs import SEEDS, TASK, Interval, finite, impossible_remark, mask_impossible
+from hrx.reports.runs import SEEDS, TASK, Interval, finite, impossible_remark, mask_impossible, require_runs
 from hrx.reports.text import clean, counted, listed, shorten
 
 Floats = npt.NDArray[np.float64]
@@ -175,7 +175,7 @@ def _named(judged: Judged) -> str:
 def compare(
     base: pd.DataFrame,
     new: pd.DataFrame,
-    gates: Sequence[str] = (),
+    gates: Sequence[str] | str = (),
     *,
     base_model: str | None = None,
     new_model: str | None = None,
@@ -191,7 +191,9 @@ def compare(
         base, new = hrx.read("my-audit/ledger.db"), hrx.read("my-audit/ledger.db")
         hrx.compare(base, new, ["g_margin >= -0.02"]).verdict
     """
-    parsed = [parse(text) for text in gates]
+    for side, frame in (("base", base), ("new", new)):
+        require_runs(frame, side)
+    parsed = [parse(text) for text in ([gates] if isinstance(gates, str) else gates)]
     ours = choose(base, base_model, "BASE", "--base-model")
     theirs = choose(new, new_model, "NEW", "--new-model")
     left, right = _scored(ours), _scored(theirs)

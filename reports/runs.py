@@ -18,6 +18,7 @@ import pandas as pd
 
 from hrx.audit.ledger import record
 from hrx.audit.ledger.store import Ledger
+from hrx.errors import HrxError
 from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
 FEW = 10
@@ -63,6 +64,12 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
     frame.attrs["damaged"] = damaged
     return frame
+
+
+def require_runs(frame: object, name: str) -> None:
+    """Refuses what is not a frame of `read`."""
+    if not isinstance(frame, pd.DataFrame) or not {"model", "status", "fingerprint"} <= set(frame.columns):
+        raise HrxError(f"{name} is not a frame of runs but a {type(frame).__name__}. Read a ledger: hrx.read(LEDGER).")
 
 
 def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:

@@ -43,6 +43,8 @@ class Decision(NamedTuple):
         of = f"{self.used} of {self.planned} planned runs"
         if self.sign is None:
             return f"The sign of g_margin is not decided after {of}."
+        if self.used == self.planned:
+            return f"All {self.planned} planned runs were used; most of their signs of g_margin are {self.sign}."
         return f"The sign of g_margin was decided after {of}: {self.sign}."
 
 

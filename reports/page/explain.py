@@ -25,7 +25,10 @@ _SAYS = {
     Trust.NOT_SCORED: ("none", "Do not read it: the series cannot be scored"),
     Trust.NOT_BETTER_THAN_NAIVE: ("contrary", "Do not read it: on this series the forecast does not beat naive ones"),
     Trust.NO_EVIDENCE: ("no", "Not step by step: there is no evidence that a step reads points of its own here"),
-    Trust.SHARED: ("partly", "Read the shared vector: it explains the forecast at least as well as rows of their own"),
+    Trust.SHARED: (
+        "partly",
+        "Read the shared vector: there is no evidence that a step’s own row explains it better here",
+    ),
     Trust.OWN_ROWS: ("yes", "Can be read step by step: on this series each step’s own row explains it best"),
 }
 

@@ -16,7 +16,16 @@ from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.errors import HrxError, unknown
 from hrx.reports import published
 from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, TableColumn
-from hrx.reports.runs import CONFIGURATION, SEEDS, GroupStatistics, fold_seeds, is_few, median, trimmed_mean
+from hrx.reports.runs import (
+    CONFIGURATION,
+    SEEDS,
+    GroupStatistics,
+    fold_seeds,
+    is_few,
+    median,
+    require_runs,
+    trimmed_mean,
+)
 from hrx.reports.table import ReportTable, ReportTables
 from hrx.reports.tables import scored
 from hrx.reports.tables.scored import POSITIVE, Figure, N, ScoredRuns, TableGroup, count_of, median_of, value_of
@@ -73,7 +82,7 @@ def _table(
 
 def tables(
     frame: pd.DataFrame,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | str | None = None,
     *,
     against: Literal["published"] | None = None,
     estimator: str = scored.DEFAULT_ESTIMATOR,
@@ -86,6 +95,8 @@ def tables(
 
         print(hrx.tables(hrx.read("my-audit/ledger.db"), ["models"])[0].to_text())
     """
+    require_runs(frame, "frame")
+    names = [names] if isinstance(names, str) else names
     if wrong := [name for name in names or () if name not in RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
     runs = ScoredRuns(frame, estimator, fold)
