@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.contract import Architecture, Convert, Forecaster, Identity, Limits, ModelError, freeze
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_MAPPED, read_json, regular_file
 
@@ -121,6 +121,11 @@ class Checkpoint:
         """The floating-point types in the safetensors files, as `bfloat16`; empty for other formats."""
         types = {_NUMBER_TYPES[kind] for _, kind in self._safetensors_headers if kind in _NUMBER_TYPES}
         return ", ".join(sorted(types))
+
+    @property
+    def architecture(self) -> Architecture:
+        """Class, depth and training seed, for a format of models that users train."""
+        return Architecture()
 
     @cached_property
     def _safetensors_headers(self) -> list[tuple[str, str]]:

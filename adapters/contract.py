@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -94,6 +95,19 @@ class Identity:
     revision: str = ""
     weights_dtype: str = ""
     """Number types of the stored weights, which are loaded as float32; empty if the files do not say."""
+    backbone: str = ""
+    """The class of a model that was trained on a benchmark; empty for a released, zero-shot model."""
+    depth: int | None = None
+    """Its number of layers, where the class has one such setting."""
+    training_seed: int | None = None
+
+
+class Architecture(NamedTuple):
+    """What the files of a trained model say about it; empty for a released checkpoint."""
+
+    backbone: str = ""
+    depth: int | None = None
+    training_seed: int | None = None
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import ModelError
+from hrx.adapters.contract import Architecture, ModelError
 from hrx.errors import HrxError, unknown
 from hrx.files import read_json, user_path
 
@@ -27,6 +27,18 @@ SIDECAR = "configuration.safetensors"
 """Arrays of the configuration."""
 _NOT_MODELS = (SIDECAR, "dataset.safetensors")
 _FORMAT = "2"
+_DEPTHS = (
+    "encoder_layers", "e_layers", "num_encoder_layers", "encoder_n_layers", "encoder_n_blocks", "n_block", "num_layers",
+    "n_layers", "n_hidden_layers", "n_rnn_layers",
+)  # fmt: skip
+"""Arguments of the library's classes for the number of layers. A list of blocks per stack is not one depth."""
+
+
+class _Metadata(NamedTuple):
+    """The class of a model, and the arguments that it was built with."""
+
+    model_class: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,13 +62,31 @@ class SavedModel(Checkpoint):
     @property
     def setting(self) -> tuple[int, int] | None:
         """Lookback and horizon that the model was trained for; None if its file does not say."""
+        stored = self._metadata.arguments
+        try:
+            lookback, horizon = int(stored["input_size"]), int(stored["h"])
+        except (ValueError, LookupError, TypeError):
+            return None
+        return (lookback if lookback > 0 else 3 * horizon), horizon
+
+    @property
+    def architecture(self) -> Architecture:
+        stored = self._metadata.arguments
+        depths = (stored.get(name) for name in _DEPTHS)
+        depth = next((value for value in depths if type(value) is int), None)
+        seed = stored.get("random_seed")
+        return Architecture(self._metadata.model_class, depth, seed if type(seed) is int else None)
+
+    @cached_property
+    def _metadata(self) -> _Metadata:
+        """What the library stored beside the weights; empty for a damaged file, which loading reports."""
         try:
             with safe_open(self.weights[0], framework="pt") as tensors:
-                stored = json.loads(tensors.metadata()["hyper_parameters"])
-            lookback, horizon = int(stored["input_size"]), int(stored["h"])
+                found = tensors.metadata()
+            arguments = json.loads(found["hyper_parameters"])
+            return _Metadata(str(found["model_class"]), arguments if isinstance(arguments, dict) else {})
         except (SafetensorError, OSError, ValueError, LookupError, TypeError):
-            return None  # loading reports what is wrong with the file
-        return (lookback if lookback > 0 else 3 * horizon), horizon
+            return _Metadata("", {})
 
 
 def is_saved_directory(path: Path) -> bool:

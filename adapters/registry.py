@@ -231,6 +231,7 @@ class LocatedCheckpoint:
             library=family.versions,
             revision=found.revision,
             weights_dtype=found.weights_dtype,
+            **found.architecture._asdict(),
         )
 
     def load(self) -> Forecaster:

@@ -135,8 +135,13 @@ class Basis(NamedTuple):
     """The models, datasets and settings that a row rests on, models and datasets by the paper's names."""
 
     models: frozenset[str]
+    """Zero-shot models."""
     datasets: frozenset[str]
     settings: frozenset[str]
+    backbones: frozenset[str] = frozenset()
+    """Trained backbones."""
+    unlike: frozenset[tuple[str, str]] = frozenset()
+    """Settings of the protocol that are not the published ones: estimator, area, variates; each with its value."""
 
 
 @dataclass(frozen=True)

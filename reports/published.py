@@ -11,12 +11,14 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from hrx.reports.cells import Basis, Cell, Span, TableColumn, Value
+from hrx.reports.cells import Basis, Cell, Span, TableColumn, TableRow, Value
 from hrx.reports.runs import FEW_TEXT
 from hrx.reports.table import ReportTable
 from hrx.reports.text import clean, counted, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
+TRAINED = "Trained backbones"
+"""The row of the zero-shot tables over the runs of trained backbones."""
 _MOST_NAMES = 8
 _LONGEST_NAME = 60
 
@@ -46,7 +48,7 @@ class PublishedDataset(NamedTuple):
 
     name: str
     dataset: str
-    """Its name here, empty where GIFT-Eval does not have it."""
+    """Its name here, where that is another."""
     domain: str
     """Its domain in the paper, empty where it has none."""
     source: str
@@ -95,6 +97,32 @@ def models() -> dict[str, str]:
     return {mark.casefold(): row["name"] for row in rows for mark in (row["checkpoint"], row["fingerprint"]) if mark}
 
 
+@cache
+def backbones() -> dict[str, str]:
+    """The paper's names of trained backbones by the name of a class in lower case."""
+    return {row["class"].casefold(): row["name"] for row in csv.DictReader(_text("backbones.csv").splitlines())}
+
+
+@cache
+def benchmarks() -> frozenset[str]:
+    """The datasets on which the paper trains its backbones."""
+    return frozenset(name for _, name in published_tables()["benchmarks"].rows)
+
+
+def backbone_name(backbone: str) -> str:
+    """`VanillaTransformer` as the paper writes it, `Transformer`; any other class unchanged."""
+    return backbones().get(backbone.casefold(), backbone)
+
+
+def benchmark_name(dataset: str, domain: str) -> str:
+    """The paper's name of the dataset of a trained run, marked where it was not opened as `tslib:` or `finance:`.
+
+    Only those have the splits of the benchmark, and they alone have these domains.
+    """
+    name = dataset_name(dataset)
+    return f"{name} (not the official split)" if name in benchmarks() and domain not in _OFFICIAL else name
+
+
 def dataset_name(dataset: str) -> str:
     """`us_births/D` as the paper writes it, `Us_births_D`; any other name unchanged."""
     found = datasets().get(dataset.casefold())
@@ -116,20 +144,25 @@ def model_name(model: str, checkpoint: str, fingerprint: str) -> str:
 
 STAR = frozenset({"96x96", "192x96", "320x96", "512x96", "512x24", "512x48", "512x192"})
 """The settings of the paper's zero-shot tables."""
+SWEPT = frozenset(f"{x}x{h}" for x in (48, 96, 192, 252, 336, 512) for h in (24, 48, 96, 192, 336, 720))
+"""Lookbacks and horizons of the trained backbones. The paper does not list the pairs that it ran."""
+_OFFICIAL = ("General", "Finance")
 ZERO_SHOT = ("models", "models_full", "metrics", "axes", "domains", "datasets")
 """Tables of released models. The others are of backbones that the authors trained."""
+TRAINED_TABLES = ("backbones", "benchmarks", "trained_axes", "trained_domains")
+"""Tables whose rows hold runs of trained backbones only, each beside a published cell of the same kind or of none."""
+_OF_ESTIMATORS = ("estimators", "estimators_plain", "cost")
 IN_COMMON = TableColumn("in_common", "In common", prose=True)
 
 
-def published_basis(table: str, section: str, row: str) -> Basis | None:
-    """What a published row rests on; None where the paper's models are not released ones."""
-    if table not in ZERO_SHOT:
-        return None
+def published_basis(table: str, section: str, row: str) -> Basis:
+    """What a published row rests on."""
+    if table not in ZERO_SHOT or row == TRAINED:
+        return _trained_basis(table, section, row)
     names, there = frozenset(models().values()), datasets().values()
     found = Basis(names, frozenset(one.name for one in there), STAR)
     if section:
-        place = 1 if section == "Horizon H" else 0
-        return found._replace(settings=frozenset(one for one in STAR if one.split("x")[place] == row))
+        return found._replace(settings=_at(STAR, "HL".index(section[-1]), row))
     if table == "domains":
         return found._replace(datasets=frozenset(one.name for one in there if one.domain == row))
     if table == "datasets":
@@ -137,45 +170,94 @@ def published_basis(table: str, section: str, row: str) -> Basis | None:
     return found._replace(models=frozenset({row})) if row in names else found
 
 
-def in_common(own: Basis, there: Basis | None) -> tuple[str, bool]:
-    """What two rows share, as `1/8 models +2`, and whether a difference of them means anything.
+def _trained_basis(table: str, section: str, row: str) -> Basis:
+    found = Basis(frozenset(), benchmarks(), SWEPT, backbones=frozenset(backbones().values()))
+    if table == "backbones":
+        return found._replace(backbones=frozenset({row}))
+    if table == "benchmarks":
+        return found._replace(datasets=frozenset({row}))
+    if table == "trained_axes" and section[-1] in "HL":
+        return found._replace(settings=_at(SWEPT, "HL".index(section[-1]), row.split()[-1]))
+    if table == "trained_domains":
+        return found._replace(datasets=frozenset(name for name in benchmarks() if section in sections(name)))
+    return found
 
-    That is: one of the eight published models, and two others. A difference needs something shared in every part.
+
+def _at(settings: frozenset[str], axis: int, level: str) -> frozenset[str]:
+    """The settings at a level of the horizon (0) or the lookback (1)."""
+    return frozenset(one for one in settings if one.split("x")[1 - axis] == level)
+
+
+def sections(benchmark: str) -> tuple[str, ...]:
+    """The sections of the paper's table of domains that a benchmark belongs to."""
+    if benchmark in _FINANCE:
+        return ("Financial", _FINANCE[benchmark])
+    return ("General",) if benchmark in benchmarks() else ()
+
+
+_FINANCE = {"Finance": "Log price", "Finance_ret": "Log return"}
+
+
+class InCommon(NamedTuple):
+    """What two rows share, in words, and whether a difference of them means anything."""
+
+    words: str
+    comparable: bool
+
+
+def in_common(own: Basis, there: Basis, but: tuple[str, ...] = ()) -> InCommon:
+    """What two rows share, as `1/8 models +2`: one of the eight published models, and two others.
+
+    A difference needs something shared in every part, and the published protocol except for `but`.
     """
-    if there is None:
-        return "no model: trained backbones", False
+    if there.backbones and not own.backbones:
+        return InCommon("no model: trained backbones", False)
+    others = own.models if there.backbones else own.backbones
+    nouns = ("backbone", "benchmark", "setting") if there.backbones else ("model", "dataset", "setting")
+    first = (own.backbones, there.backbones) if there.backbones else (own.models, there.models)
     parts, comparable = [], True
-    for noun, mine, theirs in zip(("model", "dataset", "setting"), own, there, strict=True):
-        shared, other = len(mine & theirs), len(mine - theirs)
+    for noun, (mine, theirs) in zip(
+        nouns, (first, (own.datasets, there.datasets), (own.settings, there.settings)), strict=True
+    ):
+        shared, other = len(mine & theirs), len(mine - theirs) + (len(others) if noun == nouns[0] else 0)
         comparable &= shared > 0
-        if mine != theirs:
+        if mine != theirs or other:
             more = f" +{other}" if other else ""
             parts.append(f"{shared}/{counted(len(theirs), noun)}{more}")
-    return ", ".join(parts) or "all", comparable
+    unlike = sorted(f"{name} {value}" for name, value in own.unlike if name not in but)
+    if unlike:
+        parts.append(f"other protocol: {listed(unlike)}")
+    return InCommon(", ".join(parts) or "all", comparable and not unlike)
 
 
 def beside(table: ReportTable) -> ReportTable:
     """The table with the published value where the paper has one, what the two rest on in common, and the difference.
 
-    There is a difference only where own runs and published ones share a model, a dataset and a setting.
+    There is a difference only where own runs and published ones share a model, a dataset and a setting. A row of
+    trained backbones that does not has no published value beside it either.
     """
     published = published_tables().get(table.name)
     if published is None:
         return replace(table, note=f"{table.note} The paper has no such table.".strip())
-    rows = []
-    for row in table.rows:
-        fields = published.rows.get((row.section, row.key))
-        if fields is None or row.basis is None:
-            rows.append(replace(row, cells=(*row.cells, IN_COMMON.cell(None))))
-            continue
-        words, comparable = in_common(row.basis, published_basis(table.name, row.section, row.key))
-        cells = (
-            _beside(cell, fields[column.name], comparable) if column.name in fields else cell
-            for cell, column in zip(row.cells, table.columns, strict=True)
-        )
-        rows.append(replace(row, cells=(*cells, IN_COMMON.cell(words))))
+    rows = tuple(_row_beside(row, table, published) for row in table.rows)
     note = " ".join(filter(None, [table.note, *_remarks(table, published)]))
-    return replace(table, columns=(*table.columns, IN_COMMON), rows=tuple(rows), note=note)
+    return replace(table, columns=(*table.columns, IN_COMMON), rows=rows, note=note)
+
+
+def _row_beside(row: TableRow, table: ReportTable, published: PublishedTable) -> TableRow:
+    fields = published.rows.get((row.section, row.key))
+    if fields is None or row.basis is None:
+        why = "not in the paper" if table.name in TRAINED_TABLES else None
+        return replace(row, cells=(*row.cells, IN_COMMON.cell(why)))
+    but = ("estimator",) if table.name in _OF_ESTIMATORS else ("variates",) if table.name == "channels" else ()
+    words, comparable = in_common(row.basis, published_basis(table.name, row.section, row.key), but)
+    if not comparable and (table.name in TRAINED_TABLES or row.key == TRAINED):
+        return replace(row, cells=(*row.cells, IN_COMMON.cell(f"not comparable: {words}")))
+    cells = (
+        _beside(cell, fields[column.name], comparable) if column.name in fields else cell
+        for cell, column in zip(row.cells, table.columns, strict=True)
+    )
+    return replace(row, cells=(*cells, IN_COMMON.cell(words)))
 
 
 def _beside(cell: Cell, stored: object, comparable: bool) -> Cell:
@@ -196,10 +278,15 @@ def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:
     here = {(row.section, row.key) for row in table.rows}
     missing = [f"{section} {name}".strip() for section, name in published.rows if (section, name) not in here]
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]
+    trained = (
+        "A backbone is the published one by the name of its class, whichever library it is from. The records do not "
+        "say on which data it was trained; the paper's were trained on the benchmark that they forecast."
+    )
     return [
         f"Published: {published.label} of the paper, {published.of}, where every seed counts as a run. In common: how "
         "much of what the published row rests on these runs cover, and how much else (1/8 models +2). Differences are "
         "those of the printed values, and are given where the rows share models, datasets and settings.",
+        trained if table.name in TRAINED_TABLES else "",
         f"Published rows without runs here: {_some(missing)}." if missing else "",
         f"Rests on too few runs to compare ({FEW_TEXT}): {_some(few)}." if few else "",
     ]

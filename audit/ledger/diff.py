@@ -23,7 +23,9 @@ _FOLLOWING = frozenset(
 )
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - _FOLLOWING
 # A record of an older schema has none of these: unknown does not disagree with a number.
-_LATER = frozenset({"mase", "naive_mase", "seasonal_mase", "variance_run", "padded", "context"})
+_LATER = frozenset(
+    {"mase", "naive_mase", "seasonal_mase", "variance_run", "padded", "context", "depth", "training_seed"}
+)
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 

@@ -54,6 +54,9 @@ class Record:
     revision: Text = _column("commit of the hub snapshot")
     fingerprint: Text = _column("sha256 of configuration and weights")
     weights_dtype: Text = _column("number types of the stored weights, which are loaded as float32")
+    backbone: Text = _column("class of a model that was trained on a benchmark; empty for a zero-shot model")
+    depth: Whole = _column("its number of layers; NULL where the class has no such setting")
+    training_seed: Whole = _column("seed of its training")
     library: Text = _column("distribution and version that ran the model")
     adapter_version: Text = _column("version of hrx's adapters")
 

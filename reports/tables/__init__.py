@@ -1,12 +1,12 @@
 """The paper's tables from stored runs: their groups of runs, columns and order, one function each.
 
-`@_table` lists a function under its name; the function gives the groups of the rows, the columns after the row's label
-and the sentences of the note. Every table ends with the share that beats naive and the leakage.
+`@_table` lists a function under its name; `trained` has those of trained backbones. Every table ends with the share
+that beats naive and the leakage.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,19 @@ from hrx.reports.runs import (
     trimmed_mean,
 )
 from hrx.reports.table import ReportTable, ReportTables
-from hrx.reports.tables import scored
-from hrx.reports.tables.scored import POSITIVE, Figure, N, ScoredRuns, TableGroup, count_of, median_of, value_of
+from hrx.reports.tables import scored, trained
+from hrx.reports.tables.recipes import SCORED, Content, Recipes, TableRecipe
+from hrx.reports.tables.scored import (
+    POSITIVE,
+    Figure,
+    N,
+    ScoredRuns,
+    TableGroup,
+    by_estimator,
+    count_of,
+    median_of,
+    value_of,
+)
 from hrx.reports.text import clean, counted
 
 SIGNIFICANCE = 0.05
@@ -36,48 +47,13 @@ METRICS = {
     "Comprehensiveness": "comprehensiveness", "Sufficiency": "sufficiency", "AOPC": "aopc", "Insertion": "insertion",
     "g_own": "g_own", "g_margin": "g_margin",
 }  # fmt: skip
-ESTIMATORS = {
-    "saliency": "Saliency", "gradient_x_input": "Gradient × input", "integrated_gradients": "Integrated gradients",
-    "occlusion": "Occlusion", "dynamask": "Dynamask", "extremalmask": "ExtremalMask", "contralsp": "ContraLSP",
-    "input_gradient": "Input gradient", "tsr": "TSR", "smoothgrad": "SmoothGrad",
-}  # fmt: skip
-"""The paper's names of the estimators, in its order."""
 OWN = median_of(scored.G_OWN, "g_own")
 MAIN = median_of(scored.G_OWN)
 """The row's quantity in the column of g_own."""
 RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals=4, plus=False)
 ERROR = Format("number", plus=False)
-_SCORED = "scored runs of that estimator with one row per forecast step"
-
-Content = tuple[Iterable[TableGroup], Sequence[Figure], str]
-Maker = Callable[[ScoredRuns], Content]
-
-
-class TableRecipe(NamedTuple):
-    """What a table is called, the function that makes its content, and what the ledger must hold for it."""
-
-    title: str
-    label: TableColumn
-    content: Maker
-    needs: str
-    descending: bool
-    keep_empty: bool
-
-
-RECIPES: dict[str, TableRecipe] = {}
-
-
-def _table(
-    title: str, label: str, needs: str = _SCORED, *, name: str = "", descending: bool = False, keep_empty: bool = False
-) -> Callable[[Maker], Maker]:
-    """Lists a table. `descending`: by falling median; `keep_empty`: rows without a value stay."""
-
-    def add(content: Maker) -> Maker:
-        column = TableColumn(name or label.lower(), label)
-        RECIPES[content.__name__] = TableRecipe(title, column, content, needs, descending, keep_empty)
-        return content
-
-    return add
+RECIPES = Recipes()
+_table = RECIPES.table
 
 
 def tables(
@@ -142,7 +118,9 @@ def models_full(runs: ScoredRuns) -> Content:
 
 
 def _by_model(frame: pd.DataFrame) -> list[TableGroup]:
-    """Each checkpoint in the paper's order, then all of them."""
+    """Each zero-shot checkpoint in the paper's order, then all of them, then the runs of trained backbones."""
+    trained_runs = frame[frame["backbone"] != ""]
+    frame = frame[frame["backbone"] == ""]
     found = [
         (str(group["model_name"].iloc[0]), str(fingerprint), group)
         for (_, fingerprint), group in frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
@@ -155,12 +133,14 @@ def _by_model(frame: pd.DataFrame) -> list[TableGroup]:
         label = name if names.count(name) == 1 else f"{name} (weights {clean(fingerprint)[:12]})"
         where = (("model", str(group["model"].iloc[0])), ("fingerprint", fingerprint))
         groups.append(TableGroup(label, group, key=name, where=where))
-    return [*groups, TableGroup(published.ALL_MODELS, frame, total=True)] if len(groups) > 1 else groups
+    if len(groups) > 1:
+        groups.append(TableGroup(published.ALL_MODELS, frame, total=True))
+    return groups if trained_runs.empty else [*groups, TableGroup(published.TRAINED, trained_runs, total=True)]
 
 
 @_table("Metrics of prior works", "Metric")
 def metrics(runs: ScoredRuns) -> Content:
-    frame = runs.configurations
+    frame = runs.zero_shot
     middle = median_of(TableColumn("median", "Median", FINE_GAIN, hue="red"))
     trimmed = value_of(
         TableColumn("trimmed_mean", "Trimmed mean (10 %)", FINE_GAIN),
@@ -168,7 +148,7 @@ def metrics(runs: ScoredRuns) -> Content:
     )
     groups = [TableGroup(label, frame[frame[name].notna()], name) for label, name in METRICS.items()]
     signs = "Signed so that positive means that a row per step helps."
-    note = runs.note(frame, signs, "Comprehensiveness is exactly 8/9 of AOPC, by definition.")
+    note = runs.note(frame, runs.left_out, signs, "Comprehensiveness is exactly 8/9 of AOPC, by definition.")
     return groups, (middle, POSITIVE, scored.SIGN_TEST, N, trimmed), note
 
 
@@ -177,21 +157,23 @@ def axes(runs: ScoredRuns) -> Content:
     groups = [
         TableGroup(str(level), group, section=section, where=((name, int(str(level))),))
         for section, name in (("Horizon H", "horizon"), ("Lookback L", "lookback"))
-        for level, group in runs.configurations.groupby(name, sort=True)
+        for level, group in runs.zero_shot.groupby(name, sort=True)
     ]
-    note = runs.note(runs.configurations, "Positive is that of g_own.", scored.MARGIN_NOTE)
+    note = runs.note(runs.zero_shot, runs.left_out, "Positive is that of g_own.", scored.MARGIN_NOTE)
     return groups, (OWN, median_of(scored.G_MARGIN, "g_margin"), scored.MARGIN_OF_MEDIANS, POSITIVE, N), note
 
 
 @_table(
-    "Gain g_own by domain", "Domain", f"{_SCORED}, on datasets with a known domain", descending=True, keep_empty=True
+    "Gain g_own by domain", "Domain", f"{SCORED}, on datasets with a known domain", descending=True, keep_empty=True
 )
 def domains(runs: ScoredRuns) -> Content:
-    known = runs.configurations[runs.configurations["domain_name"] != ""]
+    known = runs.zero_shot[runs.zero_shot["domain_name"] != ""]
     groups = [TableGroup(str(domain), group) for domain, group in known.groupby("domain_name", sort=True)]
     count = count_of(TableColumn("datasets", "Datasets", COUNT), lambda group: int(group.runs["dataset"].nunique()))
-    unknown = len(runs.configurations) - len(known)
-    note = runs.note(known, f"{unknown:,} are on datasets without a known domain and not shown." if unknown else "")
+    unknown = len(runs.zero_shot) - len(known)
+    note = runs.note(
+        known, runs.left_out, f"{unknown:,} are on datasets without a known domain and not shown." if unknown else ""
+    )
     return groups, (count, OWN, POSITIVE, N), note
 
 
@@ -199,7 +181,7 @@ def domains(runs: ScoredRuns) -> Content:
 def datasets(runs: ScoredRuns) -> Content:
     groups = [
         TableGroup(str(group["dataset_name"].iloc[0]), group, where=(("dataset", str(dataset)),))
-        for dataset, group in runs.configurations.groupby("dataset", sort=True)
+        for dataset, group in runs.zero_shot.groupby("dataset", sort=True)
     ]
     verdicts = [significant(group.statistics()) for group in groups]
     tested = (
@@ -212,7 +194,7 @@ def datasets(runs: ScoredRuns) -> Content:
         *(N, scored.SIGN_TEST),
         count_of(TableColumn("significant", "Significant"), lambda group: significant(group.statistics())),
     )
-    return groups, figures, runs.note(runs.configurations, tested)
+    return groups, figures, runs.note(runs.zero_shot, runs.left_out, tested)
 
 
 def significant(gain: GroupStatistics) -> str:
@@ -235,7 +217,7 @@ def estimators(runs: ScoredRuns) -> Content:
         figures.append(median_of(replace(gain, format=Format("number", plus=False)), gain.name))
         figures.append(scored.interval_of(interval, gain.name))
     figures += [scored.MARGIN_OF_MEDIANS, N]
-    return _by_estimator(runs.every_estimator, "g_margin"), figures, runs.note(runs.every_estimator, scored.MARGIN_NOTE)
+    return by_estimator(runs.every_estimator, "g_margin"), figures, runs.note(runs.every_estimator, scored.MARGIN_NOTE)
 
 
 @_table(
@@ -246,7 +228,7 @@ def estimators(runs: ScoredRuns) -> Content:
 )
 def estimators_plain(runs: ScoredRuns) -> Content:
     gap, interval = TableColumn("gap", "Deletion gap", GAIN, hue="red"), TableColumn("gap_ci", "95% CI", INTERVAL)
-    groups = _by_estimator(runs.whole, "gap_shared", ("axis", "whole"))
+    groups = by_estimator(runs.whole, "gap_shared", ("axis", "whole"))
     note = runs.note(runs.whole, "One row for the whole forecast, as each estimator was published.")
     return groups, (median_of(gap), scored.interval_of(interval), N), note
 
@@ -255,21 +237,10 @@ def estimators_plain(runs: ScoredRuns) -> Content:
 def cost(runs: ScoredRuns) -> Content:
     figures = (median_of(TableColumn("cost", "Cost", TIMES, unit="forward passes")), N)
     note = runs.note(runs.every_estimator, "Median wall time of the matrix over that of one forward pass.")
-    return _by_estimator(runs.every_estimator, "cost"), figures, note
+    return by_estimator(runs.every_estimator, "cost"), figures, note
 
 
-def _by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -> list[TableGroup]:
-    """The runs of each estimator, in the paper's order, others after them by name."""
-    order = list(ESTIMATORS)
-    groups = {str(name): group for name, group in frame.groupby("estimator", sort=True)}
-    names = sorted(groups, key=lambda name: order.index(name) if name in ESTIMATORS else len(order))
-    return [
-        TableGroup(ESTIMATORS.get(name, name), groups[name], quantity, where=(("estimator", name), *where))
-        for name in names
-    ]
-
-
-@_table("Seed reproducibility", "Quantity", f"{_SCORED}, with two seeds or more")
+@_table("Seed reproducibility", "Quantity", f"{SCORED}, with two seeds or more")
 def seeds(runs: ScoredRuns) -> Content:
     names = ["g_own", "g_margin", "rank"]
     frame = runs.scored.drop_duplicates([*CONFIGURATION, *SEEDS])
@@ -357,7 +328,7 @@ def _measured(runs: ScoredRuns, *names: str) -> pd.DataFrame:
     return runs.configurations[runs.configurations[list(names)].notna().any(axis=1)]
 
 
-@_table("Forecast errors beside the naive ones", "Dataset", f"{_SCORED} and an error")
+@_table("Forecast errors beside the naive ones", "Dataset", f"{SCORED} and an error")
 def accuracy(runs: ScoredRuns) -> Content:
     frame = runs.configurations
     several = frame["model_name"].nunique() > 1
@@ -380,4 +351,5 @@ def accuracy(runs: ScoredRuns) -> Content:
     return groups, [*figures, N], runs.note(frame, note)
 
 
+RECIPES.update(trained.RECIPES)
 NAMES: tuple[str, ...] = tuple(RECIPES)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
 from hrx.reports.cells import COUNT, GAIN, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
-from hrx.reports.published import dataset_name, domain_name, model_name
+from hrx.reports.published import backbone_name, benchmark_name, dataset_name, domain_name, model_name
 from hrx.reports.runs import (
     CONFIGURATION,
     SEEDS,
@@ -28,6 +28,12 @@ from hrx.reports.runs import (
 from hrx.reports.text import counted, listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
+ESTIMATORS = {
+    "saliency": "Saliency", "gradient_x_input": "Gradient × input", "integrated_gradients": "Integrated gradients",
+    "occlusion": "Occlusion", "dynamask": "Dynamask", "extremalmask": "ExtremalMask", "contralsp": "ContraLSP",
+    "input_gradient": "Input gradient", "tsr": "TSR", "smoothgrad": "SmoothGrad",
+}  # fmt: skip
+"""The paper's names of the estimators, in its order."""
 SWEPT_RANKS = tuple(f"g_own_rank_{r}" for r in TRUNCATIONS)
 SWEPT_DISTANCES = tuple(f"g_distance_{d}" for d in DISTANCES)
 _MEASURED = (
@@ -35,8 +41,17 @@ _MEASURED = (
     "g_own_channel", "rank_channel", "mse", "mse_zero", "mse_last", "mse_seasonal", "mase", "naive_mase",
     "seasonal_mase", *SWEPT_RANKS, *SWEPT_DISTANCES,
 )  # fmt: skip
-FOLDED = (*_MEASURED, "beats_naive", "beats_seasonal", "leaked", "cost")
+VERDICTS = ("beats_naive", "beats_seasonal", "leaked")
+"""What every table shows beside its quantities."""
+FOLDED = (*_MEASURED, *VERDICTS, "cost")
 _FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded")
+_TRAINING = ("backbone", "depth", "training_seed")
+_PUBLISHED_PROTOCOL = (
+    ("estimator", "estimator", DEFAULT_ESTIMATOR),
+    ("area", "area", "gap"),
+    ("variates", "channels", 1),
+)
+"""Name, column and published value of what a row must share with the paper's; univariate runs have no channels."""
 NONE_DECLARED = "none declared"
 _SHOWN_APART = ("estimator", "estimator_settings", "estimator_package", "axis")
 """Settings that a table about them has one row each for."""
@@ -48,7 +63,9 @@ class ScoredRuns:
     def __init__(self, frame: pd.DataFrame, estimator: str = DEFAULT_ESTIMATOR, fold: bool = True):
         self.frame, self.estimator, self.fold = frame, estimator, fold
         # Records that were exported by an earlier hrx have fewer columns.
-        stored = frame[frame["status"] == DONE].reindex(columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS])
+        stored = frame[frame["status"] == DONE].reindex(
+            columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS, *_TRAINING]
+        )
         self._remarks = (padded_remark(stored), impossible_remark(stored))
         done = mask_impossible(stored).copy()
         # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
@@ -93,7 +110,35 @@ class ScoredRuns:
         named["checkpoint"] = [str(checkpoints.get(weights, "")) for weights in named["fingerprint"]]
         about = (named[name].astype(str) for name in ("model", "checkpoint", "fingerprint"))
         named["model_name"] = list(map(model_name, *about))
+        # A record of an earlier hrx has none of these; another one of the same weights may.
+        training = runs.groupby("fingerprint", dropna=False)[list(_TRAINING)].first().reindex(named["fingerprint"])
+        named["backbone"] = training["backbone"].fillna("").to_numpy()
+        named["depth"], named["training_seed"] = (training[name].to_numpy() for name in ("depth", "training_seed"))
+        named["backbone_name"] = [backbone_name(str(name)) for name in named["backbone"]]
+        trained = (named["backbone"] != "").to_numpy()
+        # One name may stand for the official set and for a file of the user.
+        keys = ["fingerprint", "dataset", "series_fingerprint"]
+        opened = dict(zip(runs[keys].itertuples(index=False, name=None), runs["domain"], strict=True))
+        places = named.loc[trained, keys].itertuples(index=False, name=None)
+        named.loc[trained, "dataset_name"] = [benchmark_name(str(key[1]), str(opened.get(key, ""))) for key in places]
         return named
+
+    @cached_property
+    def trained(self) -> pd.DataFrame:
+        """The configurations of trained backbones."""
+        return self.configurations[self.configurations["backbone"] != ""]
+
+    @cached_property
+    def zero_shot(self) -> pd.DataFrame:
+        """The configurations of other models; all of them in a ledger of trained backbones only."""
+        others = self.configurations[self.configurations["backbone"] == ""]
+        return self.configurations if others.empty else others
+
+    @property
+    def left_out(self) -> str:
+        """How many configurations are not among the zero-shot ones, as a sentence; empty where none is left out."""
+        count = len(self.configurations) - len(self.zero_shot)
+        return f"Without {counted(count, 'configuration')} of trained backbones." if count else ""
 
     def note(self, group: pd.DataFrame, *sentences: str) -> str:
         """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
@@ -153,9 +198,18 @@ class TableGroup:
     def basis(self) -> Basis:
         """The models, datasets and settings of the runs that have a value of the row's quantity."""
         runs = self.runs[self.runs[self.quantity].notna()]
-        settings = zip(runs["lookback"], runs["horizon"], strict=True)
+        settings, trained = zip(runs["lookback"], runs["horizon"], strict=True), runs["backbone"] != ""
         return Basis(
-            frozenset(runs["model_name"]), frozenset(runs["dataset_name"]), frozenset(f"{x}x{h}" for x, h in settings)
+            frozenset(runs.loc[~trained, "model_name"]),
+            frozenset(runs["dataset_name"]),
+            frozenset(f"{x}x{h}" for x, h in settings),
+            frozenset(runs.loc[trained, "backbone_name"]),
+            frozenset(
+                (name, str(value))
+                for name, column, published in _PUBLISHED_PROTOCOL
+                for value in runs[column].dropna().unique()
+                if value != published
+            ),
         )
 
 
@@ -232,3 +286,14 @@ MARGIN_OF_MEDIANS = value_of(
     lambda group: group.statistics("g_own").median - group.statistics("g_shuffled").median,
 )
 MARGIN_NOTE = "g_own − g_shuffled is the difference of the two medians, which is what the paper prints as its margin."
+
+
+def by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -> list[TableGroup]:
+    """The runs of each estimator, in the paper's order, others after them by name."""
+    order = list(ESTIMATORS)
+    groups = {str(name): group for name, group in frame.groupby("estimator", sort=True)}
+    names = sorted(groups, key=lambda name: order.index(name) if name in ESTIMATORS else len(order))
+    return [
+        TableGroup(ESTIMATORS.get(name, name), groups[name], quantity, where=(("estimator", name), *where))
+        for name in names
+    ]

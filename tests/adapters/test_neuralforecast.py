@@ -187,6 +187,16 @@ def test_models_of_one_alias_are_named_by_their_files(one: Path, tmp_path: Path)
     assert locate(f"neuralforecast:{copy}:NLinear_1").identity.model == "two:NLinear_1"
 
 
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    [("DLinear", None), ("NHITS", None), ("LSTM", 2), ("MLP", 2), ("PatchTST", 1), ("TiDE", 1), ("TimeMixer", 1),
+     ("TSMixer", 2), ("VanillaTransformer", 1)],
+)  # fmt: skip
+def test_the_identity_has_the_class_the_depth_and_the_training_seed(saved: Path, name: str, depth: int | None) -> None:
+    identity = locate(f"neuralforecast:{saved}:{name}").identity
+    assert (identity.backbone, identity.depth, identity.training_seed) == (name, depth, 1)
+
+
 def test_a_setting_other_than_the_trained_one_is_refused(one: Path) -> None:
     located = locate(str(one))
     assert trained_setting(located) == (LOOKBACK, HORIZON)
@@ -324,6 +334,9 @@ def test_an_audit_measures_every_model_of_a_directory_at_its_own_setting(
     request = ["audit", str(some), "--data", "sample:elnino", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert main(request) == 0
     frame = read(tmp_path / "out" / "ledger.db").set_index("model")
+    assert frame.loc["some:DLinear", "backbone"] == "DLinear"
+    assert frame.loc["some:Informer", "depth"] == 1
+    assert (frame["training_seed"] == 1).all()
     assert list(frame.loc["some:DLinear", ["status", "lookback", "horizon"]]) == ["done", LOOKBACK, HORIZON]
     assert frame.loc["some:DLinear", "official_call"] == "NeuralForecast.predict, in the units of the series"
     assert frame.loc["some:Informer", "status"] == "excluded"

@@ -64,13 +64,34 @@ def test_the_repository_has_the_names_and_domains_of_the_reference(real_data: Pa
     with (real_data / "reference" / "published_datasets.csv").open() as file:
         reference = list(csv.DictReader(file))
     assert len(datasets()) == len(reference) == 66
+    finance = {"Finance": "finance/log_price", "Finance_ret": "finance/log_return"}
     for row in reference:
-        ours = datasets()[(row["gift_eval_path"] or row["paper_name"]).casefold()]
+        here = row["gift_eval_path"] or finance.get(row["paper_name"], row["paper_name"])
+        ours = datasets()[here.casefold()]
         assert ours.name == row["paper_name"]
         assert ours.domain == ("" if row["domain"].startswith("(") else row["domain"])
 
 
-@pytest.mark.parametrize("name", ["estimators", "estimators_plain", "cost", "seeds", "rank", "truncation", "distance"])
+@pytest.mark.parametrize(("name", "theirs"), [("backbones", "backbones"), ("benchmarks", "benchmarks")])
+def test_the_repository_has_the_trained_rows_of_the_reference(real_data: Path, name: str, theirs: str) -> None:
+    reference = json.loads((real_data / "reference" / "published_trained.json").read_text())[theirs]
+    renamed = {"g_own_ci": "ci", "margin_of_medians": "g_margin", "row": "name"}
+    for ours, given in zip(PUBLISHED[name].rows.values(), reference, strict=True):
+        cells = {renamed.get(column, column): value for column, value in ours.items()}
+        assert cells == given | {"significant": "yes" if given["significant"] else "-"}
+
+
+def test_the_repository_has_the_paired_changes_of_the_reference(real_data: Path) -> None:
+    reference = json.loads((real_data / "reference" / "published_trained.json").read_text())["axes"]
+    for ((section, levels), ours), given in zip(PUBLISHED["trained_axes"].rows.items(), reference, strict=True):
+        assert (section, levels.replace("→", "->")) == (given["name"], given["range"])
+        assert (ours["change"], ours["change_ci"], ours["n"]) == (given["change"], given["ci"], given["blocks"])
+
+
+OUTSIDE = ["estimators", "estimators_plain", "cost", "seeds", "rank", "truncation", "distance", "trained_domains"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
 def test_the_numbers_outside_the_reference_stand_in_the_paper_in_this_order(real_data: Path, name: str) -> None:
     """Every number of a row is found in the LaTeX of that table, one after the other."""
     paper = (real_data / "reference" / "paper.tex").read_text()
