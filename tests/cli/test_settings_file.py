@@ -215,5 +215,6 @@ def test_a_share_in_another_interpreter_ends_in_the_same_ledger_and_the_same_rep
     assert [(model["model"], model["runs"]) for model in output["models"]] == [("line:line", 2)]
     assert main(["audit", "module:line.py:line", *PLAN, "--out", "alone", "--json"]) == 0
     apart, alone = read("hrx-audit/ledger.db"), read("alone/ledger.db")
-    assert apart["g_own"].tolist() == alone["g_own"].tolist()
+    # Two processes may have different batches, which move the last digits.
+    assert apart["g_own"].tolist() == pytest.approx(alone["g_own"].tolist(), rel=1e-6)
     assert main([*plan, "--recheck", "1"]) == 0
