@@ -1,9 +1,9 @@
 """From a name to a model: `locate` finds a checkpoint without importing its library, `load` opens it.
 
 A name is the embedded `bolt-mini`, a short name (`chronos-2`) or a hub id, each with an optional `@revision`, a local
-directory, `family:path`, `neuralforecast:directory[:alias]`, or `module:file.py:factory`. The family of a checkpoint is
-recognised by its own files. Other packages add a family through an entry point of the group `hrx.adapters` with a
-`Family` as its value.
+directory, `family:path`, `neuralforecast:directory[:alias]`, `tslib:checkout:run`, or `module:file.py:factory`. The
+family of a checkpoint is recognised by its own files. Other packages add a family through an entry point of the group
+`hrx.adapters` with a `Family` as its value.
 """
 
 import os
@@ -24,6 +24,8 @@ from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
+from hrx.adapters.tslib_run import FAMILY as TSLIB
+from hrx.adapters.tslib_run import TrainedRun, trained_run
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
 from hrx.install import install_command
@@ -136,6 +138,8 @@ BUILT_IN = (
            also=("pytorch-lightning",)),
 )
 # fmt: on
+_CHECKOUT = Family(TSLIB, "hrx.adapters.tslib:TimeSeriesLibraryRun", "torch", "")
+"""Not among the families: the library is a user's checkout, which no package installs."""
 
 
 class Refused(NamedTuple):
@@ -286,7 +290,7 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
     prefix, _, rest = name.partition(":")
     if prefix == "module" and rest:
         return ModuleFile.parse(rest)
-    if saved := _saved(name):
+    if saved := _trained(name):
         if len(saved) > 1:
             names = ", ".join(one.checkpoint.name.rpartition(":")[2] for one in saved)
             raise ModelError(f"{name} holds {len(saved)} models: {names}. Name one: {NEURALFORECAST}:DIR:ALIAS.")
@@ -315,12 +319,14 @@ class CheckpointSettings(NamedTuple):
 def trained_setting(located: Located) -> Pair | None:
     """The only lookback and horizon of a model that was trained for one setting; None for other models."""
     checkpoint = getattr(located, "checkpoint", None)
-    return checkpoint.setting if isinstance(checkpoint, SavedModel) else None
+    return checkpoint.setting if isinstance(checkpoint, SavedModel | TrainedRun) else None
 
 
-def _saved(name: str) -> list[LocatedCheckpoint]:
-    """The models of a directory that neuralforecast wrote, by its prefix or by its files; empty for other names."""
+def _trained(name: str) -> list[LocatedCheckpoint]:
+    """The run of a checkout, or the models of a directory of neuralforecast by prefix or files; else empty."""
     prefix, _, rest = name.partition(":")
+    if prefix == TSLIB and rest:
+        return [LocatedCheckpoint(trained_run(rest), _CHECKOUT)]
     path = user_path(name)
     if not (prefix == NEURALFORECAST and rest) and not (os.path.isdir(path) and is_saved_directory(path)):
         return []
@@ -339,7 +345,7 @@ def locate_each(
     selected release is a model of its own in the records. A directory of neuralforecast gives all its models. With
     `as_trained`, a model that was trained for one setting has that one instead of the given ones.
     """
-    if saved := _saved(name):
+    if saved := _trained(name):
         own = [trained_setting(one) if as_trained else None for one in saved]
         return [
             CheckpointSettings(one, [pair] if pair else list(settings)) for one, pair in zip(saved, own, strict=True)

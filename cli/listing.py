@@ -61,7 +61,8 @@ def models(options: argparse.Namespace) -> int:
     for card in short_names().values():
         if card.download_advice:
             show(f"{card.name}: {card.download_advice}")
-    show("Also: a hub id, a local directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS], module:FILE.py:FACTORY.")
+    also = "FAMILY:PATH, neuralforecast:DIR[:ALIAS], tslib:CHECKOUT:RUN, module:FILE.py:FACTORY"
+    show(textwrap.fill(f"Also: a hub id, a local directory, {also}.", terminal_width(_PIPED_WIDTH)))
     return Exit.DONE
 
 

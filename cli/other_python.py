@@ -17,6 +17,7 @@ from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.neuralforecast_directory import is_saved_directory
+from hrx.adapters.tslib_run import FAMILY as TSLIB
 from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
 from hrx.cli.crash import crash_sentence
@@ -29,6 +30,8 @@ from hrx.text import message
 
 MODULE = "module"
 """The family name of `module:FILE.py:FACTORY` in `--python`."""
+_PREFIXES = (MODULE, TSLIB)
+"""Names of models that begin so are code of the user's, run by any interpreter that has its packages."""
 SHORTEST_BUDGET = 0.001
 """Seconds: the command line takes no budget of zero."""
 
@@ -56,7 +59,7 @@ def divide(models: Sequence[str], python: Sequence[str]) -> Shares:
 
 def _parse(entry: str) -> tuple[str, Path]:
     family, equals, text = entry.partition("=")
-    known = [*families(), MODULE]
+    known = [*families(), *_PREFIXES]
     if not equals or not text:
         raise HrxError(f"--python {entry} is not FAMILY=PATH. For example --python timer=.venv-timer/bin/python.")
     if family not in known:
@@ -70,7 +73,7 @@ def _parse(entry: str) -> tuple[str, Path]:
 def family_of(name: str) -> str:
     """The family of a model by its name or its files, whether or not its library is installed here."""
     prefix, colon, rest = name.partition(":")
-    if colon and rest and (prefix in families() or prefix == MODULE):
+    if colon and rest and (prefix in families() or prefix in _PREFIXES):
         return prefix
     if name == EMBEDDED:
         return "chronos-bolt"

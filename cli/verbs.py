@@ -19,7 +19,8 @@ SOURCE_HELP = (
     "GIFT-Eval's format"
 )
 MODEL_HELP = (
-    "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS] or module:FILE.py:FACTORY"
+    "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS], tslib:CHECKOUT:RUN or "
+    "module:FILE.py:FACTORY"
 )
 
 

@@ -49,6 +49,11 @@ zero) belong to it.
 for some: the library gives a class for several series one window at a time, hrx a batch. See
 [Explain a model you trained](trained.md).
 
+A run of the Time-Series-Library (`tslib:CHECKOUT:RUN`) has no row, because the library is a checkout of yours. Its
+official call is the evaluation step of the checkout's experiment, `Exp_Long_Term_Forecast.vali`, on one batch with the
+same time marks; every audit measures the parity and stores it. With `HRX_TSLIB=CHECKOUT`, the test
+`tests/adapters/test_tslib.py` measures it for nine models.
+
 FlowState takes a scale factor: 24 over the season of the dataset, which is the library's own factor for minutes, hours,
 months and quarters. The library chooses one by frequency and domain for days, weeks and years; their season is 1 here,
 as on the leaderboard, and they get the factor of the checkpoint's configuration. The record's `official_call` holds it.
