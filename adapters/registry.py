@@ -9,13 +9,13 @@ recognised by its own files. Other packages add a family through an entry point 
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
@@ -24,6 +24,7 @@ from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
+from hrx.adapters.trained_directory import TrainedRun, trained_runs
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
 from hrx.install import install_command
@@ -134,6 +135,8 @@ BUILT_IN = (
            config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),
     Family(NEURALFORECAST, "hrx.adapters.neuralforecast:NeuralForecastModel", "neuralforecast", "neuralforecast",
            also=("pytorch-lightning",)),
+    Family("hrx-trained", "hrx.adapters.backbones:TrainedBackbone", "torch", "",
+           config_keys=("hrx_trained", "backbone", "lookback", "horizon")),
 )
 # fmt: on
 
@@ -306,12 +309,30 @@ class CheckpointSettings(NamedTuple):
 
     located: Located
     settings: list[Pair]
+    trained: TrainedRun | None = None
+    """What `hrx train` trained it on: it is audited on that series, at that setting and seed only."""
 
 
 def trained_setting(located: Located) -> Pair | None:
     """The only lookback and horizon of a model that was trained for one setting; None for other models."""
     checkpoint = getattr(located, "checkpoint", None)
-    return checkpoint.setting if isinstance(checkpoint, SavedModel) else None
+    if isinstance(checkpoint, SavedModel):
+        return checkpoint.setting
+    return next((run.setting for run in trained_runs(checkpoint.path)), None) if checkpoint else None
+
+
+def _other_settings(name: str, runs: Sequence[TrainedRun]) -> NoReturn:
+    known = ", ".join(f"{lookback}x{horizon}" for lookback, horizon in sorted({run.setting for run in runs}))
+    raise ModelError(f"No model in {name} was trained at these settings. Drop --settings, or give some of {known}.")
+
+
+def _trained(run: TrainedRun) -> LocatedCheckpoint:
+    """The model of a directory that `hrx train` wrote, by the name of that directory."""
+    path = run.path.resolve()
+    if is_saved_directory(path):
+        found = _saved(str(path))[0]
+        return replace(found, checkpoint=replace(found.checkpoint, name=path.name))
+    return _checkpoint(path, path.name, path.name)
 
 
 def _saved(name: str) -> list[LocatedCheckpoint]:
@@ -332,9 +353,13 @@ def locate_each(
     """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
     With `@auto`, a family that releases one checkpoint per lookback and horizon uses its library's own rule, and each
-    selected release is a model of its own in the records. A directory of neuralforecast gives all its models. With
-    `as_trained`, a model that was trained for one setting has that one instead of the given ones.
+    selected release is a model of its own in the records. A directory of neuralforecast gives all its models, and one
+    of `hrx train` all that it trained. With `as_trained`, a model that was trained for one setting has that one instead
+    of the given ones; a model of `hrx train` never has another.
     """
+    if runs := trained_runs(user_path(name)):
+        every = [CheckpointSettings(_trained(run), [run.setting], run) for run in runs]
+        return [one for one in every if as_trained or one.settings[0] in settings] or _other_settings(name, runs)
     if saved := _saved(name):
         own = [trained_setting(one) if as_trained else None for one in saved]
         return [
