@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.fingerprint import fingerprint
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_TEXT, regular_file, user_path
 
@@ -76,26 +77,8 @@ def from_module(
         hrx.explain(model, torch.randn(1, 200), horizon=24, lookback=96).matrix.shape    # (1, 24, 96)
     """
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
-    identity = Identity(label, family, label, _fingerprint(predictor), library=f"torch {torch.__version__}")
+    identity = Identity(label, family, label, fingerprint(predictor), library=f"torch {torch.__version__}")
     return ModuleForecaster(predictor, identity, limits or Limits())
-
-
-def _fingerprint(predictor: Predictor) -> str:
-    """sha256 over the source code, if available, and over every parameter and buffer.
-
-    It does not cover other state (a closure, a plain attribute, a file): audit such a change into a new ledger.
-    """
-    kind = type(predictor) if isinstance(predictor, torch.nn.Module) else predictor
-    digest = hashlib.sha256(getattr(kind, "__qualname__", repr(type(kind))).encode())
-    try:
-        digest.update(inspect.getsource(kind).encode())
-    except (OSError, TypeError):
-        digest.update(b"source not available")
-    if isinstance(predictor, torch.nn.Module):
-        for name, tensor in predictor.state_dict().items():
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -129,8 +112,8 @@ class ModuleFile:
             source = self.file.read_bytes()
         except OSError:  # its own code may have removed it
             source = self._label.encode()
-        fingerprint = hashlib.sha256(b"not built " + source).hexdigest()
-        return Identity(self._label, "module", self._label, fingerprint, library=f"torch {torch.__version__}")
+        unbuilt = hashlib.sha256(b"not built " + source).hexdigest()
+        return Identity(self._label, "module", self._label, unbuilt, library=f"torch {torch.__version__}")
 
     @property
     def _label(self) -> str:
@@ -157,8 +140,8 @@ class ModuleFile:
                 f"{self.file} failed to create a model: {describe_error(error)}. Its function {self.factory} "
                 "takes no argument and returns a Forecaster, a torch.nn.Module or a callable."
             ) from error
-        fingerprint = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
-        model.identity = replace(model.identity, fingerprint=fingerprint)
+        whole = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
+        model.identity = replace(model.identity, fingerprint=whole)
         if model.reload() is None:
             model.reload = self._create  # type: ignore[method-assign]  # a second call loads it again
         return model

@@ -26,10 +26,17 @@ from hrx.text import message as one_line
 Verb = Callable[[argparse.Namespace], int]
 
 
+class PlainConsole(Console):
+    """Rich's console, which would end the program where the reader of a pipe closes it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def show(text: str) -> None:
     """Prints text without control characters, in place of the progress line; on a terminal verdicts are bold."""
     progress.pause()
-    console = Console(file=sys.stdout, force_jupyter=False)
+    console = PlainConsole(file=sys.stdout, force_jupyter=False)
     for line in clean_lines(text.rstrip("\n")).split("\n"):
         style = "bold" if line.lstrip().startswith("Verdict") else ""
         console.print(Text(line, style=style), soft_wrap=True)
@@ -37,7 +44,7 @@ def show(text: str) -> None:
 
 def terminal_width(piped: int) -> int:
     """Columns of the terminal, or `piped` where standard output is not one."""
-    console = Console(file=sys.stdout, force_jupyter=False)
+    console = PlainConsole(file=sys.stdout, force_jupyter=False)
     return console.width if console.is_terminal else piped
 
 

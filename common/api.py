@@ -17,6 +17,7 @@ from hrx.adapters import Forecaster, Limits, ModelError, from_module, load
 from hrx.adapters.contract import library_errors
 from hrx.audit.attribution import Explanation as Estimate
 from hrx.audit.attribution import as_estimator, estimate, find_estimator
+from hrx.audit.attribution.explanation import MOST_ROWS
 from hrx.audit.attribution.functions import AttributionFunction
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
 from hrx.audit.scoring.score import ScoredRun
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Model = Forecaster | str | torch.nn.Module | Callable[..., Tensor]
 Names = str | Sequence[str]
 
-MOST_ROWS = 1024
-"""Forecast steps that are explained without being chosen: the benchmarks have at most 900."""
 MOST_CELLS = 2**26
 """Entries of a matrix (B, R, L): a quarter of a gibibyte."""
 LONGEST_DEFAULT = 4096

@@ -277,8 +277,9 @@ def _parse(parts: pd.DataFrame, formats: tuple[str, ...]) -> pd.Series:
     """The moments under a group of formats, by the first that fits; NaT where none does."""
     texts = parts["moment"]
     if formats is _EPOCH:
-        numbers = pd.to_numeric(texts.str.extract(r"^(-?(?:\d{10}|\d{13})) 0:00:00$")[0])
-        return pd.to_datetime(numbers.where(numbers.abs() < 10**10, numbers // 1000), unit="s", errors="coerce")
+        numbers = texts.str.extract(r"^(-?(?:\d{10}|\d{13})) 0:00:00$")[0].dropna().astype("int64")
+        seconds = numbers.where(numbers.abs() < 10**10, numbers // 1000)
+        return pd.to_datetime(seconds, unit="s", errors="coerce").reindex(texts.index)
     parsed = pd.Series(pd.NaT, index=texts.index)
     for day in formats:
         if parsed.isna().any():

@@ -118,8 +118,8 @@ class ModelSummary:
     model: str
     checkpoint: str
     fingerprint: str
-    admitted: bool
-    """Whether at least one run was scored."""
+    admitted: bool | None
+    """Whether a run passed the admission checks; None where no run was scored and none failed a check."""
     runs: int
     """All of them: scored, excluded and failed."""
     excluded: int
@@ -209,7 +209,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage
         model=str(first["model"]),
         checkpoint=str(first["checkpoint"]),
         fingerprint=str(first["fingerprint"]),
-        admitted=len(done) > 0,
+        admitted=_admitted(runs, done),
         runs=len(runs),
         excluded=int((runs["status"] == EXCLUDED).sum()),
         failed=int((runs["status"] == FAILED).sum()),
@@ -229,6 +229,12 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage
         plan=plan,
         contexts=tuple(dataset_contexts(runs)),
     )
+
+
+def _admitted(runs: pd.DataFrame, done: pd.DataFrame) -> bool | None:
+    if len(done):
+        return True
+    return False if runs["check_failed"].notna().any() else None
 
 
 def _planned(plan: Coverage | None) -> Iterable[str]:

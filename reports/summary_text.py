@@ -49,6 +49,9 @@ def _lines(summary: ModelSummary, width: int) -> Iterator[str]:
     yield from reason_lines("Failed", summary.failures, width)
 
 
+_ADMITTED = {True: "yes", False: "no", None: "unknown: no run was scored, and none failed a check"}
+
+
 def _name(summary: ModelSummary) -> str:
     model, checkpoint = clean(summary.model), clean(summary.checkpoint)
     weights = f"weights {clean(summary.fingerprint)[:12]}"
@@ -57,7 +60,7 @@ def _name(summary: ModelSummary) -> str:
 
 def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
     worst = "" if math.isnan(summary.parity) else f", worst parity {summary.parity:.1e}"
-    yield "admitted", ("yes" if summary.admitted else "no") + worst
+    yield "admitted", _ADMITTED[summary.admitted] + worst
     yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
     if summary.done:
         share = percent(summary.beats_naive)

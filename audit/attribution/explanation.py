@@ -26,6 +26,10 @@ class Inapplicable(HrxError):
     """An estimator that cannot explain this model: a result, recorded as excluded with this reason."""
 
 
+MOST_ROWS = 1024
+"""Forecast steps that are explained without being chosen: the benchmarks have at most 900."""
+
+
 @dataclass(frozen=True)
 class AttributionTask:
     """The rows that an estimator has to fill, for some windows of one model."""
@@ -149,6 +153,11 @@ def _estimated_steps(estimator: Estimator, horizon: int, steps: Sequence[int] | 
         if steps is not None:
             raise ProtocolError('axis="whole" gives one row for the whole forecast. Drop steps.')
         return np.empty(0, dtype=np.int64)
+    if steps is None and estimator.every_step and horizon > MOST_ROWS:
+        raise ProtocolError(
+            f"horizon={horizon} has more than {MOST_ROWS} rows, which take very long. Give a shorter one, or choose "
+            f"steps, as in steps=[0, {horizon - 1}]."
+        )
     if steps is None:
         return scored_steps(horizon, horizon if estimator.every_step else protocol.scored)
     if not len(steps) or not all(0 <= step < horizon for step in steps):

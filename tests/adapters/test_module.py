@@ -1,3 +1,6 @@
+import functools
+from collections.abc import Callable
+
 import pytest
 import torch
 from helpers.tiny import series
@@ -29,6 +32,49 @@ def test_the_fingerprint_follows_the_weights_and_the_code() -> None:
     first, second = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
     assert from_module(first).identity.fingerprint == from_module(first).identity.fingerprint
     assert from_module(first).identity.fingerprint != from_module(second).identity.fingerprint
+
+
+def scaled_by(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: factor * x
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * x
+
+
+def through(module: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: module(x)
+
+
+def seeded(seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Linear(4, 2)
+
+
+def activated(activation: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.Sequential(seeded(0), activation)
+
+
+@pytest.mark.parametrize(
+    ("make", "one", "other"),
+    [
+        (scaled_by, 1.0, 2.0),
+        (Scaled, 1.0, 2.0),
+        (lambda seed: through(seeded(seed)), 0, 1),
+        (lambda seed: functools.partial(lambda module, x: module(x), seeded(seed)), 0, 1),
+        (lambda activate: activated(activate()), torch.nn.ReLU, torch.nn.Tanh),
+        (lambda chosen: (lambda x: 2 * x, lambda x: 3 * x)[chosen], 0, 1),
+    ],
+    ids=["closure", "attribute", "module in a closure", "partial", "activation", "one line"],
+)
+def test_models_that_differ_in_anything_they_hold_have_different_fingerprints(make, one, other) -> None:
+    first, again, second = (from_module(make(value)).identity.fingerprint for value in (one, one, other))
+    assert first == again != second
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 10), (2, 10, 1)])

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, from_module, load
 from hrx.adapters.gradients import backward_alone, differentiable_input
+from hrx.audit import explain
 from hrx.audit.attribution.jacobian import ROWS_AT_ONCE, WINDOWS_TOGETHER, derivatives, jacobian
+from hrx.audit.protocol import ProtocolError
 
 FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
 
@@ -268,3 +270,11 @@ def test_an_error_of_the_model_itself_is_raised() -> None:
 
     with pytest.raises(RuntimeError, match="no such buffer"):
         jacobian(from_module(broken), series(2, 16), 4)
+
+
+def test_a_horizon_with_very_many_rows_is_refused_at_once_unless_steps_are_chosen() -> None:
+    model = from_module(lambda x: x.mean(dim=1, keepdim=True).expand(-1, 5000))
+    x = torch.randn(1, 8)
+    with pytest.raises(ProtocolError, match=r"horizon=5000 has more than 1024 rows.*steps=\[0, 4999\]"):
+        explain(model, x, horizon=5000)
+    assert explain(model, x, horizon=5000, steps=[0, 4999]).shape == (1, 2, 8)

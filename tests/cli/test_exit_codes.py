@@ -145,6 +145,15 @@ def test_a_full_standard_output_is_exit_code_3() -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_a_reader_that_closes_the_pipe_is_not_an_error() -> None:
+    command = [sys.executable, "-m", "hrx.cli", "datasets"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_names_in_a_table_do_not_reach_the_terminal_as_control_characters(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

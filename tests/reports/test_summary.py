@@ -161,6 +161,22 @@ def test_settings_without_a_scored_run_failed_runs_and_pooled_protocols_are_repo
     assert summary.verdict.endswith("Pools runs that differ in library and draws.")
 
 
+@pytest.mark.parametrize(
+    ("changes", "admitted", "shown"),
+    [
+        ({}, True, "admitted  yes"),
+        ({"status": "excluded", "reason": "derivative: 0.3", "check_failed": "derivative"}, False, "admitted  no"),
+        ({"status": "excluded", "reason": "the series is too short"}, None, "admitted  unknown"),
+    ],
+)
+def test_a_model_is_not_admitted_where_a_check_failed_and_unknown_where_none_was_made(
+    changes, admitted, shown, record, frame
+):
+    (summary,) = summarise(frame([record(**changes)]), [])
+    assert summary.admitted is admitted
+    assert shown in render([summary])
+
+
 def test_runs_of_two_protocols_are_not_pooled_in_silence(many, record, frame):
     def remark(**old):
         runs = [*many(0.1 + AROUND, 0.3 + AROUND, protocol_version="3"), record(series="old", **old)]
