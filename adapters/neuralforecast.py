@@ -39,8 +39,8 @@ _COUPLED = ("TimesNet", "StemGNN")
 """Classes whose forecast of a window depends on the other windows of its batch: they get one window at a time."""
 _MEDIANS = ("", "-median", "_ql0.5")
 """What the official call appends to a model's name in the column of its point forecast."""
-_TRAINER = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False}
-_TRAINER |= {"enable_progress_bar": False, "enable_model_summary": False}
+TRAINER = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False}
+TRAINER |= {"enable_progress_bar": False, "enable_model_summary": False}
 """In place of the stored settings, which may name other hardware, number types and loggers."""
 
 
@@ -85,7 +85,7 @@ class NeuralForecastModel(CheckpointForecaster):
         self._official: Any = copy.copy(self._saved)
         self._official.models = [second_module(self.module)]
         self._official.freq = 1  # whole numbers as times: no model without exogenous variables reads them
-        self._official.models[0].trainer_kwargs = _TRAINER | {"max_steps": 1}
+        self._official.models[0].trainer_kwargs = TRAINER | {"max_steps": 1}
         self._alone = type(self.module).__name__ in _COUPLED
         self._lock = Lock()
 
@@ -98,24 +98,16 @@ class NeuralForecastModel(CheckpointForecaster):
 
     def _run(self, windows: Tensor) -> Tensor:
         """`(B, L, C) -> (B, h, C)`: the network between its scalers."""
-        model, local = self._second, _local_statistics(windows, self._saved.local_scaler_type)
-        ahead = windows.new_zeros(len(windows), model.h, windows.shape[2])
-        values = torch.cat([(windows - local.shift) / local.scale, ahead], dim=1)[:, :, None]
-        observed = torch.cat([torch.ones_like(windows), ahead], dim=1)[:, :, None]
-        scaled = model.scaler.transform(x=values, mask=observed)[:, : model.input_size, 0]
-        inputs = {"insample_y": scaled, "insample_mask": torch.ones_like(windows)}
-        output = model.loss.domain_map(model(inputs | dict.fromkeys(("futr_exog", "hist_exog", "stat_exog"))))
-        if output.ndim == 4:  # one forecast per quantile
-            output = output[..., int(torch.argmin((model.loss.quantiles - 0.5).abs()))]
-        y = model.scaler.inverse_transform(output, model.scaler.x_shift[:, :, 0], model.scaler.x_scale[:, :, 0])
-        return cast(Tensor, y * local.scale + local.shift)
+        local = _local_statistics(windows, self._saved.local_scaler_type)
+        y = run_network(self._second, (windows - local.shift) / local.scale)
+        return y * local.scale + local.shift
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         windows = x.detach() if self.limits.multivariate else x.detach().unsqueeze(2)
         # All series of a frame are the variates of one window for a model that reads several.
         apart = self.module.MULTIVARIATE or self._alone
-        with self._lock, isolate_rng(), _quiet():
+        with self._lock, isolate_rng(), quiet():
             self._official.models[0].random_seed = int(torch.randint(2**31, ()))
             y = torch.cat([self._forecast_frame(part) for part in (torch.split(windows, 1) if apart else (windows,))])
         y = y[:, :horizon]
@@ -135,9 +127,23 @@ class NeuralForecastModel(CheckpointForecaster):
         return y.reshape(count, variates, -1).transpose(1, 2)
 
 
+def run_network(model: Any, windows: Tensor) -> Tensor:
+    """`(B, L, C) -> (B, h, C)`: a model of the library between its window scaler and the inverse of that scaler."""
+    ahead = windows.new_zeros(len(windows), model.h, windows.shape[2])
+    values = torch.cat([windows, ahead], dim=1)[:, :, None]
+    observed = torch.cat([torch.ones_like(windows), ahead], dim=1)[:, :, None]
+    scaled = model.scaler.transform(x=values, mask=observed)[:, : model.input_size, 0]
+    inputs = {"insample_y": scaled, "insample_mask": torch.ones_like(windows)}
+    output = model.loss.domain_map(model(inputs | dict.fromkeys(("futr_exog", "hist_exog", "stat_exog"))))
+    if output.ndim == 4:  # one forecast per quantile
+        output = output[..., int(torch.argmin((model.loss.quantiles - 0.5).abs()))]
+    y = model.scaler.inverse_transform(output, model.scaler.x_shift[:, :, 0], model.scaler.x_scale[:, :, 0])
+    return cast(Tensor, y)
+
+
 def _load_alone(checkpoint: SavedModel) -> Any:
     """The library's own reading of the directory, with one of its models and without its training data."""
-    with TemporaryDirectory() as folder, isolate_rng(), _quiet():
+    with TemporaryDirectory() as folder, isolate_rng(), quiet():
         for file in (CONFIGURATION, SIDECAR, checkpoint.file):
             if (checkpoint.path / file).exists():
                 os.symlink(checkpoint.path / file, Path(folder) / file)
@@ -191,7 +197,7 @@ def _local_statistics(windows: Tensor, scaler: str | None) -> _Statistics:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without Lightning's lines about seeds and hardware, and without warnings of the library."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
     levels = [logger.level for logger in loggers]

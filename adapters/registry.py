@@ -9,164 +9,31 @@ family of a checkpoint is recognised by its own files. Other packages add a fami
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
 from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory
+from hrx.adapters.families import BUILT_IN, CHECKOUT, REFUSED, Family
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
 from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
+from hrx.adapters.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
 from hrx.adapters.tslib_run import FAMILY as TSLIB
-from hrx.adapters.tslib_run import TrainedRun, trained_run
+from hrx.adapters.tslib_run import CheckoutRun, checkout_run
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
-from hrx.install import install_command
 
 AUTO = "auto"
 Pair = tuple[int, int]
 """Lookback and horizon."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """How checkpoints of a family are recognised, and which library runs them."""
-
-    name: str
-    loader: str
-    """`module:Class` or `module:function`, called as `loader(checkpoint, identity) -> Forecaster`."""
-    distribution: str
-    """The PyPI distribution of the family's library."""
-    extra: str
-    also: tuple[str, ...] = ()
-    """Other distributions that compute the forecast; their versions are part of the identity."""
-    architectures: tuple[str, ...] = ()
-    """Values of `architectures` in `config.json`."""
-    config_keys: tuple[str, ...] = ()
-    """Keys that together identify its `config.json`, for a library that writes no `architectures`."""
-    files: str = ""
-    """A glob pattern of its weight files, for a library that writes no `config.json`."""
-    tensors: tuple[str, ...] = ()
-    """Tensor names that together identify its weights, for a release whose `config.json` is absent or another's."""
-    revision_selector: str = ""
-    """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
-    unpinned: str = ""
-    """A requirement that pins an older torch than it needs: installed without dependencies, which are in the extra."""
-    licence_note: str = ""
-    """Terms of the weights or of a library that a user may not expect, as a sentence."""
-
-    def claims(self, checkpoint: Checkpoint) -> bool:
-        """Whether the content of a checkpoint identifies this family."""
-        if self.files and any(checkpoint.path.glob(self.files)):
-            return True
-        if self.tensors and checkpoint.tensor_names.issuperset(self.tensors):
-            return True
-        if not (checkpoint.path / "config.json").exists():
-            return False
-        named = set(checkpoint.config.get("architectures") or [])
-        marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
-        return marked or bool(named & set(self.architectures))
-
-    @property
-    def installed(self) -> str | None:
-        """The installed version of the family's library, or None."""
-        return _version(self.distribution)
-
-    @property
-    def versions(self) -> str:
-        """The distributions that compute its forecasts with their versions, as in `Identity.library`."""
-        return ", ".join(f"{name} {_version(name)}" for name in (self.distribution, *self.also))
-
-    @property
-    def install_command(self) -> str:
-        """Installs the family's library into this environment."""
-        return install_command(self.extra, self.unpinned)
-
-
-# fmt: off
-BUILT_IN = (
-    Family("chronos-bolt", "hrx.adapters.chronos:ChronosBolt", "chronos-forecasting", "chronos-bolt",
-           also=("transformers",), architectures=("ChronosBoltModelForForecasting",)),
-    Family("chronos-2", "hrx.adapters.chronos:Chronos2", "chronos-forecasting", "chronos-2",
-           also=("transformers",), architectures=("Chronos2Model",)),
-    Family("ttm", "hrx.adapters.ttm:TinyTimeMixer", "granite-tsfm", "ttm",
-           also=("transformers",), architectures=("TinyTimeMixerForPrediction", "TinyTimeMixerForDecomposedPrediction"),
-           revision_selector="hrx.adapters.ttm:select_revision"),
-    Family("patchtst-fm", "hrx.adapters.granite:PatchTSTFM", "granite-tsfm", "patchtst-fm",
-           also=("transformers",), architectures=("PatchTSTFMForPrediction",)),
-    Family("flowstate", "hrx.adapters.granite:FlowState", "granite-tsfm", "flowstate",
-           also=("transformers",), architectures=("FlowStateForPrediction",)),
-    Family("timesfm-2.5", "hrx.adapters.timesfm:TimesFM25", "timesfm", "timesfm",
-           architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
-           tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight")),
-    Family("timesfm-2.5-hf", "hrx.adapters.timesfm_transformers:TimesFM25Transformers", "transformers",
-           "timesfm-transformers", architectures=("TimesFm2_5ModelForPrediction",),
-           tensors=("model.input_ff_layer.input_layer.weight", "output_projection_quantiles.output_layer.weight")),
-    Family("timesfm-3", "hrx.adapters.timesfm:TimesFM3", "timesfm", "timesfm",
-           config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config")),
-    Family("moirai-2", "hrx.adapters.moirai_2:Moirai2", "uni2ts", "moirai-2",
-           config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
-           unpinned="uni2ts==2.0.0"),
-    Family("t0", "hrx.adapters.t0:T0", "tfc-t0", "t0", also=("rotary-embedding-torch",),
-           config_keys=("embed_dim", "group_every_n", "mlp_hidden_dim", "quantile_levels")),
-    Family("timestral", "hrx.adapters.timestral:Timestral", "timecopilot-timestral", "timestral",
-           config_keys=("block_schedule", "block_size", "quantile_knots"),
-           licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a "
-                        "revenue of more than 20 million dollars a month: read the LICENSE beside the weights."),
-    Family("timer", "hrx.adapters.timer_timemoe:Timer", "sktime", "timer",
-           also=("transformers",), architectures=("TimerForPrediction",)),
-    Family("timemoe", "hrx.adapters.timer_timemoe:TimeMoe", "sktime", "timemoe",
-           also=("transformers",), architectures=("TimeMoeForPrediction",)),
-    Family("visionts", "hrx.adapters.visionts:VisionTSModel", "visionts", "visionts",
-           files="mae_visualize_vit_*.pth"),
-    Family("tirex-2", "hrx.adapters.tirex_2:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
-           config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len"),
-           licence_note="Its library needs mlstm_kernels, under the NXAI Community License: a company with more than "
-                        "100 million euros of revenue a year needs a commercial licence for use in a product or "
-                        "service."),
-    Family("toto-2", "hrx.adapters.toto_2:Toto2", "timecopilot-toto-2", "toto-2",
-           also=("timecopilot-dd-unit-scaling", "unit-scaling"),
-           config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),
-    Family(NEURALFORECAST, "hrx.adapters.neuralforecast:NeuralForecastModel", "neuralforecast", "neuralforecast",
-           also=("pytorch-lightning",)),
-)
-# fmt: on
-_CHECKOUT = Family(TSLIB, "hrx.adapters.tslib:TimeSeriesLibraryRun", "torch", "")
-"""Not among the families: the library is a user's checkout, which no package installs."""
-
-
-class Refused(NamedTuple):
-    """A model that is recognised and cannot be audited."""
-
-    name: str
-    reason: str
-    architectures: tuple[str, ...] = ()
-    files: str = ""
-
-    def claims(self, checkpoint: Checkpoint) -> bool:
-        """Whether the content of a checkpoint identifies this model."""
-        if self.files and any(checkpoint.path.glob(self.files)):
-            return True
-        named = (checkpoint.path / "config.json").exists() and checkpoint.config.get("architectures")
-        return bool(set(named or ()) & set(self.architectures))
-
-
-REFUSED = (
-    Refused("Sundial", "samples its forecast, so the forecast has no input gradient", ("SundialForPrediction",)),
-    Refused(
-        "TabPFN-TS",
-        "fits a tabular regression on each window and forecasts from calendar features, and its differentiable mode "
-        "is not its official forecast",
-        files="tabpfn-*.ckpt",
-    ),
-)
 
 
 class Registered(NamedTuple):
@@ -290,7 +157,7 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
     prefix, _, rest = name.partition(":")
     if prefix == "module" and rest:
         return ModuleFile.parse(rest)
-    if saved := _trained(name):
+    if saved := _saved(name):
         if len(saved) > 1:
             names = ", ".join(one.checkpoint.name.rpartition(":")[2] for one in saved)
             raise ModelError(f"{name} holds {len(saved)} models: {names}. Name one: {NEURALFORECAST}:DIR:ALIAS.")
@@ -314,19 +181,38 @@ class CheckpointSettings(NamedTuple):
 
     located: Located
     settings: list[Pair]
+    trained: TrainedRun | None = None
+    """What `hrx train` trained it on: it is audited on that series, at that setting and seed only."""
 
 
 def trained_setting(located: Located) -> Pair | None:
     """The only lookback and horizon of a model that was trained for one setting; None for other models."""
     checkpoint = getattr(located, "checkpoint", None)
-    return checkpoint.setting if isinstance(checkpoint, SavedModel | TrainedRun) else None
+    if isinstance(checkpoint, SavedModel | CheckoutRun):
+        return checkpoint.setting
+    return next((run.setting for run in trained_runs(checkpoint.path)), None) if checkpoint else None
 
 
-def _trained(name: str) -> list[LocatedCheckpoint]:
+def _other_settings(name: str, runs: Sequence[TrainedRun]) -> NoReturn:
+    known = ", ".join(f"{lookback}x{horizon}" for lookback, horizon in sorted({run.setting for run in runs}))
+    raise ModelError(f"No model in {name} was trained at these settings. Drop --settings, or give some of {known}.")
+
+
+def _trained_here(run: TrainedRun) -> LocatedCheckpoint:
+    """The model of a directory that `hrx train` wrote, by the name of that directory."""
+    path = run.path.resolve()
+    if is_saved_directory(path):
+        found = _saved(str(path))[0]
+        return replace(found, checkpoint=replace(found.checkpoint, name=path.name))
+    found = _checkpoint(path, path.name, path.name)
+    return replace(found, checkpoint=TrainedCheckpoint(path, path.name, path.name, run=run))
+
+
+def _saved(name: str) -> list[LocatedCheckpoint]:
     """The run of a checkout, or the models of a directory of neuralforecast by prefix or files; else empty."""
     prefix, _, rest = name.partition(":")
     if prefix == TSLIB and rest:
-        return [LocatedCheckpoint(trained_run(rest), _CHECKOUT)]
+        return [LocatedCheckpoint(checkout_run(rest), CHECKOUT)]
     path = user_path(name)
     if not (prefix == NEURALFORECAST and rest) and not (os.path.isdir(path) and is_saved_directory(path)):
         return []
@@ -342,10 +228,14 @@ def locate_each(
     """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
     With `@auto`, a family that releases one checkpoint per lookback and horizon uses its library's own rule, and each
-    selected release is a model of its own in the records. A directory of neuralforecast gives all its models. With
-    `as_trained`, a model that was trained for one setting has that one instead of the given ones.
+    selected release is a model of its own in the records. A directory of neuralforecast gives all its models, and one
+    of `hrx train` all that it trained. With `as_trained`, a model that was trained for one setting has that one instead
+    of the given ones; a model of `hrx train` never has another.
     """
-    if saved := _trained(name):
+    if runs := trained_runs(user_path(name)):
+        every = [CheckpointSettings(_trained_here(run), [run.setting], run) for run in runs]
+        return [one for one in every if as_trained or one.settings[0] in settings] or _other_settings(name, runs)
+    if saved := _saved(name):
         own = [trained_setting(one) if as_trained else None for one in saved]
         return [
             CheckpointSettings(one, [pair] if pair else list(settings)) for one, pair in zip(saved, own, strict=True)
@@ -442,10 +332,3 @@ def _recognise(checkpoint: Checkpoint) -> Family:
         f"family of hrx runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
         f"module:FILE.py:FACTORY.{_problems()}"
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None

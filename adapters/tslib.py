@@ -31,7 +31,7 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Limits, ModelError
-from hrx.adapters.tslib_run import ARGUMENTS, TrainedRun
+from hrx.adapters.tslib_run import ARGUMENTS, CheckoutRun
 from hrx.errors import describe_error
 
 _COUPLED = ("TimesNet", "MSGNet")
@@ -66,7 +66,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     """The forecast of one trained run, at the lookback and horizon of the run."""
 
     official_call = "Exp_Long_Term_Forecast.vali"
-    checkpoint: TrainedRun
+    checkpoint: CheckoutRun
 
     def open_library(self) -> Any:
         run = self.checkpoint
@@ -185,7 +185,7 @@ def _without_data() -> list[ModuleType]:
     return [package, factory]
 
 
-def _import_code(run: TrainedRun) -> Code:
+def _import_code(run: CheckoutRun) -> Code:
     name = run.arguments["model"]
     try:
         model = importlib.import_module(f"models.{name}")
@@ -201,7 +201,7 @@ def _import_code(run: TrainedRun) -> Code:
         ) from error
 
 
-def _build(run: TrainedRun, code: Code, configs: Namespace) -> torch.nn.Module:
+def _build(run: CheckoutRun, code: Code, configs: Namespace) -> torch.nn.Module:
     """The untrained model; the caller's random states stay as they are."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 (the checkout's code draws from it)
     try:
@@ -223,7 +223,7 @@ def _build(run: TrainedRun, code: Code, configs: Namespace) -> torch.nn.Module:
     return module
 
 
-def _load_weights(run: TrainedRun, module: torch.nn.Module, stored: dict[str, Tensor]) -> None:
+def _load_weights(run: CheckoutRun, module: torch.nn.Module, stored: dict[str, Tensor]) -> None:
     """Loads the state dict; a parameter that does not match is named."""
     built = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     there = {name: tuple(tensor.shape) for name, tensor in stored.items()}
@@ -238,7 +238,7 @@ def _load_weights(run: TrainedRun, module: torch.nn.Module, stored: dict[str, Te
     module.load_state_dict(stored)
 
 
-def _calendar(run: TrainedRun, code: Code) -> Marks:
+def _calendar(run: CheckoutRun, code: Code) -> Marks:
     """Marks of a window and its horizon from the first date on, encoded as the library's loaders encode dates."""
     lookback, horizon = run.setting
     label, freq = run.arguments["label_len"], run.arguments["freq"]

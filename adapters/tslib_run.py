@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import ModelError
+from hrx.adapters.contract import Architecture, ModelError
 from hrx.errors import HrxError, describe_error, unknown
 from hrx.files import read_file, read_json, user_path
 
@@ -68,7 +68,7 @@ _NEEDED = tuple(
 
 
 @dataclass(frozen=True)
-class TrainedRun(Checkpoint):
+class CheckoutRun(Checkpoint):
     """One run of a checkout; `path` is its folder."""
 
     checkout: Path = Path()
@@ -105,6 +105,13 @@ class TrainedRun(Checkpoint):
             arguments |= {name: given.get(name, 1) for name in ("enc_in", "dec_in", "c_out")}
         self._check(arguments)
         return arguments
+
+    @property
+    def architecture(self) -> Architecture:
+        depth, seed = (self.arguments.get(name) for name in ("e_layers", "seed"))
+        return Architecture(
+            str(self.arguments["model"]), depth if type(depth) is int else None, seed if type(seed) is int else None
+        )
 
     @property
     def setting(self) -> tuple[int, int]:
@@ -188,7 +195,7 @@ class TrainedRun(Checkpoint):
             raise ModelError(f"{here}: {unknown('value of features', arguments['features'], ('S', 'M', 'MS'))}")
 
 
-def trained_run(text: str) -> TrainedRun:
+def checkout_run(text: str) -> CheckoutRun:
     """The run of `CHECKOUT:RUN`, with its arguments read and checked."""
     head, _, run = text.rpartition(":")
     checkout = user_path(head or text)
@@ -206,7 +213,7 @@ def trained_run(text: str) -> TrainedRun:
     if run not in runs:
         near = ", ".join(get_close_matches(run, runs, n=3, cutoff=0))
         raise ModelError(f"{checkout}/checkpoints has no run {run!r}. The nearest of its {len(runs)} names: {near}.")
-    found = TrainedRun(checkout / "checkpoints" / run, run.removeprefix(f"{_TASK}_"), run, checkout=checkout)
+    found = CheckoutRun(checkout / "checkpoints" / run, run.removeprefix(f"{_TASK}_"), run, checkout=checkout)
     _ = found.arguments
     return found
 

@@ -1,7 +1,7 @@
 """The options of an audit as models, runs, a ledger and worker settings."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from hrx.adapters import Forecaster, Identity, Located, ModelError, locate_each
 from hrx.adapters.device import resolve_device
 from hrx.adapters.module import ModuleFile, UnbuiltModel
+from hrx.adapters.trained_directory import TrainedRun
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
@@ -91,6 +92,7 @@ def understand(options: argparse.Namespace) -> Request:
     shares = divide(options.models, options.python) if options.models or not held.models else Shares([], {})
     models: dict[ModelKey, Located] = {ModelKey.of(model.identity): model for model in held.models}
     taken: dict[ModelKey, set[Setting]] = {key: set(settings) for key in models}
+    trained: dict[ModelKey, TrainedRun] = {}
     pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:
         for choice in locate_each(
@@ -100,7 +102,9 @@ def understand(options: argparse.Namespace) -> Request:
             key = ModelKey.of(located.identity)
             models.setdefault(key, located)
             taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
-    own = {setting for trained in taken.values() for setting in trained} - set(settings)
+            if choice.trained:
+                trained[key] = choice.trained
+    own = {setting for each in taken.values() for setting in each} - set(settings)
     settings = (*settings, *sorted(own))  # runs at settings that a model does not take are dropped below
     if len(models) == 1 and not shares.elsewhere:
         _raise_unbuilt(*models.values())
@@ -109,12 +113,14 @@ def understand(options: argparse.Namespace) -> Request:
         datasets,
         settings,
         series=options.series,
-        seeds=options.seeds,
+        seeds=max(options.seeds, *(1 + run.seed for run in trained.values())) if trained else options.seeds,
         windows=options.windows,
         protocol=protocol,
         channels=options.channels,
     )
     runs = [run for run in planned if run.setting in taken[run.model_key]]
+    if trained:
+        runs = _as_trained(runs, trained, options)
     runs = in_random_order(runs) if options.until else runs
     if models:
         refuse_empty_plan(runs, options.data)
@@ -129,6 +135,29 @@ def understand(options: argparse.Namespace) -> Request:
         ledger=ledger,
         settings=used,
     )
+
+
+def _as_trained(runs: list[Run], trained: Mapping[ModelKey, TrainedRun], options: argparse.Namespace) -> list[Run]:
+    """The runs of models of `hrx train` on the series and at the seed of their training, and all runs of others.
+
+    Raises where a model would have none: it would be absent from the verdict in silence.
+    """
+    kept = []
+    for run in runs:
+        one = trained.get(run.model_key)
+        if one is None:
+            if run.seed < options.seeds:
+                kept.append(run)
+        elif run.seed == one.seed and run.series and run.series.fingerprint == one.series_fingerprint:
+            kept.append(run)
+    absent = [one for key, one in trained.items() if key not in {run.model_key for run in kept}]
+    if absent:
+        others = f", and so for {len(absent) - 1} more" if len(absent) > 1 else ""
+        raise HrxError(
+            f"{absent[0].path.name} was trained on {absent[0].trained_on}, which is not among the series of "
+            f"{options.data} that --series {options.series} chooses{others}. Give the --data and --series of hrx train."
+        )
+    return kept
 
 
 def _refuse_stops_without_effect(options: argparse.Namespace) -> None:

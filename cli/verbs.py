@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
         _export,
         _check,
         _calibrate,
+        _train,
         _new_adapter,
     ):
         declare(verbs)
@@ -308,6 +309,31 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     verb.add_argument("--out", type=Path, default=Path("hrx-calibrate"), metavar="DIR", help="default: hrx-calibrate")
     _json(verb)
+
+
+def _train(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    summary = "train backbones on the official splits of a benchmark, to audit them"
+    example = "hrx train Linear DLinear --data tslib:dataset:ETTh1 --settings 96x24 --seeds 1"
+    verb = _verb(verbs, "train", summary, "hrx.cli.train:run", example)
+    names = "Linear, CNN, or a class of neuralforecast: DLinear, PatchTST, TiDE, TimesNet, iTransformer, …"
+    verb.add_argument("backbones", nargs="*", metavar="BACKBONE", help=names)
+    text = "tslib:DIR[:NAME,…], the datasets of the Time-Series-Library with their splits and scaling"
+    verb.add_argument("--data", required=True, metavar="SOURCE", help=text)
+    verb.add_argument("--settings", metavar="LxH,…", help="pairs such as 96x24 (default: 96x24,96x96,336x96)")
+    verb.add_argument("--seeds", type=_positive, metavar="N", help="trainings of each model (default: 3)")
+    verb.add_argument("--depth", type=_depths, metavar="N,…", help="layers, such as 1,2,4 (default: of the class)")
+    verb.add_argument("--series", type=_positive, default=3, metavar="N", help="series per dataset (default: 3)")
+    verb.add_argument("--epochs", type=_positive, default=10, metavar="N", help="at most (default: 10; patience 3)")
+    verb.add_argument("--batches", type=_positive, metavar="N", help="batches of 32 per epoch (default: every window)")
+    verb.add_argument("--learning-rate", type=_share, metavar="RATE", help="of Adam (default: 1e-4)")
+    text = "paper-small: Linear, CNN, DLinear and PatchTST on ETTh1 and ETTh2, trained and then audited"
+    verb.add_argument("--preset", metavar="NAME", help=text)
+    _device(verb)
+    verb.add_argument("--out", type=Path, default=Path("hrx-trained"), metavar="DIR", help="default: hrx-trained")
+
+
+def _depths(text: str) -> list[int]:
+    return list(dict.fromkeys(_positive(one) for one in text.split(",")))
 
 
 def _new_adapter(verbs: Verbs[argparse.ArgumentParser]) -> None:

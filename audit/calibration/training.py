@@ -14,39 +14,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from hrx.adapters.backbones import CNN, WIDTH
 from hrx.audit.calibration import results
 from hrx.audit.calibration.generators import Generator, inputs, sinusoids
 from hrx.errors import HrxError, unknown
 
-WIDTH = 16
-KERNEL = 5
-DILATIONS = (1, 2, 4)
 HEADS = 2
 LAYERS = 1
 TRAINING, HELD_OUT, SCORED = range(3)
 """Random streams of inputs under one seed; no window occurs in two of them."""
 HELD_OUT_WINDOWS = 512
 FIT_WINDOWS_PER_POSITION = 10
-
-
-class CNNBackbone(nn.Module):
-    """A stack of dilated temporal convolutions with residual connections, followed by one linear head."""
-
-    def __init__(self, lookback: int, horizon: int):
-        super().__init__()
-        self.embed = nn.Conv1d(1, WIDTH, 1)
-        self.blocks = nn.ModuleList(
-            nn.Conv1d(WIDTH, WIDTH, KERNEL, padding="same", dilation=dilation) for dilation in DILATIONS
-        )
-        self.head = nn.Linear(WIDTH * lookback, horizon)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, L) -> (B, H)`."""
-        hidden = self.embed(x[:, None, :])
-        for block in self.blocks:
-            hidden = hidden + nn.functional.gelu(block(hidden))
-        y: Tensor = self.head(hidden.flatten(1))
-        return y
 
 
 class TransformerBackbone(nn.Module):
@@ -85,7 +63,7 @@ class Backbone:
 BACKBONES = MappingProxyType(
     {
         "linear": Backbone(nn.Linear, 500, 64, 0.02, seconds=0.7),
-        "cnn": Backbone(CNNBackbone, 200, 24, 0.01, seconds=2),
+        "cnn": Backbone(CNN, 200, 24, 0.01, seconds=2),
         "transformer": Backbone(TransformerBackbone, 200, 24, 0.01, seconds=3),
     }
 )

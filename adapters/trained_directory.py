@@ -1,0 +1,81 @@
+"""Directories that `hrx train` wrote: which model was trained on what, read without a model library.
+
+    OUT/<backbone>-<dataset>-<L>x<H>-seed<n>/{training.json, and the weights in the format of their library}
+
+A model that was trained on one series is audited on the test split of that series only, at its own setting and seed.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.contract import Architecture, ModelError
+from hrx.errors import HrxError
+from hrx.files import read_json
+
+TRAINING = "training.json"
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One model of `hrx train`, as its `training.json` states it."""
+
+    path: Path
+    backbone: str
+    dataset: str
+    series: str
+    series_fingerprint: str
+    lookback: int
+    horizon: int
+    seed: int
+
+    @property
+    def setting(self) -> tuple[int, int]:
+        return self.lookback, self.horizon
+
+    @property
+    def trained_on(self) -> str:
+        """The series in messages."""
+        return f"{self.dataset} series {self.series}"
+
+
+@dataclass(frozen=True)
+class TrainedCheckpoint(Checkpoint):
+    """The weights of one of our own backbones, with what it was trained on."""
+
+    run: TrainedRun | None = None
+
+    @property
+    def architecture(self) -> Architecture:
+        depth = self.config.get("depth")
+        depth = depth if type(depth) is int else None
+        return Architecture(depth=depth) if self.run is None else Architecture(self.run.backbone, depth, self.run.seed)
+
+
+_FIELDS: dict[str, type] = dict.fromkeys(("backbone", "dataset", "series", "series_fingerprint"), str)
+_FIELDS |= dict.fromkeys(("lookback", "horizon", "seed"), int)
+
+
+def trained_runs(path: Path) -> list[TrainedRun]:
+    """The trained model in a directory, or those in its folders; empty where `hrx train` wrote none."""
+    if not os.path.isdir(path):
+        return []
+    if (path / TRAINING).is_file():
+        return [_read(path)]
+    return [_read(file.parent) for file in sorted(path.glob(f"[!.]*/{TRAINING}"))]
+
+
+def _read(path: Path) -> TrainedRun:
+    file = path / TRAINING
+    try:
+        content: dict[str, Any] = read_json(file)
+        values = {name: content[name] for name in _FIELDS}
+    except HrxError as error:
+        raise ModelError(str(error)) from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise ModelError(f"{file} is not a file of hrx train: {error!r}. Remove {path} and train again.") from error
+    if wrong := [name for name, kind in _FIELDS.items() if not isinstance(values[name], kind)]:
+        raise ModelError(f"{file}: {wrong[0]} is {values[wrong[0]]!r}. Remove {path} and train again.")
+    return TrainedRun(path, **values)

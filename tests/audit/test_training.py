@@ -1,0 +1,220 @@
+"""`hrx train`: its splits and loop against slow computations, its directories, and the audit of what was trained."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hrx.adapters import load
+from hrx.audit.runner.plan import Setting
+from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
+from hrx.audit.training.loop import Recipe, Splits, cut_splits, fit, learning_rate, mean_squared_error
+from hrx.audit.training.train import TrainingTask, is_trained, train
+from hrx.cli.main import main
+from hrx.errors import HrxError
+from hrx.gift_eval import Series, open_source
+from hrx.gift_eval.catalogue import tslib_sets
+from hrx.gift_eval.series import OfficialSplit
+from hrx.reports import read
+
+LOOKBACK, HORIZON = 12, 4
+CPU = torch.device("cpu")
+QUICK = ["--settings", f"{LOOKBACK}x{HORIZON}", "--epochs", "2", "--batches", "30"]
+
+
+@pytest.fixture(scope="module")
+def ett(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stand-ins of ETTh1 and ETTh2: a daily wave with noise, of the official length."""
+    root = tmp_path_factory.mktemp("ett")
+    (root / "ETT-small").mkdir()
+    for seed, each in enumerate(one for one in tslib_sets() if one.name in ("ETTh1", "ETTh2")):
+        rows = np.arange(each.rows or 0)
+        values = 20 + 5 * np.sin(rows * 2 * np.pi / 24) + np.random.default_rng(seed).standard_normal(rows.size)
+        lines = [f"2016-07-01 00:00:00,{value:.4f}" for value in values]
+        (root / each.file).write_text("date,OT\n" + "\n".join(lines) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def series() -> Series:
+    """A noisy wave with a short official split."""
+    values = np.sin(np.arange(400) / 3) + 0.3 * np.random.default_rng(3).standard_normal(400) + 7
+    return Series("Toy", "OT", "H", 24, "", values, 0, official=OfficialSplit(train=240, test=320, end=400))
+
+
+@pytest.fixture(scope="module")
+def splits(series: Series) -> Splits:
+    return cut_splits(series, LOOKBACK, HORIZON)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_windows_are_those_of_the_librarys_training_and_validation_borders(series: Series, inside: bool) -> None:
+    official = replace(series, official=OfficialSplit(240, 320, 400, lookback_inside=inside))
+    found = cut_splits(official, LOOKBACK, HORIZON)
+    scaled = (series.values - series.values[:240].mean()) / series.values[:240].std()
+    borders = {"train": (0, 240), "validation": (240 if inside else 240 - LOOKBACK, 320)}
+    for name, (first, last) in borders.items():
+        rows = scaled[first:last]
+        count = len(rows) - LOOKBACK - HORIZON + 1
+        x = np.stack([rows[i : i + LOOKBACK] for i in range(count)])
+        y = np.stack([rows[i + LOOKBACK : i + LOOKBACK + HORIZON] for i in range(count)])
+        np.testing.assert_allclose(getattr(found, name).x, x, atol=1e-6)
+        np.testing.assert_allclose(getattr(found, name).y, y, atol=1e-6)
+
+
+def slow_fit(module: nn.Module, splits: Splits, recipe: Recipe, seed: int) -> tuple[list[float], int, dict[str, Any]]:
+    """The loop in plain steps: every epoch is run and its state kept, and the best one is chosen afterwards."""
+    optimiser = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate)
+    order = torch.Generator().manual_seed(seed)
+    errors, states = [], []
+    for epoch in range(recipe.epochs):
+        optimiser.param_groups[0]["lr"] = recipe.learning_rate / (1 if epoch < 2 else 2 ** (epoch - 1))
+        places = torch.randperm(len(splits.train.x), generator=order)
+        for start in range(0, len(places), recipe.batch):
+            at = places[start : start + recipe.batch]
+            optimiser.zero_grad()
+            nn.functional.mse_loss(module(splits.train.x[at]), splits.train.y[at]).backward()
+            optimiser.step()
+        with torch.no_grad():
+            difference = module(splits.validation.x).double() - splits.validation.y.double()
+        errors.append(float((difference**2).mean()))
+        states.append({name: tensor.clone() for name, tensor in module.state_dict().items()})
+    best = 0
+    for epoch in range(1, recipe.epochs):
+        if epoch - best > recipe.patience:
+            break
+        best = epoch if errors[epoch] <= errors[best] else best
+    return errors, best, states[best]
+
+
+@pytest.mark.parametrize("stops_early", [False, True])
+def test_training_keeps_the_best_epoch_of_a_slow_loop_and_stops_after_three_without_a_lower_error(
+    splits: Splits, stops_early: bool
+) -> None:
+    recipe = Recipe(1e-3)
+    if stops_early:  # what is learned makes the forecast of the negative worse
+        splits = splits._replace(validation=splits.validation._replace(y=-splits.validation.y))
+    module, slow = (build("Linear", LOOKBACK, HORIZON, None, 5, {}) for _ in range(2))
+    fitted = fit(module, splits, recipe, 5, CPU)
+    errors, best, state = slow_fit(slow, splits, recipe, 5)
+    run = len(fitted.validation_mse)
+    assert fitted.validation_mse == pytest.approx(errors[:run], rel=1e-5)
+    assert fitted.best_epoch == best + 1
+    assert (run < recipe.epochs) == stops_early
+    assert run == min(recipe.epochs, fitted.best_epoch + recipe.patience)
+    for name, tensor in module.state_dict().items():
+        torch.testing.assert_close(tensor, state[name])
+
+
+def test_the_learning_rate_is_halved_after_every_epoch_from_the_second() -> None:
+    assert [learning_rate(Recipe(0.8), epoch) for epoch in range(1, 6)] == [0.8, 0.8, 0.4, 0.2, 0.1]
+
+
+def test_a_linear_backbone_reaches_the_least_squares_solution(splits: Splits) -> None:
+    module = build("Linear", LOOKBACK, HORIZON, None, 0, {})
+    first = mean_squared_error(module, splits.train, CPU)
+    for seed in range(25):  # each call starts the schedule of the learning rate again
+        fit(module, Splits(splits.train, splits.train), Recipe(0.02), seed, CPU)
+    x = np.column_stack([splits.train.x.double().numpy(), np.ones(len(splits.train.x))])
+    y = splits.train.y.double().numpy()
+    solution, *_ = np.linalg.lstsq(x, y, rcond=None)
+    least = float(((x @ solution - y) ** 2).mean())
+    assert least <= mean_squared_error(module, splits.train, CPU) <= 1.02 * least < first / 2
+
+
+def task(series: Series, backbone: str, **changes: Any) -> TrainingTask:
+    recipe = Recipe(1e-3, epochs=2, batches=3)
+    return TrainingTask(backbone, series, False, Setting(LOOKBACK, HORIZON), None, 0, replace(recipe, **changes))
+
+
+@pytest.mark.parametrize("backbone", ["CNN", "DLinear"])
+def test_a_seed_decides_the_weights_and_the_saved_model_forecasts_as_the_trained_one(
+    tmp_path: Path, series: Series, splits: Splits, backbone: str
+) -> None:
+    if backbone in DEPTH_ARGUMENT:
+        pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
+    one = task(series, backbone)
+    for out, each in (("a", one), ("b", one), ("c", replace(one, seed=1))):
+        train(each, tmp_path / out, CPU)
+    a, b, c = (load(str(next((tmp_path / out).iterdir()))) for out in "abc")
+    module = build(backbone, LOOKBACK, HORIZON, None, 0, {})
+    fit(module, splits, one.recipe, 0, CPU)
+    x = splits.validation.x[:5]
+    assert torch.equal(a.official(x, HORIZON), b.official(x, HORIZON))
+    assert not torch.equal(a.official(x, HORIZON), c.official(x, HORIZON))
+    with torch.no_grad():
+        torch.testing.assert_close(a.official(x, HORIZON), module(x))
+
+
+def test_a_complete_directory_is_not_trained_again_and_other_settings_are_refused(
+    tmp_path: Path, series: Series
+) -> None:
+    one = task(series, "Linear")
+    assert not is_trained(one, tmp_path)
+    train(one, tmp_path, CPU)
+    assert is_trained(one, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["Linear-Toy-12x4-seed0"]
+    with pytest.raises(HrxError, match=r"has epochs 2, not 7\. Give another --out, or remove"):
+        is_trained(task(series, "Linear", epochs=7), tmp_path)
+    (tmp_path / one.name / "training.json").write_text("[]")
+    with pytest.raises(HrxError, match=r"is not a file of hrx train\. Remove its directory"):
+        is_trained(one, tmp_path)
+
+
+def test_an_audit_of_the_directory_takes_each_model_at_its_own_series_setting_and_seed(
+    tmp_path: Path, ett: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, data = str(tmp_path / "out"), f"tslib:{ett}"
+    assert main(["train", "Linear", "CNN", "--data", data, *QUICK, "--seeds", "3", "--out", out]) == 0
+    before = {path: path.stat().st_mtime_ns for path in Path(out).rglob("*.safetensors")}
+    assert main(["train", "Linear", "CNN", "--data", data, *QUICK, "--seeds", "3", "--out", out]) == 0
+    assert len(before) == 12
+    assert {path: path.stat().st_mtime_ns for path in Path(out).rglob("*.safetensors")} == before
+    assert f"Audit: hrx audit {out} --data {data}" in capsys.readouterr().out
+    again = ["--out", str(tmp_path / "audit"), "--seeds", "1", "--workers", "0"]
+    assert main(["audit", out, "bolt-mini", "--data", f"{data}:ETTh1", *again]) == 2
+    assert "was trained on ETTh2 series OT, which is not among the series of" in capsys.readouterr().err
+    assert main(["audit", out, "--data", data, "--settings", "24x4", *again]) == 2
+    assert "was trained at these settings. Drop --settings, or give some of 12x4." in capsys.readouterr().err
+    assert main(["audit", out, "--data", data, *again]) == 0
+    frame = read(tmp_path / "audit" / "ledger.db")
+    assert set(frame["status"]) == {"done"}
+    for _, run in frame.iterrows():
+        stated = json.loads((Path(out) / run["model"] / "training.json").read_text())
+        for name in ("dataset", "series", "series_fingerprint", "lookback", "horizon", "seed"):
+            assert run[name] == stated[name]
+    assert sorted(frame["model"]) == sorted(path.name for path in Path(out).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "No backbone is given. Known: Linear, CNN, DLinear"),
+        (["Liner"], "Unknown backbone 'Liner'. Did you mean 'Linear'"),
+        (["Informer"], "Informer samples the keys that it attends to, so it cannot be audited. Drop it."),
+        (["Linear", "--depth", "2"], "Linear has no depth. Drop --depth, or train Linear by a command of its own."),
+        (["Linear", "--settings", "9000x24"], "its training split has 8640 values, too few for 9000x24."),
+        (["Linear", "--preset", "paper-small"], "--preset paper-small decides BACKBONE itself. Drop BACKBONE"),
+        (["--preset", "paper-smal"], "Unknown preset 'paper-smal'. Did you mean 'paper-small'"),
+        (["Linear", "--device", "tpu"], "Unknown device 'tpu'"),
+    ],
+)
+def test_a_wrong_request_gets_one_sentence_and_writes_nothing(
+    tmp_path: Path, ett: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    out = tmp_path / "out"
+    assert main(["train", *words, "--data", f"tslib:{ett}:ETTh1", "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert not out.exists()
+
+
+def test_data_without_an_official_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "Linear", "--data", "sample:sf_temps", "--out", str(tmp_path / "out")]) == 2
+    assert "has no official training and validation split, which training needs." in capsys.readouterr().err
+    assert open_source("sample:sf_temps")[0].read(0).official is None
