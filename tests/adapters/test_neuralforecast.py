@@ -272,7 +272,7 @@ MUTATIONS = {
         "y = output",
     ),
     "scaler sees the horizon": ("ones_like(windows), ahead]", "ones_like(windows), ahead + 1]"),
-    "local scaler left out": ("(windows - local.shift) / local.scale, ahead", "windows, ahead"),
+    "local scaler left out": ("(windows - local.shift) / local.scale)", "windows)"),
     "local shift not restored": ("y * local.scale + local.shift", "y * local.scale"),
     "unbiased local deviation": ("correction=0", "correction=1"),
     "quantile off by one": ("- 0.5).abs()))]", "- 0.5).abs())) - 1]"),
