@@ -1,6 +1,7 @@
 """The families of checkpoints: how each is recognised, which library runs it, and which models are refused."""
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from hrx.adapters.checkpoint import Checkpoint

@@ -155,12 +155,12 @@ def new_adapter(options: argparse.Namespace) -> int:
     """Writes the two files, or none; never over a file that exists."""
     name: str = options.name
     _check_name(name)
-    in_clone = Path("adapters/registry.py").is_file() and Path("tests/adapters").is_dir()
+    in_clone = Path("adapters/families.py").is_file() and Path("tests/adapters").is_dir()
     files = skeleton(name, in_clone=in_clone)
     _write({files.adapter: files.adapter_text, files.test: files.test_text})
     family = f'Family("{name}", "{files.loader}", "DISTRIBUTION", "{name}", config_keys=("KEY", …))'
     register = (
-        f"add to BUILT_IN in adapters/registry.py: {family}"
+        f"add to BUILT_IN in adapters/families.py: {family}"
         if in_clone
         else f"give your package the entry point `{name}` of the group hrx.adapters: {family}"
     )
