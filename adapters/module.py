@@ -136,6 +136,8 @@ class ModuleFile:
             text = hashlib.sha256(self.file.read_bytes()).hexdigest()
             with redirect_stdout(sys.stderr):
                 result = function_in_file(self.file, self.factory)()
+            if not isinstance(result, Forecaster) and not callable(result):
+                raise TypeError(f"it returned a {type(result).__name__}")
             model = result if isinstance(result, Forecaster) else from_module(result, name=self._label)
         except ModelError:
             raise

@@ -45,7 +45,7 @@ def test_in_a_clone_the_files_go_to_the_folders_of_hrx(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "adapters").mkdir()
-    (tmp_path / "adapters" / "registry.py").touch()
+    (tmp_path / "adapters" / "families.py").touch()
     (tmp_path / "tests" / "adapters").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert main(["new-adapter", "my-model"]) == 0
