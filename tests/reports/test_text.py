@@ -95,7 +95,7 @@ def test_impossible_numbers_are_reported_below_the_gains(many, frame):
 
 def test_a_model_that_was_not_audited_has_no_table_of_gains(record, frame):
     text = render(summarise(frame([record(status="excluded", reason="the forecast is constant")]), []))
-    assert "admitted  no\n" in text
+    assert "admitted  unknown" in text
     assert "Verdict: Not audited: no run could be scored" in text
     assert "g_own" not in text
 
