@@ -7,7 +7,8 @@ what is compared here. `predict` marks the forecast as masked and calls the mode
 The gradient that the library's layers return is not the derivative of the forecast: `hrx.adapters.unit_scaling` says
 why, and `predict` runs under its `exact_gradients`.
 
-A window whose length is no multiple of the patch is padded on its left with masked zeros, as the GluonTS wrapper does.
+A window whose length is not a multiple of the patch is padded on its left with masked zeros, as the library's GluonTS
+wrapper does.
 The scale of a patch is the standard deviation of the values so far, at least 1e-6. Where a window starts flat, the
 forecast therefore has slopes of 1e5 and more that hold within 1e-9 of the window only: they are true, and the
 derivative check, whose steps are longer, refuses them. Admission takes such windows only where there are too few
