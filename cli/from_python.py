@@ -61,12 +61,13 @@ def run_audit(
     if isinstance(data, str):
         arguments["data"] = data
     parsed = _parse([*named, *_words(arguments)])
-    parsed.held, parsed.summaries = held, []
+    parsed.held, parsed.summaries, parsed.backbones = held, [], []
     with progress.running("hrx.run_audit"), contextlib.redirect_stdout(io.StringIO()):
         code = audit(parsed)
     if code > _STOPPED:
         raise KeyboardInterrupt
-    return AuditSummary(tuple(parsed.summaries), parsed.ledger or parsed.out / "ledger.db", Exit(code))
+    ledger = parsed.ledger or parsed.out / "ledger.db"
+    return AuditSummary(tuple(parsed.summaries), ledger, Exit(code), tuple(parsed.backbones))
 
 
 def _forecaster(model: Any) -> Forecaster:

@@ -43,12 +43,12 @@ def rests_on(stored: int, planned: int) -> str:
 
 
 def coverage(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> Coverage | None:
-    """The coverage of all plans of the model of `runs`, a run that several of them hold counted once; None without one.
+    """The coverage of all plans of the models of `runs`, a run that several hold counted once; None without one.
 
-    A row of `runs` is a record, and all are of one model and fingerprint.
+    A row of `runs` is a record.
     """
-    first = runs.iloc[0]
-    mine = [plan for plan in plans if (plan.model, plan.fingerprint) == (first["model"], first["fingerprint"])]
+    models = set(zip(runs["model"], runs["fingerprint"], strict=True))
+    mine = [plan for plan in plans if (plan.model, plan.fingerprint) in models]
     if not mine:
         return None
     keys = {key for plan in mine for key in plan.run_keys}

@@ -6,6 +6,7 @@ rest. The columns are described in `hrx.audit.ledger.record`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -117,6 +118,26 @@ def padded_remark(frame: pd.DataFrame) -> str:
         "library puts zeros before it, which the model reads as observed values, so forecasts and gains there are "
         "those of the padded window."
     )
+
+
+def training_facts(text: object) -> dict[str, object]:
+    """The facts of the column `training`; empty where a record has none, or another program wrote it."""
+    try:
+        facts = json.loads(text) if isinstance(text, str) and text else {}
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def unknown_rows_remark(frame: pd.DataFrame) -> str:
+    """How many scored runs are of a trained model that may have been trained on their windows; empty where none is."""
+    trained = frame["backbone"].fillna("") != ""
+    stated = {text: training_facts(text).get("training_rows") for text in frame["training"].unique()}
+    unknown = trained & ~frame["training"].map(lambda text: isinstance(stated[text], int)).astype(bool)
+    if not (runs := int(unknown.sum())):
+        return ""
+    of = f"{runs:,} of {counted(len(frame), 'scored run')} {'is' if runs == 1 else 'are'} of a model"
+    return f"{of} whose training rows are unknown: the audited windows may be among them."
 
 
 def _impossible(frame: pd.DataFrame) -> dict[str, pd.Series[bool]]:
