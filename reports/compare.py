@@ -8,6 +8,7 @@ are the pairs in which both runs beat naive. `hrx.reports.compare_report` writes
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ PAIRING = (*TASK, *SEEDS, "starts")
 _SHORTEST_PREFIX = 6
 _LONGEST_REASON = 160
 _MOST_NAMED = 3
+_MOST_MODELS = 12
 _NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
@@ -43,6 +45,7 @@ class ComparedModel:
     model: str
     checkpoint: str
     fingerprint: str
+    """sha256 of the weights; of a backbone, sha256 over those of all its models."""
     scored: int
     excluded: int
     failed: int
@@ -184,7 +187,7 @@ def compare(
     min_pairs: int = MIN_PAIRS,
     undecided: Leniency | None = None,
 ) -> CheckpointComparison:
-    """Compares one model of each frame of `read`: the only one, or the named one.
+    """Compares one model of each frame of `read`: the only one, the named one, or all models of a named backbone.
 
     Each gate is a bound on the change of a quantity; it passes, fails, or is undecided.
 
@@ -226,24 +229,50 @@ def compare(
 
 
 def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> pd.DataFrame:
-    """The runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash."""
-    about = frame[["model", "checkpoint", "fingerprint"]].fillna("")
+    """The runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash.
+
+    A backbone names all models that were trained of it: a training is one model of one series, setting and seed.
+    """
+    about = frame[["model", "checkpoint", "fingerprint", "backbone"]].fillna("")
     models = about.drop_duplicates(["model", "fingerprint"])
     if wanted is not None:
         by_weights = models["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_PREFIX)
-        models = models[(models["model"] == wanted) | (models["checkpoint"] == wanted) | by_weights]
+        named = (models["model"] == wanted) | (models["checkpoint"] == wanted) | by_weights
+        models = models[named] if named.any() else models[models["backbone"] == wanted]
         if models.empty:
-            known = [clean(model) for model in about["model"].unique()]
+            known = [clean(name) for name in dict.fromkeys([*about["backbone"], *about["model"]]) if name]
             raise HrxError(f"{side}: {unknown('model', wanted, known)}")
-    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in models.itertuples()]
-    if not names:
+    if models.empty:
         raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
-    if len(names) > 1:
-        how = "the name, or the first characters of the weights where names agree"
-        raise HrxError(f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}.")
-    one = models.iloc[0]
-    chosen: pd.DataFrame = frame[(about["model"] == one["model"]) & (about["fingerprint"] == one["fingerprint"])]
+    if len(models) > 1 and (models["backbone"].nunique() > 1 or not models["backbone"].iloc[0]):
+        raise HrxError(_several(models, side, option))
+    chosen: pd.DataFrame = frame[pd.MultiIndex.from_frame(about).isin(pd.MultiIndex.from_frame(models))]
+    if len(models) > 1:
+        _refuse_ambiguous(chosen, side)
     return chosen
+
+
+def _several(models: pd.DataFrame, side: str, option: str) -> str:
+    """The sentence on a ledger of several models: which there are, and how one, or a backbone, is chosen."""
+    if (models["backbone"] != "").all():
+        known = listed(map(clean, sorted(models["backbone"].unique())))
+        return f"{side} holds {len(models)} models of several backbones: {known}. Choose a backbone with {option}."
+    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in models.itertuples()]
+    names = [*names[:_MOST_MODELS], *([f"{len(names) - _MOST_MODELS} more"] if len(names) > _MOST_MODELS else [])]
+    how = "the name, or the first characters of the weights where names agree"
+    return f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}."
+
+
+def _refuse_ambiguous(runs: pd.DataFrame, side: str) -> None:
+    """Raises where two models of a backbone have a run of the same series, setting and seed: either could pair."""
+    done = runs[runs["status"] == DONE].drop_duplicates([*PAIRING, "fingerprint"])
+    twice = done[done.duplicated(list(PAIRING), keep=False)]
+    if len(twice):
+        names = [clean(name) for name in twice["model"].unique()[:2]]
+        raise HrxError(
+            f"{side}: {listed(names)} have a run on the same series, setting and seed, so it is open which of them "
+            "pairs. Audit one depth and one training of a backbone to a ledger of its own."
+        )
 
 
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
@@ -254,10 +283,14 @@ def _scored(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
     first, status = runs.iloc[0], runs["status"]
+    several = runs["fingerprint"].nunique() > 1
+    of_group = "".join(sorted(runs["fingerprint"].unique())).encode() if several else b""
     return ComparedModel(
-        model=str(first["model"]),
-        checkpoint=str(first["checkpoint"]),
-        fingerprint=str(first["fingerprint"]),
+        model=f"{first['backbone']}, {runs['fingerprint'].nunique()} trained models"
+        if several
+        else str(first["model"]),
+        checkpoint=str(first["backbone"] if several else first["checkpoint"]),
+        fingerprint=hashlib.sha256(of_group).hexdigest() if several else str(first["fingerprint"]),
         scored=int((status == DONE).sum()),
         excluded=int((status == EXCLUDED).sum()),
         failed=int((status == FAILED).sum()),
