@@ -54,6 +54,11 @@ class PageRuns(NamedTuple):
     frame: pd.DataFrame
     texts: dict[str, CodedColumn]
 
+    @property
+    def groupings(self) -> tuple[str, ...]:
+        """The columns to filter and group by: the backbone first, where models were trained."""
+        return ("backbone", *GROUPINGS) if "backbone" in self.texts else GROUPINGS
+
     def as_json(self) -> Json:
         """Every column that the page shows or filters by; null for a missing number, a text for an infinite one."""
         frame = self.frame
@@ -65,7 +70,7 @@ class PageRuns(NamedTuple):
             "beats_naive": numbers(frame["beats_naive"]),
             "beats_seasonal": numbers(pd.Series(beats_seasonal(frame))),
             "seed": numbers(frame["seed"]),
-            "groupings": list(GROUPINGS),
+            "groupings": list(self.groupings),
         }
 
 
