@@ -13,6 +13,7 @@ import pandas as pd
 
 from hrx import __version__
 from hrx.audit.ledger.database import EmptyLedger, utc_now
+from hrx.audit.ledger.log import in_wal_mode
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.audit.memory import GIBIBYTE
@@ -129,6 +130,8 @@ def _check_places(ledger: Path, options: argparse.Namespace) -> None:
 
 def _remove_without_runs(ledger: Path) -> None:
     """Removes the ledger of a request that was refused before its first run was stored."""
+    if in_wal_mode(ledger):  # another process has it open
+        return
     with suppress(LedgerError, OSError), Ledger.open(ledger, create=False, warn=False) as opened:
         if opened.rows():
             return

@@ -246,7 +246,8 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
         raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
     if len(models) > 1 and (models["backbone"].nunique() > 1 or not models["backbone"].iloc[0]):
         raise HrxError(_several(models, side, option))
-    chosen: pd.DataFrame = frame[pd.MultiIndex.from_frame(about).isin(pd.MultiIndex.from_frame(models))]
+    own = ["model", "fingerprint"]
+    chosen: pd.DataFrame = frame[pd.MultiIndex.from_frame(about[own]).isin(pd.MultiIndex.from_frame(models[own]))]
     if len(models) > 1:
         _refuse_ambiguous(chosen, side)
     return chosen
@@ -266,9 +267,8 @@ def _several(models: pd.DataFrame, side: str, option: str) -> str:
 def _refuse_ambiguous(runs: pd.DataFrame, side: str) -> None:
     """Raises where two models of a backbone have a run of the same series, setting and seed: either could pair."""
     done = runs[runs["status"] == DONE].drop_duplicates([*PAIRING, "fingerprint"])
-    twice = done[done.duplicated(list(PAIRING), keep=False)]
-    if len(twice):
-        names = [clean(name) for name in twice["model"].unique()[:2]]
+    alike = done.groupby(list(PAIRING), sort=False, dropna=False)["model"]
+    if names := next(([clean(name) for name in models.iloc[:2]] for _, models in alike if len(models) > 1), None):
         raise HrxError(
             f"{side}: {listed(names)} have a run on the same series, setting and seed, so it is open which of them "
             "pairs. Audit one depth and one training of a backbone to a ledger of its own."
