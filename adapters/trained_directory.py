@@ -96,6 +96,7 @@ def _facts(content: dict[str, Any]) -> str:
     facts = {name: content.get(name, UNKNOWN) for name in _STATED}
     batches = content.get("batches", UNKNOWN)
     errors, best = content.get("validation_mse"), content.get("best_epoch")
-    known = isinstance(errors, list) and type(best) is int and 0 < best <= len(errors)
-    reached = {"best_epoch": best, "validation_mse": errors[best - 1]} if known else {}
+    reached = {}
+    if isinstance(errors, list) and isinstance(best, int) and 0 < best <= len(errors):
+        reached = {"best_epoch": best, "validation_mse": errors[best - 1]}
     return training_facts(BY, **facts, batches_per_epoch="all" if batches is None else batches, **reached)

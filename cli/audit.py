@@ -130,7 +130,7 @@ def _check_places(ledger: Path, options: argparse.Namespace) -> None:
 
 def _remove_without_runs(ledger: Path) -> None:
     """Removes the ledger of a request that was refused before its first run was stored."""
-    if in_wal_mode(ledger):  # another process has it open
+    if not os.path.exists(ledger) or in_wal_mode(ledger):  # in that mode another process has it open
         return
     with suppress(LedgerError, OSError), Ledger.open(ledger, create=False, warn=False) as opened:
         if opened.rows():

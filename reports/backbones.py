@@ -124,9 +124,10 @@ def _summarise(
 
 def _cell(runs: pd.DataFrame, dataset: str, setting: str) -> BackboneCell:
     done = scored_runs(runs)
-    medians = (median(done[name]) for name in (*GAINS, "mse"))
+    own, shuffled, margin, mse = (median(done[name]) for name in (*GAINS, "mse"))
     models = len(runs.drop_duplicates(["model", "fingerprint"]))
-    return BackboneCell(dataset, setting, models, len(done), *medians, int(beats_naive(done).sum()))
+    beating = int(beats_naive(done).sum())
+    return BackboneCell(dataset, setting, models, len(done), own, shuffled, margin, mse, beating)
 
 
 def _recipes(runs: pd.DataFrame) -> Iterator[str]:
