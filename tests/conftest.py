@@ -23,6 +23,10 @@ def _collections_skip_what_is_imported() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # so that the interpreter frees everything when it exits: bindings report what it keeps
+
+
 @pytest.fixture(scope="session", autouse=True)
 def in_this_process() -> Iterator[None]:
     """Audits run their models here unless a test asks for workers: a process would import the libraries each time."""
