@@ -74,10 +74,11 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt]'
 	touch $@
 
-# Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
+# Some libraries pin an older torch, numpy or datasets than the others run on; without their pins they run on this one.
+# darts needs further packages for its models, which no test runs.
 $(VENV)/.test: $(VENV)/.audit
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,tirex-2,toto-2,t0,timestral,neuralforecast,gift-eval,ray,docs,dev]' scikit-learn hydra-core
-	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
+	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm u8darts xarray fev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.audit
