@@ -221,6 +221,7 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
     text = "also write every entry: model, item, step, forecast time, input time, importance"
     verb.add_argument("--csv", type=Path, metavar="FILE", help=text)
     verb.add_argument("--png", type=Path, metavar="FILE", help="also draw the heat map, as PNG, SVG or PDF")
+    _merge_adapter(verb)
     _json(verb)
 
 

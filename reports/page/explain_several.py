@@ -15,7 +15,7 @@ from urllib.parse import quote
 from hrx.audit.runner.explained import ExplainedForecast
 from hrx.reports.page import Row, fill_page, html_table, made_by
 from hrx.reports.page.explain import says
-from hrx.reports.text import clean, counted, escape_html, make_directory, shorten, signed, write_bytes
+from hrx.reports.text import clean, counted, escape_html, shorten, signed, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,6 @@ class ExplainedPage(NamedTuple):
 
 def write_several(pages: Sequence[ExplainedPage], path: Path) -> Path:
     """Writes the page with all forecasts. Returns its path."""
-    make_directory(path.parent)
     return write_bytes(path, render_several(pages).encode())
 
 
