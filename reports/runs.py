@@ -19,6 +19,7 @@ import pandas as pd
 from hrx.audit.ledger import record
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.reports.coverage import attach
 from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
 FEW = 10
@@ -52,7 +53,8 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     """One row per run, in the order of writing, with all columns of the record; JSON columns stay text.
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
-    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number.
+    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number. `attrs["plans"]` says how
+    many of the planned runs of each model are stored.
 
         runs = hrx.read("my-audit/ledger.db")
         runs.groupby("dataset")["g_margin"].median()
@@ -60,9 +62,11 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()
         damaged = len(ledger.damaged)
+        plans = ledger.plans()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
     frame.attrs["damaged"] = damaged
+    attach(frame, plans)
     return frame
 
 
