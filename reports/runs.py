@@ -200,7 +200,8 @@ class GroupStatistics:
         return is_few(self.n)
 
     def as_json(self) -> dict[str, float | None]:
-        return {name: number_or_none(getattr(self, name)) for name in ("median", "low", "high", "positive")}
+        figures = ("median", "low", "high", "positive", "p")
+        return {name: number_or_none(getattr(self, name)) for name in figures} | {"n": self.n}
 
     def __str__(self) -> str:
         interval = bracketed(self.low, self.high)

@@ -33,7 +33,7 @@ def test_the_json_is_the_object_of_the_design(record, frame):
     summary = summarise(frame([record(), record(status="excluded", reason="r")]), [])[0]
     found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
     assert list(found)[: len(KEYS)] == KEYS
-    assert found["g_own"] == {"median": 0.12, "low": None, "high": None, "positive": 1.0}
+    assert found["g_own"] == {"median": 0.12, "low": None, "high": None, "positive": 1.0, "p": 1.0, "n": 1}
     assert list(found["beating_naive"]) == ["runs", "beats_seasonal", "g_own", "g_shuffled", "g_margin"]
     assert found["beats_seasonal"] is None
     assert found["mase"] == {"model": None, "naive": None, "seasonal": None}
