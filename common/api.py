@@ -15,8 +15,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, Limits, ModelError, from_module, load
 from hrx.adapters.contract import library_errors
-from hrx.audit.attribution import Explanation as Estimate
-from hrx.audit.attribution import as_estimator, estimate, find_estimator
+from hrx.audit.attribution import Estimate, as_estimator, estimate, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS
 from hrx.audit.attribution.functions import AttributionFunction
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
