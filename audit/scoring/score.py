@@ -113,8 +113,8 @@ class ScoredRun:
         refuse_flat(self.x)
         if self.horizon == 1:
             raise Unscorable(
-                "one forecast step: its row is the shared vector too, so there is no gain to measure. Give a horizon of "
-                "at least 2"
+                "one forecast step: its row is the shared vector too, so there is no gain to measure. Give a horizon "
+                "of at least 2"
             )
         with torch.no_grad():
             forecast = self.model.forward(self.x, self.horizon)
