@@ -19,7 +19,7 @@ from hrx.audit.scoring.quantities import GAINS
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
 from hrx.cli.request import context_bound
-from hrx.cli.terminal import show
+from hrx.cli.terminal import note, show
 from hrx.errors import Exit, HrxError
 from hrx.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 from hrx.files import check_target, user_path
@@ -61,6 +61,8 @@ def explain(options: argparse.Namespace) -> int:
     bound = context_bound(options.context_bound, requested=wanted)
     protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
     chosen = [(text, find_series(text)) for text in named]
+    for sentence in dict.fromkeys(timed.note for _, timed in chosen if timed.note):
+        note(f"{sentence}.")
     for _, timed in chosen:
         cut(timed.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before a model is loaded
     found = [one for name in models for one in _explain_model(name, chosen, protocol, options)]

@@ -322,10 +322,12 @@ def _times(one: TimedSeries, lookback: int, horizon: int) -> ExplainedTimes | No
 
 
 def _notes(given: SeriesInput, lookback: int) -> tuple[str, ...]:
-    """What was filled in."""
+    """How the series were read, and what was filled in."""
+    read = dict.fromkeys(one.note for one in given.series if one.note)
     counts = {one.series.item: int((~_observed(one)[-lookback:]).sum()) for one in given.series}
-    return tuple(
+    filled = (
         f"{item}: {count} of {lookback} values were missing and repeat the one before"
         for item, count in counts.items()
         if count
     )
+    return (*read, *filled)
