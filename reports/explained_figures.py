@@ -182,13 +182,14 @@ def waterfall_figure(shown: ShownForecast, step: int, contributions: Floats, bas
             axes.plot([right - value] * 2, [row - 0.4, row + 1.4], color=GUIDE, linewidth=0.7, linestyle=":")
             outer = max(right, right - value)
             axes.annotate(
-                f"{value:+.3g}", (outer, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
-            )
+                f"{value:+.3g}", (outer, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
+            )  # fmt: skip
             right -= value
-        axes.axvline(
-            forecast, color=INK, linewidth=0.9, linestyle="--", label=f"forecast of step {step}: {forecast:.4g}"
-        )
-        axes.axvline(start, color=GUIDE, linewidth=0.9, linestyle="--", label=f"{base}: {start:.4g}")
+        # Behind the bars, and the labels have a ground of their own, so that neither line crosses a number.
+        line = {"linewidth": 0.9, "linestyle": "--", "zorder": 0.5}
+        axes.axvline(forecast, color=INK, label=f"forecast of step {step}: {forecast:.4g}", **line)
+        axes.axvline(start, color=GUIDE, label=f"{base}: {start:.4g}", **line)
         axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
         axes.set_ylim(len(bars) - 0.4, -0.6)
         ends = forecast - np.cumsum([0.0, *(value for _, value in bars)])

@@ -77,7 +77,7 @@ def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
     yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
     if summary.done:
         share = percent(summary.beats_naive)
-        beat = "beats" if summary.beating_naive.runs == 1 else "beat"
+        beat = "beats" if 1 in (summary.beating_naive.runs, summary.done) else "beat"
         of = f"of {counted(summary.done, 'scored run')}"
         yield "naive", f"{summary.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
         yield "seasonal", _seasonal_fact(summary)
@@ -90,7 +90,7 @@ def _seasonal_fact(summary: ModelSummary) -> str:
     found, among = summary.seasonal, summary.seasonal_beating_naive
     if not found.known:
         return "unknown: these records have no error of seasonal naive"
-    beat = "beats" if found.beating == 1 else "beat"
+    beat = "beats" if 1 in (found.beating, found.known) else "beat"
     missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
     both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
     of = f"of {counted(found.known, 'scored run')}"

@@ -61,6 +61,7 @@ def render(explained: ExplainedForecast, command: str = "") -> str:
         SCRIPTS,
         {
             "title": f"{escape_html(heading)} – hrx explain",
+            "kicker": "hrx explain",
             "heading": escape_html(heading),
             "facts": escape_html(
                 f"The last {lookback} values{until}, and the {horizon} steps after them, by {explained.estimator}"
