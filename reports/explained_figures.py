@@ -187,14 +187,14 @@ def waterfall_figure(shown: ShownForecast, step: int, contributions: Floats, bas
             )  # fmt: skip
             right -= value
         # Behind the bars, and the labels have a ground of their own, so that neither line crosses a number.
-        line = {"linewidth": 0.9, "linestyle": "--", "zorder": 0.5}
-        axes.axvline(forecast, color=INK, label=f"forecast of step {step}: {forecast:.4g}", **line)
-        axes.axvline(start, color=GUIDE, label=f"{base}: {start:.4g}", **line)
+        ends = ((forecast, INK, f"forecast of step {step}"), (start, GUIDE, base))
+        for value, colour, name in ends:
+            axes.axvline(value, color=colour, linewidth=0.9, linestyle="--", zorder=0.5, label=f"{name}: {value:.4g}")
         axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
         axes.set_ylim(len(bars) - 0.4, -0.6)
-        ends = forecast - np.cumsum([0.0, *(value for _, value in bars)])
-        room = 0.1 * float(np.ptp(ends)) or 1.0
-        axes.set_xlim(ends.min() - room, ends.max() + room)
+        sides = forecast - np.cumsum([0.0, *(value for _, value in bars)])
+        room = 0.1 * float(np.ptp(sides)) or 1.0
+        axes.set_xlim(sides.min() - room, sides.max() + room)
         axes.set_xlabel("value of the forecast (right, orange: raises it; left, blue: lowers it)")
         axes.spines[["top", "right"]].set_visible(False)
         when = "" if shown.times is None else f", {show_time(shown.times[len(shown.x) + step - 1])}"
