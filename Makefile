@@ -36,11 +36,12 @@ tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 
-# Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md.
+# Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md,
+# also where a test fails. Rows of suites without a figure stay.
 faults: $(VENV)/.test
 	rm -rf build/faults
-	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults
-	$(BIN)/python tests/faults/write_reliability.py
+	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults; \
+	code=$$?; $(BIN)/python tests/faults/write_reliability.py && exit $$code
 
 # Checkpoints of the released sizes with random weights, one at a time: minutes and up to 3 GB each.
 full-size: $(VENV)/.test

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
+from hrx.reports.coverage import Coverage, attached
 from hrx.reports.dataset_gates import DatasetChange, judge_datasets
 from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few
 from hrx.reports.notebook import facts_html
@@ -55,6 +56,11 @@ class ComparedModel:
     """A sentence about impossible numbers of its scored runs; empty where there are none."""
     failed_checks: tuple[str, ...]
     """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
+    plan: Coverage | None = None
+    """The stored part of what was planned in its ledger; None where that is not known."""
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "plan": None if self.plan is None else self.plan.as_json()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class CheckpointComparison:
         if not self.comparable:
             why = f" They have no {listed(self.apart)} in common." if self.apart else ""
             found = f"{counted(self.pairs, 'pair')} of runs, at least {self.min_pairs} are needed"
-            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}"
+            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}{self._stopped}"
         if open_ones := by_outcome["undecided"]:
             counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
             parts.append(f"undecided: {listed(open_ones)}{counts}")
@@ -163,7 +169,14 @@ class CheckpointComparison:
             parts.append("informational: no gate was given")
         if runs := self.base.failed + self.new.failed:
             parts.append(f"incomplete: {counted(runs, 'run')} failed")
-        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs."
+        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs.{self._stopped}"
+
+    @property
+    def _stopped(self) -> str:
+        """A sentence about the sides of which not every planned run is stored."""
+        sides = (("base", self.base.plan), ("new", self.new.plan))
+        parts = [f"{name} {plan.stored} of {plan.planned}" for name, plan in sides if plan and not plan.complete]
+        return f" Planned runs that are stored: {listed(parts)}." if parts else ""
 
 
 def _named(judged: Judged) -> str:
@@ -297,6 +310,7 @@ def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
         unpaired=unpaired,
         impossible=impossible_remark(runs.loc[status == DONE, list(GATED)]),
         failed_checks=_failed_checks(runs),
+        plan=attached(runs),
     )
 
 

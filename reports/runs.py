@@ -20,6 +20,7 @@ import pandas as pd
 from hrx.audit.ledger import record
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.reports.coverage import attach
 from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
 FEW = 10
@@ -53,7 +54,8 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     """One row per run, in the order of writing, with all columns of the record; JSON columns stay text.
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
-    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number.
+    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number. `attrs["plans"]` says how
+    many of the planned runs of each model are stored.
 
         runs = hrx.read("my-audit/ledger.db")
         runs.groupby("dataset")["g_margin"].median()
@@ -61,9 +63,11 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()
         damaged = len(ledger.damaged)
+        plans = ledger.plans()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
     frame.attrs["damaged"] = damaged
+    attach(frame, plans)
     return frame
 
 
@@ -217,7 +221,8 @@ class GroupStatistics:
         return is_few(self.n)
 
     def as_json(self) -> dict[str, float | None]:
-        return {name: number_or_none(getattr(self, name)) for name in ("median", "low", "high", "positive")}
+        figures = ("median", "low", "high", "positive", "p")
+        return {name: number_or_none(getattr(self, name)) for name in figures} | {"n": self.n}
 
     def __str__(self) -> str:
         interval = bracketed(self.low, self.high)

@@ -89,6 +89,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         SCRIPTS,
         {
             "title": f"{escape_html(heading)} – hrx report",
+            "kicker": "hrx audit report",
             "heading": escape_html(heading),
             "facts": escape_html(_facts(frame, ledger_path.name, overall(frame, plans))),
             "verdicts": cards or "<p>The ledger holds no runs.</p>",
@@ -106,6 +107,8 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
 
 def _heading(frame: pd.DataFrame) -> str:
     models = list(dict.fromkeys(frame["model"].astype(str)))
+    if not models:
+        return "An audit without runs"
     if len(models) == 1:
         return f"What {models[0]} reads for each step of its forecast"
     return f"What {len(models)} models read for each step of their forecasts"

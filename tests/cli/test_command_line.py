@@ -70,7 +70,9 @@ def test_json_has_what_the_design_promises_and_equals_the_ledger(
     folded = frame.groupby("dataset")["g_own"].mean()
     assert model["g_own"]["median"] == pytest.approx(folded.median(), rel=1e-12)
     for gain in ("g_own", "g_shuffled", "g_margin"):
-        assert set(model[gain]) == {"median", "low", "high", "positive"}
+        assert set(model[gain]) == {"median", "low", "high", "positive", "p", "n"}
+    assert model["g_own"]["n"] == len(folded)
+    assert model["g_own"]["p"] == (1.0 if folded.min() < 0 < folded.max() else 0.5)  # of two signs
 
 
 @pytest.mark.slow
