@@ -33,8 +33,9 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
-from hrx.adapters.contract import Limits
-from hrx.adapters.neuralforecast_directory import CONFIGURATION, SIDECAR, SavedModel
+from hrx.adapters.contract import Forecaster, Limits, ModelError
+from hrx.adapters.neuralforecast_directory import CONFIGURATION, FAMILY, SIDECAR, SavedModel, saved_models
+from hrx.adapters.registry import LocatedCheckpoint, families
 
 _SEEDED = ("Informer",)
 """Classes that draw positions of the window while they forecast, by the seed that is stored with the weights."""
@@ -140,6 +141,28 @@ def _seed_of_predict(model: Any) -> Iterator[None]:
         torch.manual_seed(model.random_seed)
         torch.empty((), dtype=torch.int64).random_()  # the base seed that a DataLoader draws
         yield
+
+
+@dataclass(frozen=True)
+class FittedModel(SavedModel):
+    """A model of a `NeuralForecast` in memory, saved in a directory that lasts as long as this object."""
+
+    directory: TemporaryDirectory[str] | None = None
+
+
+def fitted_models(library: Any) -> list[Forecaster]:
+    """The models of a fitted `NeuralForecast`, as it would save and open them; the object itself stays as it is."""
+    if not getattr(library, "_fitted", False):
+        raise ModelError("This NeuralForecast is not fitted. Call its fit first.")
+    directory = TemporaryDirectory(prefix="hrx-")
+    with quiet():
+        library.save(directory.name, save_dataset=False, overwrite=True)
+    found = []
+    for saved in saved_models(directory.name):
+        alias = saved.name.rpartition(":")[2]
+        checkpoint = FittedModel(saved.path, alias, alias, file=saved.file, directory=directory)
+        found.append(LocatedCheckpoint(checkpoint, families()[FAMILY]).load())
+    return found
 
 
 def run_network(model: Any, windows: Tensor) -> Tensor:
