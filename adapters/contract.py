@@ -223,7 +223,7 @@ class Forecaster(ABC):
         """The same model in float64, or None if it has no module to convert."""
         from hrx.adapters.device import DoubleTwin  # a subclass of this class
 
-        converted = self.converted(torch.nn.Module.double)
+        converted = self.converted(to_double)
         return None if converted is None else DoubleTwin(converted)
 
     def reload(self) -> Forecaster | None:
@@ -233,6 +233,14 @@ class Forecaster(ABC):
     def unloaded(self) -> tuple[str, ...]:
         """Names of parameters that differ from the checkpoint's file."""
         return ()
+
+
+def to_double(module: torch.nn.Module) -> torch.nn.Module:
+    """Float64 weights, complex ones too, which `torch.nn.Module.double` leaves as they are."""
+    for weight in (*module.parameters(), *module.buffers()):
+        if weight.is_complex():
+            weight.data = weight.data.to(torch.complex128)
+    return module.double()
 
 
 def freeze(module: torch.nn.Module) -> torch.nn.Module:

@@ -92,8 +92,8 @@ class OnDevice(Forecaster):
 class DoubleTwin(Forecaster):
     """A forecaster with modules converted to float64, run with every fp32 cast replaced by a float64 one.
 
-    Libraries name `torch.float32` inside their computation; here the same code runs in double precision. Whether it
-    did, and still computes the same forecast, is for the caller to check.
+    Libraries name `torch.float32` or its complex type inside their computation; here the same code runs in double
+    precision. Whether it did, and still computes the same forecast, is for the caller to check.
     """
 
     def __init__(self, converted: Forecaster):
@@ -134,4 +134,6 @@ class _Promote(TorchFunctionMode):
 
 
 def _promoted(value: Any) -> Any:
+    if value is torch.complex64:
+        return torch.complex128
     return torch.float64 if value is torch.float32 else value

@@ -8,6 +8,8 @@ statistics and in-place normalisation inside the network are left to `hrx.adapte
 A model keeps the statistics of the last window, and the official call a trainer. So the loaded module is never run: two
 further objects share its weights, one for each call. The library seeds torch with a stored number before it forecasts,
 which would hide a sampled forecast, so the seed is drawn from the caller's random state, and that state is restored.
+Informer is the exception: it draws the keys that it attends to, and the stored number decides which. The draw does not
+depend on the window, so the official call is a fixed function of it, which `predict` computes with the same draw.
 """
 
 import copy
@@ -15,7 +17,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +29,6 @@ import pandas as pd
 import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
-from neuralforecast.models import Informer
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
@@ -36,8 +37,10 @@ from hrx.adapters.contract import Forecaster, Limits, ModelError
 from hrx.adapters.neuralforecast_directory import CONFIGURATION, FAMILY, SIDECAR, SavedModel, saved_models
 from hrx.adapters.registry import LocatedCheckpoint, families
 
-_COUPLED = ("TimesNet", "StemGNN")
-"""Classes whose forecast of a window depends on the other windows of its batch: they get one window at a time."""
+_SEEDED = ("Informer",)
+"""Classes that draw positions of the window while they forecast, by the seed that is stored with the weights."""
+_COUPLED = ("TimesNet", "StemGNN", *_SEEDED)
+"""Classes whose forecast of a window depends on its batch: they get one window at a time."""
 _MEDIANS = ("", "-median", "_ql0.5")
 """What the official call appends to a model's name in the column of its point forecast."""
 TRAINER = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False}
@@ -88,6 +91,7 @@ class NeuralForecastModel(CheckpointForecaster):
         self._official.freq = 1  # whole numbers as times: no model without exogenous variables reads them
         self._official.models[0].trainer_kwargs = TRAINER | {"max_steps": 1}
         self._alone = type(self.module).__name__ in _COUPLED
+        self._seeded = type(self.module).__name__ in _SEEDED
         self._lock = Lock()
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
@@ -100,7 +104,8 @@ class NeuralForecastModel(CheckpointForecaster):
     def _run(self, windows: Tensor) -> Tensor:
         """`(B, L, C) -> (B, h, C)`: the network between its scalers."""
         local = _local_statistics(windows, self._saved.local_scaler_type)
-        y = run_network(self._second, (windows - local.shift) / local.scale)
+        with _seed_of_predict(self._second) if self._seeded else nullcontext():
+            y = run_network(self._second, (windows - local.shift) / local.scale)
         return y * local.scale + local.shift
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
@@ -109,7 +114,8 @@ class NeuralForecastModel(CheckpointForecaster):
         # All series of a frame are the variates of one window for a model that reads several.
         apart = self.module.MULTIVARIATE or self._alone
         with self._lock, isolate_rng(), quiet():
-            self._official.models[0].random_seed = int(torch.randint(2**31, ()))
+            if not self._seeded:
+                self._official.models[0].random_seed = int(torch.randint(2**31, ()))
             y = torch.cat([self._forecast_frame(part) for part in (torch.split(windows, 1) if apart else (windows,))])
         y = y[:, :horizon]
         return y if self.limits.multivariate else y.squeeze(2)
@@ -126,6 +132,15 @@ class NeuralForecastModel(CheckpointForecaster):
         column = next(alias + suffix for suffix in _MEDIANS if alias + suffix in forecast)
         y = torch.from_numpy(forecast.sort_values([names[0], names[1]])[column].to_numpy(copy=True))
         return y.reshape(count, variates, -1).transpose(1, 2)
+
+
+@contextmanager
+def _seed_of_predict(model: Any) -> Iterator[None]:
+    """The state of torch's generator in which the official call runs the network; the caller's is restored."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(model.random_seed)
+        torch.empty((), dtype=torch.int64).random_()  # the base seed that a DataLoader draws
+        yield
 
 
 @dataclass(frozen=True)
@@ -177,8 +192,6 @@ def _refusal(model: Any, local_scaler: str | None) -> str:
     """Why a model cannot be audited, as a clause; empty if it can."""
     exogenous = [*model.futr_exog_list, *model.hist_exog_list, *model.stat_exog_list]
     loss = type(model.loss).__name__
-    if isinstance(model, Informer):
-        return "is an Informer, which samples the keys that it attends to, so its forecast is not deterministic"
     if exogenous:
         return f"reads the exogenous variables {', '.join(exogenous)}, which a window of a series does not hold"
     if model.loss.is_distribution_output:

@@ -187,6 +187,68 @@ def bolt_settings() -> str:
     return table(("setting", *GAINS), rows)
 
 
+@cache
+def trained() -> pd.DataFrame:
+    """Scored runs of trained backbones, one row per backbone, dataset and setting: the mean of the training seeds."""
+    frame = records("trained")
+    by = ["backbone", "dataset", "lookback", "horizon"]
+    return frame[frame["status"] == DONE].groupby(by, as_index=False)[list(FOLDED)].mean()
+
+
+def _beside(name: str, column: str) -> str:
+    """Backbones or benchmarks, each beside its published row."""
+    rows = []
+    for label, group in trained().groupby(column):
+        there = [_cell(name, "", str(label), cell) for cell in ("g_own", "g_shuffled")]
+        apart = signed(describe(group["g_own"]).median - describe(group["g_shuffled"]).median)
+        settings = len(group[["lookback", "horizon"]].drop_duplicates())
+        rows.append(
+            (str(label), count(group), str(settings), percent(float(group["beats_naive"].mean())), gain(group, "g_own"),
+             there[0], gain(group, "g_shuffled"), there[1], apart, _cell(name, "", str(label), "margin_of_medians"))
+        )  # fmt: skip
+    head = ("n", "settings", "beats naive", "g_own", "published", "g_shuffled", "published")
+    return table((column, *head, "g_own − g_shuffled", "published"), rows)
+
+
+def trained_backbones() -> str:
+    return _beside("backbones", "backbone")
+
+
+def trained_benchmarks() -> str:
+    return _beside("benchmarks", "dataset")
+
+
+def trained_linear() -> str:
+    """The median of `g_own` of Linear at each dataset and lookback, a column for each horizon."""
+    linear = trained().query("backbone == 'Linear'")
+    horizons = sorted(linear["horizon"].unique())
+    rows = []
+    for (dataset, lookback), group in linear.groupby(["dataset", "lookback"]):
+        own = group.set_index("horizon")["g_own"]
+        cells = [signed(float(own[horizon])) if horizon in own else "–" for horizon in horizons]
+        rows.append((f"{dataset}, L = {lookback}", *cells))
+    return table(("Linear", *(f"H = {horizon}" for horizon in horizons)), rows)
+
+
+def trained_axes() -> str:
+    """The paired changes on ETTh1 and ETTh2 from the smallest level to the largest, beside the published ones."""
+    linear = trained().query("backbone == 'Linear' and dataset != 'Weather'")
+    rows = []
+    for axis, label, low, high in (
+        ("horizon", "Forecast length H", 24, 720),
+        ("lookback", "Lookback length L", 48, 512),
+    ):
+        other = "lookback" if axis == "horizon" else "horizon"
+        wide = linear.pivot_table(index=["dataset", other], columns=axis, values="g_own")
+        levels = [level for level in wide.columns if level > low]
+        for level in levels:
+            change = (wide[level] - wide[low]).dropna()
+            there = _cell("trained_axes", label, f"{low} → {high}", "change") if level == high else "–"
+            positive = percent(float((change > 0).mean()))
+            rows.append((f"{label}, {low} → {level}", str(len(change)), signed(float(change.mean())), positive, there))
+    return table(("axis", "blocks", "mean change of g_own", "positive", "published, all backbones"), rows)
+
+
 def _correlation(kept: Callable[[pd.DataFrame], pd.DataFrame]) -> str:
     """Spearman's correlation of the datasets' medians with the published ones, and the number of datasets."""
     medians = kept(configurations("ttm-r2")).groupby("dataset")["g_own"].median()
@@ -217,11 +279,24 @@ def _parity(model: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (ttm_overall, ttm_horizons, ttm_lookbacks, ttm_datasets, bolt_overall, bolt_datasets, bolt_settings)
+    for made in (
+        ttm_overall,
+        ttm_horizons,
+        ttm_lookbacks,
+        ttm_datasets,
+        bolt_overall,
+        bolt_datasets,
+        bolt_settings,
+        trained_backbones,
+        trained_benchmarks,
+        trained_linear,
+        trained_axes,
+    )
 }
 FIGURES: dict[str, Callable[[], str]] = {
     "ttm_made": lambda: _made("ttm-r2"),
     "bolt_made": lambda: _made("bolt-mini"),
+    "trained_made": lambda: _made("trained"),
     "ttm_parity": lambda: _parity("ttm-r2"),
     "published_own": lambda: _cell("models", "", "TTM-r2", "g_own"),
     "published_runs": lambda: _published_runs("TTM-r2"),

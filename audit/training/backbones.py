@@ -25,8 +25,8 @@ DEPTH_ARGUMENT: Mapping[str, str] = MappingProxyType(
         "DLinear": "", "NLinear": "", "NHITS": "", "NBEATS": "", "RMoK": "", "XLinear": "",
         "MLP": "num_layers", "KAN": "n_hidden_layers", "TiDE": "num_encoder_layers", "TSMixer": "n_block",
         "PatchTST": "encoder_layers", "TimesNet": "encoder_layers", "VanillaTransformer": "encoder_layers",
-        "Autoformer": "encoder_layers", "FEDformer": "encoder_layers", "iTransformer": "e_layers",
-        "TimeXer": "e_layers", "SOFTS": "e_layers", "TimeMixer": "e_layers",
+        "Informer": "encoder_layers", "Autoformer": "encoder_layers", "FEDformer": "encoder_layers",
+        "iTransformer": "e_layers", "TimeXer": "e_layers", "SOFTS": "e_layers", "TimeMixer": "e_layers",
     }
 )  # fmt: skip
 """Classes of neuralforecast, each with the argument that is its depth; empty where it has none."""
@@ -35,8 +35,6 @@ NAMES = (*own.OWN, *DEPTH_ARGUMENT)
 
 def check_backbone(name: str, depths: tuple[int, ...]) -> None:
     """Raises on an unknown backbone, on one whose library is not installed, and on a depth that it does not have."""
-    if name == "Informer":
-        raise HrxError("Informer samples the keys that it attends to, so it cannot be audited. Drop it.")
     if name not in NAMES:
         raise HrxError(unknown("backbone", name, NAMES))
     if name not in own.OWN:
@@ -112,6 +110,7 @@ def _save_library(model: Any, folder: Path) -> None:
     from hrx.adapters.neuralforecast import quiet
 
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.windows_batch_size = 2  # of that step; the file states the argument, by default up to 1024 windows
     rows = 2 * (int(model.input_size) + int(model.h))
     noise = np.random.default_rng(0).standard_normal(rows)
     with quiet(), isolate_rng():

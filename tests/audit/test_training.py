@@ -212,7 +212,6 @@ def test_an_audit_of_the_directory_takes_each_model_at_its_own_series_setting_an
     [
         ([], "No backbone is given. Known: Linear, CNN, DLinear"),
         (["Liner"], "Unknown backbone 'Liner'. Did you mean 'Linear'"),
-        (["Informer"], "Informer samples the keys that it attends to, so it cannot be audited. Drop it."),
         (["Linear", "--depth", "2"], "Linear has no depth. Drop --depth, or train Linear by a command of its own."),
         (["Linear", "--settings", "9000x24"], "its training split has 8640 values, too few for 9000x24."),
         (["Linear", "--preset", "paper-small"], "--preset paper-small decides BACKBONE itself. Drop BACKBONE"),

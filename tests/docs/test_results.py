@@ -51,7 +51,7 @@ def same(cell: str, value: float) -> bool:
     return bool(np.isclose(first_number(cell), value, atol=0.00051, rtol=0.05 if abs(value) < 0.0005 else 0))
 
 
-@pytest.mark.parametrize("model", ["ttm-r2", "bolt-mini"])
+@pytest.mark.parametrize("model", ["ttm-r2", "bolt-mini", "trained"])
 def test_records_are_small_and_hold_no_path_and_no_value_of_a_series(model: str) -> None:
     path = RECORDS / f"{model}.parquet"
     assert path.stat().st_size < LARGEST
@@ -132,8 +132,8 @@ def test_every_place_of_the_page_is_filled_and_an_unknown_one_stops_the_build(re
     filled = results.fill(page)
     assert "{{" not in filled
     assert "<!-- table" not in filled
-    assert filled.count("\n| --- |") == page.count("<!-- table") + 1
-    for model in ("ttm-r2", "bolt-mini"):
+    assert filled.count("\n| --- |") == page.count("<!-- table") + page.count("\n| --- |")
+    for model in ("ttm-r2", "bolt-mini", "trained"):
         assert f"results/{model}.parquet" in filled
     with pytest.raises(Exception, match="asks for 'ttm_nothing'"):
         results.fill("<!-- table: ttm_nothing -->")
@@ -143,3 +143,66 @@ def test_the_records_are_read_by_the_tables_of_the_reports() -> None:
     (table,) = tables(pd.read_parquet(RECORDS / "ttm-r2.parquet"), ["models"], against="published")
     assert table.rows[0].cells[0].value == "TTM-r2"
     assert "zeros" in table.note
+
+
+def trained() -> pd.DataFrame:
+    """One row per backbone, dataset and setting: the mean of the training seeds, by pandas alone."""
+    frame = pd.read_parquet(RECORDS / "trained.parquet")
+    by = ["backbone", "dataset", "lookback", "horizon"]
+    return frame[frame["status"] == "done"].groupby(by, as_index=False)[["g_own", "g_shuffled", "beats_naive"]].mean()
+
+
+@pytest.mark.parametrize(("made", "by"), [("backbones", "backbone"), ("benchmarks", "dataset")])
+def test_trained_backbones_stand_beside_the_published_cells(results: Any, made: str, by: str) -> None:
+    stored = json.loads((ROOT / "reports" / "published" / "tables.json").read_text(encoding="utf-8"))["tables"][made]
+    published = {row["row"]: row for row in stored["rows"]}
+    shown = rows(results.TABLES[f"trained_{made}"]())
+    assert set(shown) == set(trained()[by])
+    for name, group in trained().groupby(by):
+        n, settings, beats, own, own_there, shuffled, shuffled_there, apart, apart_there = shown[str(name)]
+        assert int(first_number(n)) == len(group)
+        assert int(settings) == group[["lookback", "horizon"]].drop_duplicates().shape[0]
+        assert first_number(beats) == pytest.approx(100 * group["beats_naive"].mean(), abs=0.51)
+        assert same(own, group["g_own"].median())
+        assert same(shuffled, group["g_shuffled"].median())
+        assert same(apart, group["g_own"].median() - group["g_shuffled"].median())
+        there = published[str(name)]
+        found = [first_number(cell) for cell in (own_there, shuffled_there, apart_there)]
+        assert found == [there["g_own"], there["g_shuffled"], there["margin_of_medians"]]
+
+
+def test_the_changes_along_an_axis_are_paired_within_dataset_and_the_other_length(results: Any) -> None:
+    linear = trained().query("backbone == 'Linear' and dataset != 'Weather'")
+    own = {(row.dataset, row.lookback, row.horizon): row.g_own for row in linear.itertuples()}
+    for label, (blocks, change, positive, there) in rows(results.TABLES["trained_axes"]()).items():
+        low, high = map(int, re.findall(r"\d+", label))
+        pairs = []
+        for dataset, lookback, horizon in own:
+            start = (dataset, lookback, low) if "H" in label else (dataset, low, horizon)
+            if (horizon if "H" in label else lookback) == high and start in own:
+                pairs.append(own[dataset, lookback, horizon] - own[start])
+        assert int(blocks) == len(pairs) > 0
+        assert same(change, float(np.mean(pairs)))
+        assert first_number(positive) == pytest.approx(100 * np.mean(np.array(pairs) > 0), abs=0.51)
+        assert there == {(24, 720): "+0.260", (48, 512): "+0.408"}.get((low, high), "–")
+
+
+def test_what_the_page_says_of_trained_backbones_holds_in_their_records(results: Any) -> None:
+    frame = trained()
+    assert (frame["g_own"] > 0).all()
+    for by in ("backbone", "dataset"):
+        assert (frame.groupby(by)["g_shuffled"].median() < 0).all()
+    own = frame.groupby(["backbone", "dataset"])["g_own"].median().unstack()
+    assert (own["ETTh2"] > own["ETTh1"]).all()
+    assert (own["Weather"] > own["ETTh2"]).all()
+    assert frame.loc[frame["dataset"] == "Weather", "beats_naive"].max() == 0
+    changes = [first_number(cells[1]) for cells in rows(results.TABLES["trained_axes"]()).values()]
+    assert min(changes) > 0
+    assert changes[4:] == sorted(changes[4:]), "with L at every step"
+
+
+def test_trained_records_fill_the_trained_rows_of_the_zero_shot_tables() -> None:
+    frame = pd.read_parquet(RECORDS / "trained.parquet")
+    (table,) = tables(frame, ["models"], against="published")
+    assert [row.cells[0].value for row in table.rows] == ["Trained backbones"]
+    assert table.rows[0].cells[1].value == pytest.approx(frame["g_own"].median())
