@@ -34,6 +34,7 @@ from torch import Tensor
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Limits
 from hrx.adapters.neuralforecast_directory import CONFIGURATION, SIDECAR, SavedModel
+from hrx.adapters.trained_directory import trained_runs
 
 _COUPLED = ("TimesNet", "StemGNN")
 """Classes whose forecast of a window depends on the other windows of its batch: they get one window at a time."""
@@ -77,6 +78,7 @@ class NeuralForecastModel(CheckpointForecaster):
         )  # fmt: skip
 
     def prepare(self) -> None:
+        self.reads_units = not trained_runs(self.checkpoint.path)  # hrx train trains on standardised values
         if isinstance(self.limits, NeverAudited):
             return
         self._second: Any = second_module(self.module)
