@@ -32,9 +32,10 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
-from hrx.adapters.contract import Limits
-from hrx.adapters.neuralforecast_directory import CONFIGURATION, SIDECAR, SavedModel
-from hrx.adapters.trained_directory import trained_runs
+from hrx.adapters.contract import Forecaster, Limits, ModelError
+from hrx.adapters.neuralforecast_directory import CONFIGURATION, FAMILY, SIDECAR, SavedModel, saved_models
+from hrx.adapters.registry import LocatedCheckpoint, families
+from hrx.adapters.trained_directory import TRAINING
 
 _COUPLED = ("TimesNet", "StemGNN")
 """Classes whose forecast of a window depends on the other windows of its batch: they get one window at a time."""
@@ -78,7 +79,7 @@ class NeuralForecastModel(CheckpointForecaster):
         )  # fmt: skip
 
     def prepare(self) -> None:
-        self.reads_units = not trained_runs(self.checkpoint.path)  # hrx train trains on standardised values
+        self.reads_units = not (self.checkpoint.path / TRAINING).is_file()  # hrx train trains on standardised values
         if isinstance(self.limits, NeverAudited):
             return
         self._second: Any = second_module(self.module)
@@ -127,6 +128,28 @@ class NeuralForecastModel(CheckpointForecaster):
         column = next(alias + suffix for suffix in _MEDIANS if alias + suffix in forecast)
         y = torch.from_numpy(forecast.sort_values([names[0], names[1]])[column].to_numpy(copy=True))
         return y.reshape(count, variates, -1).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class FittedModel(SavedModel):
+    """A model of a `NeuralForecast` in memory, saved in a directory that lasts as long as this object."""
+
+    directory: TemporaryDirectory[str] | None = None
+
+
+def fitted_models(library: Any) -> list[Forecaster]:
+    """The models of a fitted `NeuralForecast`, as it would save and open them; the object itself stays as it is."""
+    if not getattr(library, "_fitted", False):
+        raise ModelError("This NeuralForecast is not fitted. Call its fit first.")
+    directory = TemporaryDirectory(prefix="hrx-")
+    with quiet():
+        library.save(directory.name, save_dataset=False, overwrite=True)
+    found = []
+    for saved in saved_models(directory.name):
+        alias = saved.name.rpartition(":")[2]
+        checkpoint = FittedModel(saved.path, alias, alias, file=saved.file, directory=directory)
+        found.append(LocatedCheckpoint(checkpoint, families()[FAMILY]).load())
+    return found
 
 
 def run_network(model: Any, windows: Tensor) -> Tensor:

@@ -185,7 +185,7 @@ class CheckpointSettings(NamedTuple):
     """What `hrx train` trained it on: it is audited on that series, at that setting and seed only."""
 
 
-def trained_setting(located: Located) -> Pair | None:
+def trained_setting(located: Located | Forecaster) -> Pair | None:
     """The only lookback and horizon of a model that was trained for one setting; None for other models."""
     checkpoint = getattr(located, "checkpoint", None)
     if isinstance(checkpoint, SavedModel | CheckoutRun):

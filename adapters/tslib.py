@@ -100,6 +100,21 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
         self._official.model = second_module(self.module)
         self._official.device = torch.device("cpu")
         self._alone = self._configs.model in _COUPLED
+        if not self.is_converted and self._reads_marks():
+            self.official_call = f"{type(self).official_call}, on the calendar from {_FIRST_DATE}"
+
+    def _reads_marks(self) -> bool:
+        """Whether the forecast of a wave changes with the time marks."""
+        lookback, variates = self.checkpoint.setting[0], int(self._configs.enc_in)
+        wave = torch.sin(torch.arange(lookback) / 3.0)[None, :, None].expand(1, lookback, variates)
+        calendar, forecasts = self._marks, []
+        for marks in (calendar, Marks(*map(torch.zeros_like, calendar))):
+            with torch.no_grad(), torch.random.fork_rng(devices=()):
+                torch.manual_seed(0)  # a model that samples draws the same numbers twice
+                self._marks = marks
+                forecasts.append(self._run(wave.clone()))
+        self._marks = calendar
+        return not torch.equal(*forecasts)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         windows = x if self.limits.multivariate else x[..., None]

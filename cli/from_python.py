@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hrx.adapters import Forecaster, ModelError, from_module
+from hrx.adapters.in_memory import held_models
 from hrx.cli.audit import audit
 from hrx.cli.progress import progress
 from hrx.cli.request import Held, HeldModel
@@ -36,8 +36,9 @@ def run_audit(
 ) -> AuditSummary:
     """Audits a model, as `hrx audit` does, and returns the summary, which shows itself in a notebook.
 
-    `model` is a name or path, a forecaster, a `torch.nn.Module`, or a list of these. `data` is a source as on the
-    command line (`"sample"`, `"gift-eval:us_births/D"`, `"csv:sales.csv"`), or series as `hrx.explain` takes them.
+    `model` is a name or path, a forecaster, a `torch.nn.Module`, a fitted `NeuralForecast`, or a list of these. `data`
+    is a source as on the command line (`"sample"`, `"gift-eval:us_births/D"`, `"csv:sales.csv"`), or series as
+    `hrx.explain` takes them.
     `settings` are `star`, `quick` or pairs such as `["96x24"]`. Every other option of the command is a keyword:
     `series=2, seeds=1, effort="paper", gate=["g_margin >= 0"], estimator="occlusion"`.
 
@@ -50,7 +51,7 @@ def run_audit(
     """
     models = [model] if not isinstance(model, list | tuple) else list(model)
     held = Held(
-        tuple(HeldModel(_forecaster(one)) for one in models if not isinstance(one, str)),
+        tuple(HeldModel(held) for one in models if not isinstance(one, str) for held in held_models(one)),
         () if isinstance(data, str) else tuple(_datasets(data)),
     )
     if held.models and workers:
@@ -67,14 +68,6 @@ def run_audit(
     if code > _STOPPED:
         raise KeyboardInterrupt
     return AuditSummary(tuple(parsed.summaries), parsed.ledger or parsed.out / "ledger.db", Exit(code))
-
-
-def _forecaster(model: Any) -> Forecaster:
-    if isinstance(model, Forecaster):
-        return model
-    if callable(model):
-        return from_module(model)
-    raise ModelError(f"A {type(model).__name__} is not a model. Give a name, hrx.load(NAME), or a torch.nn.Module.")
 
 
 def _words(arguments: dict[str, Any]) -> list[str]:

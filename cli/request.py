@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hrx.adapters import Forecaster, Identity, Located, ModelError, locate_each
+from hrx.adapters import Forecaster, Identity, Located, ModelError, locate_each, trained_setting
 from hrx.adapters.device import resolve_device
 from hrx.adapters.module import ModuleFile, UnbuiltModel
 from hrx.adapters.trained_directory import TrainedRun
@@ -93,6 +93,9 @@ def understand(options: argparse.Namespace) -> Request:
     shares = divide(options.models, options.python) if options.models or not held.models else Shares([], {})
     models: dict[ModelKey, Located] = {ModelKey.of(model.identity): model for model in held.models}
     taken: dict[ModelKey, set[Setting]] = {key: set(settings) for key in models}
+    if options.settings in NAMED:
+        own_settings = ((ModelKey.of(model.identity), trained_setting(model.model)) for model in held.models)
+        taken |= {key: {Setting(*pair)} for key, pair in own_settings if pair}
     trained: dict[ModelKey, TrainedRun] = {}
     pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Limits, ModelError, from_module, load
+from hrx.adapters import Forecaster, Limits, ModelError, load
 from hrx.adapters.contract import library_errors
+from hrx.adapters.in_memory import held_model
 from hrx.audit.attribution import Explanation as Estimate
 from hrx.audit.attribution import as_estimator, estimate, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS
@@ -59,11 +60,11 @@ def explain(
 ) -> Explanation:
     """What each step of the forecast after the end of each series reads.
 
-    `model` is a forecaster, a name or path that `hrx.load` takes, or a module `(B, L) -> (B, H)`. `data` holds one or
-    several series: a DataFrame (long or wide), a Series, an array `(T,)` or `(B, T)`, a list, a dict, a tensor, a
-    gluonts dataset, a darts `TimeSeries`, a `datasets.Dataset`, a fev window, or the name of a source such as
-    `"sample:elnino/M"` or `"sales.csv"`. `date`, `id` and `value` name the columns of a frame where they are not found,
-    `frequency` and `season` what is not inferred.
+    `model` is a forecaster, a name or path that `hrx.load` takes, a module `(B, L) -> (B, H)`, or a fitted
+    `NeuralForecast` of one model. `data` holds one or several series: a DataFrame (long or wide), a Series, an array
+    `(T,)` or `(B, T)`, a list, a dict, a tensor, a gluonts dataset, a darts `TimeSeries`, a `datasets.Dataset`, a fev
+    window, or the name of a source such as `"sample:elnino/M"` or `"sales.csv"`. `date`, `id` and `value` name the
+    columns of a frame where they are not found, `frequency` and `season` what is not inferred.
 
     The model reads the last `lookback` values as 32-bit floats, in their own unit. By default these are as many as
     the model's limits and the shortest series allow, and at most 4096 for a model without a limit. A missing value
@@ -208,15 +209,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _as_forecaster(model: Model) -> Forecaster:
-    if isinstance(model, Forecaster):
-        return model
-    if isinstance(model, str):
-        return load(model)
-    if callable(model):
-        return from_module(model)
-    raise ModelError(
-        f"A {type(model).__name__} is not a model. Give hrx.load(NAME), a name, or a torch.nn.Module (B, L) -> (B, H)."
-    )
+    return load(model) if isinstance(model, str) else held_model(model)
 
 
 def _for_seasons(model: Forecaster, given: SeriesInput) -> Forecaster:

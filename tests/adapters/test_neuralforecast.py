@@ -15,6 +15,7 @@ from helpers.mutated import mutated_class
 from helpers.tiny import forecast_and_gradient, hard_windows, series
 from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
 
+import hrx
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, _determinism, admit, parity
@@ -364,3 +365,31 @@ def test_integrated_gradients_add_up_and_equal_nf_explain_where_that_adds_up_too
         torch.testing.assert_close(ours, attribution, rtol=0, atol=1e-5)
     else:  # its statistics of the window are detached
         assert (attribution.sum(dim=1) - change).abs().max() > 0.01
+
+
+def test_a_fitted_object_is_explained_and_audited_as_what_it_would_save(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neuralforecast import NeuralForecast
+
+    fitted = NeuralForecast.load(str(saved))
+    fitted.models = [model for model in fitted.models if repr(model) in ("NLinear", "PatchTST")]
+    frame = pd.DataFrame({"unique_id": "a", "ds": np.arange(80), "y": np.sin(np.arange(80) / 3) * 5 + 40})
+    with pytest.raises(ModelError, match=r"holds 2 models: NLinear, PatchTST\. Save it with \.save\('DIR'\)"):
+        hrx.explain(fitted, frame, HORIZON)
+    with pytest.raises(ModelError, match="Give the NeuralForecast that holds it"):
+        hrx.explain(fitted.models[0], frame, HORIZON)
+    summary = hrx.run_audit(fitted, data="sample:elnino", seeds=1, out=tmp_path / "out")
+    runs = read(tmp_path / "out" / "ledger.db").set_index("model")
+    assert [model.model for model in summary.models] == list(runs.index) == ["NLinear", "PatchTST"]
+    assert set(runs["status"]) == {"done"}
+    assert set(zip(runs["lookback"], runs["horizon"], strict=True)) == {(LOOKBACK, HORIZON)}
+
+    fitted.models = fitted.models[1:]
+    explained = hrx.explain(fitted, frame, HORIZON)
+    again = hrx.explain(f"neuralforecast:{saved}:PatchTST", frame, HORIZON)
+    np.testing.assert_array_equal(explained.matrix, again.matrix)
+    np.testing.assert_allclose(explained.forecast[0], fitted.predict(frame)["PatchTST"], rtol=1e-5)
+    monkeypatch.setattr(fitted, "_fitted", False)
+    with pytest.raises(ModelError, match=r"is not fitted\. Call its fit first"):
+        hrx.explain(fitted, frame, HORIZON)

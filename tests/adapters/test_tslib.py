@@ -49,6 +49,7 @@ def test_a_run_passes_all_five_checks(which: str, request: pytest.FixtureRequest
     assert [check for check in checks if not check.passed] == []
     assert "float64" in checks[-1].note
     assert model.unloaded() == ()
+    assert ("on the calendar" in model.official_call) == (which == "marked")
     for name, x in hard_windows(LOOKBACK).items():
         assert parity(model, x, HORIZON) <= 1e-6, name
 
@@ -247,7 +248,8 @@ def test_an_audit_measures_a_run_and_prints_nothing_of_the_checkout(
     (record,) = read(tmp_path / "out" / "ledger.db").to_dict("records")
     assert (record["status"], record["lookback"], record["horizon"]) == ("done", LOOKBACK, HORIZON)
     assert record["model"] == run_name("Marked").removeprefix("long_term_forecast_")
-    assert (record["checkpoint"], record["official_call"]) == (run_name("Marked"), "Exp_Long_Term_Forecast.vali")
+    called = "Exp_Long_Term_Forecast.vali, on the calendar from 2018-01-01"
+    assert (record["checkpoint"], record["official_call"]) == (run_name("Marked"), called)
     assert "evaluating" not in capsys.readouterr().out
 
 
