@@ -36,11 +36,12 @@ tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	OMP_NUM_THREADS=1 $(VENV)-visionts/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_visionts.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 
-# Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md.
+# Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md,
+# also where a test fails. Rows of suites without a figure stay.
 faults: $(VENV)/.test
 	rm -rf build/faults
-	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults
-	$(BIN)/python tests/faults/write_reliability.py
+	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults; \
+	code=$$?; $(BIN)/python tests/faults/write_reliability.py && exit $$code
 
 # Checkpoints of the released sizes with random weights, one at a time: minutes and up to 3 GB each.
 full-size: $(VENV)/.test
@@ -74,10 +75,11 @@ $(VENV)/.audit: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt]'
 	touch $@
 
-# Some libraries pin an older torch or numpy than the others run on; without their pins they run on this one.
+# Some libraries pin an older torch, numpy or datasets than the others run on; without their pins they run on this one.
+# darts needs further packages for its models, which no test runs.
 $(VENV)/.test: $(VENV)/.audit
 	$(PIP) --constraint constraints.txt --editable '.[chronos-bolt,chronos-2,timesfm,moirai-2,tirex-2,toto-2,t0,timestral,neuralforecast,gift-eval,ray,docs,dev]' scikit-learn hydra-core
-	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm
+	$(PIP) --constraint constraints.txt --no-deps granite-tsfm uni2ts sktime scikit-base momentfm u8darts xarray fev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.audit

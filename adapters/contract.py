@@ -7,18 +7,19 @@ and `official`, the library's own public call, unchanged. Whether the two agree 
 
 from __future__ import annotations
 
+import json
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hrx.adapters.gradients import GradientPath
-from hrx.errors import HrxError, describe_error
+from hrx.errors import HrxError, describe_error, without_paths
 
 ADAPTER_VERSION = "5"
 """Increase it when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
@@ -100,6 +101,8 @@ class Identity:
     depth: int | None = None
     """Its number of layers, where the class has one such setting."""
     training_seed: int | None = None
+    training: str = ""
+    """A JSON object: how it was trained, as `training_facts` writes it; empty for a released, zero-shot model."""
 
 
 class Architecture(NamedTuple):
@@ -108,6 +111,28 @@ class Architecture(NamedTuple):
     backbone: str = ""
     depth: int | None = None
     training_seed: int | None = None
+    training: str = ""
+
+
+UNKNOWN = "unknown"
+"""In place of a fact of the training that the files of a model do not state."""
+
+
+def training_facts(by: str, **facts: object) -> str:
+    """What is known of a training, as one compact JSON object.
+
+    `by` is the program that trained. `training_rows` is always among the facts: `UNKNOWN` where no file states which
+    values the weights were fitted to, so that nobody takes the audited windows for unseen ones.
+    """
+    stated = {"by": by, "training_rows": UNKNOWN} | facts
+    return json.dumps(_without_paths(stated), separators=(",", ":"), default=str)
+
+
+def _without_paths(value: Any) -> Any:
+    """Records are published, so a path in a stored argument is reduced to its file name."""
+    if isinstance(value, dict):
+        return {str(name): _without_paths(one) for name, one in value.items()}
+    return without_paths(value) if isinstance(value, str) else value
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Architecture, ModelError
+from hrx.adapters.contract import Architecture, ModelError, training_facts
+from hrx.adapters.trained_directory import trained_runs
 from hrx.errors import HrxError, unknown
 from hrx.files import read_json, user_path
 
@@ -32,6 +33,19 @@ _DEPTHS = (
     "n_layers", "n_hidden_layers", "n_rnn_layers",
 )  # fmt: skip
 """Arguments of the library's classes for the number of layers. A list of blocks per stack is not one depth."""
+
+_TRAINING = (
+    "loss", "learning_rate", "max_steps", "num_lr_decays", "early_stop_patience_steps", "val_check_steps",
+    "batch_size", "windows_batch_size", "step_size", "optimizer", "optimizer_kwargs", "lr_scheduler",
+    "lr_scheduler_kwargs", "scaler_type", "local_scaler_type",
+)  # fmt: skip
+"""Stored arguments that decide how a model is trained, whatever its class."""
+_NOT_ARGUMENTS = (
+    "h", "input_size", "random_seed", "alias", "valid_loss", "val_monitor", "valid_batch_size",
+    "inference_windows_batch_size", "inference_input_size", "n_samples", "drop_last_loader", "dataloader_kwargs",
+    "accelerator", "devices", "logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary",
+)  # fmt: skip
+"""Stored arguments that have a column of their own, or decide no weight."""
 
 
 class _Metadata(NamedTuple):
@@ -54,8 +68,8 @@ class SavedModel(Checkpoint):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the model's file and the scaler that the directory applies to every series."""
-        digest = hashlib.sha256(self.weights[0].read_bytes())
+        """sha256 over the model's tensors and metadata, and the scaler that the directory applies to every series."""
+        digest = hashlib.sha256(_canonical(self.weights[0].read_bytes()))
         digest.update(json.dumps(_configuration(self.path).get("local_scaler_type")).encode())
         return digest.hexdigest()
 
@@ -75,7 +89,21 @@ class SavedModel(Checkpoint):
         depths = (stored.get(name) for name in _DEPTHS)
         depth = next((value for value in depths if type(value) is int), None)
         seed = stored.get("random_seed")
-        return Architecture(self._metadata.model_class, depth, seed if type(seed) is int else None)
+        seed = seed if type(seed) is int else None
+        return Architecture(self._metadata.model_class, depth, seed, self._training)
+
+    @property
+    def _training(self) -> str:
+        """As `hrx train` states it where that wrote the directory; else what the library stored, which is no rows."""
+        if of_hrx := [run for run in trained_runs(self.path) if run.backbone == self._metadata.model_class]:
+            return of_hrx[0].training
+        stored = {name: value for name, value in self._metadata.arguments.items() if value is not None}
+        stored["local_scaler_type"] = _configuration(self.path).get("local_scaler_type") or "none"
+        loss = stored.get("loss")
+        stored["loss"] = str(loss.get("cls", "")) if isinstance(loss, dict) else ""
+        settings = {name: stored[name] for name in _TRAINING if name in stored}
+        arguments = {name: value for name, value in stored.items() if name not in (*_TRAINING, *_NOT_ARGUMENTS)}
+        return training_facts(FAMILY, **settings, arguments=arguments)
 
     @cached_property
     def _metadata(self) -> _Metadata:
@@ -87,6 +115,19 @@ class SavedModel(Checkpoint):
             return _Metadata(str(found["model_class"]), arguments if isinstance(arguments, dict) else {})
         except (SafetensorError, OSError, ValueError, LookupError, TypeError):
             return _Metadata("", {})
+
+
+def _canonical(content: bytes) -> bytes:
+    """A safetensors file with the keys of its header sorted: the library writes the metadata in a random order.
+
+    A file without such a header stays as it is; loading it reports the damage.
+    """
+    start = 8 + int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8:start])
+    except ValueError:
+        return content
+    return json.dumps(header, sort_keys=True).encode() + content[start:]
 
 
 def is_saved_directory(path: Path) -> bool:

@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Architecture, ModelError
+from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
 from hrx.errors import HrxError
 from hrx.files import read_json
 
 TRAINING = "training.json"
+BY = "hrx train"
+_STATED = (
+    "loss", "optimiser", "learning_rate", "batch", "epochs", "patience", "arguments", "dataset", "series",
+    "training_rows", "validation_rows", "library", "torch_version", "hrx_version", "device",
+)  # fmt: skip
+"""Facts of `training.json` that a record repeats under the same name."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class TrainedRun:
     lookback: int
     horizon: int
     seed: int
+    training: str = ""
+    """How it was trained and what it reached, as `training_facts` writes it."""
 
     @property
     def setting(self) -> tuple[int, int]:
@@ -51,7 +59,9 @@ class TrainedCheckpoint(Checkpoint):
     def architecture(self) -> Architecture:
         depth = self.config.get("depth")
         depth = depth if type(depth) is int else None
-        return Architecture(depth=depth) if self.run is None else Architecture(self.run.backbone, depth, self.run.seed)
+        if self.run is None:
+            return Architecture(depth=depth)
+        return Architecture(self.run.backbone, depth, self.run.seed, self.run.training)
 
 
 _FIELDS: dict[str, type] = dict.fromkeys(("backbone", "dataset", "series", "series_fingerprint"), str)
@@ -78,4 +88,15 @@ def _read(path: Path) -> TrainedRun:
         raise ModelError(f"{file} is not a file of hrx train: {error!r}. Remove {path} and train again.") from error
     if wrong := [name for name, kind in _FIELDS.items() if not isinstance(values[name], kind)]:
         raise ModelError(f"{file}: {wrong[0]} is {values[wrong[0]]!r}. Remove {path} and train again.")
-    return TrainedRun(path, **values)
+    return TrainedRun(path, **values, training=_facts(content))
+
+
+def _facts(content: dict[str, Any]) -> str:
+    """What decided the weights, and what they reached: the error of the epoch that is kept, not of every epoch."""
+    facts = {name: content.get(name, UNKNOWN) for name in _STATED}
+    batches = content.get("batches", UNKNOWN)
+    errors, best = content.get("validation_mse"), content.get("best_epoch")
+    reached = {}
+    if isinstance(errors, list) and isinstance(best, int) and 0 < best <= len(errors):
+        reached = {"best_epoch": best, "validation_mse": errors[best - 1]}
+    return training_facts(BY, **facts, batches_per_epoch="all" if batches is None else batches, **reached)

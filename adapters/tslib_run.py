@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Architecture, ModelError
+from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
 from hrx.errors import HrxError, describe_error, unknown
 from hrx.files import read_file, read_json, user_path
 
@@ -44,6 +44,10 @@ _NAMED = {
     "dl": "d_layers", "df": "d_ff", "expand": "expand", "dc": "d_conv", "fc": "factor",
 }  # fmt: skip
 """Whole numbers in the name of a run."""
+_TRAINING = ("data", "loss", "learning_rate", "lradj", "batch_size", "train_epochs", "patience")
+"""Arguments that decide how a model is trained, whatever its class."""
+_NOT_ARGUMENTS = ("model", "task_name", "seq_len", "pred_len", "seed")
+"""Arguments that records hold in columns of their own."""
 _COMPUTED = object()
 """A value in the source of `run.py` that is not a constant."""
 _RUN = re.compile(
@@ -109,9 +113,16 @@ class CheckoutRun(Checkpoint):
     @property
     def architecture(self) -> Architecture:
         depth, seed = (self.arguments.get(name) for name in ("e_layers", "seed"))
-        return Architecture(
-            str(self.arguments["model"]), depth if type(depth) is int else None, seed if type(seed) is int else None
-        )
+        depth, seed = (value if type(value) is int else None for value in (depth, seed))
+        return Architecture(str(self.arguments["model"]), depth, seed, self._training)
+
+    @property
+    def _training(self) -> str:
+        """What the folder's name and `args.json` say: a default of `run.py` may be overridden in the training."""
+        stated = self._named_arguments() | self._given_arguments()
+        settings = {name: stated.pop(name, UNKNOWN) for name in _TRAINING}
+        arguments = {name: value for name, value in stated.items() if name not in _NOT_ARGUMENTS}
+        return training_facts("Time-Series-Library", **settings, arguments=arguments)
 
     @property
     def setting(self) -> tuple[int, int]:

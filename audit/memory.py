@@ -133,6 +133,10 @@ class _ByteCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.total = 0
         self._held: dict[int, torch.UntypedStorage] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True imports torch's compiler, which takes a second, and wraps every operation for it
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         known = _storages((args, kwargs))
         out = func(*args, **(kwargs or {}))

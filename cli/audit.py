@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import pandas as pd
 
 from hrx import __version__
 from hrx.audit.ledger.database import EmptyLedger, utc_now
+from hrx.audit.ledger.log import in_wal_mode
 from hrx.audit.ledger.record import FAILED
 from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.audit.memory import GIBIBYTE
@@ -32,7 +33,8 @@ from hrx.cli.request import Request, local_executor, local_workers, open_executo
 from hrx.cli.terminal import not_written, note, show, showing_damage
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
-from hrx.reports import heatmaps, read, render, render_table, summarise
+from hrx.reports import heatmaps, read, render_table, summarise
+from hrx.reports.backbones import render_audit, summarise_backbones
 from hrx.reports.compare_report import describe_gate, gate_json
 from hrx.reports.coverage import without_runs
 from hrx.reports.gates import Leniency, ModelJudged, exit_code, judge_audit
@@ -59,7 +61,7 @@ def audit(options: argparse.Namespace) -> int:
         with showing_damage():
             return _dry_run(request, options)
     _check_places(request.ledger, options)
-    measuring, ended = False, _Ended()
+    measuring, ended, existed = False, _Ended(), os.path.exists(request.ledger)
     try:
         with showing_damage():
             # First, because another interpreter may refuse the request, which leaves no ledger behind then.
@@ -89,6 +91,10 @@ def audit(options: argparse.Namespace) -> int:
         if not measuring or options.recheck:
             raise
         ended = _Ended(None, "", error)  # a full disk, say: the verdict below is that of the stored runs
+    except HrxError:
+        if not existed:
+            _remove_without_runs(request.ledger)
+        raise
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
     with showing_damage() as damaged:
         code = _report(plans, request.ledger, options, pictures=ended.code is None)
@@ -120,6 +126,16 @@ def _check_places(ledger: Path, options: argparse.Namespace) -> None:
     if options.recheck:
         raise HrxError(f"{ledger} does not exist, so it holds no scored run of this plan. Audit first, then --recheck.")
     check_target(ledger, "--ledger")
+
+
+def _remove_without_runs(ledger: Path) -> None:
+    """Removes the ledger of a request that was refused before its first run was stored."""
+    if not os.path.exists(ledger) or in_wal_mode(ledger):  # in that mode another process has it open
+        return
+    with suppress(LedgerError, OSError), Ledger.open(ledger, create=False, warn=False) as opened:
+        if opened.rows():
+            return
+    ledger.unlink(missing_ok=True)
 
 
 def planned_runs(request: Request, options: argparse.Namespace, *, estimate: bool) -> list[PlannedRun]:
@@ -267,21 +283,24 @@ def _report(plans: Sequence[StoredPlan], path: Path, options: argparse.Namespace
     frame = read(path)
     frame = frame[frame["key"].isin(keys)]
     with Ledger.open(path, create=False) as ledger:
-        summaries = summarise(frame, ledger.checks(), plans)
-    options.summaries = summaries  # what hrx.run_audit returns
+        checks = ledger.checks()
+    summaries, backbones = summarise(frame, checks, plans), summarise_backbones(frame, checks, plans)
+    options.summaries, options.backbones = summaries, backbones  # what hrx.run_audit returns
     judged = judge_audit(options.gate, frame)
     absent = without_runs(frame, plans)
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}
+        if backbones:
+            document["backbones"] = [one.as_json() for one in backbones]
         if absent:
             document["without_runs"] = absent
         if judged:
             document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in judged]
         print(json.dumps(document, indent=1))
     else:
-        show(render(summaries) if summaries or not absent else "")
-        for model, runs in absent.items():
-            show(f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored.")
+        show(render_audit(summaries, backbones) if summaries or not absent else "")
+        for line in _absent_lines(absent):
+            show(line)
         for one in judged:
             show(_gate_line(one))
         show(f"\nLedger: {path}")
@@ -297,6 +316,14 @@ def _report(plans: Sequence[StoredPlan], path: Path, options: argparse.Namespace
         show(f"Heat maps: {len(figures)} in {options.out}")
         show(f"Page: hrx report {path} --out {options.out / 'page'}")
     return code
+
+
+def _absent_lines(absent: Mapping[str, int]) -> Iterator[str]:
+    """The models without a stored run; after the first ones their number."""
+    for model, runs in list(absent.items())[:MOST_REASONS]:
+        yield f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored."
+    if (more := len(absent) - MOST_REASONS) > 0:
+        yield f"… and {counted(more, 'model')} more without a stored run; --json names all."
 
 
 def _exit_code(frame: pd.DataFrame, judged: Sequence[ModelJudged], undecided: Leniency | None) -> int:

@@ -19,7 +19,7 @@ from hrx.audit.scoring.quantities import GAINS
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
 from hrx.cli.request import context_bound
-from hrx.cli.terminal import show
+from hrx.cli.terminal import note, show
 from hrx.errors import Exit, HrxError
 from hrx.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 from hrx.files import check_target, user_path
@@ -55,13 +55,17 @@ class Explained(NamedTuple):
 def explain(options: argparse.Namespace) -> int:
     """Writes the page, and prints whether each explanation can be trusted."""
     _check_targets(options)
+    # A name that is given twice counts once, as in an audit.
+    models, named = dict.fromkeys(options.models), dict.fromkeys(options.series)
     wanted = options.sweeps == "context"
     bound = context_bound(options.context_bound, requested=wanted)
     protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
-    chosen = [(text, find_series(text)) for text in options.series]
+    chosen = [(text, find_series(text)) for text in named]
+    for sentence in dict.fromkeys(timed.note for _, timed in chosen if timed.note):
+        note(f"{sentence}.")
     for _, timed in chosen:
         cut(timed.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before a model is loaded
-    found = [one for name in options.models for one in _explain_model(name, chosen, protocol, options)]
+    found = [one for name in models for one in _explain_model(name, chosen, protocol, options)]
     if options.json:
         print(json.dumps({"explanations": [_as_json(one) for one in found]}, indent=1, allow_nan=False))
     else:
@@ -93,7 +97,7 @@ def _explain_model(
 ) -> list[Explained]:
     """The forecasts of every series by one model."""
     progress.say(f"loading {name}")
-    model = locate(name).load()
+    model = locate(name, merge_adapter=options.merge_adapter).load()
     found = []
     for text, timed in chosen:
         fitting = model.for_season(timed.series.season) if timed.series.frequency else model
@@ -129,10 +133,13 @@ def _check_targets(options: argparse.Namespace) -> None:
     """Refuses files that cannot be written, before anything is read."""
     read = [path for text in options.series for path in _files(text)]
     read += [user_path(name.removeprefix("module:").rpartition(":")[0]) for name in options.models if ":" in name]
-    targets = {"--out": options.out, "--csv": options.csv, "--png": options.png}
-    for option, path in targets.items():
-        if path is not None:
-            check_target(path, option, inputs=read)
+    named: dict[Path, str] = {}
+    for option, path in (("--out", options.out), ("--csv", options.csv), ("--png", options.png)):
+        if path is None:
+            continue
+        check_target(path, option, inputs=read)
+        if (other := named.setdefault(path.absolute(), option)) != option:
+            raise HrxError(f"{other} and {option} name the same file, {path}. Give each a file of its own.")
     if options.png is not None:
         check_format(options.png)
 
@@ -151,6 +158,7 @@ def _command(model: str, series: str, options: argparse.Namespace) -> str:
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
     for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
         words += [] if value is None else [f"--{name}", str(value)]
+    words += ["--merge-adapter"] if options.merge_adapter else []
     return shlex.join(["hrx", "explain", shown["model"], *words])
 
 

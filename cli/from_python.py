@@ -13,6 +13,7 @@ from hrx.adapters.in_memory import held_models
 from hrx.cli.audit import audit
 from hrx.cli.progress import progress
 from hrx.cli.request import Held, HeldModel
+from hrx.cli.terminal import note
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import Dataset
@@ -59,15 +60,16 @@ def run_audit(
     named = [one for one in models if isinstance(one, str)]
     pairs = settings if isinstance(settings, str) else ",".join(map(str, settings))
     arguments = {"out": out, "settings": pairs, "workers": workers, **options}
-    if isinstance(data, str):
-        arguments["data"] = data
+    # Messages name the source by this text.
+    arguments["data"] = data if isinstance(data, str) else f"the given {type(data).__name__}"
     parsed = _parse([*named, *_words(arguments)])
-    parsed.held, parsed.summaries = held, []
+    parsed.held, parsed.summaries, parsed.backbones = held, [], []
     with progress.running("hrx.run_audit"), contextlib.redirect_stdout(io.StringIO()):
         code = audit(parsed)
     if code > _STOPPED:
         raise KeyboardInterrupt
-    return AuditSummary(tuple(parsed.summaries), parsed.ledger or parsed.out / "ledger.db", Exit(code))
+    ledger = parsed.ledger or parsed.out / "ledger.db"
+    return AuditSummary(tuple(parsed.summaries), ledger, Exit(code), tuple(parsed.backbones))
 
 
 def _words(arguments: dict[str, Any]) -> list[str]:
@@ -102,7 +104,10 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 def _datasets(data: Any) -> list[Dataset]:
     """One dataset per frequency of the series."""
     groups: dict[tuple[str, int], list[StoredSeries]] = {}
-    for one in read_series(data).series:
+    series = read_series(data).series
+    for sentence in dict.fromkeys(one.note for one in series if one.note):
+        note(f"{sentence}.")
+    for one in series:
         groups.setdefault((one.series.frequency, one.series.season), []).append(_stored(one))
     return [
         Dataset(f"data/{frequency}" if frequency else "data", frequency, season, "", len(rows), rows.__getitem__)

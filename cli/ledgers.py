@@ -85,7 +85,7 @@ def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: argpar
     """The tables, each with a sentence below it where not every planned run is stored."""
     with Ledger.open(options.ledger, create=False, warn=False) as ledger:
         plan = overall(frame, ledger.plans())
-    if plan is None or plan.stored == plan.planned:
+    if plan is None or plan.complete:
         return made
     sentence = f"{rests_on(plan.stored, plan.planned)} of this ledger."
     if options.format == "csv":

@@ -18,7 +18,7 @@ from rich.text import Text
 from hrx.audit.ledger.store import MOST_NAMED, LedgerWarning
 from hrx.cli.progress import progress
 from hrx.errors import Exit, HrxError, NotWritten
-from hrx.files import check_target, make_directory
+from hrx.files import check_target
 from hrx.reports.text import write_bytes
 from hrx.text import clean_lines
 from hrx.text import message as one_line
@@ -98,7 +98,6 @@ def write(path: Path, text: str, option: str) -> None:
     """Writes the text of an option, and creates its directory. `check_target` refuses a wrong path before the work."""
     check_target(path, option)
     try:
-        make_directory(path.parent)
         write_bytes(path, text.encode("utf-8", "replace"))
     except NotWritten as error:
         raise NotWritten(f"{option}: {error}") from error

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hrx.adapters.device import resolve_device
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors import ExecutorLost
@@ -32,12 +30,11 @@ from hrx.cli.from_python import run_audit
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import progress
 from hrx.cli.request import local_workers, open_executor
-from hrx.cli.terminal import note, show, terminal_width
+from hrx.cli.terminal import note, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
 from hrx.gift_eval import open_source
-from hrx.reports import read
-from hrx.reports.text import counted, render_table
+from hrx.reports.text import counted
 
 DEFAULT_SETTINGS = "96x24,96x96,336x96"
 DEFAULT_SEEDS = 3
@@ -194,25 +191,9 @@ def _work(task: TrainingTask) -> float:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    """Audits all models in --out under the paper's effort, and shows a table by backbone, dataset and setting."""
+    """Audits all models in --out under the paper's effort, and shows what `hrx audit` shows of them."""
     out: Path = options.out / "audit"
     summary = run_audit(str(options.out), data=options.data, out=out, effort="paper", device=options.device)
-    ledger = out / "ledger.db"
-    show(_table(read(ledger)))
-    show(f"\nLedger: {ledger}")
-    show(f"Page: hrx report {ledger} --out {out / 'page'}")
+    show(str(summary))
+    show(f"Page: hrx report {summary.ledger} --out {out / 'page'}")
     return int(summary.exit)
-
-
-def _table(frame: pd.DataFrame) -> str:
-    """Medians over the seeds of each backbone, dataset and setting. The name of a model begins with its backbone."""
-    done = frame[frame["status"] == "done"].assign(backbone=frame["model"].str.partition("-")[0])
-    rows = []
-    for (name, dataset, lookback, horizon), group in done.groupby(["backbone", "dataset", "lookback", "horizon"]):
-        medians = [f"{group[gain].median():+.3f}" for gain in ("g_own", "g_shuffled", "g_margin")]
-        beats = f"{int(group['beats_naive'].sum())} of {len(group)}"
-        rows.append((str(name), str(dataset), f"{lookback}x{horizon}", *medians, f"{group['mse'].median():.3f}", beats))
-    head = ("backbone", "dataset", "setting", "g_own", "g_shuffled", "g_margin", "MSE", "beats naive")
-    excluded = len(frame) - len(done)
-    missing = f"\n{counted(excluded, 'run')} excluded or failed: hrx report names the reasons." if excluded else ""
-    return render_table(head, rows, terminal_width(80)) + missing

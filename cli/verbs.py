@@ -99,7 +99,8 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 def _stops(verb: argparse.ArgumentParser) -> None:
     """Options that end an audit before its plan is complete."""
-    text = "start no run after this time, such as 90s, 10m or 2h, and report what is stored; the same command resumes"
+    text = "start no run after this time, such as 90s, 10m or 2h, finish those under way, and report what is stored; "
+    text += "the same command resumes"
     verb.add_argument("--budget", type=_budget, metavar="TIME", help=text)
     text = "decided: measure in random order, and stop a model when the sign of g_margin over its plan is decided"
     verb.add_argument("--until", choices=("decided",), help=text)
@@ -221,6 +222,7 @@ def _explain(verbs: Verbs[argparse.ArgumentParser]) -> None:
     text = "also write every entry: model, item, step, forecast time, input time, importance"
     verb.add_argument("--csv", type=Path, metavar="FILE", help=text)
     verb.add_argument("--png", type=Path, metavar="FILE", help="also draw the heat map, as PNG, SVG or PDF")
+    _merge_adapter(verb)
     _json(verb)
 
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Limits, ModelError, load
 from hrx.adapters.contract import library_errors
 from hrx.adapters.in_memory import held_model
-from hrx.audit.attribution import Explanation as Estimate
-from hrx.audit.attribution import as_estimator, estimate, find_estimator
+from hrx.audit.attribution import Estimate, as_estimator, estimate, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS
 from hrx.audit.attribution.functions import AttributionFunction
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
@@ -316,10 +315,12 @@ def _times(one: TimedSeries, lookback: int, horizon: int) -> ExplainedTimes | No
 
 
 def _notes(given: SeriesInput, lookback: int) -> tuple[str, ...]:
-    """What was filled in."""
+    """How the series were read, and what was filled in."""
+    read = dict.fromkeys(one.note for one in given.series if one.note)
     counts = {one.series.item: int((~_observed(one)[-lookback:]).sum()) for one in given.series}
-    return tuple(
+    filled = (
         f"{item}: {count} of {lookback} values were missing and repeat the one before"
         for item, count in counts.items()
         if count
     )
+    return (*read, *filled)

@@ -195,9 +195,10 @@ def _check_place(directory: Path, option: str) -> None:
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when the block ends without an error, and else leaves no trace.
 
-    The temporary file is new and has an unpredictable name in the same directory; a link at `path` is replaced, not
-    followed.
+    The temporary file is new and has an unpredictable name in the same directory, which is created where it is missing;
+    a link at `path` is replaced, not followed.
     """
+    make_directory(path.parent)
     try:
         # mkstemp opens with O_EXCL and O_NOFOLLOW.
         descriptor, temporary = tempfile.mkstemp(prefix=".hrx-", suffix=".tmp", dir=path.parent)

@@ -4,7 +4,7 @@ Objects of other libraries are recognised by the module of their class, so none 
 Dates, numbers, layouts and gaps follow the rules of tables in files: `hrx.gift_eval.tables`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from numbers import Number
 from pathlib import Path
@@ -24,6 +24,7 @@ from .tables import DATE_NAMES, ID_NAMES, KNOWN_LAYOUTS, Layout, Options, find_l
 from .timed import Clock, NumberGrid, SeenDates, SeriesOrigin, TimedSeries, TimeGrid, place
 
 _FRAME, _DATA = "The frame", "data"
+_NO_TIME = "there is no time. Fill it in, or delete the row."
 _ACCEPTED = (
     "a pandas DataFrame or Series, an array (series, time), a list, a tensor, a gluonts dataset, a darts TimeSeries, a "
     "datasets.Dataset, a fev window, or the name of a source such as 'sample:co2/W' or 'sales.csv'"
@@ -76,6 +77,8 @@ def _read(data: Any, options: Options, name: str) -> Iterator[TimedSeries]:
         yield from _from_array(data, options, name)
     elif isinstance(data, Mapping):
         yield from _from_mapping(data, options, name)
+    elif isinstance(data, Set):
+        raise HrxError(f"A {type(data).__name__} has no order, so it cannot be read as a series. Give a list.")
     elif isinstance(data, Iterable):
         yield from _from_list(list(data), options, name)
     else:
@@ -270,12 +273,25 @@ def _undated(table: InputTable, options: Options, name: str, dataset: str) -> It
         raise HrxError(
             f"{table.file} has no column of numbers; it has {list(table.columns)[:8]}. Say which: value=NAME."
         )
+    note = _unread_dates(table, names)
     for column in names:
         if column not in table.columns:
             raise HrxError(f"{table.file} has no column {column!r}; it has {list(table.columns)[:8]}.")
         label = column if not name else name if len(names) == 1 else f"{name}[{column}]"
         values = parse_numbers(table, [column], options.decimal)[:, 0]
-        yield place(SeriesOrigin(dataset, label, "", options.season or 1), values)
+        yield place(SeriesOrigin(dataset, label, "", options.season or 1), values)._replace(note=note)
+
+
+def _unread_dates(table: InputTable, values: Sequence[str]) -> str:
+    """A sentence about a column with the name of a date whose cells are not dates; empty where there is none."""
+    for name, column in table.columns.items():
+        if name.lower() in DATE_NAMES and name not in values and not is_numeric(column):
+            cell = str(column.iloc[0])[:40] if len(column) else ""
+            return (
+                f"{table.file}, column {name!r}: {cell!r} is not a date, so the rows are taken in their order, without "
+                "times. Write dates like 2024-01-31"
+            )
+    return ""
 
 
 def _label(name: str, item: str, variate: str, layout: Layout) -> str:
@@ -295,6 +311,8 @@ def _take_zone(table: InputTable, layout: Layout) -> Clock | None:
     column = table.columns[layout.date]
     if not is_datetime64_any_dtype(column.dtype):
         return None
+    if column.isna().any():
+        raise table.error(int(column.isna().argmax()), layout.date, _NO_TIME)
     if ((column.dt.microsecond != 0) | (column.dt.nanosecond != 0)).any():
         raise HrxError(
             f"{table.file}, column {layout.date!r}: times below a second cannot be placed on a grid. Give the values "
@@ -321,7 +339,7 @@ def _numbered(table: InputTable, layout: Layout, options: Options, name: str) ->
     names, codes = find_series(table, layout.ids)
     times = table.columns[layout.date]
     if times.isna().any():
-        raise table.error(int(times.isna().argmax()), layout.date, "there is no time. Fill it in, or delete the row.")
+        raise table.error(int(times.isna().argmax()), layout.date, _NO_TIME)
     numbers = times.to_numpy(dtype=np.int64)
     for code, item in enumerate(names):
         rows = np.flatnonzero(codes == code)

@@ -1,7 +1,7 @@
 """Series by name: `FILE[:COLUMN]`, `sample:DATASET[:SERIES]`, `gift-eval:DATASET[:SERIES]`.
 
-A file is a CSV or a Parquet table, with the options of a table after a `?`. A dataset of GIFT-Eval is read without its
-dates.
+A file is a CSV or a Parquet table, with the options of a table after a `?`. A dataset of GIFT-Eval has the dates that
+follow from the start of each series and its frequency.
 """
 
 import os
@@ -10,6 +10,7 @@ from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from hrx.errors import HrxError, unknown
@@ -20,7 +21,7 @@ from .series import Dataset
 from .sources import open_source
 from .table_cells import read_table
 from .tables import Options, parse_source
-from .timed import TimedSeries
+from .timed import TimedSeries, TimeGrid
 
 _BENCHMARKS = ("sample", "gift-eval")
 _MOST_SERIES = 64
@@ -60,7 +61,20 @@ def _of_dataset(text: str) -> list[TimedSeries]:
         raise HrxError(f"{text} holds {dataset.count} series. Name one, as in {source}:{first}.")
     names = [row.name for row in dataset.rows()]
     chosen = [_choose(names, asked, text)] if asked else range(dataset.count)
-    return [TimedSeries(dataset.read(index), None, None) for index in chosen]
+    return [_timed(dataset, index) for index in chosen]
+
+
+def _timed(dataset: Dataset, index: int) -> TimedSeries:
+    """A series of a dataset with the times that its start and the frequency give."""
+    series, start = dataset.read(index), dataset.row(index).start
+    if start is None:
+        return TimedSeries(series, None, None)
+    grid = TimeGrid.of(np.array([start], dtype="datetime64[s]"), dataset.frequency)
+    try:
+        times = grid.times(series.dropped, series.dropped + series.values.size)
+    except (ValueError, OverflowError):  # beyond the years of pandas
+        return TimedSeries(series, None, None)
+    return TimedSeries(series, times, grid)
 
 
 def _sample(dataset: Dataset) -> Iterator[TimedSeries]:

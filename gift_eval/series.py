@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -186,13 +187,15 @@ class MultivariateSeries(_FrozenValues):
 class StoredSeries(NamedTuple):
     """A series as it is stored: `values` (T',) with its gaps, of one `variate` where its item has several.
 
-    The variates of a wide table have an empty item. `reason` says why a series cannot be used.
+    The variates of a wide table have an empty item. `reason` says why a series cannot be used. `start` is the time of
+    the first value, where the source has one: no run depends on it, explanations name their inputs by it.
     """
 
     item: str
     values: Floats
     variate: str = ""
     reason: str = ""
+    start: datetime | None = None
 
     @property
     def name(self) -> str:

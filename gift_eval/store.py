@@ -12,6 +12,7 @@ names the dataset and the file, never the directory on this machine, because rec
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -100,12 +101,13 @@ class _SavedDataset:
         declared = _frequency(records.column("freq")[row].as_py(), f"row {item!r}")
         if declared != self.frequency:
             raise DamagedDataset(f"row {item!r} has frequency {declared}, the first {self.frequency}.")
+        start = _start(records.column("start")[row])
         if not self.multivariate:
-            return StoredSeries(item, _floats(values))
+            return StoredSeries(item, _floats(values), start=start)
         count = 0 if values is None else len(values)
         if count != self.variates:
             raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
-        return StoredSeries(item, _floats(values[variate].values), str(variate))
+        return StoredSeries(item, _floats(values[variate].values), str(variate), start=start)
 
 
 def _open(folder: Path, name: str) -> Dataset:
@@ -236,6 +238,16 @@ def _floats(values: Any) -> Floats:
     if stored.dtype.kind in "iu" and (wrong := inexact_integer(stored)):
         raise UnusableSeries(wrong)
     return np.array(stored, dtype=np.float64)
+
+
+def _start(stored: Any) -> datetime | None:
+    """The time of an Arrow scalar, written as a time or as text; None where it is neither."""
+    try:
+        value = stored.as_py()
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except (ValueError, OverflowError):  # beyond the years of Python
+        return None
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else None
 
 
 def _frequency(text: object, which: str) -> str:

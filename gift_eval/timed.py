@@ -101,6 +101,8 @@ class TimedSeries(NamedTuple):
     """`(T,)`; None where it has no times."""
     grid: TimeGrid | NumberGrid | None
     """Its position 0 is the first value of the series as it came, before leading missing values were dropped."""
+    note: str = ""
+    """What the reader of an explanation must know of how the series was read."""
 
     def after(self, count: int) -> pd.Index | None:
         """The times of the next `count` steps after the end."""

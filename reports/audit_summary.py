@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hrx.errors import Exit
+from hrx.reports.backbones import BackboneSummary, render_audit
 from hrx.reports.runs import read
 from hrx.reports.summary import ModelSummary
-from hrx.reports.summary_text import render
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +25,15 @@ class AuditSummary:
     """Holds every run; `hrx.read(summary.ledger)` is a frame of them."""
     exit: Exit
     """The exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
+    backbones: tuple[BackboneSummary, ...] = ()
+    """The trained models by backbone, where some backbone has several models."""
 
     def runs(self) -> pd.DataFrame:
         """Every run of the ledger, one row each."""
         return read(self.ledger)
 
     def __str__(self) -> str:
-        return f"{render(self.models)}\nLedger: {self.ledger}"
+        return f"{render_audit(self.models, self.backbones)}\nLedger: {self.ledger}"
 
     def _repr_html_(self) -> str:
         return "".join(model._repr_html_() for model in self.models)

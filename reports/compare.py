@@ -8,9 +8,10 @@ are the pairs in which both runs beat naive. `hrx.reports.compare_report` writes
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
+from hrx.reports.coverage import Coverage, attached
 from hrx.reports.dataset_gates import DatasetChange, judge_datasets
 from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few
 from hrx.reports.notebook import facts_html
@@ -33,6 +35,7 @@ PAIRING = (*TASK, *SEEDS, "starts")
 _SHORTEST_PREFIX = 6
 _LONGEST_REASON = 160
 _MOST_NAMED = 3
+_MOST_MODELS = 12
 _NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
@@ -43,6 +46,7 @@ class ComparedModel:
     model: str
     checkpoint: str
     fingerprint: str
+    """sha256 of the weights; of a backbone, sha256 over those of all its models."""
     scored: int
     excluded: int
     failed: int
@@ -52,6 +56,11 @@ class ComparedModel:
     """A sentence about impossible numbers of its scored runs; empty where there are none."""
     failed_checks: tuple[str, ...]
     """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
+    plan: Coverage | None = None
+    """The stored part of what was planned in its ledger; None where that is not known."""
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "plan": None if self.plan is None else self.plan.as_json()}
 
 
 @dataclass(frozen=True)
@@ -149,7 +158,7 @@ class CheckpointComparison:
         if not self.comparable:
             why = f" They have no {listed(self.apart)} in common." if self.apart else ""
             found = f"{counted(self.pairs, 'pair')} of runs, at least {self.min_pairs} are needed"
-            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}"
+            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}{self._stopped}"
         if open_ones := by_outcome["undecided"]:
             counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
             parts.append(f"undecided: {listed(open_ones)}{counts}")
@@ -160,7 +169,14 @@ class CheckpointComparison:
             parts.append("informational: no gate was given")
         if runs := self.base.failed + self.new.failed:
             parts.append(f"incomplete: {counted(runs, 'run')} failed")
-        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs."
+        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs.{self._stopped}"
+
+    @property
+    def _stopped(self) -> str:
+        """A sentence about the sides of which not every planned run is stored."""
+        sides = (("base", self.base.plan), ("new", self.new.plan))
+        parts = [f"{name} {plan.stored} of {plan.planned}" for name, plan in sides if plan and not plan.complete]
+        return f" Planned runs that are stored: {listed(parts)}." if parts else ""
 
 
 def _named(judged: Judged) -> str:
@@ -184,7 +200,7 @@ def compare(
     min_pairs: int = MIN_PAIRS,
     undecided: Leniency | None = None,
 ) -> CheckpointComparison:
-    """Compares one model of each frame of `read`: the only one, or the named one.
+    """Compares one model of each frame of `read`: the only one, the named one, or all models of a named backbone.
 
     Each gate is a bound on the change of a quantity; it passes, fails, or is undecided.
 
@@ -226,24 +242,50 @@ def compare(
 
 
 def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> pd.DataFrame:
-    """The runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash."""
-    about = frame[["model", "checkpoint", "fingerprint"]].fillna("")
+    """The runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash.
+
+    A backbone names all models that were trained of it: a training is one model of one series, setting and seed.
+    """
+    about = frame[["model", "checkpoint", "fingerprint", "backbone"]].fillna("")
     models = about.drop_duplicates(["model", "fingerprint"])
     if wanted is not None:
         by_weights = models["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_PREFIX)
-        models = models[(models["model"] == wanted) | (models["checkpoint"] == wanted) | by_weights]
+        named = (models["model"] == wanted) | (models["checkpoint"] == wanted) | by_weights
+        models = models[named] if named.any() else models[models["backbone"] == wanted]
         if models.empty:
-            known = [clean(model) for model in about["model"].unique()]
+            known = [clean(name) for name in dict.fromkeys([*about["backbone"], *about["model"]]) if name]
             raise HrxError(f"{side}: {unknown('model', wanted, known)}")
-    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in models.itertuples()]
-    if not names:
+    if models.empty:
         raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
-    if len(names) > 1:
-        how = "the name, or the first characters of the weights where names agree"
-        raise HrxError(f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}.")
-    one = models.iloc[0]
-    chosen: pd.DataFrame = frame[(about["model"] == one["model"]) & (about["fingerprint"] == one["fingerprint"])]
+    if len(models) > 1 and (models["backbone"].nunique() > 1 or not models["backbone"].iloc[0]):
+        raise HrxError(_several(models, side, option))
+    own = ["model", "fingerprint"]
+    chosen: pd.DataFrame = frame[pd.MultiIndex.from_frame(about[own]).isin(pd.MultiIndex.from_frame(models[own]))]
+    if len(models) > 1:
+        _refuse_ambiguous(chosen, side)
     return chosen
+
+
+def _several(models: pd.DataFrame, side: str, option: str) -> str:
+    """The sentence on a ledger of several models: which there are, and how one, or a backbone, is chosen."""
+    if (models["backbone"] != "").all():
+        known = listed(map(clean, sorted(models["backbone"].unique())))
+        return f"{side} holds {len(models)} models of several backbones: {known}. Choose a backbone with {option}."
+    names = [f"{clean(row.model)} (weights {clean(row.fingerprint)[:12]})" for row in models.itertuples()]
+    names = [*names[:_MOST_MODELS], *([f"{len(names) - _MOST_MODELS} more"] if len(names) > _MOST_MODELS else [])]
+    how = "the name, or the first characters of the weights where names agree"
+    return f"{side} holds several models: {listed(names)}. Choose one with {option}: {how}."
+
+
+def _refuse_ambiguous(runs: pd.DataFrame, side: str) -> None:
+    """Raises where two models of a backbone have a run of the same series, setting and seed: either could pair."""
+    done = runs[runs["status"] == DONE].drop_duplicates([*PAIRING, "fingerprint"])
+    alike = done.groupby(list(PAIRING), sort=False, dropna=False)["model"]
+    if names := next(([clean(name) for name in models.iloc[:2]] for _, models in alike if len(models) > 1), None):
+        raise HrxError(
+            f"{side}: {listed(names)} have a run on the same series, setting and seed, so it is open which of them "
+            "pairs. Audit one depth and one training of a backbone to a ledger of its own."
+        )
 
 
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
@@ -254,16 +296,21 @@ def _scored(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
     first, status = runs.iloc[0], runs["status"]
+    several = runs["fingerprint"].nunique() > 1
+    of_group = "".join(sorted(runs["fingerprint"].unique())).encode() if several else b""
     return ComparedModel(
-        model=str(first["model"]),
-        checkpoint=str(first["checkpoint"]),
-        fingerprint=str(first["fingerprint"]),
+        model=f"{first['backbone']}, {runs['fingerprint'].nunique()} trained models"
+        if several
+        else str(first["model"]),
+        checkpoint=str(first["backbone"] if several else first["checkpoint"]),
+        fingerprint=hashlib.sha256(of_group).hexdigest() if several else str(first["fingerprint"]),
         scored=int((status == DONE).sum()),
         excluded=int((status == EXCLUDED).sum()),
         failed=int((status == FAILED).sum()),
         unpaired=unpaired,
         impossible=impossible_remark(runs.loc[status == DONE, list(GATED)]),
         failed_checks=_failed_checks(runs),
+        plan=attached(runs),
     )
 
 

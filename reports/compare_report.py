@@ -1,7 +1,6 @@
 """A comparison as terminal text, Markdown for a step summary or a comment, JUnit XML and JSON."""
 
 import math
-from dataclasses import asdict
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -109,8 +108,8 @@ def junit(comparison: CheckpointComparison) -> str:
 def as_json(comparison: CheckpointComparison) -> dict[str, object]:
     """The object of `hrx compare --json`, with null for a missing number."""
     return {
-        "base": asdict(comparison.base),
-        "new": asdict(comparison.new),
+        "base": comparison.base.as_json(),
+        "new": comparison.new.as_json(),
         "pairs": comparison.pairs,
         "configurations": comparison.configurations,
         "quantities": {name: _change_json(change) for name, change in comparison.quantities.items()},
@@ -274,8 +273,10 @@ def _model(name: str, side: ComparedModel) -> str:
     model = shorten(clean(side.model), LONGEST)
     runs = f"{side.scored} scored, {side.excluded} excluded, {side.failed} failed"
     alone = f"; {side.unpaired} scored without a partner" if side.unpaired else ""
-    remark = f". {side.impossible}" if side.impossible else ""
-    return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {runs}{alone}{remark}"
+    remarks = [side.impossible] if side.impossible else []
+    remarks += side.plan.sentences() if side.plan else []
+    counts = " ".join([f"{runs}{alone}{'.' if remarks else ''}", *remarks])
+    return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {counts}"
 
 
 def _pairs(comparison: CheckpointComparison) -> str:

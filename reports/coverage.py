@@ -3,8 +3,8 @@
 A ledger stores what was planned before the first run is measured. One of schema 4 or older does not know its plan.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -12,6 +12,7 @@ from hrx.audit.ledger.record import StoredPlan
 from hrx.audit.runner.decision import Decision, PlanTest, sign_of
 from hrx.reports.text import counted
 
+_ATTRIBUTE = "plans"
 NOT_CORRECTED = "The intervals are not corrected for this stop."
 
 
@@ -28,13 +29,22 @@ class Coverage(NamedTuple):
         decided = [decision.as_json() for decision in self.decisions]
         return {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
 
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Coverage":
+        """What `as_json` wrote."""
+        return cls(stored["stored"], stored["planned"], tuple(Decision(**one) for one in stored["until_decided"] or ()))
+
+    @property
+    def complete(self) -> bool:
+        return self.stored == self.planned
+
     def sentences(self) -> Iterator[str]:
         """What a reader of the verdict must know; nothing where every planned run is stored and none was to stop."""
-        if self.stored < self.planned:
+        if not self.complete:
             yield f"{rests_on(self.stored, self.planned)}."
         for decision in self.decisions:
             yield str(decision)
-            if decision.sign and self.stored < self.planned:
+            if decision.sign and not self.complete:
                 yield NOT_CORRECTED
 
 
@@ -43,16 +53,34 @@ def rests_on(stored: int, planned: int) -> str:
 
 
 def coverage(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> Coverage | None:
-    """The coverage of all plans of the model of `runs`, a run that several of them hold counted once; None without one.
+    """The coverage of all plans of the models of `runs`, a run that several hold counted once; None without one.
 
-    A row of `runs` is a record, and all are of one model and fingerprint.
+    A row of `runs` is a record.
     """
-    first = runs.iloc[0]
-    mine = [plan for plan in plans if (plan.model, plan.fingerprint) == (first["model"], first["fingerprint"])]
+    models = set(zip(runs["model"], runs["fingerprint"], strict=True))
+    mine = [plan for plan in plans if (plan.model, plan.fingerprint) in models]
     if not mine:
         return None
     keys = {key for plan in mine for key in plan.run_keys}
     return Coverage(_stored(runs, keys), len(keys), tuple(_decision(runs, plan) for plan in mine if plan.until))
+
+
+def attach(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> None:
+    """Keeps the coverage of each model with the frame of a ledger, as JSON, which pandas writes with a Parquet file."""
+    models = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
+    found = [(model, fingerprint, coverage(runs, plans)) for (model, fingerprint), runs in models]
+    frame.attrs[_ATTRIBUTE] = [
+        {"model": model, "fingerprint": fingerprint, **one.as_json()} for model, fingerprint, one in found if one
+    ]
+
+
+def attached(runs: pd.DataFrame) -> Coverage | None:
+    """The coverage of the model of `runs` in the ledger that they were read from; None where it is not known."""
+    first = runs.iloc[0]
+    for one in runs.attrs.get(_ATTRIBUTE, ()):
+        if (one["model"], one["fingerprint"]) == (first["model"], first["fingerprint"]):
+            return Coverage.from_json(one)
+    return None
 
 
 def overall(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> Coverage | None:

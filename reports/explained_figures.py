@@ -182,18 +182,19 @@ def waterfall_figure(shown: ShownForecast, step: int, contributions: Floats, bas
             axes.plot([right - value] * 2, [row - 0.4, row + 1.4], color=GUIDE, linewidth=0.7, linestyle=":")
             outer = max(right, right - value)
             axes.annotate(
-                f"{value:+.3g}", (outer, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
-            )
+                f"{value:+.3g}", (outer, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
+            )  # fmt: skip
             right -= value
-        axes.axvline(
-            forecast, color=INK, linewidth=0.9, linestyle="--", label=f"forecast of step {step}: {forecast:.4g}"
-        )
-        axes.axvline(start, color=GUIDE, linewidth=0.9, linestyle="--", label=f"{base}: {start:.4g}")
+        # Behind the bars, and the labels have a ground of their own, so that neither line crosses a number.
+        ends = ((forecast, INK, f"forecast of step {step}"), (start, GUIDE, base))
+        for value, colour, name in ends:
+            axes.axvline(value, color=colour, linewidth=0.9, linestyle="--", zorder=0.5, label=f"{name}: {value:.4g}")
         axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
         axes.set_ylim(len(bars) - 0.4, -0.6)
-        ends = forecast - np.cumsum([0.0, *(value for _, value in bars)])
-        room = 0.1 * float(np.ptp(ends)) or 1.0
-        axes.set_xlim(ends.min() - room, ends.max() + room)
+        sides = forecast - np.cumsum([0.0, *(value for _, value in bars)])
+        room = 0.1 * float(np.ptp(sides)) or 1.0
+        axes.set_xlim(sides.min() - room, sides.max() + room)
         axes.set_xlabel("value of the forecast (right, orange: raises it; left, blue: lowers it)")
         axes.spines[["top", "right"]].set_visible(False)
         when = "" if shown.times is None else f", {show_time(shown.times[len(shown.x) + step - 1])}"

@@ -6,6 +6,7 @@ rest. The columns are described in `hrx.audit.ledger.record`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,7 @@ import pandas as pd
 from hrx.audit.ledger import record
 from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.reports.coverage import attach
 from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
 FEW = 10
@@ -52,7 +54,8 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     """One row per run, in the order of writing, with all columns of the record; JSON columns stay text.
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
-    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number.
+    out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number. `attrs["plans"]` says how
+    many of the planned runs of each model are stored.
 
         runs = hrx.read("my-audit/ledger.db")
         runs.groupby("dataset")["g_margin"].median()
@@ -60,9 +63,11 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     with Ledger.open(ledger_path, create=False) as ledger:
         rows = ledger.rows()
         damaged = len(ledger.damaged)
+        plans = ledger.plans()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
     frame.attrs["damaged"] = damaged
+    attach(frame, plans)
     return frame
 
 
@@ -117,6 +122,26 @@ def padded_remark(frame: pd.DataFrame) -> str:
         "library puts zeros before it, which the model reads as observed values, so forecasts and gains there are "
         "those of the padded window."
     )
+
+
+def training_facts(text: object) -> dict[str, object]:
+    """The facts of the column `training`; empty where a record has none, or another program wrote it."""
+    try:
+        facts = json.loads(text) if isinstance(text, str) and text else {}
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def unknown_rows_remark(frame: pd.DataFrame) -> str:
+    """How many scored runs are of a trained model that may have been trained on their windows; empty where none is."""
+    trained = frame["backbone"].fillna("") != ""
+    stated = {text: training_facts(text).get("training_rows") for text in frame["training"].unique()}
+    unknown = trained & ~frame["training"].map(lambda text: isinstance(stated[text], int)).astype(bool)
+    if not (runs := int(unknown.sum())):
+        return ""
+    of = f"{runs:,} of {counted(len(frame), 'scored run')} {'is' if runs == 1 else 'are'} of a model"
+    return f"{of} whose training rows are unknown: the audited windows may be among them."
 
 
 def _impossible(frame: pd.DataFrame) -> dict[str, pd.Series[bool]]:
@@ -196,7 +221,8 @@ class GroupStatistics:
         return is_few(self.n)
 
     def as_json(self) -> dict[str, float | None]:
-        return {name: number_or_none(getattr(self, name)) for name in ("median", "low", "high", "positive")}
+        figures = ("median", "low", "high", "positive", "p")
+        return {name: number_or_none(getattr(self, name)) for name in figures} | {"n": self.n}
 
     def __str__(self) -> str:
         interval = bracketed(self.low, self.high)

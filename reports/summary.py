@@ -35,6 +35,7 @@ from hrx.reports.runs import (
     padded_remark,
     pooled,
     scored_runs,
+    unknown_rows_remark,
 )
 from hrx.reports.text import (
     clean,
@@ -145,6 +146,8 @@ class ModelSummary:
     headline: str
     because: str
     """The figures behind the headline, and what limits it."""
+    backbone: str = ""
+    """The class of a trained model."""
     plan: Coverage | None = None
     """The stored part of what was planned; None where that is not known."""
     contexts: tuple[DatasetContext, ...] = ()
@@ -195,6 +198,15 @@ def summarise(
     return [_summarise(runs, checks, coverage(runs, plans)) for _, runs in groups]
 
 
+def summarise_group(
+    runs: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
+) -> ModelSummary:
+    """One summary of the runs of several models, each of which stays a configuration of its own; named by the first."""
+    found = coverage(runs, plans)
+    # Where an audit stops is decided model by model, so it is part of the summary of a model only.
+    return _summarise(runs, checks, None if found is None else found._replace(decisions=()))
+
+
 def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> ModelSummary:
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
@@ -226,6 +238,7 @@ def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage
         tone=tone,
         headline=headline,
         because=" ".join([figures, *_planned(plan), *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        backbone="" if pd.isna(first["backbone"]) else str(first["backbone"]),
         plan=plan,
         contexts=tuple(dataset_contexts(runs)),
     )
@@ -353,6 +366,8 @@ def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
         if seen := int((done["leakage"] == leakage).sum()):
             where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
             remarks.append(f"{where} {words} in training.")
+    if unknown := unknown_rows_remark(done):
+        remarks.append(unknown)
     if padded := padded_remark(done):
         remarks.append(padded)
     if failed := int((runs["status"] == FAILED).sum()):

@@ -8,10 +8,22 @@ from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, reason_lines
 from hrx.reports.runs import FEW_TEXT, GroupStatistics
 from hrx.reports.summary import GAINS, GainGroup, MedianMase, ModelSummary
-from hrx.reports.text import bracketed, clean, counted, hanging, number_or_none, percent, render_table, shorten, signed
+from hrx.reports.text import (
+    bracketed,
+    clean,
+    counted,
+    escape_html,
+    hanging,
+    number_or_none,
+    percent,
+    render_table,
+    shorten,
+    signed,
+)
 
 _NARROWEST = 40
 _GAIN_HEADS = ("median", "95 % interval", "positive", "sign test p")
+_TWO_INTERVALS = "The table's intervals take each run as independent; the verdict's do not."
 
 
 def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
@@ -32,6 +44,7 @@ def notebook_html(summary: ModelSummary) -> str:
     ]
     facts = [f"{label}: {fact}" for label, fact in _facts(summary)]
     gains = table_html(("gain", *_GAIN_HEADS), rows) if summary.done else ""
+    gains += f"<p>{escape_html(_TWO_INTERVALS)}</p>" if _has_two_intervals(summary) else ""
     return facts_html(_name(summary), [f"Verdict: {clean(summary.verdict)}", *facts]) + gains
 
 
@@ -64,7 +77,7 @@ def _facts(summary: ModelSummary) -> Iterator[tuple[str, str]]:
     yield "runs", f"{summary.runs}: {summary.done} scored, {summary.excluded} excluded, {summary.failed} failed"
     if summary.done:
         share = percent(summary.beats_naive)
-        beat = "beats" if summary.beating_naive.runs == 1 else "beat"
+        beat = "beats" if 1 in (summary.beating_naive.runs, summary.done) else "beat"
         of = f"of {counted(summary.done, 'scored run')}"
         yield "naive", f"{summary.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
         yield "seasonal", _seasonal_fact(summary)
@@ -77,7 +90,7 @@ def _seasonal_fact(summary: ModelSummary) -> str:
     found, among = summary.seasonal, summary.seasonal_beating_naive
     if not found.known:
         return "unknown: these records have no error of seasonal naive"
-    beat = "beats" if found.beating == 1 else "beat"
+    beat = "beats" if 1 in (found.beating, found.known) else "beat"
     missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
     both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
     of = f"of {counted(found.known, 'scored run')}"
@@ -103,6 +116,13 @@ def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
     for index, (title, group) in enumerate(groups):
         yield from hanging(INDENT, f"{title} ({_size(group)})", width)
         yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
+    if _has_two_intervals(summary):
+        yield from hanging(INDENT, _TWO_INTERVALS, width)
+
+
+def _has_two_intervals(summary: ModelSummary) -> bool:
+    """Whether the verdict has an interval, which differs from that of the table."""
+    return summary.beating_naive.runs > 0 and not math.isnan(summary.beating_naive.clustered["g_margin"].low)
 
 
 def _gain_row(name: str, gain: GroupStatistics) -> tuple[str, ...]:

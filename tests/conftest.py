@@ -1,5 +1,6 @@
 """Checkpoints and data that several rooms' tests share."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,20 @@ from helpers import tiny
 
 # The models here are tiny: a second thread would only wait for the first.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collections_skip_what_is_imported() -> None:
+    """Keeps the million objects of the imported libraries out of garbage collections.
+
+    Libraries ask for full collections, `timesfm3` after each forecast, and a full one takes half a second here.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # so that the interpreter frees everything when it exits: bindings report what it keeps
 
 
 @pytest.fixture(scope="session", autouse=True)

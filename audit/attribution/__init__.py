@@ -17,14 +17,14 @@ from hrx.audit.attribution.registry import (
 )
 
 if TYPE_CHECKING:
-    from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows, Explanation, estimate, explain
+    from hrx.audit.attribution.explanation import AttributionTask, Estimate, EstimatedRows, estimate, explain
 
 __all__ = [
     "AttributionFunction",
     "AttributionTask",
+    "Estimate",
     "EstimatedRows",
     "Estimator",
-    "Explanation",
     "Settings",
     "as_estimator",
     "estimate",

@@ -66,7 +66,7 @@ class EstimatedRows(NamedTuple):
     """`(W, R, L)`: the rows before their magnitudes were taken; None where they were not asked for or have no sign."""
 
 
-class Explanation(NamedTuple):
+class Estimate(NamedTuple):
     """An explanation matrix and how it was computed."""
 
     matrix: Tensor
@@ -117,7 +117,7 @@ def estimate(
     budget: Budget | None = None,
     stream: int = 0,
     signed: bool = False,
-) -> Explanation:
+) -> Estimate:
     """`explain` under a protocol, with what a record stores besides the matrix."""
     estimator = find_estimator(protocol.estimator)
     _check_windows(estimator, x)
@@ -125,7 +125,7 @@ def estimate(
     wanted = tuple(estimated.tolist())
     task = AttributionTask(model, x, horizon, wanted, budget or Budget(), protocol.seed, stream, signed)
     rows = estimator.load()(task, estimator.read(protocol.estimator_settings))
-    return Explanation(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings, rows.signed)
+    return Estimate(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings, rows.signed)
 
 
 def refuse_infinite(x: Tensor) -> None:

@@ -2,8 +2,8 @@
 
 Schema 1 has runs, checks and matrices; schema 2 adds columns, `audits` and an index; schema 3 adds the column
 `device` and drops the table of row strategies; schema 4 adds columns, and a checksum to every row; schema 5 adds
-columns and `plans`. A migration keeps every row. Columns that are no longer in the record stay in the file and are not
-read.
+columns and `plans`; schema 6 adds the column `training`. A migration keeps every row. Columns that are no longer in the
+record stay in the file and are not read.
 
 A ledger is one file. While it is written, SQLite keeps a write-ahead log beside it; the last writer removes the log.
 """
@@ -25,7 +25,7 @@ from hrx.errors import HrxError
 from hrx.files import regular_file
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _FIRST_WITH_CHECKSUMS = 4
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""

@@ -57,6 +57,7 @@ class Record:
     backbone: Text = _column("class of a model that was trained on a benchmark; empty for a zero-shot model")
     depth: Whole = _column("its number of layers; NULL where the class has no such setting")
     training_seed: Whole = _column("seed of its training")
+    training: Text = _column("JSON: how it was trained, and what is unknown of it; empty for a zero-shot model")
     library: Text = _column("distribution and version that ran the model")
     adapter_version: Text = _column("version of hrx's adapters")
 

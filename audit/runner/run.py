@@ -13,7 +13,7 @@ from hrx.adapters import Forecaster, Identity, Limits
 from hrx.adapters.gradients import relative_difference
 from hrx.adapters.units import InUnits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
-from hrx.audit.attribution import Explanation
+from hrx.audit.attribution import Estimate
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
 from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget, out_of_memory
@@ -23,7 +23,7 @@ from hrx.audit.scoring.context import NeededContext
 from hrx.audit.scoring.context_sweep import ForecastErrors, measure_context
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
 from hrx.audit.scoring.rank import Rank, rank
-from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, usable_variance
+from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, refuse_flat, usable_variance
 from hrx.errors import stored_reason
 from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
 from hrx.gift_eval.windows import statistics
@@ -208,8 +208,7 @@ def _drift(model: Forecaster, x: Tensor, forecast: Tensor) -> float:
 
 def _usable_windows(run: Run) -> Windows:
     windows = run.cut_windows()
-    if not np.ptp(windows.x, axis=1).any():
-        raise Unscorable("flat windows: the same value at every position, so there is nothing to delete")
+    refuse_flat(torch.as_tensor(windows.x))
     return windows
 
 
@@ -217,7 +216,7 @@ class _Measured(NamedTuple):
     """The measurement of one run, and the wall time of its first two stages."""
 
     forecast: Tensor
-    explanation: Explanation
+    explanation: Estimate
     quantities: Quantities
     channel: Quantities | None
     """Along the channels of multivariate windows."""

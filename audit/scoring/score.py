@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
-from hrx.audit.attribution import Explanation, estimate
+from hrx.audit.attribution import Estimate, estimate
 from hrx.audit.attribution.explanation import Inapplicable, refuse_infinite
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
@@ -104,11 +104,17 @@ class ScoredRun:
 
     @cached_property
     def forecast(self) -> Tensor:
-        """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses constant ones without `variance`."""
+        """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses those that cannot be scored."""
         if self.x.ndim not in (2, 3) or not len(self.x):
             raise Unscorable(
                 "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
                 f"not {tuple(self.x.shape)}."
+            )
+        refuse_flat(self.x)
+        if self.horizon == 1:
+            raise Unscorable(
+                "one forecast step: its row is the shared vector too, so there is no gain to measure. Give a horizon "
+                "of at least 2"
             )
         with torch.no_grad():
             forecast = self.model.forward(self.x, self.horizon)
@@ -116,7 +122,7 @@ class ScoredRun:
         return forecast
 
     @cached_property
-    def explanation(self) -> Explanation:
+    def explanation(self) -> Estimate:
         """The explanation that the run scores, `(W, R, L)`."""
         try:
             explanation = estimate(
@@ -133,7 +139,7 @@ class ScoredRun:
         return self.score(self.forecast, self.explanation)
 
     @cached_property
-    def both_axes(self) -> dict[Along, Explanation]:
+    def both_axes(self) -> dict[Along, Estimate]:
         """The explanation of multivariate windows by input gradient: `(W, H, L)`, and `(W, H, C)`.
 
         The channels of the forecast are summed before differentiating, an input axis after taking magnitudes.
@@ -147,7 +153,7 @@ class ScoredRun:
         importance = rows.jacobian.abs()
         self._check_finite(importance)
         steps, settings = np.arange(self.horizon), self.protocol.estimator_settings
-        time = Explanation(importance.sum(dim=3), rows.rewrites, steps, settings)
+        time = Estimate(importance.sum(dim=3), rows.rewrites, steps, settings)
         return {"time": time, "channel": time._replace(matrix=importance.sum(dim=2))}
 
     @cached_property
@@ -159,7 +165,7 @@ class ScoredRun:
             channel=plain.score(self.forecast, self.both_axes["channel"], along="channel"),
         )
 
-    def score(self, forecast: Tensor, explanation: Explanation, along: Along = "time") -> Quantities:
+    def score(self, forecast: Tensor, explanation: Estimate, along: Along = "time") -> Quantities:
         """The quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
         protocol, variance = self.protocol, self._scale(forecast)
         steps = scored_steps(self.horizon, protocol.scored)
@@ -214,6 +220,12 @@ class ScoredRun:
     def _check_finite(self, importance: Tensor) -> None:
         if not all(torch.isfinite(window).all() for window in importance):
             raise Unscorable(f"non-finite explanation: {self.protocol.estimator} is NaN or infinite on these windows")
+
+
+def refuse_flat(x: Tensor) -> None:
+    """Raises where every window of `(W, L)` or `(W, L, C)` is constant: deletion would change nothing."""
+    if not (x.amax(dim=1) > x.amin(dim=1)).any():
+        raise Unscorable("flat windows: the same value at every position, so there is nothing to delete")
 
 
 def forecast_variance(forecast: Tensor) -> float:

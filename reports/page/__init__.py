@@ -75,7 +75,10 @@ def made_by(source: str = "") -> str:
 
 
 def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:
-    """The whole page: a template with its `parts`, each of which is HTML already."""
+    """The whole page: the template of its body and the frame around it, with `parts` that are HTML already.
+
+    The frame takes `title`, `kicker`, `heading`, `facts`, `footer`, and `data` for the scripts where there are some.
+    """
     style = "\n".join(map(asset, STYLES))
     script = "\n".join(map(asset, scripts))
     policy = (
@@ -83,7 +86,7 @@ def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -
         "base-uri 'none'; form-action 'none'"
     )
     body = Template(asset(template)).substitute(parts)
-    page = {"policy": policy, "title": parts["title"], "style": style, "body": body, "script": script}
+    page = {"data": "", **parts, "policy": policy, "style": style, "body": body, "script": script}
     return Template(asset("frame.html")).substitute(page)
 
 

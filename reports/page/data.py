@@ -28,6 +28,7 @@ NUMBERS = (
     *(column for gain in GAINS for column in (gain, f"{gain}_se")),
     *("rank", "effective_lookback", "mse", "mse_zero", "mse_last", "mse_seasonal", "parity", "padded"),
 )
+_TEXTS = ("dataset", "domain", "estimator", "leakage", "series", "status", "reason")
 KEY_DIGITS = 16
 """Digits of a run's key on the page: enough to find it in the ledger."""
 BUDGET = 14_000_000
@@ -53,6 +54,11 @@ class PageRuns(NamedTuple):
     frame: pd.DataFrame
     texts: dict[str, CodedColumn]
 
+    @property
+    def groupings(self) -> tuple[str, ...]:
+        """The columns to filter and group by: the backbone first, where models were trained."""
+        return ("backbone", *GROUPINGS) if "backbone" in self.texts else GROUPINGS
+
     def as_json(self) -> Json:
         """Every column that the page shows or filters by; null for a missing number, a text for an infinite one."""
         frame = self.frame
@@ -64,7 +70,7 @@ class PageRuns(NamedTuple):
             "beats_naive": numbers(frame["beats_naive"]),
             "beats_seasonal": numbers(pd.Series(beats_seasonal(frame))),
             "seed": numbers(frame["seed"]),
-            "groupings": list(GROUPINGS),
+            "groupings": list(self.groupings),
         }
 
 
@@ -73,9 +79,14 @@ def arrange(frame: pd.DataFrame) -> PageRuns:
     frame = mask_impossible(frame).reset_index(drop=True)
     settings = [f"{lookback}x{horizon}" for lookback, horizon in zip(frame["lookback"], frame["horizon"], strict=True)]
     columns: dict[str, Iterable[object]] = {"model": model_labels(frame), "setting": settings}
-    columns |= {
-        name: frame[name] for name in ("dataset", "domain", "estimator", "leakage", "series", "status", "reason")
-    }
+    columns |= {name: frame[name] for name in _TEXTS}
+    trained = (frame["backbone"].fillna("") != "").tolist()
+    if any(trained):
+        # A dash: a model that is not of a known class has neither of them, which is not unknown.
+        columns |= {
+            name: [value if known else "–" for value, known in zip(frame[name], trained, strict=True)]
+            for name in ("backbone", "training")
+        }
     return PageRuns(frame, {name: code(column) for name, column in columns.items()})
 
 

@@ -18,6 +18,8 @@ from hrx.reports.reasons import NO_REASON, ReasonKind, count_reasons, reason_kin
 from hrx.reports.summary import EQUIVALENCE, worst_parity
 from hrx.reports.text import clean, counted, escape_html, listed
 
+_MOST_MODELS = 12
+"""The checks of more models are folded, unless one failed."""
 _MOST_REASONS = 40
 
 
@@ -78,10 +80,15 @@ def admission(frame: pd.DataFrame, labels: Sequence[str], checks: Sequence[Store
         for row in _rows(named.get((model, fingerprint), model), mine, frame[frame["fingerprint"] == fingerprint])
     ]
     heads = (("model", ""), ("check", ""), ("result", "wrap"), ("worst figure", "number"), ("limit", "number"))
+    table = html_table((*heads, ("settings", "minor wrap")), rows, label="Admission checks", id="admission-checks")
+    if len(groups) > _MOST_MODELS:
+        failed = sum(not check.passed for check in checks)
+        of = f"{counted(len(checks), 'check')} of {counted(len(groups), 'model')}"
+        summary = f"{failed} of {of} failed" if failed else f"{of}: all pass"
+        table = f"<details{' open' if failed else ''}><summary>{summary}</summary>{table}</details>"
     return (
         "<h3>Admission</h3><p>A checkpoint is audited only where it passes these checks on real windows. They belong "
-        "to a model and a setting: the other filters do not change them.</p>"
-        + html_table((*heads, ("settings", "minor wrap")), rows, label="Admission checks", id="admission-checks")
+        f"to a model and a setting: the other filters do not change them.</p>{table}"
     )
 
 

@@ -15,7 +15,7 @@ from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import HEATMAP_SCRIPTS, Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.context import series_context
 from hrx.reports.page.data import example_json, palette
-from hrx.reports.text import clean, counted, escape_html, listed, make_directory, percent, shorten, signed, write_bytes
+from hrx.reports.text import clean, counted, escape_html, listed, percent, shorten, signed, write_bytes
 
 SCRIPTS = (*HEATMAP_SCRIPTS, "page.js", "explain.js")
 _LONGEST_NAME = 40
@@ -45,9 +45,7 @@ def trust_sentence(explained: ExplainedForecast) -> str:
 
 def write_explanation(explained: ExplainedForecast, path: str | Path, command: str = "") -> Path:
     """Writes the page of one forecast, with the command that made it if there was one. Returns its path."""
-    path = Path(path)
-    make_directory(path.parent)
-    return write_bytes(path, render(explained, command).encode())
+    return write_bytes(Path(path), render(explained, command).encode())
 
 
 def render(explained: ExplainedForecast, command: str = "") -> str:
@@ -63,6 +61,7 @@ def render(explained: ExplainedForecast, command: str = "") -> str:
         SCRIPTS,
         {
             "title": f"{escape_html(heading)} – hrx explain",
+            "kicker": "hrx explain",
             "heading": escape_html(heading),
             "facts": escape_html(
                 f"The last {lookback} values{until}, and the {horizon} steps after them, by {explained.estimator}"

@@ -15,15 +15,16 @@ from urllib.parse import quote
 from hrx.audit.runner.explained import ExplainedForecast
 from hrx.reports.page import Row, fill_page, html_table, made_by
 from hrx.reports.page.explain import says
-from hrx.reports.text import clean, counted, escape_html, make_directory, shorten, signed, write_bytes
+from hrx.reports.text import clean, counted, escape_html, shorten, signed, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LONGEST_NAME = 40
 _HEADS = (
-    ("model", ""), ("series", ""), ("verdict", ""), ("squared error", "number"), ("naive, the better", "number"),
-    ("g_own", "number"), ("g_margin", "number"), ("rank", "number"), ("effective lookback", "number"),
+    ("model", "wrap"), ("series", ""), ("verdict", "wrap"), ("squared error", "number minor"),
+    ("naive, the better", "number minor"), ("g_own", "number minor"), ("g_margin", "number"), ("rank", "number minor"),
+    ("effective lookback", "number minor"),
 )  # fmt: skip
 
 
@@ -37,7 +38,6 @@ class ExplainedPage(NamedTuple):
 
 def write_several(pages: Sequence[ExplainedPage], path: Path) -> Path:
     """Writes the page with all forecasts. Returns its path."""
-    make_directory(path.parent)
     return write_bytes(path, render_several(pages).encode())
 
 
@@ -51,11 +51,12 @@ def render_several(pages: Sequence[ExplainedPage]) -> str:
         ("core.js",),
         {
             "title": f"{escape_html(heading)} – hrx explain",
+            "kicker": "hrx explain",
             "heading": escape_html(heading),
             "facts": escape_html(
                 f"The last {len(first.x)} values, and the {len(first.forecast)} steps after them, by {first.estimator}"
             ),
-            "table": html_table(_HEADS, map(_row, pages), label="Forecasts", kind="slim"),
+            "table": html_table(_HEADS, map(_row, pages), label="Forecasts"),
             "pictures": "".join(
                 _pictures(name, [one for one in pages if one.forecast.series == name]) for name in series
             ),
@@ -87,7 +88,8 @@ def _row(one: ExplainedPage) -> Row:
             f"{quantities.effective_lookback:.0f}",
         ]
     trust = escape_html(forecast.trust.value)
-    return Row((_link(one, _name(forecast.model)), _name(forecast.series), trust, *errors, *gains))
+    series = f'<span class="name">{_name(forecast.series)}</span>'
+    return Row((_link(one, _name(forecast.model)), series, trust, *errors, *gains))
 
 
 def _pictures(series: str, pages: Sequence[ExplainedPage]) -> str:

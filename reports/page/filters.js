@@ -1,14 +1,14 @@
 "use strict";
 // Which runs are shown. The whole state is in the address after #, so that a view can be linked and saved.
 
-hrx.TITLES = { model: "Model", dataset: "Dataset", domain: "Domain", setting: "Setting", estimator: "Estimator", leakage: "Leakage" };
+hrx.TITLES = { backbone: "Backbone", model: "Model", dataset: "Dataset", domain: "Domain", setting: "Setting", estimator: "Estimator", leakage: "Leakage" };
 
 hrx.View = class {
   constructor(runs) {
     this.runs = runs;
     this.groupings = runs.groupings;
     const several = runs.texts.model.values.length > 1;
-    this.defaults = { by: several ? "model" : "dataset", beats: "yes", status: "", search: "", sort: "g_margin", down: "1", order: "", page: "0" };
+    this.defaults = { by: runs.texts.backbone ? "backbone" : several ? "model" : "dataset", beats: "yes", status: "", search: "", sort: "g_margin", down: "1", order: "", page: "0" };
     this.groupings.forEach((name) => { this.defaults[name] = ""; });
     this.listeners = [];
     addEventListener("hashchange", () => this.read());

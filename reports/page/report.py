@@ -8,12 +8,13 @@ import base64
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import Ledger
+from hrx.reports.backbones import BackboneSummary, summarise_backbones
 from hrx.reports.clusters import ClusteredMedian
 from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
@@ -81,16 +82,17 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
     }
     heading = _heading(frame)
     summaries = list(zip(summarise(frame, checks, plans), dict.fromkeys(labels), strict=True))
-    cards = "".join(_card(summary, label) for summary, label in summaries)
+    cards = _cards(summaries, summarise_backbones(frame, checks, plans))
     context = context_section([(label, summary.contexts) for summary, label in summaries])
     return fill_page(
         "report.html",
         SCRIPTS,
         {
             "title": f"{escape_html(heading)} – hrx report",
+            "kicker": "hrx audit report",
             "heading": escape_html(heading),
             "facts": escape_html(_facts(frame, ledger_path.name, overall(frame, plans))),
-            "verdicts": f'<div class="verdicts">{cards}</div>' if cards else "<p>The ledger holds no runs.</p>",
+            "verdicts": cards or "<p>The ledger holds no runs.</p>",
             "figures": _print_figures(drawn),
             "context": context,
             "context_link": '<a href="#context">Needed context</a>' if context else "",
@@ -105,6 +107,8 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
 
 def _heading(frame: pd.DataFrame) -> str:
     models = list(dict.fromkeys(frame["model"].astype(str)))
+    if not models:
+        return "An audit without runs"
     if len(models) == 1:
         return f"What {models[0]} reads for each step of its forecast"
     return f"What {len(models)} models read for each step of their forecasts"
@@ -139,16 +143,32 @@ def _print_figures(drawn: list[Path]) -> str:
     return f'<details class="print-figures"><summary>Figures for print</summary>{note}{"".join(shown)}</details>'
 
 
-def _card(summary: ModelSummary, label: str) -> str:
+def _cards(summaries: list[tuple[ModelSummary, str]], backbones: list[BackboneSummary]) -> str:
+    """A card for each model; trained models by backbone, each behind the card of its backbone."""
+    parts = []
+    for one in backbones:
+        members = "".join(_card(summary, label) for summary, label in summaries if summary.backbone == one.backbone)
+        inside = f"{counted(one.total.models, 'trained model')} of {clean(one.backbone)}"
+        folded = (
+            f'<details class="members"><summary>{escape_html(inside)}</summary><div class="verdicts">{members}</div>'
+        )
+        parts += [_card(one.summary, clean(one.backbone), "backbone"), f"{folded}</details>"]
+    parts += [_card(summary, label) for summary, label in summaries if not (backbones and summary.backbone)]
+    return f'<div class="verdicts">{"".join(parts)}</div>' if parts else ""
+
+
+def _card(summary: ModelSummary, label: str, by: Literal["model", "backbone"] = "model") -> str:
     """The verdict on a checkpoint, and the figures behind it below. The page's script shows a selection's instead."""
     name = escape_html(shorten(clean(summary.model), _LONGEST_NAME))
     weights = f"weights {clean(summary.fingerprint)[:12]}"
-    if summary.checkpoint != summary.model:
+    if by == "backbone":
+        weights = "backbone"
+    elif summary.checkpoint != summary.model:
         weights = f"{shorten(clean(summary.checkpoint), _LONGEST_NAME)}, {weights}"
-    shown = _figures(summary, label)
+    shown = _figures(summary, label, by)
     figures = "".join(f"<div><dt>{term}</dt><dd>{value}</dd></div>" for term, value in shown)
     return (
-        f'<article class="verdict" data-tone="{summary.tone}" data-model="{escape_html(label)}">'
+        f'<article class="verdict" data-tone="{summary.tone}" data-by="{by}" data-name="{escape_html(label)}">'
         f'<h3><span class="isolate">{name}</span> <span class="weights">{escape_html(weights)}</span></h3>'
         f'<div class="whole"><p class="says">{escape_html(summary.headline)}</p>'
         f'<p class="because">{escape_html(summary.because)}</p>'
@@ -156,9 +176,9 @@ def _card(summary: ModelSummary, label: str) -> str:
     )
 
 
-def _figures(summary: ModelSummary, label: str) -> Iterator[tuple[str, str]]:
+def _figures(summary: ModelSummary, label: str, by: str) -> Iterator[tuple[str, str]]:
     def to(shown: object, **where: object) -> str:
-        return f'<a href="{link(at="records", model=label, **where)}">{escape_html(shown)}</a>'
+        return f'<a href="{link(**{"at": "records", by: label}, **where)}">{escape_html(shown)}</a>'
 
     group = summary.beating_naive
     if summary.done:

@@ -15,7 +15,7 @@ import pandas as pd
 from hrx.audit.ledger.record import DONE
 from hrx.reports.clusters import clustered_median, sorted_codes
 from hrx.reports.figures import bin_medians, central_limits
-from hrx.reports.page.data import GROUPINGS, Json, PageRuns, rounded
+from hrx.reports.page.data import Json, PageRuns, rounded
 from hrx.reports.runs import (
     CONFIGURATION,
     SEEDS,
@@ -36,6 +36,8 @@ QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
 OWN, MARGIN = 0, 2
 CLUSTERS = {"cluster_dataset": "dataset", "cluster_series": "series_fingerprint"}
 """What the intervals of a verdict resample, and the columns of the record that it comes from."""
+JUDGED = frozenset({"model", "backbone"})
+"""Groupings whose groups have a verdict."""
 SCOPES = ("yes", "all", "no")
 """The values of the filter "beats naive"."""
 
@@ -61,7 +63,7 @@ class PageStatistics:
 
     def __init__(self, runs: PageRuns, most_groups: int | None = None):
         frame = runs.frame
-        self._codes = pd.DataFrame({name: runs.texts[name].codes for name in GROUPINGS}, dtype="int64")
+        self._codes = pd.DataFrame({name: runs.texts[name].codes for name in runs.groupings}, dtype="int64")
         table = frame[list(QUANTITIES)].astype("float64")
         table = table.assign(
             beats=beats_naive(frame),
@@ -74,8 +76,8 @@ class PageStatistics:
         scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
         self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
         self._computed = _reduce(self._codes, MOST_GROUPS if most_groups is None else most_groups)
-        # A verdict is one of a model: other groups have none, which saves their resampling.
-        self._judged = {found for names, found in self._computed.items() if "model" in names}
+        # A verdict is one of a model or of a backbone: other groups have none, which saves their resampling.
+        self._judged = {found for names, found in self._computed.items() if not JUDGED.isdisjoint(names)}
         self._findings: dict[tuple[str, str], int] = {}
         self._levels: dict[str, int] = {}
 

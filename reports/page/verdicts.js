@@ -7,7 +7,7 @@ hrx.Verdicts = class {
     this.view = view;
     this.statistics = statistics;
     this.exclusions = exclusions;
-    this.cards = [...document.querySelectorAll(".verdict[data-model]")];
+    this.cards = [...document.querySelectorAll(".verdict[data-name]")];
     this.cards.forEach((card) => { card.dataset.whole = card.dataset.tone; });
     view.watch(["beats"], () => this.show());
   }
@@ -15,32 +15,53 @@ hrx.Verdicts = class {
   show() {
     const { view } = this;
     const { state } = view;
-    const narrowed = view.filtered.some((name) => name !== "model");
+    const narrowed = view.filtered.some((name) => name !== "model" && name !== "backbone");
     hrx.byId("verdict-note").textContent = (narrowed ? `Of the selection only: ${view.describe()}.`
-      : `Of all runs of the ${state.model ? "model" : "ledger"}.`) +
+      : `Of all runs of the ${state.model ? "model" : state.backbone ? "backbone" : "ledger"}.`) +
       (state.beats === "yes" ? "" : " A verdict counts the runs that beat naive, whatever the filter “Beats naive” is.");
-    const counts = narrowed ? this.count() : null;
+    const counts = narrowed ? { model: this.count("model"), backbone: this.count("backbone") } : null;
+    const shown = this.named();
     this.cards.forEach((card) => {
-      card.hidden = Boolean(state.model) && card.dataset.model !== state.model;
+      card.hidden = Boolean(state.model || state.backbone) && !shown[card.dataset.by].has(card.dataset.name);
       const [whole, selected] = [card.querySelector(".whole"), card.querySelector(".selected")];
       whole.hidden = narrowed;
       selected.hidden = !narrowed;
       card.dataset.tone = card.dataset.whole;
-      if (narrowed && !card.hidden) this.fill(card, selected, counts);
+      if (narrowed && !card.hidden) this.fill(card, selected, counts[card.dataset.by]);
+    });
+    // The models of a backbone stay behind its card, unless one of them is chosen.
+    document.querySelectorAll(".members").forEach((members) => {
+      members.hidden = !members.querySelector(".verdict:not([hidden])");
+      if (state.model) members.open = true;
     });
     this.showExcluded();
     this.showChecks();
   }
 
-  /** What happened to the runs of the selection, for each model. */
-  count() {
+  /** The models and backbones that the filters “Model” and “Backbone” leave. One model alone has no card of its backbone. */
+  named() {
+    const { model, backbone } = this.view.runs.texts;
+    const { state } = this.view;
+    const found = { model: new Set(), backbone: new Set() };
+    model.codes.forEach((code, run) => {
+      const [name, of] = [model.values[code], backbone ? backbone.values[backbone.codes[run]] : ""];
+      if ((state.model && state.model !== name) || (state.backbone && state.backbone !== of)) return;
+      found.model.add(name);
+      if (!state.model) found.backbone.add(of);
+    });
+    return found;
+  }
+
+  /** What happened to the runs of the selection, for each model or backbone. */
+  count(by) {
     const { view } = this;
+    if (!view.runs.texts[by]) return [];
     const { texts, count, beats_naive: naive, beats_seasonal: seasonal } = view.runs;
     const passes = view.passes();
-    const found = texts.model.values.map(() => ({ runs: 0, done: 0, excluded: 0, failed: 0, naive: 0, seasonal: 0, known: 0, lost: 0, compared: 0 }));
+    const found = texts[by].values.map(() => ({ runs: 0, done: 0, excluded: 0, failed: 0, naive: 0, seasonal: 0, known: 0, lost: 0, compared: 0 }));
     for (let run = 0; run < count; run += 1) {
       if (!passes(run)) continue;
-      const mine = found[texts.model.codes[run]];
+      const mine = found[texts[by].codes[run]];
       const status = texts.status.values[texts.status.codes[run]];
       mine.runs += 1;
       if (status in mine) mine[status] += 1;
@@ -58,14 +79,15 @@ hrx.Verdicts = class {
   /** The verdict of the selection on one model, and its figures. */
   fill(card, host, counts) {
     const { view } = this;
-    const code = view.runs.texts.model.values.indexOf(card.dataset.model);
+    const { by, name: label } = card.dataset;
+    const code = view.runs.texts[by].values.indexOf(label);
     const mine = counts[code];
-    const gain = hrx.lookUp(this.statistics, view.runs, { ...view.filterCodes, model: code }, "yes");
+    const gain = hrx.lookUp(this.statistics, view.runs, { ...view.filterCodes, [by]: code }, "yes");
     const [tone, says, because] = this.verdict(mine, gain);
     card.dataset.tone = tone;
     const figure = (term, big, ...small) => hrx.el("div", {}, hrx.el("dt", {}, term),
       hrx.el("dd", {}, hrx.el("span", { class: "big" }, big), ...small.map((text) => hrx.el("small", {}, text))));
-    const link = (text, changes) => hrx.el("a", { href: view.recordsOf({ model: card.dataset.model, beats: "all", ...changes }) }, text);
+    const link = (text, changes) => hrx.el("a", { href: view.recordsOf({ [by]: label, beats: "all", ...changes }) }, text);
     const known = gain && gain.n ? gain : null;
     const [, ownLow, ownHigh, low, high] = (known && known.judged) || [];
     const share = (name) => (gain && mine.done ? hrx.percent(gain[name]) : "–");
@@ -83,7 +105,7 @@ hrx.Verdicts = class {
 
   /** Tone, headline and reasons. */
   verdict(mine, gain) {
-    if (!mine.runs) return ["none", "No run in this selection", "The model has no run that passes the filters."];
+    if (!mine.runs) return ["none", "No run in this selection", "No run passes the filters."];
     if (!mine.done) return ["none", "Not scored", `None of ${hrx.counted(mine.runs, "run")} of this selection was scored.`];
     if (!mine.naive) return ["few", "No gain is meaningful", "No run of this selection beats both naive forecasts."];
     if (!gain) return ["none", "Not computed", "The ledger has too many groups: clear a filter to see a verdict."];

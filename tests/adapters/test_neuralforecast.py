@@ -18,8 +18,10 @@ from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
 import hrx
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters.gradients import relative_difference
+from hrx.adapters.neuralforecast_directory import saved_models
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, _determinism, admit, parity
 from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.run import in_units
 from hrx.cli.main import main
 from hrx.gift_eval import Series, cut
@@ -208,6 +210,20 @@ def test_a_setting_other_than_the_trained_one_is_refused(one: Path) -> None:
     assert torch.equal(model.forward(x, 3), model.forward(x, HORIZON)[:, :3])
 
 
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_refused_audit_leaves_no_ledger_behind_and_removes_none(
+    one: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], existing: bool
+) -> None:
+    ledger = tmp_path / "out" / "ledger.db"
+    if existing:
+        with Ledger.open(ledger):
+            pass
+    where = ["--data", "sample:elnino", "--settings", "96x8", "--workers", "0", "--out", str(tmp_path / "out")]
+    assert main(["audit", f"neuralforecast:{one}", *where]) == 2
+    assert "takes a lookback of 32 only, not 96" in capsys.readouterr().err
+    assert ledger.exists() == existing
+
+
 def test_loading_and_forecasting_leave_the_random_state_and_the_terminal_alone(
     one: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,6 +241,36 @@ def test_the_scaler_of_the_directory_is_part_of_the_fingerprint(one: Path, tmp_p
     content["configuration"]["local_scaler_type"] = "standard"
     (copy / "configuration.json").write_text(json.dumps(content))
     assert locate(str(copy)).identity.fingerprint != locate(str(one)).identity.fingerprint
+
+
+def test_the_order_of_the_metadata_is_not_part_of_the_fingerprint_and_its_content_is(one: Path, tmp_path: Path) -> None:
+    for name, change in (("reversed", False), ("changed", True)):
+        other = Path(shutil.copytree(one, tmp_path / name))
+        file = other / "NLinear_0.safetensors"
+        content = file.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        metadata = dict(reversed(header.pop("__metadata__").items()))
+        if change:
+            metadata["nf_format"] = "2 "
+        text = json.dumps({"__metadata__": metadata, **header}).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+    first, same, changed = (saved_models(str(path))[0] for path in (one, tmp_path / "reversed", tmp_path / "changed"))
+    assert first.weights[0].read_bytes() != same.weights[0].read_bytes()
+    assert first.fingerprint == same.fingerprint != changed.fingerprint
+
+
+def test_the_facts_of_a_training_are_those_of_the_files_and_its_rows_stay_unknown(saved: Path) -> None:
+    found = next(one for one in saved_models(str(saved)) if one.name.endswith(":PatchTST"))
+    facts, model = json.loads(found.architecture.training), build("PatchTST")
+    assert facts["by"] == "neuralforecast"
+    assert facts["training_rows"] == "unknown"
+    assert facts["loss"] == type(model.loss).__name__
+    assert facts["local_scaler_type"] == "none"
+    for name in ("learning_rate", "max_steps", "windows_batch_size", "scaler_type"):
+        assert facts[name] == model.hparams[name]
+    assert facts["arguments"]["encoder_layers"] == model.hparams["encoder_layers"]
+    assert "random_seed" not in {*facts, *facts["arguments"]}
 
 
 def damage(path: Path, how: str) -> None:

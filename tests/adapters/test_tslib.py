@@ -16,6 +16,7 @@ from helpers.tiny_tslib import HORIZON, LABEL, LOOKBACK, build, checkout, run_na
 
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters import tslib as adapter
+from hrx.adapters.tslib_run import checkout_run
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, admit, parity
 from hrx.cli.main import main
 from hrx.cli.other_python import family_of
@@ -133,6 +134,18 @@ def test_arguments_are_the_defaults_then_the_name_then_the_file(stand_in: Path) 
     file |= {"seq_len": LOOKBACK, "label_len": LABEL, "pred_len": HORIZON}  # type: ignore[dict-item]
     named = load(train(stand_in, "Marked", "renamed", arguments=file))
     assert parity(named, series(2, LOOKBACK), HORIZON) <= 1e-6
+
+
+def test_the_facts_of_a_training_are_what_name_and_file_say_and_nothing_is_taken_from_the_defaults(
+    stand_in: Path,
+) -> None:
+    given = {"learning_rate": 0.003, "root_path": "/home/someone/data/ETT", "train_epochs": 7}
+    name = train(stand_in, "Marked", run_name("Marked").replace("Exp", "Facts"), arguments=given)
+    facts = json.loads(checkout_run(name.removeprefix("tslib:")).architecture.training)
+    assert (facts["by"], facts["training_rows"]) == ("Time-Series-Library", "unknown")
+    assert (facts["learning_rate"], facts["train_epochs"]) == (0.003, 7)
+    assert (facts["batch_size"], facts["patience"], facts["loss"]) == ("unknown",) * 3
+    assert facts["arguments"]["root_path"] == "ETT"
 
 
 def test_a_run_is_audited_at_its_own_setting_only(marked: str) -> None:

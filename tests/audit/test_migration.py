@@ -73,7 +73,7 @@ def test_a_ledger_of_schema_2_is_migrated_by_its_first_writer_and_keeps_every_va
         (loaded,) = ledger.records()
         assert loaded.device == "cpu"
         assert set(NAMES) <= ledger.columns
-    assert version_of(schema_2) == SCHEMA_VERSION == 5
+    assert version_of(schema_2) == SCHEMA_VERSION == 6
     for table in TABLES:
         after = content(schema_2, table)
         kept = [{name: row[name] for name in old} for row, old in zip(after, before[table], strict=True)]

@@ -273,6 +273,20 @@ def test_a_model_without_a_forecast_to_explain_is_not_scored(module, reason: str
         score(from_module(module), series(2, 40), 12)
 
 
+@pytest.mark.parametrize(
+    ("x", "horizon", "reason"),
+    [
+        (torch.full((2, 40), 3.0), 12, "flat windows: the same value at every position"),
+        (series(1, 40), 1, "one forecast step: .* Give a horizon of at least 2"),
+        (series(2, 40), 1, "one forecast step"),
+    ],
+)
+def test_a_gain_that_can_only_be_zero_is_not_measured(x: torch.Tensor, horizon: int, reason: str) -> None:
+    model = from_module(lambda x: torch.linspace(1, 2, horizon) + x[:, :1])
+    with pytest.raises(Unscorable, match=reason):
+        score(model, x, horizon)
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bool])
 def test_a_forecast_that_is_not_real_is_refused(dtype: torch.dtype) -> None:
     model = from_module(lambda x: x[:, :12].to(dtype))

@@ -144,6 +144,7 @@ def test_a_seed_decides_the_weights_and_the_saved_model_forecasts_as_the_trained
     a, b, c = (load(str(next((tmp_path / out).iterdir()))) for out in "abc")
     module = build(backbone, LOOKBACK, HORIZON, None, 0, {})
     fit(module, splits, one.recipe, 0, CPU)
+    assert a.identity.fingerprint == b.identity.fingerprint != c.identity.fingerprint
     x = splits.validation.x[:5]
     assert torch.equal(a.official(x, HORIZON), b.official(x, HORIZON))
     assert not torch.equal(a.official(x, HORIZON), c.official(x, HORIZON))
@@ -188,7 +189,22 @@ def test_an_audit_of_the_directory_takes_each_model_at_its_own_series_setting_an
         stated = json.loads((Path(out) / run["model"] / "training.json").read_text())
         for name in ("dataset", "series", "series_fingerprint", "lookback", "horizon", "seed"):
             assert run[name] == stated[name]
+        facts = json.loads(run["training"])
+        assert facts["validation_mse"] == stated["validation_mse"][stated["best_epoch"] - 1]
+        assert (facts["batches_per_epoch"], facts["training_rows"]) == (stated["batches"], 8640)
+        for name in ("optimiser", "learning_rate", "batch", "epochs", "patience", "loss", "arguments", "best_epoch"):
+            assert facts[name] == stated[name]
     assert sorted(frame["model"]) == sorted(path.name for path in Path(out).iterdir())
+    shown = capsys.readouterr().out
+    assert "12 trained models of 2 backbones, 12 runs: 12 scored, 0 excluded, 0 failed." in shown
+    assert "training rows are unknown" not in shown
+    assert main(["audit", out, "--data", data, *again, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["model"] for one in document["models"]] == list(frame["model"])
+    for one in document["backbones"]:
+        mine = frame[frame["backbone"] == one["backbone"]]
+        assert (one["models"], one["runs"], one["mse"]) == (6, 6, pytest.approx(mine["mse"].median()))
+        assert [cell["models"] for cell in one["cells"]] == [3, 3]
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,13 @@ def test_repeating_it_runs_nothing_and_says_the_same(audited) -> None:
 
 
 @pytest.mark.slow
-def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> None:
+def test_json_has_what_the_design_promises_and_equals_the_ledger(
+    audited, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = audited
-    output = json.loads(hrx("audit", *QUICK, "--json", cwd=folder).stdout)
+    monkeypatch.chdir(folder)
+    assert main(["audit", *QUICK, "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
     (model,) = output["models"]
     assert {"model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "rank"} <= set(model)
     frame = read(folder / output["ledger"])
@@ -66,7 +70,9 @@ def test_json_has_what_the_design_promises_and_equals_the_ledger(audited) -> Non
     folded = frame.groupby("dataset")["g_own"].mean()
     assert model["g_own"]["median"] == pytest.approx(folded.median(), rel=1e-12)
     for gain in ("g_own", "g_shuffled", "g_margin"):
-        assert set(model[gain]) == {"median", "low", "high", "positive"}
+        assert set(model[gain]) == {"median", "low", "high", "positive", "p", "n"}
+    assert model["g_own"]["n"] == len(folded)
+    assert model["g_own"]["p"] == (1.0 if folded.min() < 0 < folded.max() else 0.5)  # of two signs
 
 
 @pytest.mark.slow

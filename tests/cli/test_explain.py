@@ -254,20 +254,24 @@ def daily(): return Last(1)
 """
 
 
-def test_several_models_and_series_stand_on_one_page_with_a_table_and_pictures(table, tmp_path, capsys, monkeypatch):
+def test_several_models_and_series_stand_once_each_on_one_page_with_files_in_new_folders(
+    table, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models.py").write_text(FACTORIES)
     pd.read_csv(table, parse_dates=["day"]).drop(columns="remark").to_parquet(tmp_path / "sales.parquet")
     series = ["--series", "sales.parquet:units", "--series", "sales.parquet:returns"]
-    common = ["--lookback", "32", "--horizon", "8", "--out", "page.html", "--csv", "x.csv", "--png", "x.png", "--json"]
-    assert main(["explain", "module:models.py:weekly", "module:models.py:daily", *series, *common]) == 0
+    common = ["--lookback", "32", "--horizon", "8", "--out", "page.html", "--csv", "new/x.csv", "--png", "made/x.png"]
+    twice = ["module:models.py:weekly", "module:models.py:daily", "module:models.py:weekly"]
+    assert main(["explain", *twice, *series, *series[:2], *common, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["explanations"]
     names = [("models:weekly", "units"), ("models:weekly", "returns"), ("models:daily", "units")]
     assert [(one["model"], one["series"]) for one in found][:3] == names
     assert found[0]["forecast_times"] == [f"2024-10-0{day}" for day in range(1, 9)]
     np.testing.assert_allclose(np.argmax(found[0]["matrix"], axis=1), np.arange(24, 32))
     np.testing.assert_allclose(np.argmax(found[2]["matrix"], axis=1), 31)
-    written = pd.read_csv("x.csv", parse_dates=["forecast_time", "input_time"])
+    assert len(found) == 4
+    written = pd.read_csv("new/x.csv", parse_dates=["forecast_time", "input_time"])
     assert len(written) == 4 * 8 * 32
     assert (written["forecast_time"] - written["input_time"] == pd.to_timedelta(written["lag"], unit="D")).all()
     read = written[(written["model"] == "models:weekly") & (written["item"] == "returns") & (written["importance"] > 0)]
@@ -277,7 +281,7 @@ def test_several_models_and_series_stand_on_one_page_with_a_table_and_pictures(t
     links = set(re.findall(r"href=\"([^\"#]+\.html)\"", page))
     assert links == {path.name for path in Path().glob("page--*.html")}
     assert len(links) == 4
-    pictures = sorted(Path().glob("x--*.png"))
+    pictures = sorted(Path("made").glob("x--*.png"))
     assert pictures[0].name == "x--1--models-weekly--units--32x8.png"
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
@@ -287,6 +291,8 @@ def test_several_models_and_series_stand_on_one_page_with_a_table_and_pictures(t
     [
         (["--png", "x.jpg"], "has the suffix '.jpg'"),
         (["--csv", "sales.csv"], "sales.csv"),
+        (["--csv", "sales.csv/x.csv"], "--csv: sales.csv may not be written: it is not a directory"),
+        (["--csv", "page.html"], "--out and --csv name the same file"),
         (["--series", "gift-eval:nothing"], "GIFT"),
     ],
 )

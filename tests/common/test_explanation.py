@@ -147,6 +147,9 @@ def test_figures_show_dates_the_season_and_the_contributions(explained, weights)
     largest = sorted(contributions, key=abs, reverse=True)[:4]
     widths = [bar.get_width() for bar in fall.axes[0].patches]
     np.testing.assert_allclose(widths, [*largest, contributions.sum() - sum(largest)], rtol=1e-4)
+    lines = [line for line in fall.axes[0].lines if line.get_linestyle() == "--"]
+    assert max(line.zorder for line in lines) < min(bar.zorder for bar in fall.axes[0].patches)
+    assert all(label.get_bbox_patch().get_facecolor() == (1, 1, 1, 1) for label in fall.axes[0].texts)
     assert heat._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(HrxError, match=r"Step 9 has no row in this explanation. Steps count from 1; it has 1 to 8"):
         explained.plot_steps([9])

@@ -201,6 +201,8 @@ def test_a_month_that_is_dated_on_any_day_keeps_its_date():
         (lambda v: [*v[0], np.inf], {}, "value 61 is inf"),
         (lambda v: [], {}, "hold no series"),
         (lambda v: 3, {}, "A int cannot be read as series"),
+        (lambda v: {"a": set(v[0])}, {}, "A set has no order, so it cannot be read as a series. Give a list."),
+        (lambda v: _frame_of(DATES.where(DATES[9] != DATES)), {}, "The frame, row 9, column 'date': there is no time"),
         (lambda v: pd.concat([_frame_of(DATES)] * 2), {}, "rows 0 and 60, column 'date': two rows have the date"),
         (lambda v: _frame_of(DATES).set_index(DATES + pd.Timedelta("1ms")), {}, "times below a second"),
         (lambda v: pd.DataFrame({"word": ["a", "b"]}), {}, "no column of numbers"),
@@ -213,6 +215,17 @@ def test_a_month_that_is_dated_on_any_day_keeps_its_date():
 def test_what_cannot_be_explained_is_a_sentence_at_once(data, options, sentence, model, values):
     with pytest.raises(HrxError, match=sentence):
         hrx.explain(model, data(values), **{"horizon": HORIZON, **options})
+
+
+def test_a_column_of_dates_that_cannot_be_read_is_named_in_a_note(model, values, tmp_path, capsys):
+    frame = pd.DataFrame({"Date": [f"day {number}" for number in range(60)], "v": values[0]})
+    sentence = "The frame, column 'Date': 'day 0' is not a date, so the rows are taken in their order, without times"
+    explained = hrx.explain(model, frame, HORIZON, lookback=LOOKBACK)
+    assert explained.times == (None,)
+    assert explained.notes == (f"{sentence}. Write dates like 2024-01-31",)
+    with pytest.raises(HrxError, match="No series of the given DataFrame can be audited"):
+        hrx.run_audit(model, data=frame, settings="512x96", out=tmp_path)
+    assert sentence in capsys.readouterr().err
 
 
 def test_series_of_unequal_length_share_the_lookback_of_the_shortest(values):

@@ -232,7 +232,7 @@ def test_the_action_and_the_gitlab_template_run_for_real_in_another_repository(e
 
     job = PIPELINE["compare"]
     variables = job["variables"] | {"HRX": f"{wheel}[chronos-bolt]", "NEW": "./checkpoints/noise50"}
-    variables |= {"AUDIT": "--settings 48x12 --series 4 --seeds 1", "PATH": path, "HOME": str(elsewhere)}
+    variables |= {"AUDIT": "--settings 48x12 --series 4 --seeds 1 --workers 0", "PATH": path, "HOME": str(elsewhere)}
     variables |= {"PIP_NO_INDEX": "1", "OMP_NUM_THREADS": "1"}
     command = ["bash", "-eo", "pipefail", "-c", "\n".join(job["script"])]
     done = subprocess.run(command, cwd=elsewhere, env=variables, capture_output=True, text=True, timeout=300)

@@ -19,6 +19,7 @@ def _save(
     folder: Path,
     *shards: Sequence[Sequence[Any]],
     freq: str | None = "D",
+    start: int | None = 0,
     target: Any = None,
     drop: str = "",
 ) -> list[Path]:
@@ -38,7 +39,7 @@ def _save(
         with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
             for targets in batches:
                 rows = [
-                    {"item_id": f"T{item + i}", "start": 0, "freq": freq, "target": values}
+                    {"item_id": f"T{item + i}", "start": start, "freq": freq, "target": values}
                     for i, values in enumerate(targets)
                 ]
                 item += len(rows)

@@ -1,13 +1,16 @@
+import math
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from hrx.errors import HrxError
 from hrx.gift_eval import data_root, open_source
+from hrx.gift_eval.named import open_series
 
 
 def names(spec: str) -> list[str]:
@@ -117,3 +120,32 @@ def test_a_name_without_a_frequency_means_all_that_the_dataset_has(
     assert names == ["us_births/D", "us_births/W", "hospital"]
     with pytest.raises(HrxError, match=r"solar is not under .*hrx data fetch solar`"):
         open_source("gift-eval:solar")
+
+
+@pytest.mark.parametrize(
+    ("freq", "start", "first", "after"),
+    [
+        ("D", 0, "1970-01-02", ["1970-01-05", "1970-01-06"]),
+        ("M", 30 * 86_400, "1970-02-28", ["1970-05-31", "1970-06-30"]),
+        ("H", 3600, "1970-01-01 02:00", ["1970-01-01 05:00", "1970-01-01 06:00"]),
+        ("D", None, None, None),
+    ],
+)
+def test_a_named_series_of_gift_eval_has_the_dates_of_its_start_and_frequency(
+    freq: str,
+    start: int | None,
+    first: str | None,
+    after: list[str] | None,
+    tmp_path: Path,
+    save: Any,
+    monkeypatch: Any,
+) -> None:
+    save(tmp_path / "us_births" / "D", [[[math.nan, 1.0, 2.0, 3.0]]], freq=freq, start=start)
+    monkeypatch.setenv("GIFT_EVAL", str(tmp_path))
+    (found,) = open_series("gift-eval:us_births/D:T0")
+    assert found.series.values.tolist() == [1, 2, 3]
+    if first is None:
+        assert found.times is found.after(2) is None
+    else:
+        assert (found.times[0], len(found.times)) == (pd.Timestamp(first), 3)
+        assert found.after(2).tolist() == [pd.Timestamp(time) for time in after]

@@ -2,9 +2,12 @@
 
 import hashlib
 
+import pandas as pd
+
 from hrx.audit.ledger.merge import merge
 from hrx.audit.ledger.store import Ledger, StoredPlan
 from hrx.audit.runner.decision import Decision
+from hrx.reports import compare, compare_report, read
 from hrx.reports.coverage import Coverage, coverage, overall, without_runs
 
 
@@ -42,6 +45,23 @@ def test_the_decision_uses_the_order_of_the_plan_up_to_its_first_missing_run(rec
     ]  # fmt: skip
     naive = runs(record, frame, range(1, 9), g_margin=-0.1, beats_naive=0)
     assert coverage(naive, [plan(range(1, 13), until="decided")]).decisions == (Decision(None, 8, 12),)
+
+
+def test_a_comparison_says_which_side_is_a_stopped_audit_in_every_form(record, ledger, tmp_path):
+    records = [record(series=key).updated(key=key) for key in keys(1, 2, 3)]
+    stopped, whole = ledger(records), ledger(records)
+    for path, planned in ((stopped, range(1, 9)), (whole, range(1, 4))):
+        with Ledger.open(path) as opened:
+            opened.write_plans([plan(planned, fingerprint=records[0].fingerprint)])
+    base, new = read(stopped), read(whole)
+    compared = compare(base[base["status"] == "done"], new, min_pairs=1)
+    assert compared.verdict.endswith("Planned runs that are stored: base 3 of 8.")
+    assert compare_report.as_json(compared)["base"]["plan"] == {"stored": 3, "planned": 8, "until_decided": None}
+    for shown in (compare_report.text(compared, 200), compare_report.markdown(compared)):
+        sides = [line for line in shown.splitlines() if "3 scored, 0 excluded, 0 failed" in line]
+        assert ["Rests on 3 of 8 planned runs." in line for line in sides] == [True, False]
+    base.to_parquet(tmp_path / "runs.parquet")
+    assert pd.read_parquet(tmp_path / "runs.parquet").attrs["plans"][0]["planned"] == 8
 
 
 def test_a_merge_keeps_the_plans_of_every_ledger_once(tmp_path):

@@ -305,7 +305,9 @@ def test_other_files_of_the_directory_stay_and_the_page_is_replaced_whole(ledger
 
 
 def test_an_empty_ledger_has_a_page_that_says_so(page):
-    assert "The ledger holds no runs." in page([])
+    shown = page([])
+    assert "The ledger holds no runs." in shown
+    assert "<h1>An audit without runs</h1>" in shown
 
 
 def test_a_run_without_numbers_is_shown_with_its_reason(page, record):

@@ -33,7 +33,7 @@ def test_the_json_is_the_object_of_the_design(record, frame):
     summary = summarise(frame([record(), record(status="excluded", reason="r")]), [])[0]
     found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
     assert list(found)[: len(KEYS)] == KEYS
-    assert found["g_own"] == {"median": 0.12, "low": None, "high": None, "positive": 1.0}
+    assert found["g_own"] == {"median": 0.12, "low": None, "high": None, "positive": 1.0, "p": 1.0, "n": 1}
     assert list(found["beating_naive"]) == ["runs", "beats_seasonal", "g_own", "g_shuffled", "g_margin"]
     assert found["beats_seasonal"] is None
     assert found["mase"] == {"model": None, "naive": None, "seasonal": None}
@@ -319,3 +319,16 @@ def test_an_unknown_error_of_the_season_is_said_to_be_unknown_and_counts_on_neit
     shown = " ".join(render(summarise(frame(mixed), [])).split())
     assert "0 of 2 scored runs beat seasonal naive (0 %), unknown for 10 more; 0 of the 2 that beat naive" in shown
     assert "But 2 of 2 runs that beat naive lose to seasonal naive." in shown
+
+
+@pytest.mark.parametrize(
+    ("beating", "others", "sentence"),
+    [
+        (0, 1, "0 of 1 scored run beats both"),
+        (1, 2, "1 of 3 scored runs beats both"),
+        (0, 2, "0 of 2 scored runs beat"),
+    ],
+)
+def test_the_verb_agrees_with_the_runs(record, frame, beating: int, others: int, sentence: str):
+    records = [record(seed=seed, beats_naive=int(seed < beating)) for seed in range(beating + others)]
+    assert sentence in render(summarise(frame(records), []))

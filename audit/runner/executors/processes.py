@@ -108,7 +108,7 @@ def _identify_once(model: ModuleFile, timeout: float | None) -> Identity | TaskF
 def start_server() -> None:
     """Starts the process that workers are forked from, so that it imports torch while this process does other work."""
     if _SERVED:
-        _CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the second is imported by the first Jacobian
+        _CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the second is imported by transformers
         with signals_blocked():
             forkserver.ensure_running()
 
