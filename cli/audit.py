@@ -286,7 +286,7 @@ def _report(plans: Sequence[StoredPlan], path: Path, options: argparse.Namespace
         checks = ledger.checks()
     summaries, backbones = summarise(frame, checks, plans), summarise_backbones(frame, checks, plans)
     options.summaries, options.backbones = summaries, backbones  # what hrx.run_audit returns
-    judged = judge_audit(options.gate, frame)
+    judged = judge_audit(options.gate, frame, by_backbone=bool(backbones))
     absent = without_runs(frame, plans)
     if options.json:
         document: dict[str, Any] = {"ledger": str(path), "models": [summary.as_json() for summary in summaries]}

@@ -199,14 +199,21 @@ def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = Non
     return found if len(finite(folded)) >= FEWEST else Interval(found.point, math.nan, math.nan)
 
 
-def judge_audit(gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False) -> list[ModelJudged]:
+def judge_audit(
+    gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False, by_backbone: bool = False
+) -> list[ModelJudged]:
     """Gates of an audit on each model's own figures: medians with seeds folded, shares, parity.
 
     Gains count over the runs that beat naive, all else over the scored ones. Fewer than ten leave a gate undecided.
+    `by_backbone` judges the trained models of a backbone together, each a configuration of its own.
     """
     parsed = [parse(text, absolute=True) for text in gates]
     judged = []
-    for (model, fingerprint), runs in frame.groupby(["model", "fingerprint"], sort=False, dropna=False):
+    pooled = (frame["backbone"].fillna("") != "") & by_backbone
+    names = frame["model"].mask(pooled, frame["backbone"])
+    for (model, fingerprint), runs in frame.groupby(
+        [names, frame["fingerprint"].mask(pooled, "")], sort=False, dropna=False
+    ):
         done = scored_runs(runs)
         judged += [ModelJudged(str(model), str(fingerprint), _judge_model(gate, done, strict)) for gate in parsed]
     return judged

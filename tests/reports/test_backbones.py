@@ -8,6 +8,7 @@ import pytest
 from hrx.errors import HrxError
 from hrx.reports import compare, read, summarise
 from hrx.reports.backbones import MOST_CELLS, render_audit, summarise_backbones
+from hrx.reports.gates import judge_audit
 from hrx.reports.page.report import render_report
 
 BY_HRX = json.dumps({"by": "hrx train", "training_rows": 8640, "learning_rate": 0.0001, "best_epoch": 3})
@@ -146,3 +147,18 @@ def test_two_trainings_that_could_both_pair_are_refused(trained, frame):
               for i, one in enumerate(runs)]  # fmt: skip
     with pytest.raises(HrxError, match="CNN-0 and CNN-0-deep have a run on the same series, setting and seed"):
         compare(frame([*runs, *deeper]), frame(runs))
+
+
+def test_a_gate_judges_the_models_of_a_backbone_together(trained, record, frame):
+    gains = [0.1 + 0.01 * i for i in range(12)]
+    runs = frame([*trained("Linear", gains), *trained("CNN", [-g for g in gains]), record(model="zero-shot")])
+    judged = judge_audit(["g_margin >= 0"], runs, by_backbone=True)
+    assert [(one.model, one.judged.outcome, one.judged.n) for one in judged] == [
+        ("Linear", "passed", 12),
+        ("CNN", "failed", 12),
+        ("zero-shot", "undecided", 1),
+    ]
+    assert judged[0].judged.estimate.point == pytest.approx(standard.median(gains))
+    apart = judge_audit(["g_margin >= 0"], runs)
+    assert len(apart) == 25
+    assert {one.judged.outcome for one in apart} == {"undecided"}
