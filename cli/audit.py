@@ -19,7 +19,7 @@ from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.cost import Costs, PlannedRun, summarise_plan
 from hrx.audit.runner.estimate import estimate_costs
-from hrx.audit.runner.executors import Executor, ExecutorLost
+from hrx.audit.runner.executors import ExecutorLost
 from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.recheck import Recheck, recheck
 from hrx.audit.runner.scheduler import execute
@@ -29,7 +29,7 @@ from hrx.cli.process import Budget, Stop, Stopped, finishing
 from hrx.cli.process import exit_code as signal_exit_code
 from hrx.cli.progress import duration, progress
 from hrx.cli.rank_only import rank_only
-from hrx.cli.request import Request, local_workers, understand
+from hrx.cli.request import Request, local_executor, local_workers, open_executor, understand
 from hrx.cli.terminal import not_written, note, show, showing_damage
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
@@ -52,7 +52,7 @@ def audit(options: argparse.Namespace) -> int:
     request = understand(options)
     if options.rank_only:
         try:
-            with closing(_executor(request, options, len(request.runs))) as executor:
+            with closing(open_executor(request.workers, options, len(request.runs))) as executor:
                 return rank_only(request.runs, executor, as_json=options.json)
         except ExecutorLost as error:
             note(f"hrx audit: {error} Repeat the command.")
@@ -146,7 +146,7 @@ def planned_runs(request: Request, options: argparse.Namespace, *, estimate: boo
             finished = ledger.finished()
     costs: Costs = {}
     if estimate:
-        with closing(_local_executor(request, options, 1)) as executor:
+        with closing(local_executor(request.workers, options, 1)) as executor:
             costs = estimate_costs(request.runs, finished, executor)
     planned = summarise_plan(request.runs, finished, costs)
     for other in request.other_interpreters:
@@ -208,7 +208,7 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, budget: Budget, optio
     missing_here = [run for run in request.runs if run.key not in finished]
     if missing_here:
         shown = AuditProgress(request.runs, ledger, stop)
-        with closing(_executor(request, options, len(missing_here))) as executor:
+        with closing(open_executor(request.workers, options, len(missing_here))) as executor:
             execute(
                 request.runs,
                 request.workers.models,
@@ -225,25 +225,6 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, budget: Budget, optio
             other.audit(stop, budget=budget.left)
 
 
-def _executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
-    if options.engine == "ray":
-        from hrx.audit.runner.executors.ray import RayExecutor
-
-        timeout = options.timeout or None
-        return RayExecutor(request.workers, options.workers, options.gpus, options.address, timeout)
-    return _local_executor(request, options, tasks)
-
-
-def _local_executor(request: Request, options: argparse.Namespace, tasks: int) -> Executor:
-    if size := min(local_workers(options), tasks):
-        from hrx.audit.runner.executors.processes import ProcessExecutor
-
-        return ProcessExecutor(request.workers.divided(size), size, options.timeout or None)
-    from hrx.audit.runner.executors.in_process import InProcessExecutor
-
-    return InProcessExecutor(request.workers)
-
-
 def _stored(request: Request, ledger: Ledger) -> str:
     finished = ledger.finished()
     done = sum(run.key in finished for run in request.runs)
@@ -258,7 +239,7 @@ def _recheck(request: Request, ledger: Ledger, stop: Stop, options: argparse.Nam
         if not options.json:
             show(_recheck_line(result))
 
-    with closing(_executor(request, options, options.recheck)) as executor:
+    with closing(open_executor(request.workers, options, options.recheck)) as executor:
         results = recheck(
             request.runs,
             ledger,

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from hrx.audit.ledger.record import DONE, FAILED, Record
 from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run
-from hrx.audit.runner.worker import Admit, EstimateCosts, LoadModel, Task
+from hrx.audit.runner.worker import Admit, EstimateCosts, LoadModel, MeasureRun, RankRun, Task
 from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
 from hrx.reports.clusters import clustered_median
@@ -61,7 +61,7 @@ class Announcer:
                 progress.say(f"checking {self._names[task.model]} at {task.variant.setting}")
             case EstimateCosts():
                 progress.say(f"timing {self._names[task.model]}")
-            case _:
+            case MeasureRun() | RankRun():
                 progress.time_from_here()
                 progress.say(label(task.run))
 

@@ -13,6 +13,7 @@ from hrx.adapters.trained_directory import TrainedRun
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
+from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.executors.processes import identify
 from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, in_random_order, parse_settings, plan
 from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
@@ -178,6 +179,26 @@ def local_workers(options: argparse.Namespace) -> int:
             raise HrxError("--workers 0 runs the models in this process, --engine ray elsewhere. Drop one of them.")
         return 1  # it builds the models of module:FILE.py:FACTORY for the plan
     return DEFAULT_WORKERS if options.workers is None else int(options.workers)
+
+
+def open_executor(settings: WorkerSettings, options: argparse.Namespace, tasks: int) -> Executor:
+    """The workers that the options ask for; local ones are not more than there are tasks."""
+    if options.engine == "ray":
+        from hrx.audit.runner.executors.ray import RayExecutor
+
+        return RayExecutor(settings, options.workers, options.gpus, options.address, options.timeout or None)
+    return local_executor(settings, options, tasks)
+
+
+def local_executor(settings: WorkerSettings, options: argparse.Namespace, tasks: int) -> Executor:
+    """Worker processes on this machine, or this process."""
+    if size := min(local_workers(options), tasks):
+        from hrx.audit.runner.executors.processes import ProcessExecutor
+
+        return ProcessExecutor(settings.divided(size), size, options.timeout or None)
+    from hrx.audit.runner.executors.in_process import InProcessExecutor
+
+    return InProcessExecutor(settings)
 
 
 def _identified(model: Located, options: argparse.Namespace) -> Located:

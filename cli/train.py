@@ -1,19 +1,35 @@
-"""`hrx train`: trains backbones on the official splits of a benchmark; a preset audits them afterwards too."""
+"""`hrx train`: trains backbones on series without their test regions; a preset audits them afterwards too."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hrx.adapters.device import resolve_device
+from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.executors import ExecutorLost
+from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.plan import parse_settings
+from hrx.audit.runner.scheduler import ListQueue, run_tasks
+from hrx.audit.runner.worker import Task, TaskFailed, TaskResult, WorkerSettings
 from hrx.audit.training.backbones import NAMES, check_backbone
 from hrx.audit.training.loop import Recipe
-from hrx.audit.training.train import TrainingTask, is_trained, tasks, train
+from hrx.audit.training.plan import TrainingPlan, plan_training
+from hrx.audit.training.train import (
+    TrainedFiles,
+    TrainingTask,
+    TrainModel,
+    is_trained,
+    libraries,
+    publish,
+    worker_tasks,
+)
 from hrx.cli.from_python import run_audit
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import progress
+from hrx.cli.request import local_workers, open_executor
 from hrx.cli.terminal import note, show
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
@@ -54,35 +70,71 @@ PRESETS = {
 
 def run(options: argparse.Namespace) -> int:
     """Trains what is missing in --out; returns the exit code."""
-    device = resolve_device(options.device)
+    resolve_device(options.device)
+    if local_workers(options):
+        start_server()
     planned = _understand(options)
     check_directory(options.out, "--out")
-    missing = [task for task in planned if not is_trained(task, options.out)]
-    done = len(planned) - len(missing)
-    note(f"{counted(len(planned), 'model')} in {options.out}: {len(missing)} to train, {done} done")
-    progress.expect(len(planned), {task.name: _work(task) for task in missing}, "models")
+    missing = [task for task in planned.tasks if not is_trained(task, options.out)]
+    total, done = counted(len(planned.tasks), "model"), len(planned.tasks) - len(missing)
+    note("\n".join([*planned.refused, f"{total} in {options.out}: {len(missing)} to train, {done} done"]))
+    progress.expect(len(planned.tasks), {task.name: _work(task) for task in missing}, "models")
     try:
-        for task in missing:
-            progress.time_from_here()
-            progress.say(task.name)
-            content = train(task, options.out, device)
+        failed = _train(missing, options) if missing else {}
+    except (KeyboardInterrupt, ExecutorLost) as error:
+        progress.pause()
+        lost = isinstance(error, ExecutorLost)
+        note(f"hrx train: {error if lost else 'stopped.'} Complete models stay; repeat the command to continue.")
+        return Exit.INCOMPLETE if lost else INTERRUPTED
+    progress.pause()
+    trained = len(planned.tasks) - len(failed)
+    code = _conclude(trained, options) if trained else Exit.DONE
+    for name, why in failed.items():
+        note(f"{name} is not trained: {why}")
+    if failed:
+        note(f"hrx train: {len(failed)} of {total} are not trained. Repeat the command to try them again.")
+    return code or (Exit.INCOMPLETE if failed else Exit.DONE)
+
+
+def _train(missing: Sequence[TrainingTask], options: argparse.Namespace) -> dict[str, str]:
+    """Trains and writes models; returns why each of the others has none, by name."""
+    planned = {task.name: task for task in missing}
+    failed: dict[str, str] = {}
+
+    def started(task: Task) -> None:
+        assert isinstance(task, TrainModel)
+        progress.time_from_here()
+        progress.say(task.name)
+
+    def finished(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, TrainModel)
+        if isinstance(result, TrainedFiles):
+            content = publish(planned[task.name], result, options.out)
             best = content["best_epoch"]
             error = content["validation_mse"][best - 1]
             progress.step(task.name, f"{task.name}: validation MSE {error:.3f}, best after epoch {best}")
-    except KeyboardInterrupt:
-        progress.pause()
-        note("hrx train: stopped. Complete models stay; repeat the command to continue.")
-        return INTERRUPTED
-    progress.pause()
+            return
+        assert isinstance(result, TaskFailed)
+        failed[task.name] = result.shown or result.reason
+        progress.step(task.name, f"{task.name}: not trained")
+
+    settings = WorkerSettings((), GIBIBYTE, options.device, libraries(task.backbone for task in missing))
+    with closing(open_executor(settings, options, len(missing))) as executor:
+        run_tasks(ListQueue(worker_tasks(missing), finished), executor, on_start=started)
+    return failed
+
+
+def _conclude(trained: int, options: argparse.Namespace) -> int:
+    """Audits the models of a preset, or says how to audit those that are trained."""
     if options.preset:
         return _audit(options)
     series = "" if options.series == 3 else f" --series {options.series}"
-    show(f"{counted(len(planned), 'trained model')} in {options.out}")
+    show(f"{counted(trained, 'trained model')} in {options.out}")
     show(f"Audit: hrx audit {options.out} --data {options.data}{series}")
     return Exit.DONE
 
 
-def _understand(options: argparse.Namespace) -> list[TrainingTask]:
+def _understand(options: argparse.Namespace) -> TrainingPlan:
     """Checks the options and plans; nothing is written."""
     preset = _preset(options)
     names = list(preset.backbones) if preset else options.backbones
@@ -100,7 +152,7 @@ def _understand(options: argparse.Namespace) -> list[TrainingTask]:
         datasets = [found[name] for name in preset.datasets]
         note(preset.note)
     given = Recipe(options.learning_rate or Recipe.learning_rate, epochs=options.epochs, batches=options.batches)
-    return tasks(
+    return plan_training(
         names,
         datasets,
         settings,

@@ -87,7 +87,9 @@ def _audit(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--gate", action="append", default=[], metavar="EXPR", help=text)
     _undecided(verb)
     _device(verb)
-    _engine(verb)
+    _engine(verb, "run, admission or load")
+    text = "audit the models of a family with another python; may be repeated"
+    verb.add_argument("--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
     verb.add_argument("--config", type=Path, metavar="FILE", help="TOML file with these options; the command line wins")
     verb.add_argument("--rank-only", action="store_true", help="compute only the rank of the matrices")
     verb.add_argument("--dry-run", action="store_true", help="show the plan and its estimated cost, and stop")
@@ -134,18 +136,16 @@ def _device(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--device", default="cpu", metavar="NAME", help=text)
 
 
-def _engine(verb: argparse.ArgumentParser) -> None:
-    """Options of the executors."""
+def _engine(verb: argparse.ArgumentParser, tasks: str) -> None:
+    """Options of the executors; `tasks` is what one of them runs."""
     text = "worker processes (default: 1; with ray: one per CPU); 0 runs the models in this process, unprotected"
     verb.add_argument("--workers", type=_count, metavar="N", help=text)
-    text = "longest time of one run, admission or load, such as 90s, 30m or 4h; 0: no limit (default: 2h)"
+    text = f"longest time of one {tasks}, such as 90s, 30m or 4h; 0: no limit (default: 2h)"
     verb.add_argument("--timeout", type=_seconds, default=7200.0, metavar="TIME", help=text)
     verb.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
     verb.add_argument("--address", default="auto", metavar="ADDRESS", help=text)
     verb.add_argument("--gpus", type=_number, default=0.0, metavar="N", help="GPUs of each Ray worker (default: 0)")
-    text = "audit the models of a family with another python; may be repeated"
-    verb.add_argument("--python", action="append", default=[], metavar="FAMILY=PATH", help=text)
 
 
 def _verify(verbs: Verbs[argparse.ArgumentParser]) -> None:
@@ -314,13 +314,12 @@ def _calibrate(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _train(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    summary = "train backbones on the official splits of a benchmark, to audit them"
-    example = "hrx train Linear DLinear --data tslib:dataset:ETTh1 --settings 96x24 --seeds 1"
+    summary = "train backbones on series without their test regions, to audit them there"
+    example = "hrx train Linear CNN --data sample:sf_temps --settings 96x24 --seeds 1"
     verb = _verb(verbs, "train", summary, "hrx.cli.train:run", example)
     names = "Linear, CNN, or a class of neuralforecast: DLinear, PatchTST, TiDE, TimesNet, iTransformer, …"
     verb.add_argument("backbones", nargs="*", metavar="BACKBONE", help=names)
-    text = "tslib:DIR[:NAME,…], the datasets of the Time-Series-Library with their splits and scaling"
-    verb.add_argument("--data", required=True, metavar="SOURCE", help=text)
+    verb.add_argument("--data", required=True, metavar="SOURCE", help=f"{SOURCE_HELP}; tslib: has its official splits")
     verb.add_argument("--settings", metavar="LxH,…", help="pairs such as 96x24 (default: 96x24,96x96,336x96)")
     verb.add_argument("--seeds", type=_positive, metavar="N", help="trainings of each model (default: 3)")
     verb.add_argument("--depth", type=_depths, metavar="N,…", help="layers, such as 1,2,4 (default: of the class)")
@@ -331,6 +330,7 @@ def _train(verbs: Verbs[argparse.ArgumentParser]) -> None:
     text = "paper-small: Linear, CNN, DLinear and PatchTST on ETTh1 and ETTh2, trained and then audited"
     verb.add_argument("--preset", metavar="NAME", help=text)
     _device(verb)
+    _engine(verb, "training")
     verb.add_argument("--out", type=Path, default=Path("hrx-trained"), metavar="DIR", help="default: hrx-trained")
 
 

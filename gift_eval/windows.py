@@ -59,6 +59,18 @@ def test_start(series: Series | MultivariateSeries, horizon: int) -> int:
     return official.test if official else split(series.values.shape[-1], horizon)
 
 
+def validation_start(series: Series, horizon: int) -> int:
+    """Where the validation split of a training starts; it ends where the test region starts.
+
+    At its official split, else so that it is the last eighth of the values before the test region, rounded up to whole
+    values, at least one horizon: with the test region, 70, 10 and 20 % of the series.
+    """
+    if series.official:
+        return series.official.train
+    before = test_start(series, horizon)
+    return max(before - max(-(-before // 8), horizon), 0)
+
+
 def scaling_end(series: Series | MultivariateSeries, horizon: int) -> int:
     """The values before it standardise a series: the official training rows, else all before the test region."""
     official = _official(series)

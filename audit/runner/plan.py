@@ -260,7 +260,7 @@ def plan(
     """
     if channels:
         datasets = [dataset for dataset in datasets if dataset.variates > 1 or dataset.damage]
-    chosen = [_choose(dataset, settings, series, channels) for dataset in datasets]
+    chosen = [choose_series(dataset, settings, series, channels) for dataset in datasets]
     return [
         Run(identity, dataset, item.series, item.index, setting, seed, windows, protocol, item.error)
         for identity in identities
@@ -315,7 +315,7 @@ def admission_windows(runs: Iterable[Run]) -> Tensor | None:
 
 
 @dataclass(frozen=True)
-class _Item:
+class ChosenSeries:
     """A series or an item of a dataset by its index, or why it cannot be read."""
 
     index: int
@@ -323,20 +323,22 @@ class _Item:
     error: HrxError | None = None
 
 
-def _choose(dataset: Dataset, settings: Sequence[Setting], series: int, channels: bool) -> dict[Setting, list[_Item]]:
+def choose_series(
+    dataset: Dataset, settings: Sequence[Setting], series: int, channels: bool = False
+) -> dict[Setting, list[ChosenSeries]]:
     """Up to `series` series of a dataset (or items) for each setting, evenly spaced among those that are long enough.
 
     Where none is, they are spaced among all: their runs are excluded, and say how long they are.
     """
     if dataset.damage:
-        damaged = _Item(0, None, DamagedDataset(dataset.damage))
+        damaged = ChosenSeries(0, None, DamagedDataset(dataset.damage))
         return {setting: [damaged] for setting in settings}
     try:
         lengths = dataset.lengths()[:: dataset.variates if channels else 1]
     except (UnusableSeries, DamagedDataset):
         lengths = []  # a damaged row: reading names it
     every = range(dataset.items if channels else dataset.count)
-    read: dict[int, _Item] = {}
+    read: dict[int, ChosenSeries] = {}
     chosen = {}
     for setting in settings:
         enough = [i for i, length in enumerate(lengths) if admits(length, setting.lookback, setting.horizon)]
@@ -349,11 +351,11 @@ def _choose(dataset: Dataset, settings: Sequence[Setting], series: int, channels
     return chosen
 
 
-def _read(dataset: Dataset, index: int, channels: bool) -> _Item:
+def _read(dataset: Dataset, index: int, channels: bool) -> ChosenSeries:
     try:
-        return _Item(index, dataset.read_item(index) if channels else dataset.read(index))
+        return ChosenSeries(index, dataset.read_item(index) if channels else dataset.read(index))
     except (UnusableSeries, DamagedDataset) as error:
-        return _Item(index, None, error)
+        return ChosenSeries(index, None, error)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
-from hrx.errors import describe_error, stored_reason
+from hrx.errors import HrxError, describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries
 
 Result = TypeVar("Result")
@@ -42,6 +42,8 @@ class WorkerSettings:
     memory: int
     """Bytes that a batch may take."""
     device: str = "cpu"
+    libraries: str = ""
+    """Libraries that compute beside those of the models, as `Identity.library` names them."""
 
     def divided(self, workers: int) -> WorkerSettings:
         """The settings of one of several workers that share the memory."""
@@ -248,8 +250,19 @@ class EstimateCosts:
         return ModelCosts(estimate_model(context.model(self.model), self.settings, context.budget))
 
 
-Task = LoadModel | Admit | MeasureRun | RankRun | EstimateCosts
-TaskResult = LoadedModel | AdmissionChecks | RunResult | RunRank | ModelCosts | TaskFailed
+class Task(Protocol):
+    """Work for one worker: it is sent there, and its result is sent back."""
+
+    @property
+    def model(self) -> ModelKey:
+        """A worker process serves the tasks of one model."""
+
+    def run_in(self, context: WorkerContext) -> TaskResult:
+        """Does the work."""
+
+
+TaskResult = object
+"""What `run_in` of the task returns, or `TaskFailed`."""
 
 
 def perform(task: Task, context: WorkerContext, *, everything: bool = False) -> TaskResult:
@@ -268,6 +281,8 @@ def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result |
             return call()
     except ModelError as error:
         return TaskFailed(stored_reason(error), user_error=True, shown=str(error))
+    except HrxError as error:
+        return TaskFailed(stored_reason(error), shown=str(error))
     except caught as error:
         memory = "out of memory: " if out_of_memory(error) else ""
         return TaskFailed(memory + stored_reason(error), shown=memory + describe_error(error))

@@ -1,1 +1,1 @@
-"""Training of backbones on the official splits of a benchmark, before they are audited like any checkpoint."""
+"""Training of backbones on series without their test regions, before they are audited there like any checkpoint."""

@@ -1,8 +1,8 @@
-"""The training loop of every backbone: the defaults of the Time-Series-Library, on its splits and scaling.
+"""The training loop of every backbone: the defaults of the Time-Series-Library, on its splits where a series has them.
 
 Adam at 1e-4 and batches of 32 windows by mean squared error, at most ten epochs. After each epoch the error on all
 validation windows is measured; three epochs without a lower one end the training, and the weights of the best epoch
-are kept. The learning rate is halved after every epoch from the second one on. The test split is never read.
+are kept. The learning rate is halved after every epoch from the second one on. The test region is never read.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hrx.errors import HrxError
 from hrx.gift_eval import Series, UnusableSeries
 from hrx.gift_eval.series import naming
-from hrx.gift_eval.windows import standardise
+from hrx.gift_eval.windows import scaling_end, standardise, test_start, validation_start
 
 VALIDATION_BATCH = 512
 
@@ -31,6 +33,17 @@ class Recipe:
     patience: int = 3
     batches: int | None = None
     """Batches of an epoch, of windows that are drawn anew for each; None: every training window once."""
+
+
+class PastRows(NamedTuple):
+    """All that a training reads of a series: the values before its test region, and where they are split."""
+
+    values: NDArray[np.float32]
+    """(T,), standardised as an audit of the series standardises it."""
+    train: int
+    """The rows before it are the training split, the others the validation split."""
+    lookback_inside: bool
+    """Whether a validation window reads no training row before its first forecast step."""
 
 
 class SplitWindows(NamedTuple):
@@ -58,32 +71,36 @@ class Fitted(NamedTuple):
     """Counted from 1."""
 
 
-def cut_splits(series: Series, lookback: int, horizon: int) -> Splits:
-    """Every training and validation window of a series with an official split, scaled by its training rows.
-
-    A validation window may read training rows before its first forecast step, unless the benchmark keeps lookbacks
-    inside a split.
-    """
-    split = series.official
-    if split is None:
-        raise HrxError(
-            f"{series.label} has no official training and validation split, which training needs. "
-            "Give --data tslib:DIR."
-        )
+def past_rows(series: Series, horizon: int) -> PastRows:
+    """The training and validation rows of a series: official ones, else those before the test region of an audit."""
     with naming(series.label):
-        values = torch.as_tensor(standardise(series.values, split.train).values, dtype=torch.float32)
-    before = 0 if split.lookback_inside else lookback
-    rows = {"training": (0, split.train), "validation": (max(split.train - before, 0), split.test)}
+        scaled = standardise(series.values, scaling_end(series, horizon)).values
+    past = scaled[: test_start(series, horizon)].astype(np.float32)
+    return PastRows(past, validation_start(series, horizon), bool(series.official and series.official.lookback_inside))
+
+
+def cut_windows(rows: PastRows, lookback: int, horizon: int) -> Splits:
+    """Every training and validation window; raises where a split holds none."""
+    values = torch.tensor(rows.values)
+    before = 0 if rows.lookback_inside else lookback
+    places = {"training": (0, rows.train), "validation": (max(rows.train - before, 0), len(values))}
     parts = []
-    for name, (first, last) in rows.items():
+    for name, (first, last) in places.items():
         if last - first < lookback + horizon:
             raise UnusableSeries(
-                f"{series.label}: its {name} split has {last - first} values, too few for {lookback}x{horizon}. "
+                f"its {name} split has {last - first} values, too few for {lookback}x{horizon}. "
                 "Give shorter --settings."
             )
         windows = values[first:last].unfold(0, lookback + horizon, 1)
         parts.append(SplitWindows(windows[:, :lookback], windows[:, lookback:]))
     return Splits(*parts)
+
+
+def cut_splits(series: Series, lookback: int, horizon: int) -> Splits:
+    """Every training and validation window of a series."""
+    rows = past_rows(series, horizon)
+    with naming(series.label):
+        return cut_windows(rows, lookback, horizon)
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

@@ -1,16 +1,17 @@
-"""What is trained: backbones × series × settings × depths × seeds, each published as a directory of its own.
+"""One training: as a task of a worker, and as the directory that its result becomes.
 
-A directory appears under its name when it is complete, so the same command continues where it stopped.
+A worker trains and returns the files of the model. This process writes them, because a worker of a cluster has another
+disk. A directory appears under its name when it is complete, so the same command continues where it stopped.
 """
 
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,12 +20,19 @@ from hrx.adapters.backbones import OWN
 from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.registry import families
 from hrx.adapters.trained_directory import TRAINING
-from hrx.audit.runner.plan import Setting
+from hrx.audit.memory import one_thread
+from hrx.audit.runner.plan import ModelKey, Setting
+from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.training import backbones
-from hrx.audit.training.loop import Recipe, cut_splits, fit, learning_rate
+from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, past_rows
 from hrx.errors import HrxError, NotWritten
 from hrx.files import make_directory, read_json, reason, shown_path
-from hrx.gift_eval import Dataset, Series, spaced
+from hrx.gift_eval import Series
+from hrx.gift_eval.windows import scaling_end, test_start, validation_start
+from hrx.text import clean
+
+TRAININGS = ModelKey("hrx train", "")
+"""All trainings share the worker processes: a process of its own would import the library again for each."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,12 @@ class TrainingTask:
         depth = [f"depth{self.depth}"] if self.depth else []
         item = [self.series.item] if self.several else []
         parts = [self.backbone, *depth, self.series.dataset, *item, str(self.setting), f"seed{self.seed}"]
-        return "-".join(parts).replace(os.sep, "_")
+        return clean("-".join(parts)).replace(os.sep, "_")
 
     @property
     def stated(self) -> dict[str, Any]:
         """Everything that decides the weights, as `training.json` states it."""
-        split = self.series.official
+        validation = validation_start(self.series, self.setting.horizon)
         return {
             "backbone": self.backbone,
             "depth": self.depth,
@@ -64,8 +72,8 @@ class TrainingTask:
             "lookback": self.setting.lookback,
             "horizon": self.setting.horizon,
             "seed": self.seed,
-            "training_rows": split and split.train,
-            "validation_rows": split and split.test - split.train,
+            "training_rows": validation,
+            "validation_rows": test_start(self.series, self.setting.horizon) - validation,
             "loss": "mean squared error",
             "optimiser": "Adam",
             **asdict(self.recipe),
@@ -73,34 +81,61 @@ class TrainingTask:
         }
 
 
-def tasks(
-    names: Sequence[str],
-    datasets: Iterable[Dataset],
-    settings: Sequence[Setting],
-    *,
-    depths: Sequence[int],
-    seeds: int,
-    series: int,
-    recipe: Recipe,
-    arguments: Mapping[str, Mapping[str, Any]],
-) -> list[TrainingTask]:
-    """Every model to train; raises on a series without an official split or too short for a setting."""
-    chosen: list[tuple[Series, bool]] = []
-    for dataset in datasets:
-        if dataset.damage:
-            raise HrxError(dataset.damage)
-        chosen += [(dataset.read(index), dataset.count > 1) for index in spaced(dataset.count, series)]
-    for one, _ in chosen:
-        for setting in settings:
-            cut_splits(one, setting.lookback, setting.horizon)
-    return [
-        TrainingTask(name, one, several, setting, depth, seed, recipe, arguments.get(name, {}))
-        for one, several in chosen
-        for setting in settings
-        for name in dict.fromkeys(names)
-        for depth in (depths or (None,))
-        for seed in range(seeds)
-    ]
+class TrainedFiles(NamedTuple):
+    """A trained model as a worker returns it."""
+
+    files: Mapping[str, bytes]
+    """The content of each file of its directory, by name."""
+    fitted: Fitted
+    device: str
+
+
+@dataclass(frozen=True)
+class TrainModel:
+    """Trains one model. It holds no value of the test region, so that none can enter the weights."""
+
+    name: str
+    backbone: str
+    rows: PastRows
+    setting: Setting
+    depth: int | None
+    seed: int
+    recipe: Recipe
+    arguments: Mapping[str, Any]
+    model: ModelKey = TRAININGS
+
+    def run_in(self, context: WorkerContext) -> TrainedFiles:
+        return self.run_on(context.device)
+
+    def run_on(self, device: torch.device) -> TrainedFiles:
+        """Trains on one thread: the weights are the same for any number of workers and of cores."""
+        size = self.setting.lookback, self.setting.horizon
+        with one_thread():
+            module = backbones.build(self.backbone, *size, self.depth, self.seed, self.arguments)
+            fitted = fit(module, cut_windows(self.rows, *size), self.recipe, self.seed, device)
+            with tempfile.TemporaryDirectory() as folder:
+                config = {"backbone": self.backbone, "lookback": size[0], "horizon": size[1], "depth": self.depth}
+                backbones.save(module, config, Path(folder) / "model")
+                files = {file.name: file.read_bytes() for file in (Path(folder) / "model").iterdir()}
+        return TrainedFiles(files, fitted, device.type)
+
+
+def worker_tasks(planned: Iterable[TrainingTask]) -> list[TrainModel]:
+    """The tasks for workers; those of one series share its values."""
+    rows: dict[tuple[str, int], PastRows] = {}
+    found = []
+    for one in planned:
+        place = one.series.fingerprint, one.setting.horizon
+        if place not in rows:
+            rows[place] = past_rows(one.series, one.setting.horizon)
+        more = one.setting, one.depth, one.seed, one.recipe, one.arguments
+        found.append(TrainModel(one.name, one.backbone, rows[place], *more))
+    return found
+
+
+def libraries(names: Iterable[str]) -> str:
+    """The libraries that train these backbones with their versions, beside torch."""
+    return "" if all(name in OWN for name in names) else families()[NEURALFORECAST].versions
 
 
 def is_trained(task: TrainingTask, out: Path) -> bool:
@@ -123,31 +158,36 @@ def is_trained(task: TrainingTask, out: Path) -> bool:
     return True
 
 
-def train(task: TrainingTask, out: Path, device: torch.device) -> dict[str, Any]:
-    """Trains one model and publishes its directory; returns the content of its `training.json`."""
-    splits = cut_splits(task.series, task.setting.lookback, task.setting.horizon)
-    size = (task.setting.lookback, task.setting.horizon)
-    module = backbones.build(task.backbone, *size, task.depth, task.seed, task.arguments)
-    fitted = fit(module, splits, task.recipe, task.seed, device)
-    library = "" if task.backbone in OWN else families()[NEURALFORECAST].versions
+def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, Any]:
+    """Writes the directory of a trained model; returns the content of its `training.json`."""
+    fitted = trained.fitted
     content = task.stated | {
+        "scaling_rows": scaling_end(task.series, task.setting.horizon),
         "best_epoch": fitted.best_epoch,
         "validation_mse": fitted.validation_mse,
         "train_mse": fitted.train_mse,
-        "library": library,
+        "library": libraries([task.backbone]),
         "torch_version": torch.__version__,
         "hrx_version": __version__,
-        "device": device.type,
+        "device": trained.device,
     }
-    config = {name: content[name] for name in ("backbone", "lookback", "horizon", "depth")}
+    files = {**trained.files, TRAINING: (json.dumps(content, indent=1) + "\n").encode()}
     make_directory(out)
     scratch = Path(tempfile.mkdtemp(prefix=".training-", dir=out))
     try:
-        backbones.save(module, config, scratch / "model")
-        (scratch / "model" / TRAINING).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (scratch / "model").mkdir()
+        for name, data in files.items():
+            (scratch / "model" / name).write_bytes(data)
         os.rename(scratch / "model", out / task.name)
     except OSError as error:
-        raise NotWritten(f"{shown_path(out / task.name)} cannot be written: {reason(error)}.") from error
+        if not is_trained(task, out):  # another command may have trained it meanwhile
+            raise NotWritten(f"{shown_path(out / task.name)} cannot be written: {reason(error)}.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return content
+
+
+def train(task: TrainingTask, out: Path, device: torch.device) -> dict[str, Any]:
+    """Trains one model in this process and writes its directory; returns the content of its `training.json`."""
+    (one,) = worker_tasks([task])
+    return publish(task, one.run_on(device), out)

@@ -28,6 +28,7 @@ from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
 from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
 from hrx.audit.runner.worker import LoadModel, MeasureRun, RankRun, RunRank, Task, TaskResult, WorkerSettings
 from hrx.audit.scoring.rank import MeanRank
+from hrx.cli.main import main
 from hrx.gift_eval import open_source
 
 MODEL = """
@@ -337,6 +338,19 @@ def test_a_ray_worker_process_loads_a_model_once_for_all_its_tasks(file: Path, c
     assert len(ranks(audit, RayExecutor(audit.settings, 1, address=cluster))) == len(audit.runs)
     assert set(loads(file).values()) == {1}
     assert len(loads(file)) < len(audit.runs)
+
+
+@pytest.mark.slow
+def test_a_training_on_a_ray_cluster_gives_the_weights_of_one_process(tmp_path: Path, cluster: str) -> None:
+    quick = ["--data", "sample:sf_temps", "--settings", "24x8", "--epochs", "1", "--batches", "20", "--seeds", "1"]
+    ray = ["--engine", "ray", "--address", cluster, "--workers", "1"]
+    for out, options in (("here", ["--workers", "0"]), ("there", ray)):
+        assert main(["train", "CNN", *quick, *options, "--out", str(tmp_path / out)]) == 0
+    here, there = (next((tmp_path / out).iterdir()) for out in ("here", "there"))
+    assert {file.name: file.read_bytes() for file in there.iterdir()} == {
+        file.name: file.read_bytes() for file in here.iterdir()
+    }
+    assert len(list(here.iterdir())) == 3
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from hrx.adapters import load
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
 from hrx.audit.training.loop import Recipe, Splits, cut_splits, fit, learning_rate, mean_squared_error
-from hrx.audit.training.train import TrainingTask, is_trained, train
+from hrx.audit.training.train import TrainingTask, is_trained, train, worker_tasks
 from hrx.cli.main import main
 from hrx.errors import HrxError
-from hrx.gift_eval import Series, open_source
+from hrx.gift_eval import Series, cut
 from hrx.gift_eval.catalogue import tslib_sets
 from hrx.gift_eval.series import OfficialSplit
 from hrx.reports import read
@@ -229,7 +229,97 @@ def test_a_wrong_request_gets_one_sentence_and_writes_nothing(
     assert not out.exists()
 
 
-def test_data_without_an_official_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "Linear", "--data", "sample:sf_temps", "--out", str(tmp_path / "out")]) == 2
-    assert "has no official training and validation split, which training needs." in capsys.readouterr().err
-    assert open_source("sample:sf_temps")[0].read(0).official is None
+@pytest.fixture(scope="module")
+def own_series() -> Series:
+    """A noisy wave of the user's own, with a length that no share divides."""
+    values = np.sin(np.arange(403) / 3) + 0.3 * np.random.default_rng(4).standard_normal(403) + 7
+    return Series("sales", "north", "D", 7, "", values, 0)
+
+
+@pytest.mark.parametrize(("horizon", "training", "validation"), [(4, 281, 41), (50, 272, 50), (100, 203, 100)])
+def test_without_an_official_split_the_windows_lie_before_the_test_region_of_an_audit(
+    own_series: Series, horizon: int, training: int, validation: int
+) -> None:
+    """T = 403: the test region is the last 81 values (or a horizon), the validation split 41 of the 322 before it."""
+    found = cut_splits(own_series, LOOKBACK, horizon)
+    end = training + validation
+    values = own_series.values.tolist()
+    mean = sum(values[:end]) / end
+    deviation = (sum((value - mean) ** 2 for value in values[:end]) / end) ** 0.5
+    scaled = [(value - mean) / deviation for value in values]
+    borders = {"train": (LOOKBACK, training), "validation": (training, end)}
+    for name, (first, last) in borders.items():
+        starts = [start for start in range(len(values)) if first <= start and start + horizon <= last]
+        x = [[scaled[row] for row in range(start - LOOKBACK, start)] for start in starts]
+        y = [[scaled[row] for row in range(start, start + horizon)] for start in starts]
+        np.testing.assert_allclose(getattr(found, name).x, x, atol=1e-6)
+        np.testing.assert_allclose(getattr(found, name).y, y, atol=1e-6)
+    audited = cut(own_series, LOOKBACK, horizon, windows=3, seed=0)
+    assert audited.starts.min() == end
+    np.testing.assert_allclose(audited.y[0], scaled[end : end + horizon])
+
+
+@pytest.mark.parametrize("official", [None, OfficialSplit(train=240, test=322, end=403)])
+def test_no_value_of_the_test_region_enters_the_weights(own_series: Series, official: OfficialSplit | None) -> None:
+    before = replace(own_series, official=official)
+    values = before.values.copy()
+    values[322:] = 1e6 * np.random.default_rng(5).standard_normal(81)
+    changed = [replace(before, values=values)]
+    values = before.values.copy()
+    values[321] += 0.5  # the last validation value decides the scaling or the best epoch
+    changed.append(replace(before, values=values))
+    first, same, other = (worker_tasks([task(one, "CNN")])[0].run_on(CPU) for one in (before, *changed))
+    assert same.files == first.files
+    assert same.fitted == first.fitted
+    assert other.fitted != first.fitted
+
+
+@pytest.mark.slow
+def test_models_of_a_users_table_are_audited_on_the_standardised_test_region(tmp_path: Path) -> None:
+    """DLinear is saved by a library whose models read values in their own units, unless hrx train trained them."""
+    pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
+    rng, rows = np.random.default_rng(6), np.arange(500)
+    days = np.datetime64("2020-01-01") + rows
+    names = [f"shop {number}/a" for number in range(4)]
+    columns = [1000 * number + 50 * np.sin(rows * 2 * np.pi / 7) + rng.standard_normal(500) for number in range(4)]
+    lines = [",".join([str(day), *(f"{one[row]:.5f}" for one in columns)]) for row, day in enumerate(days)]
+    (tmp_path / "sales.csv").write_text(",".join(["date", *names]) + "\n" + "\n".join(lines) + "\n")
+    data, out = ["--data", f"csv:{tmp_path}/sales.csv", "--series", "2"], tmp_path / "out"
+    assert main(["train", "Linear", "DLinear", *data, *QUICK, "--seeds", "1", "--out", str(out)]) == 0
+    assert main(["audit", str(out), *data, "--out", str(tmp_path / "audit")]) == 0
+    frame = read(tmp_path / "audit" / "ledger.db").set_index("model")
+    assert set(frame["status"]) == {"done"}
+    assert set(frame["backbone"]) == {"Linear", "DLinear"}
+    assert len(frame) == 4
+    for name, number in ((name, number) for name in ("Linear", "DLinear") for number in (0, 3)):
+        model = f"{name}-sales_D-shop {number}_a-12x4-seed0"
+        scaled = (columns[number] - columns[number][:400].mean()) / columns[number][:400].std()
+        x = torch.tensor(np.stack([scaled[at - LOOKBACK : at] for at in range(400, 497)]), dtype=torch.float32)
+        y = np.stack([scaled[at : at + HORIZON] for at in range(400, 497)])
+        error = float(((load(str(out / model)).official(x, HORIZON).numpy() - y) ** 2).mean())
+        assert frame.loc[model, "series"] == names[number]
+        assert frame.loc[model, "mse"] == pytest.approx(error, rel=0.1)  # of at most 64 windows
+
+
+def test_a_series_that_cannot_be_trained_is_named_and_the_others_are_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = np.busday_offset("2020-01-01", np.arange(300), roll="forward")
+    rng = np.random.default_rng(7)
+    prices = 100 * np.exp(np.cumsum(0.01 * rng.standard_normal((300, 3)), axis=0))
+    cells = [
+        ["" if (row, column) == (9, 1) else f"{prices[row, column]:.4f}" for column in range(3)] for row in range(300)
+    ]
+    lines = [",".join([str(day), *row]) for day, row in zip(days, cells, strict=True)]
+    (tmp_path / "prices.csv").write_text("date,A,B,C\n" + "\n".join(lines) + "\n")
+    out, data = tmp_path / "out", ["--data", f"finance:{tmp_path}/prices.csv"]
+    assert main(["train", "Linear", *data, *QUICK, "--seeds", "1", "--out", str(out)]) == 0
+    captured = capsys.readouterr()
+    assert "finance/log_price series B: it has no price on 1 of the 300 trading days of the file" in captured.err
+    assert "4 models in" in captured.err
+    stated = json.loads((out / "Linear-finance_log_return-C-12x4-seed0" / "training.json").read_text())
+    assert stated["training_rows"] + stated["validation_rows"] == stated["scaling_rows"] == 239
+    assert stated["validation_rows"] == 30
+    assert main(["train", "Linear", *data, "--settings", "500x24", "--out", str(tmp_path / "none")]) == 2
+    assert "too few for 500x24. Give shorter --settings." in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()

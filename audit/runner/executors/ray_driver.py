@@ -312,8 +312,9 @@ def _check_versions(ray: Any, nodes: Sequence[Node], report: Callable[[], dict[s
 
 
 def distributions(settings: WorkerSettings) -> tuple[str, ...]:
-    """The distributions that compute the forecasts of the models, from `Identity.library`."""
-    named = {part.rpartition(" ")[0] for model in settings.models for part in model.identity.library.split(", ")}
+    """The distributions that compute: those of the models, from `Identity.library`, and `settings.libraries`."""
+    libraries = [*(model.identity.library for model in settings.models), settings.libraries]
+    named = {part.rpartition(" ")[0] for library in libraries for part in library.split(", ")}
     return tuple(sorted((named - {""}) | {"torch", "numpy"}))
 
 
