@@ -233,7 +233,8 @@ def _tables(verbs: Verbs[argparse.ArgumentParser]) -> None:
     )
     verb.add_argument("ledger", type=Path, metavar="LEDGER", help="the ledger that an audit wrote")
     every = "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
-    every += "truncation, distance, channels or accuracy; may be repeated (default: all that the ledger can fill)"
+    every += "truncation, distance, channels or accuracy; of trained models backbones, benchmarks, trained_axes, "
+    every += "trained_domains or trained_estimators; may be repeated (default: all that the ledger can fill)"
     verb.add_argument("--table", action="append", metavar="NAME", help=every)
     forms = ("text", "md", "tex", "csv", "html", "json")
     verb.add_argument(

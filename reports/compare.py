@@ -246,7 +246,8 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
 
     A backbone names all models that were trained of it: a training is one model of one series, setting and seed.
     """
-    about = frame[["model", "checkpoint", "fingerprint", "backbone"]].fillna("")
+    # Records that were exported by an earlier hrx have no column of the backbone.
+    about = frame.reindex(columns=["model", "checkpoint", "fingerprint", "backbone"]).astype(object).fillna("")
     models = about.drop_duplicates(["model", "fingerprint"])
     if wanted is not None:
         by_weights = models["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_PREFIX)

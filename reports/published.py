@@ -279,8 +279,8 @@ def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:
     missing = [f"{section} {name}".strip() for section, name in published.rows if (section, name) not in here]
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]
     trained = (
-        "A backbone is the published one by the name of its class, whichever library it is from. The records do not "
-        "say on which data it was trained; the paper's were trained on the benchmark that they forecast."
+        "A backbone is the published one by the name of its class, whichever library it is from; those of the paper "
+        "were trained on the benchmark that they forecast."
     )
     return [
         f"Published: {published.label} of the paper, {published.of}, where every seed counts as a run. In common: how "

@@ -125,6 +125,9 @@ class ReportTable:
             section = row.section
             yield row
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     def to_text(self, width: int = 80) -> str:
         """For a terminal, in at most `width` columns where the numbers fit."""
         names = [shown.title("paper", "diff.") for shown in self.shown]

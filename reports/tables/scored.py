@@ -24,6 +24,7 @@ from hrx.reports.runs import (
     mask_impossible,
     padded_remark,
     pooled,
+    unknown_rows_remark,
 )
 from hrx.reports.text import counted, listed
 
@@ -64,9 +65,10 @@ class ScoredRuns:
         self.frame, self.estimator, self.fold = frame, estimator, fold
         # Records that were exported by an earlier hrx have fewer columns.
         stored = frame[frame["status"] == DONE].reindex(
-            columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS, *_TRAINING]
+            columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS, *_TRAINING, "training"]
         )
         self._remarks = (padded_remark(stored), impossible_remark(stored))
+        self._unknown_rows = unknown_rows_remark(stored)
         done = mask_impossible(stored).copy()
         # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
         done["leaked"] = done["leakage"].map({DECLARED: 1.0, NONE_DECLARED: 0.0}).astype("float64")
@@ -144,8 +146,9 @@ class ScoredRuns:
         """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
         what = "n counts runs: every seed is one."
         if "seeds" in group:
-            folded = counted(int(group["seeds"].sum()), "run")
-            what = f"n counts configurations, seeds folded to their mean ({folded})."
+            every = int(group["seeds"].sum())
+            folded = f"seeds folded to their mean ({counted(every, 'run')})" if every > len(group) else "one seed each"
+            what = f"n counts configurations, {folded}."
         leaked, unknown = int((group["leaked"] > 0).sum()), int(group["leaked"].isna().sum())
         known = f"{leaked:,} of {len(group):,}" + (f", {unknown:,} unknown" if unknown else "")
         differing = pooled(group, but=_SHOWN_APART)
@@ -159,6 +162,10 @@ class ScoredRuns:
             *self._remarks,
         )
         return " ".join(filter(None, remarks))
+
+    def note_of_trained(self, group: pd.DataFrame, *sentences: str) -> str:
+        """The same below a table of trained models, which also says where the rows of their training are unknown."""
+        return self.note(group, *sentences, "A training seed makes a model of its own.", self._unknown_rows)
 
     def holdings(self) -> str:
         """What the ledger holds, for an error message."""

@@ -47,7 +47,7 @@ def backbones(runs: ScoredRuns) -> Content:
     order = [name for _, name in published.published_tables()["backbones"].rows]
     names = sorted(groups, key=lambda name: order.index(name) if name in order else len(order))
     found = [TableGroup(name, groups[name], where=_same(groups[name], "backbone")) for name in names]
-    return found, _FIGURES, runs.note(runs.trained, scored.MARGIN_NOTE)
+    return found, _FIGURES, runs.note_of_trained(runs.trained, scored.MARGIN_NOTE)
 
 
 @_table("Trained backbones by benchmark", "Benchmark", _NEEDS, descending=True, keep_empty=True)
@@ -56,7 +56,7 @@ def benchmarks(runs: ScoredRuns) -> Content:
         TableGroup(str(name), group, where=_same(group, "dataset"))
         for name, group in runs.trained.groupby("dataset_name", sort=True)
     ]
-    return groups, _FIGURES, runs.note(runs.trained, scored.MARGIN_NOTE)
+    return groups, _FIGURES, runs.note_of_trained(runs.trained, scored.MARGIN_NOTE)
 
 
 def _same(group: pd.DataFrame, column: str) -> tuple[tuple[str, str | int], ...]:
@@ -77,7 +77,7 @@ def trained_axes(runs: ScoredRuns) -> Content:
         "change is the mean over blocks of the difference of g_own, with the interval of Student's t."
     )
     groups = [group for section, axis in AXES.items() for group in _contrasts(runs.trained, section, axis)]
-    return groups, figures, runs.note(runs.trained, note)
+    return groups, figures, runs.note_of_trained(runs.trained, note)
 
 
 def _contrasts(frame: pd.DataFrame, section: str, axis: str) -> Iterator[TableGroup]:
@@ -138,7 +138,7 @@ def trained_estimators(runs: ScoredRuns) -> Content:
         for name, one in frame.groupby("dataset_name", sort=True)
         for group in by_estimator(one, "g_own")
     ]
-    return groups, (*figures, scored.MARGIN_OF_MEDIANS, N), runs.note(frame, scored.MARGIN_NOTE)
+    return groups, (*figures, scored.MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, scored.MARGIN_NOTE)
 
 
 @_table("Gain g_own of trained backbones by domain and naive verdict", "Runs", f"{_NEEDS}, on tslib: or finance: data")
@@ -160,4 +160,5 @@ def trained_domains(runs: ScoredRuns) -> Content:
         f"{counted(int(split.sum()), 'configuration')} whose seeds disagree on the naive verdict, or without one, in "
         "neither part." if split.any() else "",
     )  # fmt: skip
-    return groups, (median_of(scored.G_OWN, "g_own"), _INTERVAL, scored.POSITIVE, N), runs.note(frame, *notes)
+    figures = (median_of(scored.G_OWN, "g_own"), _INTERVAL, scored.POSITIVE, N)
+    return groups, figures, runs.note_of_trained(frame, *notes)

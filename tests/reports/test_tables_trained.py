@@ -1,6 +1,7 @@
 """The tables of trained backbones: against pandas and slow loops on constructed runs, beside the published cells."""
 
 import itertools
+import json
 import math
 import statistics
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from helpers.constructed import runs
 from scipy.stats import ttest_1samp
 
-from hrx.reports import tables
+from hrx.cli.main import main
+from hrx.reports import compare, tables
 from hrx.reports.published import SWEPT, backbone_name, backbones, benchmarks, published_tables
 from hrx.reports.table import ReportTable, Span
-from hrx.reports.tables import trained
+from hrx.reports.tables import NAMES, trained
 
 CLASSES = {"DLinear": "DLinear", "VanillaTransformer": "Transformer", "iTransformer": "ITransformer", "NHITS": "NHITS"}
 DATASETS = {"ETTh1": "ETTh1", "Weather": "Weather", "finance/log_price": "Finance", "finance/log_return": "Finance_ret"}
@@ -247,3 +249,27 @@ def test_the_published_tables_are_of_26_backbones_and_15_benchmarks() -> None:
             for column, value in row.items():
                 if column.endswith("_ci"):
                     assert Span(*value).low <= row[column.removesuffix("_ci")] <= Span(*value).high
+
+
+def test_the_note_says_where_the_training_rows_are_unknown_and_that_seeds_of_training_are_models() -> None:
+    frame = grid()
+    unknown = made(frame, "backbones")
+    assert f"{len(frame)} of {len(frame)} scored runs are of a model whose training rows are unknown" in unknown.note
+    assert "seeds folded to their mean" in unknown.note
+    assert "A training seed makes a model of its own." in unknown.note
+    stated = made(frame.assign(training=json.dumps({"training_rows": 8640}))[frame["seed"] == 0], "backbones")
+    assert "unknown:" not in stated.note
+    assert "n counts configurations, one seed each." in stated.note
+    assert str(stated) == stated.to_text()
+
+
+def test_the_help_of_the_verb_names_every_table(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tables", "--help"])
+    shown = capsys.readouterr().out
+    assert [name for name in NAMES if name not in shown] == []
+
+
+def test_records_of_an_earlier_hrx_without_the_column_of_the_backbone_are_compared() -> None:
+    frame = runs(12).drop(columns=["backbone", "training", "depth", "training_seed"], errors="ignore")
+    assert compare(frame, frame).base.scored == 12
