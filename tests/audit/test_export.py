@@ -57,8 +57,11 @@ def test_parquet_holds_the_records_with_types_and_meanings(tmp_path: Path) -> No
 
 def test_an_export_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
     path = ledger(tmp_path / "l.db", record("a"))
-    with pytest.raises(NotWritten, match=r"absent/l\.csv cannot be written"):
-        export(path, tmp_path / "absent" / "l.csv", "csv")
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(NotWritten, match=r"cannot create .*/file: File exists\. Choose a writable"):
+        export(path, tmp_path / "file" / "l.csv", "csv")
+    export(path, tmp_path / "new" / "l.csv", "csv")
+    assert (tmp_path / "new" / "l.csv").is_file()
 
 
 def test_an_export_that_fails_leaves_the_earlier_file_as_it_was(
