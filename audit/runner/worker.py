@@ -290,13 +290,18 @@ def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result |
 
 @contextmanager
 def _process_restored() -> Iterator[None]:
-    """Restores the settings of torch and the working directory, which another model relies on."""
+    """Restores the settings of torch and the working directory, which another model relies on.
+
+    Inside, matrices are multiplied in full precision, as in a new process: the caller may have set another, and the
+    numbers of a run must not depend on where it runs.
+    """
     dtype, threads, precision = torch.get_default_dtype(), torch.get_num_threads(), torch.get_float32_matmul_precision()
     deterministic, warn = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
     gradients, directory = torch.is_grad_enabled(), Path.cwd()
+    torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:

@@ -149,10 +149,10 @@ def test_tirex_2_refuses_what_its_library_cuts(tirex: Any) -> None:
 def test_tirex_2_compiles_nothing_and_leaves_the_precision_of_the_process_as_it_is(tmp_path: Path) -> None:
     from torch._dynamo.utils import counters
 
-    path = tiny_multivariate.tirex_2(tmp_path / "model", matmul_precision="medium")
     before, compiled = torch.get_float32_matmul_precision(), counters["frames"]["total"]
-    torch.set_float32_matmul_precision("highest")
     try:
+        path = tiny_multivariate.tirex_2(tmp_path / "model", matmul_precision="medium")  # sets it for the process
+        torch.set_float32_matmul_precision("highest")
         model: Any = load(str(path))
         assert torch.get_float32_matmul_precision() == "highest"
     finally:

@@ -643,3 +643,14 @@ def test_a_model_that_intrudes_and_exits_leaves_the_next_one_as_it_is_alone(
     assert not torch.are_deterministic_algorithms_enabled()
     assert Path.cwd() == tmp_path
     assert capsys.readouterr().out == ""
+
+
+def test_the_precision_that_a_caller_has_set_changes_no_number_and_is_kept(tmp_path: Path) -> None:
+    alone = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "alone.db").execute()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        records = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "medium.db").execute()
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert without_times(records) == without_times(alone)
