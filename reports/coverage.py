@@ -33,7 +33,7 @@ class Coverage(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         decided = [decision.as_json() for decision in self.decisions]
-        found = {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
+        found: dict[str, object] = {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
         return found | ({"unassigned": self.unassigned} if self.unassigned else {})
 
     @classmethod
@@ -87,7 +87,7 @@ class PlannedModel(NamedTuple):
 def planned_models(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> list[PlannedModel]:
     """Every model that has a plan: those with a run in the order of the frame's rows, then those without any."""
     groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    found = [(model, fingerprint, coverage(runs, plans)) for (model, fingerprint), runs in groups]
+    found = [(str(model), str(fingerprint), coverage(runs, plans)) for (model, fingerprint), runs in groups]
     planned = [PlannedModel(model, fingerprint, True, plan) for model, fingerprint, plan in found if plan]
     absent: dict[tuple[str, str], set[str]] = {}
     for plan in _without_a_run(frame, plans):
