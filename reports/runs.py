@@ -26,6 +26,8 @@ from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 FEW = 10
 """A group with fewer runs is marked."""
 FEW_TEXT = f"n<{FEW}: few runs"
+BY_HRX = "hrx train"
+"""`by` among the facts of a training that `hrx train` did."""
 FEWEST = 3
 """Values that an interval needs: one or two say nothing about their spread."""
 
@@ -131,6 +133,13 @@ def training_facts(text: object) -> dict[str, object]:
     except ValueError:
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def trained_by_hrx(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether `hrx train` trained the model of each run; not where a record does not state it."""
+    by = {text: training_facts(text).get("by") == BY_HRX for text in frame["training"].unique()}
+    known = frame["training"].map(lambda text: by[text]).to_numpy(dtype=bool)
+    return known & (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
 
 
 def unknown_rows_remark(frame: pd.DataFrame) -> str:
