@@ -144,9 +144,9 @@ def trained_by_hrx(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 def unknown_rows_remark(frame: pd.DataFrame) -> str:
     """How many scored runs are of a trained model that may have been trained on their windows; empty where none is."""
-    trained = frame["backbone"].fillna("") != ""
-    stated = {text: training_facts(text).get("training_rows") for text in frame["training"].unique()}
-    unknown = trained & ~frame["training"].map(lambda text: isinstance(stated[text], int)).astype(bool)
+    trained = (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
+    stated = [isinstance(training_facts(text).get("training_rows"), int) for text in frame["training"]]
+    unknown = trained & ~np.array(stated, dtype=bool)
     if not (runs := int(unknown.sum())):
         return ""
     of = f"{runs:,} of {counted(len(frame), 'scored run')} {'is' if runs == 1 else 'are'} of a model"
