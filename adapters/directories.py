@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import TRAINING, CheckpointForecaster
 from hrx.adapters.contract import ModelError
-from hrx.adapters.trained_directory import TRAINING, trained_runs
+from hrx.adapters.trained_directory import trained_runs
 from hrx.errors import HrxError, describe_error
 from hrx.files import read_json
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from hrx.adapters import load, locate
+from hrx.adapters import load, locate, locate_each
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
 from hrx.audit.training.loop import Recipe, Splits, cut_splits, fit, learning_rate, mean_squared_error
@@ -391,3 +391,38 @@ def test_a_verb_for_one_model_counts_the_trained_ones_of_all_formats(
     names = "DLinear-Toy-12x4-seed0, Linear-Toy-12x4-seed0, Linear-Toy-12x4-seed1 and 1 more"
     expected = f"{out} holds 4 trained models: {names}. Name one: {out}/DLinear-Toy-12x4-seed0."
     assert expected in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("backbone", ["Linear", "DLinear"])
+def test_a_trained_directory_without_weights_is_to_be_trained_again(
+    tmp_path: Path, series: Series, backbone: str
+) -> None:
+    if backbone in DEPTH_ARGUMENT:
+        pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
+    train(task(series, backbone), tmp_path, CPU)
+    folder = tmp_path / f"{backbone}-Toy-12x4-seed0"
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    with pytest.raises(HrxError, match=f"Train it again: remove {folder} and repeat hrx train"):
+        _ = locate_each(str(tmp_path), [], as_trained=True)[0].located.identity
+
+
+def test_an_audit_names_what_it_leaves_out_and_refuses_two_models_of_the_same_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days, values = np.datetime64("2020-01-01") + np.arange(200), np.random.default_rng(8).standard_normal(200)
+    lines = [f"{day},{value:.4f},{value:.4f}\n" for day, value in zip(days, values, strict=True)]
+    (tmp_path / "twins.csv").write_text("date,A,B\n" + "".join(lines))
+    data, out = ["--data", f"csv:{tmp_path}/twins.csv", "--workers", "0"], tmp_path / "out"
+    assert main(["train", "Linear", *data, *QUICK, "--seeds", "1", "--out", str(out)]) == 0
+    audit = ["audit", str(out), *data, "--dry-run", "--out", str(tmp_path / "audit")]
+    first, second = sorted(path.name for path in out.iterdir())
+    capsys.readouterr()
+    assert main(audit) == 2
+    assert f"{first} and {second} have the same weights" in capsys.readouterr().err
+    (out / second / "training.json").unlink()
+    (out / "notes").mkdir()
+    assert main(audit) == 0
+    error = capsys.readouterr().err
+    assert f"{second} has no training.json and is not audited" in error
+    assert "notes" not in error
