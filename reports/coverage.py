@@ -4,6 +4,7 @@ A ledger stores what was planned before the first run is measured. One of schema
 A plan names its model but not the backbone, so that of a model without a stored run is known from the name only.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -115,24 +116,26 @@ def backbone_coverage(planned: Sequence[PlannedModel], runs: pd.DataFrame, backb
 
 
 def attach(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> None:
-    """Keeps the coverage of each model with the frame of a ledger, as JSON, which pandas writes with a Parquet file."""
-    frame.attrs[_ATTRIBUTE] = [
-        {"model": one.model, "fingerprint": one.fingerprint, "has_runs": one.has_runs, **one.plan.as_json()}
-        for one in planned_models(frame, plans)
-    ]
+    """Keeps the coverage of each model with the frame of a ledger, which pandas writes with a Parquet file.
+
+    It is text, because pandas copies attributes deeply with each column that is taken.
+    """
+    frame.attrs[_ATTRIBUTE] = json.dumps(
+        [
+            {"model": one.model, "fingerprint": one.fingerprint, "has_runs": one.has_runs, **one.plan.as_json()}
+            for one in planned_models(frame, plans)
+        ]
+    )
 
 
 def attached(runs: pd.DataFrame, backbone: str = "") -> Coverage | None:
     """The coverage of the model or backbone of `runs` in the ledger that they were read from; None where not known."""
-    stored = runs.attrs.get(_ATTRIBUTE, ())
     planned = [
-        PlannedModel(one["model"], one["fingerprint"], one.get("has_runs", True), Coverage.from_json(one))
-        for one in stored
+        PlannedModel(one["model"], one["fingerprint"], one["has_runs"], Coverage.from_json(one))
+        for one in json.loads(runs.attrs.get(_ATTRIBUTE, "[]"))
     ]
     if backbone:
-        # Records that were exported by an earlier hrx do not name the models without a run.
-        whole = all("has_runs" in one for one in stored)
-        return backbone_coverage(planned, runs, backbone) if whole else None
+        return backbone_coverage(planned, runs, backbone)
     first = runs.iloc[0]
     own = first["model"], first["fingerprint"]
     return next((one.plan for one in planned if (one.model, one.fingerprint) == own), None)

@@ -1,6 +1,7 @@
 """How much of a plan a ledger holds."""
 
 import hashlib
+import json
 
 import pandas as pd
 
@@ -61,7 +62,7 @@ def test_a_comparison_says_which_side_is_a_stopped_audit_in_every_form(record, l
         sides = [line for line in shown.splitlines() if "3 scored, 0 excluded, 0 failed" in line]
         assert ["Rests on 3 of 8 planned runs." in line for line in sides] == [True, False]
     base.to_parquet(tmp_path / "runs.parquet")
-    assert pd.read_parquet(tmp_path / "runs.parquet").attrs["plans"][0]["planned"] == 8
+    assert json.loads(pd.read_parquet(tmp_path / "runs.parquet").attrs["plans"])[0]["planned"] == 8
 
 
 def test_a_merge_keeps_the_plans_of_every_ledger_once(tmp_path):
