@@ -26,6 +26,8 @@ from hrx.files import MOST_MAPPED, read_json, regular_file
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """What the libraries read first; each may be cut into the shards that `NAME.index.json` lists."""
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.pth", "*.ckpt")
+TRAINING = "training.json"
+"""What `hrx train` writes beside the weights."""
 STATE_OF_TRAINING = ("training_args.bin", "optimizer.bin", "scheduler.bin")
 _NUMBER_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -72,7 +74,14 @@ class Checkpoint:
         for pattern in WEIGHT_PATTERNS:
             if files := tuple(f for f in sorted(self.path.glob(pattern)) if f.name not in STATE_OF_TRAINING):
                 return files
-        raise ModelError(f"{self.path} has no weights (looked for {', '.join(WEIGHT_PATTERNS)}). Download it again.")
+        raise ModelError(f"{self.path} has no weights (looked for {', '.join(WEIGHT_PATTERNS)}). {self.restore}")
+
+    @property
+    def restore(self) -> str:
+        """What to do where files are missing or damaged, as a sentence."""
+        if (self.path / TRAINING).is_file():
+            return f"Train it again: remove {self.path} and repeat hrx train."
+        return "Download it again, or check it against the release."
 
     def _shards(self, index: Path) -> tuple[Path, ...]:
         try:
@@ -137,9 +146,7 @@ class Checkpoint:
                 with safe_open(file, framework="pt") as tensors:
                     headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
             except (SafetensorError, OSError) as error:
-                raise ModelError(
-                    f"{file} is damaged: {error}. Download it again, or check it against the release."
-                ) from error
+                raise ModelError(f"{file} is damaged: {error}. {self.restore}") from error
         return headers
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -64,6 +64,10 @@ class Limits:
             return f"reads a lookback of at most {self.longest_lookback}, not {lookback}"
         if lookback % self.lookback_multiple:
             return f"needs a lookback that is a multiple of {self.lookback_multiple}, not {lookback}"
+        return self.refusal_of_horizon(horizon)
+
+    def refusal_of_horizon(self, horizon: int) -> str | None:
+        """Why a horizon cannot be run at any lookback, as a clause, or None if it can."""
         if self.longest_horizon is not None and horizon > self.longest_horizon:
             return f"forecasts at most {self.longest_horizon} steps, not {horizon}"
         return None

@@ -6,6 +6,7 @@ of admission applies to it.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster
+from hrx.adapters.checkpoint import TRAINING, CheckpointForecaster
 from hrx.adapters.contract import ModelError
+from hrx.adapters.trained_directory import trained_runs
 from hrx.errors import HrxError, describe_error
 from hrx.files import read_json
 
@@ -27,6 +29,8 @@ ADAPTER_CONFIG = "adapter_config.json"
 MERGED = "merged"
 """The folder of a merged checkpoint, in the directory of its adapter."""
 _MARKS = ("config.json", ADAPTER_CONFIG, "*.safetensors", "*.bin", "*.pth", "*.ckpt")
+_SHOWN = 3
+"""Trained models that a message names; a grid has hundreds."""
 
 
 def checkpoint_directory(path: Path) -> Path:
@@ -41,6 +45,20 @@ def checkpoint_directory(path: Path) -> Path:
         names = ", ".join(str(folder.relative_to(path)) for folder in nested)
         raise ModelError(f"{path} holds {len(nested)} checkpoints: {names}. Give the directory of one of them.")
     return nested[0] if nested else path
+
+
+def only_trained_model(path: Path) -> Path | None:
+    """The folder of the only model in a directory that `hrx train` wrote; None where it holds none of them in folders.
+
+    Raises where there are several.
+    """
+    if not os.path.isdir(path) or (path / TRAINING).exists() or any(next(path.glob(mark), None) for mark in _MARKS):
+        return None
+    names = [run.path.name for run in trained_runs(path)]
+    if len(names) > 1:
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        raise ModelError(f"{path} holds {len(names)} trained models: {shown}. Name one: {path / names[0]}.")
+    return path / names[0] if names else None
 
 
 def is_adapter(path: Path) -> bool:

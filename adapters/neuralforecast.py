@@ -32,11 +32,10 @@ from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
-from hrx.adapters.checkpoint import CheckpointForecaster, second_module
+from hrx.adapters.checkpoint import TRAINING, CheckpointForecaster, second_module
 from hrx.adapters.contract import Forecaster, Limits, ModelError
 from hrx.adapters.neuralforecast_directory import CONFIGURATION, FAMILY, SIDECAR, SavedModel, saved_models
 from hrx.adapters.registry import LocatedCheckpoint, families
-from hrx.adapters.trained_directory import TRAINING
 
 _SEEDED = ("Informer",)
 """Classes that draw positions of the window while they forecast, by the seed that is stored with the weights."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.checkpoint import TRAINING, Checkpoint
 from hrx.adapters.contract import Architecture, ModelError, training_facts
 from hrx.adapters.trained_directory import trained_runs
 from hrx.errors import HrxError, unknown
@@ -165,7 +165,10 @@ def _named_files(path: Path) -> dict[str, str]:
     _configuration(path)
     files = sorted(file.name for file in path.glob("*.safetensors") if file.name not in _NOT_MODELS)
     if not files:
-        raise ModelError(f"{path} has a {CONFIGURATION} and no model. Save it again with NeuralForecast.save.")
+        restore = "Save it again with NeuralForecast.save."
+        if (path / TRAINING).is_file():
+            restore = Checkpoint(path, path.name, path.name).restore
+        raise ModelError(f"{path} has a {CONFIGURATION} and no model. {restore}")
     aliases = {file: file.removesuffix(".safetensors").rpartition("_")[0] for file in files}
     count = Counter(aliases.values())
     return {

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
-from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory
+from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory, only_trained_model
 from hrx.adapters.families import BUILT_IN, CHECKOUT, REFUSED, Family
 from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.adapters.module import ModuleFile
@@ -157,6 +157,8 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
     prefix, _, rest = name.partition(":")
     if prefix == "module" and rest:
         return ModuleFile.parse(rest)
+    if only := only_trained_model(user_path(name)):
+        return locate(str(only))
     if saved := _saved(name):
         if len(saved) > 1:
             names = ", ".join(one.checkpoint.name.rpartition(":")[2] for one in saved)

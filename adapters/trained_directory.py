@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.checkpoint import TRAINING, WEIGHT_PATTERNS, Checkpoint
 from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
 from hrx.errors import HrxError
 from hrx.files import read_json
 
-TRAINING = "training.json"
 BY = "hrx train"
 _STATED = (
     "loss", "optimiser", "learning_rate", "batch", "epochs", "patience", "arguments", "dataset", "series",
@@ -75,6 +74,14 @@ def trained_runs(path: Path) -> list[TrainedRun]:
     if (path / TRAINING).is_file():
         return [_read(path)]
     return [_read(file.parent) for file in sorted(path.glob(f"[!.]*/{TRAINING}"))]
+
+
+def folders_without_training(path: Path) -> list[Path]:
+    """Folders beside trained models that hold model files and no `training.json`: no audit takes them."""
+    if not os.path.isdir(path) or (path / TRAINING).is_file() or not next(path.glob(f"[!.]*/{TRAINING}"), None):
+        return []
+    folders = (folder for folder in sorted(path.glob("[!.]*/")) if not (folder / TRAINING).is_file())
+    return [folder for folder in folders if any(next(folder.glob(mark), None) for mark in WEIGHT_PATTERNS)]
 
 
 def _read(path: Path) -> TrainedRun:

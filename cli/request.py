@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hrx.adapters import Forecaster, Identity, Located, ModelError, locate_each, trained_setting
 from hrx.adapters.device import resolve_device
 from hrx.adapters.module import ModuleFile, UnbuiltModel
-from hrx.adapters.trained_directory import TrainedRun
+from hrx.adapters.trained_directory import TrainedRun, folders_without_training
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
@@ -19,8 +19,10 @@ from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, in_random_order
 from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, Shares, divide
+from hrx.cli.terminal import note
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError, unknown, without_paths
+from hrx.files import shown_path, user_path
 from hrx.gift_eval import Dataset, open_source
 from hrx.reports.gates import parse
 
@@ -99,6 +101,8 @@ def understand(options: argparse.Namespace) -> Request:
     trained: dict[ModelKey, TrainedRun] = {}
     pairs = [(setting.lookback, setting.horizon) for setting in settings]
     for name in shares.here:
+        for folder in folders_without_training(user_path(name)):
+            note(f"{shown_path(folder)} has no training.json and is not audited. Remove it and repeat hrx train.")
         for choice in locate_each(
             name, pairs, merge_adapter=options.merge_adapter, as_trained=options.settings in NAMED
         ):
@@ -107,7 +111,7 @@ def understand(options: argparse.Namespace) -> Request:
             models.setdefault(key, located)
             taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
             if choice.trained:
-                trained[key] = choice.trained
+                _refuse_equal_weights(trained.setdefault(key, choice.trained), choice.trained)
     own = {setting for each in taken.values() for setting in each} - set(settings)
     settings = (*settings, *sorted(own))  # runs at settings that a model does not take are dropped below
     if len(models) == 1 and not shares.elsewhere:
@@ -162,6 +166,15 @@ def _as_trained(runs: list[Run], trained: Mapping[ModelKey, TrainedRun], options
             f"{options.data} that --series {options.series} chooses{others}. Give the --data and --series of hrx train."
         )
     return kept
+
+
+def _refuse_equal_weights(first: TrainedRun, second: TrainedRun) -> None:
+    """Raises where two trained models have the same weights: records tell models apart by them."""
+    if first.path.resolve() != second.path.resolve():
+        raise HrxError(
+            f"{first.path.name} and {second.path.name} have the same weights, so an audit cannot tell them apart: "
+            f"{first.trained_on} and {second.trained_on} have the same values, or one is a copy. Move one elsewhere."
+        )
 
 
 def _refuse_stops_without_effect(options: argparse.Namespace) -> None:

@@ -100,6 +100,7 @@ def _train(missing: Sequence[TrainingTask], options: argparse.Namespace) -> dict
     """Trains and writes models; returns why each of the others has none, by name."""
     planned = {task.name: task for task in missing}
     failed: dict[str, str] = {}
+    improving: list[str] = []
 
     def started(task: Task) -> None:
         assert isinstance(task, TrainModel)
@@ -112,6 +113,8 @@ def _train(missing: Sequence[TrainingTask], options: argparse.Namespace) -> dict
             content = publish(planned[task.name], result, options.out)
             best = content["best_epoch"]
             error = content["validation_mse"][best - 1]
+            if best == content["epochs"]:
+                improving.append(task.name)
             progress.step(task.name, f"{task.name}: validation MSE {error:.3f}, best after epoch {best}")
             return
         assert isinstance(result, TaskFailed)
@@ -121,6 +124,11 @@ def _train(missing: Sequence[TrainingTask], options: argparse.Namespace) -> dict
     settings = WorkerSettings((), GIBIBYTE, options.device, libraries(task.backbone for task in missing))
     with closing(open_executor(settings, options, len(missing))) as executor:
         run_tasks(ListQueue(worker_tasks(missing), finished), executor, on_start=started)
+    if improving:
+        progress.pause()
+        advice = "" if options.preset else ": raise --epochs or --learning-rate, with another --out"
+        share = f"{len(improving)} of {counted(len(missing) - len(failed), 'model')}"
+        note(f"{share} had the lowest validation error in the last epoch and may improve further{advice}.")
     return failed
 
 
@@ -190,10 +198,17 @@ def _work(task: TrainingTask) -> float:
     return slow * task.setting.lookback
 
 
+def _as_option(seconds: float) -> str:
+    """A time as `--timeout` takes it: at most six digits before the point."""
+    return f"{seconds:.3f}s" if seconds < 1e6 else f"{seconds / 3600:.0f}h"
+
+
 def _audit(options: argparse.Namespace) -> int:
     """Audits all models in --out under the paper's effort, and shows what `hrx audit` shows of them."""
     out: Path = options.out / "audit"
-    summary = run_audit(str(options.out), data=options.data, out=out, effort="paper", device=options.device)
+    engine = {name: getattr(options, name) for name in ("workers", "engine", "address", "gpus", "device")}
+    engine["timeout"] = _as_option(options.timeout)
+    summary = run_audit(str(options.out), data=options.data, out=out, effort="paper", **engine)
     show(str(summary))
     show(f"Page: hrx report {summary.ledger} --out {out / 'page'}")
     return int(summary.exit)

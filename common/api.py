@@ -227,6 +227,8 @@ def _lookback(model: Forecaster, given: SeriesInput, horizon: int, asked: int | 
     """The lookback that was asked for, or the longest that the model and every series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
     name, longest = model.identity.model, shortest.values.size
+    if refusal := model.limits.refusal_of_horizon(horizon):
+        raise ModelError(f"{name} {refusal}.")
     if asked is not None:
         if not _is_count(asked):
             raise HrxError(f"lookback={asked!r} is not a number of values. Give a whole number of at least 1.")

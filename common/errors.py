@@ -53,9 +53,12 @@ def _text(error: BaseException) -> str:
 
 
 def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> str:
-    """The sentence for an unknown name, with near matches first."""
+    """The sentence for an unknown name, with near matches first; those that differ in case only are the nearest."""
     names = sorted(known)
-    near = get_close_matches(value, names, n=3, cutoff=0.5)
+    near = [name for name in names if name.casefold() == value.casefold()]
+    if not near:
+        folded = {name.casefold(): name for name in names}
+        near = [folded[match] for match in get_close_matches(value.casefold(), folded, n=3, cutoff=0.5)]
     hint = f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
     return f"Unknown {kind} {value!r}.{hint} Known: {', '.join(names)}.{' ' + advice if advice else ''}"
 

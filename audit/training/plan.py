@@ -18,7 +18,7 @@ class TrainingPlan(NamedTuple):
 
     tasks: list[TrainingTask]
     refused: tuple[str, ...]
-    """A sentence for each series that cannot be used at a setting."""
+    """A sentence for each series that cannot be used at a setting; settings may share one."""
 
 
 class _Place(NamedTuple):
@@ -27,6 +27,13 @@ class _Place(NamedTuple):
     series: Series
     several: bool
     setting: Setting
+
+
+class _Refused(NamedTuple):
+    """Why a series cannot be trained at a setting."""
+
+    setting: Setting
+    reason: str
 
 
 def plan_training(
@@ -44,7 +51,7 @@ def plan_training(
 
     Raises on a damaged dataset, on a setting that no series can be trained at, and on names that are not distinct.
     """
-    refused: dict[str, Setting] = {}
+    refused: list[_Refused] = []
     usable: list[_Place] = []
     for dataset in datasets:
         if dataset.damage:
@@ -57,12 +64,12 @@ def plan_training(
                     assert isinstance(one.series, Series), "read without channels"
                     cut_splits(one.series, setting.lookback, setting.horizon)
                 except UnusableSeries as error:
-                    refused[str(error)] = setting
+                    refused.append(_Refused(setting, str(error)))
                 else:
                     usable.append(_Place(one.series, dataset.count > 1, setting))
     for setting in settings:
         if all(place.setting != setting for place in usable):
-            reasons = [reason for reason, at in refused.items() if at == setting]
+            reasons = [one.reason for one in refused if one.setting == setting]
             raise HrxError(reasons[0] if reasons else "The data hold no series. Give another --data.")
     tasks = [
         TrainingTask(name, place.series, place.several, place.setting, depth, seed, recipe, arguments.get(name, {}))
@@ -72,7 +79,7 @@ def plan_training(
         for seed in range(seeds)
     ]
     _check_names(tasks)
-    return TrainingPlan(tasks, tuple(refused))
+    return TrainingPlan(tasks, tuple(dict.fromkeys(one.reason for one in refused)))
 
 
 def _check_names(tasks: Iterable[TrainingTask]) -> None:

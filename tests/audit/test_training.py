@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from hrx.adapters import load
+from hrx.adapters import load, locate, locate_each
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
 from hrx.audit.training.loop import Recipe, Splits, cut_splits, fit, learning_rate, mean_squared_error
@@ -212,6 +212,7 @@ def test_an_audit_of_the_directory_takes_each_model_at_its_own_series_setting_an
     [
         ([], "No backbone is given. Known: Linear, CNN, DLinear"),
         (["Liner"], "Unknown backbone 'Liner'. Did you mean 'Linear'"),
+        (["dlinear"], "Unknown backbone 'dlinear'. Did you mean 'DLinear'? Known"),
         (["Linear", "--depth", "2"], "Linear has no depth. Drop --depth, or train Linear by a command of its own."),
         (["Linear", "--settings", "9000x24"], "its training split has 8640 values, too few for 9000x24."),
         (["Linear", "--preset", "paper-small"], "--preset paper-small decides BACKBONE itself. Drop BACKBONE"),
@@ -323,3 +324,105 @@ def test_a_series_that_cannot_be_trained_is_named_and_the_others_are_trained(
     assert main(["train", "Linear", *data, "--settings", "500x24", "--out", str(tmp_path / "none")]) == 2
     assert "too few for 500x24. Give shorter --settings." in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_series_that_no_setting_can_use_are_named_with_their_reason_and_not_as_absent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = np.datetime64("2020-01-01") + np.arange(300)
+    (tmp_path / "flat.csv").write_text("date,A\n" + "".join(f"{day},5\n" for day in days))
+    words = ["--data", f"csv:{tmp_path}/flat.csv", "--settings", "28x7,56x14", "--out", str(tmp_path / "out")]
+    assert main(["train", "Linear", *words]) == 2
+    error = capsys.readouterr().err
+    assert "constant" in error
+    assert "hold no series" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], {"workers": None, "timeout": 7200.0, "engine": "local", "address": "auto", "gpus": 0.0}),
+        (
+            ["--workers", "2", "--timeout", "400h", "--engine", "ray", "--address", "a:1", "--gpus", "0.5"],
+            {"workers": 2, "timeout": 1440000.0, "engine": "ray", "address": "a:1", "gpus": 0.5},
+        ),
+    ],
+)
+def test_the_audit_of_a_preset_gets_the_engine_of_the_training(
+    tmp_path: Path, ett: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: dict[str, Any]
+) -> None:
+    """Without options they are those of `hrx audit`."""
+    seen: list[Any] = []
+    monkeypatch.setattr("hrx.cli.train.is_trained", lambda task, out: True)
+    monkeypatch.setattr("hrx.cli.from_python.audit", lambda parsed: seen.append(parsed) or 0)
+    command = ["train", "--preset", "paper-small", "--data", f"tslib:{ett}", *words, "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert {name: getattr(seen[0], name) for name in expected} == expected
+
+
+def test_a_model_whose_last_epoch_was_its_best_is_counted_as_not_converged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data", "sample:sf_temps", "--settings", "24x8", "--batches", "20", "--seeds", "2", "--workers", "0"]
+    for epochs, rate in (("2", "1e-4"), ("8", "0.3")):
+        out = tmp_path / epochs
+        words = ["--epochs", epochs, "--learning-rate", rate, "--out", str(out)]
+        assert main(["train", "Linear", *data, *words]) == 0
+        stated = [json.loads(file.read_text()) for file in out.glob("*/training.json")]
+        last = sum(int(np.argmin(one["validation_mse"])) == int(epochs) - 1 for one in stated)
+        error = capsys.readouterr().err
+        assert (f"{last} of 2 models had the lowest validation error in the last epoch" in error) == (last > 0)
+        assert ("lowest validation error" in error) == (last > 0)
+
+
+@pytest.mark.parametrize(
+    "verb", [["verify"], ["explain", "--series", "sample:sf_temps", "--lookback", "12", "--horizon", "4"]]
+)
+def test_a_verb_for_one_model_counts_the_trained_ones_of_all_formats(
+    tmp_path: Path, series: Series, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
+    out = tmp_path / "out"
+    train(task(series, "DLinear"), out, CPU)
+    assert locate(str(out)).identity.fingerprint == locate(str(out / "DLinear-Toy-12x4-seed0")).identity.fingerprint
+    for seed in range(3):
+        train(replace(task(series, "Linear"), seed=seed), out, CPU)
+    assert main([verb[0], str(out), *verb[1:]]) == 2
+    names = "DLinear-Toy-12x4-seed0, Linear-Toy-12x4-seed0, Linear-Toy-12x4-seed1 and 1 more"
+    expected = f"{out} holds 4 trained models: {names}. Name one: {out}/DLinear-Toy-12x4-seed0."
+    assert expected in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("backbone", ["Linear", "DLinear"])
+def test_a_trained_directory_without_weights_is_to_be_trained_again(
+    tmp_path: Path, series: Series, backbone: str
+) -> None:
+    if backbone in DEPTH_ARGUMENT:
+        pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
+    train(task(series, backbone), tmp_path, CPU)
+    folder = tmp_path / f"{backbone}-Toy-12x4-seed0"
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    with pytest.raises(HrxError, match=f"Train it again: remove {folder} and repeat hrx train"):
+        _ = locate_each(str(tmp_path), [], as_trained=True)[0].located.identity
+
+
+def test_an_audit_names_what_it_leaves_out_and_refuses_two_models_of_the_same_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days, values = np.datetime64("2020-01-01") + np.arange(200), np.random.default_rng(8).standard_normal(200)
+    lines = [f"{day},{value:.4f},{value:.4f}\n" for day, value in zip(days, values, strict=True)]
+    (tmp_path / "twins.csv").write_text("date,A,B\n" + "".join(lines))
+    data, out = ["--data", f"csv:{tmp_path}/twins.csv", "--workers", "0"], tmp_path / "out"
+    assert main(["train", "Linear", *data, *QUICK, "--seeds", "1", "--out", str(out)]) == 0
+    audit = ["audit", str(out), *data, "--dry-run", "--out", str(tmp_path / "audit")]
+    first, second = sorted(path.name for path in out.iterdir())
+    capsys.readouterr()
+    assert main(audit) == 2
+    assert f"{first} and {second} have the same weights" in capsys.readouterr().err
+    (out / second / "training.json").unlink()
+    (out / "notes").mkdir()
+    assert main(audit) == 0
+    error = capsys.readouterr().err
+    assert f"{second} has no training.json and is not audited" in error
+    assert "notes" not in error

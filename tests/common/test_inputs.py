@@ -248,3 +248,12 @@ def test_the_default_lookback_is_the_longest_that_model_and_series_allow(limits,
     from hrx.api import default_lookback
 
     assert default_lookback(Limits(**limits), longest, 24) == expected
+
+
+@pytest.mark.parametrize("lookback", [None, LOOKBACK])
+def test_a_horizon_that_the_model_does_not_have_is_named_before_any_lookback(values, lookback):
+    from hrx.adapters import Limits
+
+    limited = hrx.from_module(Mixing(), name="mixing", limits=Limits(lookbacks=(LOOKBACK,), longest_horizon=HORIZON))
+    with pytest.raises(HrxError, match=r"^mixing forecasts at most 6 steps, not 12\.$"):
+        hrx.explain(limited, values, 2 * HORIZON, lookback=lookback)

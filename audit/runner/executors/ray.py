@@ -88,7 +88,7 @@ class RayExecutor:
             self._pipe.send(Stop(self._task_of[worker]))
 
     def close(self) -> None:
-        """Disconnects from the cluster, which ends this audit's tasks."""
+        """Disconnects from the cluster, which ends the tasks of this command."""
         self._lost = self._lost or "The connection to the Ray cluster was closed."
         self._pipe.close()
         self._process.join(CLOSE_SECONDS)
@@ -139,7 +139,7 @@ class RayExecutor:
             future.set_result(message.result)
 
 
-_ADVICE = "Start one with `ray start --head`, give its --address, or let --address local start one for this audit."
+_ADVICE = "Start one with `ray start --head`, give its --address, or let --address local start one for this command."
 
 
 def _unreachable(address: str, reason: str) -> str:
