@@ -24,7 +24,7 @@ from hrx.audit.memory import one_thread
 from hrx.audit.runner.plan import ModelKey, Setting
 from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.training import backbones
-from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, past_rows
+from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, missing_shares, past_rows
 from hrx.errors import HrxError, NotWritten
 from hrx.files import make_directory, read_json, reason, shown_path
 from hrx.gift_eval import Series
@@ -166,6 +166,7 @@ def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, A
         "scaling_rows": end,
         "mean": scale.mean,
         "std": scale.std,
+        "missing": missing_shares(task.series, task.setting.horizon)._asdict(),
         "best_epoch": fitted.best_epoch,
         "validation_mse": fitted.validation_mse,
         "train_mse": fitted.train_mse,

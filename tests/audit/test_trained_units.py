@@ -89,6 +89,25 @@ def test_the_command_line_gives_the_forecast_of_python_also_after_the_series_has
     np.testing.assert_allclose(x.forecast[0], printed["explanations"][0]["forecast"], rtol=1e-5)
 
 
+def test_a_series_with_mostly_missing_training_or_validation_rows_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 300 rows the first 210 are for training and the next 30 for validation."""
+    table = pd.DataFrame({"ds": FRAME["ds"], **dict.fromkeys(("half", "trained", "checked"), VALUES)})
+    for name, missing in (("half", range(1, 106)), ("trained", range(1, 107)), ("checked", range(211, 227))):
+        table.loc[list(missing), name] = np.nan
+    table.to_csv(tmp_path / "gaps.csv", index=False)
+    data, out = ["--data", f"csv:{tmp_path}/gaps.csv"], tmp_path / "out"
+    setting = ["--settings", f"{LOOKBACK}x{HORIZON}", "--seeds", "1", "--epochs", "1", "--workers", "0"]
+    assert main(["train", "Linear", *data, *setting, "--out", str(out)]) == 0
+    shown = capsys.readouterr().err
+    assert "series trained: 50.5% of its training rows are missing and would be filled in; the limit is 50%." in shown
+    assert "series checked: 53.3% of its validation rows are missing and would be filled in; the limit is 50%." in shown
+    assert [one.name for one in out.iterdir()] == ["Linear-gaps_D-half-12x4-seed0"]
+    stated = json.loads((out / "Linear-gaps_D-half-12x4-seed0" / "training.json").read_text())
+    assert stated["missing"] == {"training": 0.5, "validation": 0.0}
+
+
 def test_a_directory_without_stored_scaling_reads_the_values_as_they_are_and_says_so(
     trained: dict[str, Path], tmp_path: Path
 ) -> None:
