@@ -277,6 +277,20 @@ def _parity(model: str) -> str:
     return f"{records(model)['parity'].max():.1e}"
 
 
+def _shuffled() -> str:
+    """How many configurations have a positive `g_shuffled`, by backbone."""
+    every = trained()
+    positive = every[every["g_shuffled"] > 0]
+    named = ", ".join(f"{count} of {name}" for name, count in positive["backbone"].value_counts().items())
+    return f"{len(positive)} of {len(every)} configurations have a positive one ({named})"
+
+
+def _share(dataset: str) -> str:
+    """The median of `g_own` on a dataset over the published one."""
+    ours = describe(trained().query("dataset == @dataset")["g_own"]).median
+    return f"{ours / float(str(published_tables()['benchmarks'].rows['', dataset]['g_own'])):.2f}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
@@ -298,6 +312,11 @@ FIGURES: dict[str, Callable[[], str]] = {
     "bolt_made": lambda: _made("bolt-mini"),
     "trained_made": lambda: _made("trained"),
     "ttm_parity": lambda: _parity("ttm-r2"),
+    "trained_models": lambda: str(records("trained")["fingerprint"].nunique()),
+    "trained_parity": lambda: _parity("trained"),
+    "trained_shuffled": _shuffled,
+    "trained_share_etth1": lambda: _share("ETTh1"),
+    "trained_share_etth2": lambda: _share("ETTh2"),
     "published_own": lambda: _cell("models", "", "TTM-r2", "g_own"),
     "published_runs": lambda: _published_runs("TTM-r2"),
     "published_runs_chronos": lambda: _published_runs("Chronos-2"),

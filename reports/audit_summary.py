@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hrx.errors import Exit
-from hrx.reports.backbones import BackboneSummary, render_audit
+from hrx.reports.backbones import BackboneSummary, audit_html, render_audit
 from hrx.reports.runs import read
 from hrx.reports.summary import ModelSummary
 
@@ -26,7 +26,7 @@ class AuditSummary:
     exit: Exit
     """The exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
     backbones: tuple[BackboneSummary, ...] = ()
-    """The trained models by backbone, where some backbone has several models."""
+    """The models of `hrx train` by backbone, where some backbone has several of them."""
 
     def runs(self) -> pd.DataFrame:
         """Every run of the ledger, one row each."""
@@ -36,4 +36,4 @@ class AuditSummary:
         return f"{render_audit(self.models, self.backbones)}\nLedger: {self.ledger}"
 
     def _repr_html_(self) -> str:
-        return "".join(model._repr_html_() for model in self.models)
+        return audit_html(self.models, self.backbones)

@@ -1,8 +1,8 @@
-"""Trained models grouped by backbone: what an audit of many trainings shows, as numbers and as terminal text.
+"""Models of `hrx train` grouped by backbone: what an audit of many trainings shows, as numbers, text and HTML.
 
 A training is one model, audited on one series at one setting, so a verdict on each says nothing. The verdict on a
 backbone follows the rules of every other verdict over the runs of all its models. As in `hrx tables`, each model is a
-configuration of its own.
+configuration of its own. Models that a user named are variants to compare, so each keeps a verdict of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,11 @@ import pandas as pd
 
 from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.audit.ledger.store import StoredCheck, StoredPlan
+from hrx.reports.coverage import Coverage, backbone_coverage, planned_models
+from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON
-from hrx.reports.runs import beats_naive, median, scored_runs, training_facts
-from hrx.reports.summary import GAINS, ModelSummary, summarise_group
+from hrx.reports.runs import beats_naive, fold_seeds, median, scored_runs, trained_by_hrx, training_facts
+from hrx.reports.summary import GAINS, ModelSummary, summarise_runs
 from hrx.reports.summary_text import render
 from hrx.reports.text import clean, counted, hanging, listed, number_or_none, render_table, shorten, signed
 
@@ -29,7 +31,7 @@ _OF_ONE_TRAINING = (
 
 
 class BackboneCell(NamedTuple):
-    """Medians over the scored runs of some models of one backbone; NaN without any."""
+    """Medians over the scored runs of some models of one backbone, window seeds folded; NaN without any."""
 
     dataset: str
     setting: str
@@ -67,6 +69,11 @@ class BackboneSummary:
     """By dataset and setting."""
     unscored: tuple[str, ...]
     """Each excluded or failed run: its status, model and reason."""
+    members: frozenset[tuple[str, str]]
+    """Name and fingerprint of each model."""
+
+    def holds(self, model: ModelSummary) -> bool:
+        return (model.model, model.fingerprint) in self.members
 
     def as_json(self) -> dict[str, object]:
         """The object of `hrx audit --json`: that of a model, with the cells."""
@@ -82,32 +89,20 @@ class BackboneSummary:
         }
 
 
-def is_grouped(frame: pd.DataFrame) -> bool:
-    """Whether some backbone has several models: then the trained models are shown by backbone."""
-    trained = trained_runs(frame)
-    models = trained.drop_duplicates(["model", "fingerprint"])
-    return bool(models["backbone"].duplicated().any())
-
-
-def trained_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs of models that name their class."""
-    return frame[(frame["backbone"].fillna("") != "").to_numpy(dtype=bool)]
-
-
 def summarise_backbones(
     frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
 ) -> list[BackboneSummary]:
-    """One summary per backbone in the order of the frame's rows; empty where no backbone has several models."""
-    if not is_grouped(frame):
+    """One summary per backbone of `hrx train` in the order of the frame's rows; empty where none has several models."""
+    trained = frame[trained_by_hrx(frame)]
+    if not trained.drop_duplicates(["model", "fingerprint"])["backbone"].duplicated().any():
         return []
-    groups = trained_runs(frame).groupby("backbone", sort=False)
-    return [_summarise(str(name), runs, checks, plans) for name, runs in groups]
+    planned = planned_models(frame, plans)
+    groups = [(str(name), runs) for name, runs in trained.groupby("backbone", sort=False)]
+    return [_summarise(name, runs, checks, backbone_coverage(planned, runs, name)) for name, runs in groups]
 
 
-def _summarise(
-    name: str, runs: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan]
-) -> BackboneSummary:
-    summary = summarise_group(runs, checks, plans)
+def _summarise(name: str, runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> BackboneSummary:
+    summary = summarise_runs(runs, checks, plan)
     because = " ".join([summary.because, *_recipes(runs)])
     cells = [
         _cell(part, str(dataset), f"{lookback}x{horizon}")
@@ -119,12 +114,14 @@ def _summarise(
         for row in unscored.itertuples()
     )
     named = replace(summary, model=name, checkpoint=name, fingerprint="", because=because)
-    return BackboneSummary(name, named, _cell(runs, "", ""), tuple(cells), reasons)
+    members = frozenset(zip(runs["model"].astype(str), runs["fingerprint"].astype(str), strict=True))
+    return BackboneSummary(name, named, _cell(runs, "", ""), tuple(cells), reasons, members)
 
 
 def _cell(runs: pd.DataFrame, dataset: str, setting: str) -> BackboneCell:
     done = scored_runs(runs)
-    own, shuffled, margin, mse = (median(done[name]) for name in (*GAINS, "mse"))
+    folded = fold_seeds(done, (*GAINS, "mse"))
+    own, shuffled, margin, mse = (median(folded[name]) for name in (*GAINS, "mse"))
     models = len(runs.drop_duplicates(["model", "fingerprint"]))
     beating = int(beats_naive(done).sum())
     return BackboneCell(dataset, setting, models, len(done), own, shuffled, margin, mse, beating)
@@ -142,12 +139,29 @@ def _recipes(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def render_audit(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary], width: int = 80) -> str:
-    """Everything that an audit shows: the trained models by backbone, and every other model with its own verdict."""
+    """All that an audit shows: the models of `hrx train` by backbone, and every other model with its own verdict."""
     if not backbones:
         return render(summaries, width)
-    others = [summary for summary in summaries if not summary.backbone]
+    others = _others(summaries, backbones)
     parts = [_render_groups(backbones, width), *([render(others, width)] if others else [])]
     return "\n".join(parts)
+
+
+def audit_html(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> str:
+    """The same for a notebook."""
+    parts = []
+    if backbones:
+        verdicts = [f"{clean(one.backbone)}: {clean(one.summary.verdict)}" for one in backbones]
+        tables = [table_html(*_totals(backbones))]
+        heads, cells = _cells(backbones)
+        tables += [table_html(heads, cells)] if len(cells) <= MOST_CELLS else []
+        unscored = [text for status in (EXCLUDED, FAILED) for text in _unscored(_of_status(backbones, status))]
+        parts = [facts_html("Models of hrx train", [_counts(backbones), *verdicts, *unscored]), *tables]
+    return "".join([*parts, *(one._repr_html_() for one in _others(summaries, backbones))])
+
+
+def _others(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> list[ModelSummary]:
+    return [summary for summary in summaries if not any(one.holds(summary) for one in backbones)]
 
 
 def _render_groups(backbones: Sequence[BackboneSummary], width: int) -> str:
@@ -155,38 +169,62 @@ def _render_groups(backbones: Sequence[BackboneSummary], width: int) -> str:
 
 
 def _lines(backbones: Sequence[BackboneSummary], width: int) -> Iterator[str]:
+    yield from hanging("", _counts(backbones), width)
+    yield ""
+    yield render_table(*_totals(backbones), width)
+    heads, cells = _cells(backbones)
+    if len(cells) <= MOST_CELLS:
+        yield render_table(heads, cells, width)
+    else:
+        yield f"By dataset and setting there are {len(cells)} rows: see the page, or hrx tables.\n"
+    for one in backbones:
+        yield from hanging(f"{clean(one.backbone)}: ", clean(one.summary.verdict), width)
+    for status in (EXCLUDED, FAILED):
+        if unscored := _of_status(backbones, status):
+            yield ""
+            for text in _unscored(unscored):
+                yield from hanging(INDENT, text, width)
+
+
+def _counts(backbones: Sequence[BackboneSummary]) -> str:
+    """What the tables hold."""
     models = sum(one.total.models for one in backbones)
     runs, scored, excluded, failed = (
         sum(getattr(one.summary, name) for one in backbones) for name in ("runs", "done", "excluded", "failed")
     )
     of = f"{counted(models, 'trained model')} of {counted(len(backbones), 'backbone')}"
     counts = f"{counted(runs, 'run')}: {scored} scored, {excluded} excluded, {failed} failed"
-    yield from hanging(
-        "", f"{of}, {counts}. Medians over all scored runs; a verdict counts those that beat naive.", width
-    )
-    yield ""
-    figures = (*GAINS, "MSE", "beats naive")
+    return f"{of}, {counts}. Medians over all scored runs, window seeds folded; a verdict counts those that beat naive."
+
+
+class _Table(NamedTuple):
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+_FIGURES = (*GAINS, "MSE", "beats naive")
+
+
+def _totals(backbones: Sequence[BackboneSummary]) -> _Table:
     rows = [(clean(one.backbone), str(one.total.models), *one.total.row) for one in backbones]
-    yield render_table(("backbone", "models", *figures), rows, width)
-    cells = [
+    return _Table(("backbone", "models", *_FIGURES), rows)
+
+
+def _cells(backbones: Sequence[BackboneSummary]) -> _Table:
+    """By dataset and setting."""
+    rows = [
         (clean(one.backbone), clean(cell.dataset), cell.setting, *cell.row) for one in backbones for cell in one.cells
     ]
-    if len(cells) <= MOST_CELLS:
-        yield render_table(("backbone", "dataset", "setting", *figures), cells, width)
-    else:
-        yield f"By dataset and setting there are {len(cells)} rows: see the page, or hrx tables.\n"
-    for one in backbones:
-        yield from hanging(f"{clean(one.backbone)}: ", clean(one.summary.verdict), width)
-    for status in (EXCLUDED, FAILED):
-        yield from _unscored([text for one in backbones for text in one.unscored if text.startswith(status)], width)
+    return _Table(("backbone", "dataset", "setting", *_FIGURES), rows)
 
 
-def _unscored(runs: Sequence[str], width: int) -> Iterator[str]:
+def _of_status(backbones: Sequence[BackboneSummary], status: str) -> list[str]:
+    return [text for one in backbones for text in one.unscored if text.startswith(status)]
+
+
+def _unscored(runs: Sequence[str]) -> Iterator[str]:
     """The excluded or the failed runs, the first of them by name."""
-    if runs:
-        yield ""
-    for text in runs[:_MOST_UNSCORED]:
-        yield from hanging(INDENT, text, width)
+    yield from runs[:_MOST_UNSCORED]
     if len(runs) > _MOST_UNSCORED:
         status = runs[0].partition(":")[0]
-        yield f"{INDENT}… and {counted(len(runs) - _MOST_UNSCORED, 'run')} more {status}: the page and --json name all."
+        yield f"… and {counted(len(runs) - _MOST_UNSCORED, 'run')} more {status}: the page and --json name all."

@@ -175,7 +175,11 @@ class CheckpointComparison:
     def _stopped(self) -> str:
         """A sentence about the sides of which not every planned run is stored."""
         sides = (("base", self.base.plan), ("new", self.new.plan))
-        parts = [f"{name} {plan.stored} of {plan.planned}" for name, plan in sides if plan and not plan.complete]
+        parts = [
+            f"{name} {plan.stored} of {plan.planned}{' or more' if plan.unassigned else ''}"
+            for name, plan in sides
+            if plan and not plan.complete
+        ]
         return f" Planned runs that are stored: {listed(parts)}." if parts else ""
 
 
@@ -220,8 +224,8 @@ def compare(
     judged = [_judged(gate, changes[gate.quantity], len(paired), min_pairs, strict) for gate in parsed]
     lost = _lost(left, theirs, paired)
     return CheckpointComparison(
-        base=_compared_model(ours, len(left) - len(paired)),
-        new=_compared_model(theirs, len(right) - len(paired)),
+        base=_compared_model(ours, base_model, len(left) - len(paired)),
+        new=_compared_model(theirs, new_model, len(right) - len(paired)),
         pairs=len(paired),
         both_beat_naive=int(_both_beat_naive(paired).sum()),
         configurations=len(np.unique(ids)),
@@ -249,6 +253,8 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
     # Records that were exported by an earlier hrx have no column of the backbone.
     about = frame.reindex(columns=["model", "checkpoint", "fingerprint", "backbone"]).astype(object).fillna("")
     models = about.drop_duplicates(["model", "fingerprint"])
+    if models.empty:
+        raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
     if wanted is not None:
         by_weights = models["fingerprint"].str.startswith(wanted) & (len(wanted) >= _SHORTEST_PREFIX)
         named = (models["model"] == wanted) | (models["checkpoint"] == wanted) | by_weights
@@ -256,8 +262,6 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
         if models.empty:
             known = [clean(name) for name in dict.fromkeys([*about["backbone"], *about["model"]]) if name]
             raise HrxError(f"{side}: {unknown('model', wanted, known)}")
-    if models.empty:
-        raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")
     if len(models) > 1 and (models["backbone"].nunique() > 1 or not models["backbone"].iloc[0]):
         raise HrxError(_several(models, side, option))
     own = ["model", "fingerprint"]
@@ -295,9 +299,11 @@ def _scored(runs: pd.DataFrame) -> pd.DataFrame:
     return mask_impossible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
 
 
-def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
+def _compared_model(runs: pd.DataFrame, wanted: str | None, unpaired: int) -> ComparedModel:
     first, status = runs.iloc[0], runs["status"]
     several = runs["fingerprint"].nunique() > 1
+    # Of a backbone that was asked for, only one model may have a run yet.
+    of_backbone = several or (wanted == first.get("backbone") and wanted not in (first["model"], first["checkpoint"]))
     of_group = "".join(sorted(runs["fingerprint"].unique())).encode() if several else b""
     return ComparedModel(
         model=f"{first['backbone']}, {runs['fingerprint'].nunique()} trained models"
@@ -311,7 +317,7 @@ def _compared_model(runs: pd.DataFrame, unpaired: int) -> ComparedModel:
         unpaired=unpaired,
         impossible=impossible_remark(runs.loc[status == DONE, list(GATED)]),
         failed_checks=_failed_checks(runs),
-        plan=attached(runs),
+        plan=attached(runs, str(first["backbone"]) if of_backbone else ""),
     )
 
 

@@ -1,8 +1,10 @@
 """How much of its plan an audit rests on: the planned runs that a ledger holds, and what `--until decided` decided.
 
 A ledger stores what was planned before the first run is measured. One of schema 4 or older does not know its plan.
+A plan names its model but not the backbone, so that of a model without a stored run is known from the name only.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,21 +15,26 @@ from hrx.audit.runner.decision import Decision, PlanTest, sign_of
 from hrx.reports.text import counted
 
 _ATTRIBUTE = "plans"
+_TRAINED_NAME = re.compile(r"([^-]+)-.+-\d+x\d+-seed\d+")
+"""`BACKBONE-DATASET-LxH-seedN`, the name that `hrx train` gives a model."""
 NOT_CORRECTED = "The intervals are not corrected for this stop."
 
 
 class Coverage(NamedTuple):
-    """The stored part of a model's plan."""
+    """The stored part of the plan of a model, or of all models of a backbone."""
 
     stored: int
     """Planned runs that the ledger holds: scored, excluded or failed."""
     planned: int
     decisions: tuple[Decision, ...] = ()
     """One for each plan that ends when the sign of `g_margin` is decided."""
+    unassigned: int = 0
+    """Of a backbone: further planned runs of models without a stored run, whose names do not state their backbone."""
 
     def as_json(self) -> dict[str, object]:
         decided = [decision.as_json() for decision in self.decisions]
-        return {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
+        found = {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
+        return found | ({"unassigned": self.unassigned} if self.unassigned else {})
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Coverage":
@@ -36,12 +43,15 @@ class Coverage(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        return self.stored == self.planned
+        return self.stored == self.planned and not self.unassigned
 
     def sentences(self) -> Iterator[str]:
         """What a reader of the verdict must know; nothing where every planned run is stored and none was to stop."""
-        if not self.complete:
+        if self.stored != self.planned:
             yield f"{rests_on(self.stored, self.planned)}."
+        if self.unassigned:
+            more = counted(self.unassigned, "further planned run")
+            yield f"The backbone of {more}, of models without a stored run, is not known."
         for decision in self.decisions:
             yield str(decision)
             if decision.sign and not self.complete:
@@ -65,22 +75,67 @@ def coverage(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> Coverage | None
     return Coverage(_stored(runs, keys), len(keys), tuple(_decision(runs, plan) for plan in mine if plan.until))
 
 
+class PlannedModel(NamedTuple):
+    """A model that was planned, with what is stored of its plan."""
+
+    model: str
+    fingerprint: str
+    has_runs: bool
+    plan: Coverage
+
+
+def planned_models(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> list[PlannedModel]:
+    """Every model that has a plan: those with a run in the order of the frame's rows, then those without any."""
+    groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
+    found = [(model, fingerprint, coverage(runs, plans)) for (model, fingerprint), runs in groups]
+    planned = [PlannedModel(model, fingerprint, True, plan) for model, fingerprint, plan in found if plan]
+    absent: dict[tuple[str, str], set[str]] = {}
+    for plan in _without_a_run(frame, plans):
+        absent.setdefault((plan.model, plan.fingerprint), set()).update(plan.run_keys)
+    return planned + [PlannedModel(*model, False, Coverage(0, len(keys))) for model, keys in absent.items()]
+
+
+def backbone_coverage(planned: Sequence[PlannedModel], runs: pd.DataFrame, backbone: str) -> Coverage | None:
+    """The coverage of the models of `runs`, all of one backbone, and of its models without a run; None without a plan.
+
+    `planned` holds the models of the whole ledger. It has no decisions: an audit stops model by model.
+    """
+    models = set(zip(runs["model"], runs["fingerprint"], strict=True))
+    mine = [one.plan for one in planned if (one.model, one.fingerprint) in models]
+    if not mine:
+        return None
+    unassigned = 0
+    for one in planned:
+        stated = None if one.has_runs else _TRAINED_NAME.fullmatch(one.model)
+        if stated and stated[1] == backbone:
+            mine.append(one.plan)
+        elif not (one.has_runs or stated):
+            unassigned += one.plan.planned
+    return Coverage(sum(plan.stored for plan in mine), sum(plan.planned for plan in mine), (), unassigned)
+
+
 def attach(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> None:
     """Keeps the coverage of each model with the frame of a ledger, as JSON, which pandas writes with a Parquet file."""
-    models = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    found = [(model, fingerprint, coverage(runs, plans)) for (model, fingerprint), runs in models]
     frame.attrs[_ATTRIBUTE] = [
-        {"model": model, "fingerprint": fingerprint, **one.as_json()} for model, fingerprint, one in found if one
+        {"model": one.model, "fingerprint": one.fingerprint, "has_runs": one.has_runs, **one.plan.as_json()}
+        for one in planned_models(frame, plans)
     ]
 
 
-def attached(runs: pd.DataFrame) -> Coverage | None:
-    """The coverage of the model of `runs` in the ledger that they were read from; None where it is not known."""
+def attached(runs: pd.DataFrame, backbone: str = "") -> Coverage | None:
+    """The coverage of the model or backbone of `runs` in the ledger that they were read from; None where not known."""
+    stored = runs.attrs.get(_ATTRIBUTE, ())
+    planned = [
+        PlannedModel(one["model"], one["fingerprint"], one.get("has_runs", True), Coverage.from_json(one))
+        for one in stored
+    ]
+    if backbone:
+        # Records that were exported by an earlier hrx do not name the models without a run.
+        whole = all("has_runs" in one for one in stored)
+        return backbone_coverage(planned, runs, backbone) if whole else None
     first = runs.iloc[0]
-    for one in runs.attrs.get(_ATTRIBUTE, ()):
-        if (one["model"], one["fingerprint"]) == (first["model"], first["fingerprint"]):
-            return Coverage.from_json(one)
-    return None
+    own = first["model"], first["fingerprint"]
+    return next((one.plan for one in planned if (one.model, one.fingerprint) == own), None)
 
 
 def overall(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> Coverage | None:
@@ -91,12 +146,15 @@ def overall(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> Coverage | None:
 
 def without_runs(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> dict[str, int]:
     """The models that were planned and have no stored run, with the number of planned runs."""
-    known = set(zip(runs["model"], runs["fingerprint"], strict=True))
     absent: dict[str, set[str]] = {}
-    for plan in plans:
-        if (plan.model, plan.fingerprint) not in known:
-            absent.setdefault(plan.model, set()).update(plan.run_keys)
+    for plan in _without_a_run(runs, plans):
+        absent.setdefault(plan.model, set()).update(plan.run_keys)
     return {model: len(keys) for model, keys in absent.items()}
+
+
+def _without_a_run(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> list[StoredPlan]:
+    known = set(zip(runs["model"], runs["fingerprint"], strict=True))
+    return [plan for plan in plans if (plan.model, plan.fingerprint) not in known]
 
 
 def _stored(runs: pd.DataFrame, keys: Collection[str]) -> int:

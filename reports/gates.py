@@ -27,6 +27,7 @@ from hrx.reports.runs import (
     mean_interval,
     median_interval,
     scored_runs,
+    trained_by_hrx,
 )
 from hrx.reports.text import counted
 
@@ -205,11 +206,11 @@ def judge_audit(
     """Gates of an audit on each model's own figures: medians with seeds folded, shares, parity.
 
     Gains count over the runs that beat naive, all else over the scored ones. Fewer than ten leave a gate undecided.
-    `by_backbone` judges the trained models of a backbone together, each a configuration of its own.
+    `by_backbone` judges the models of `hrx train` of a backbone together, each a configuration of its own.
     """
     parsed = [parse(text, absolute=True) for text in gates]
     judged = []
-    pooled = (frame["backbone"].fillna("") != "") & by_backbone
+    pooled = trained_by_hrx(frame) & by_backbone
     names = frame["model"].mask(pooled, frame["backbone"])
     for (model, fingerprint), runs in frame.groupby(
         [names, frame["fingerprint"].mask(pooled, "")], sort=False, dropna=False

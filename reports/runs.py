@@ -26,6 +26,8 @@ from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 FEW = 10
 """A group with fewer runs is marked."""
 FEW_TEXT = f"n<{FEW}: few runs"
+BY_HRX = "hrx train"
+"""`by` among the facts of a training that `hrx train` did."""
 FEWEST = 3
 """Values that an interval needs: one or two say nothing about their spread."""
 
@@ -133,11 +135,18 @@ def training_facts(text: object) -> dict[str, object]:
     return facts if isinstance(facts, dict) else {}
 
 
+def trained_by_hrx(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether `hrx train` trained the model of each run; not where a record does not state it."""
+    by = {text: training_facts(text).get("by") == BY_HRX for text in frame["training"].unique()}
+    known = frame["training"].map(lambda text: by[text]).to_numpy(dtype=bool)
+    return known & (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
+
+
 def unknown_rows_remark(frame: pd.DataFrame) -> str:
     """How many scored runs are of a trained model that may have been trained on their windows; empty where none is."""
-    trained = frame["backbone"].fillna("") != ""
-    stated = {text: training_facts(text).get("training_rows") for text in frame["training"].unique()}
-    unknown = trained & ~frame["training"].map(lambda text: isinstance(stated[text], int)).astype(bool)
+    trained = (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
+    stated = [isinstance(training_facts(text).get("training_rows"), int) for text in frame["training"]]
+    unknown = trained & ~np.array(stated, dtype=bool)
     if not (runs := int(unknown.sum())):
         return ""
     of = f"{runs:,} of {counted(len(frame), 'scored run')} {'is' if runs == 1 else 'are'} of a model"

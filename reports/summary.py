@@ -195,19 +195,11 @@ def summarise(
 ) -> list[ModelSummary]:
     """One summary per model and fingerprint, in the order of the frame's rows."""
     groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    return [_summarise(runs, checks, coverage(runs, plans)) for _, runs in groups]
+    return [summarise_runs(runs, checks, coverage(runs, plans)) for _, runs in groups]
 
 
-def summarise_group(
-    runs: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
-) -> ModelSummary:
-    """One summary of the runs of several models, each of which stays a configuration of its own; named by the first."""
-    found = coverage(runs, plans)
-    # Where an audit stops is decided model by model, so it is part of the summary of a model only.
-    return _summarise(runs, checks, None if found is None else found._replace(decisions=()))
-
-
-def _summarise(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> ModelSummary:
+def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> ModelSummary:
+    """One summary of the runs of one or several models, each a configuration of its own; named by the first."""
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)

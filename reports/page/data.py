@@ -18,7 +18,7 @@ import pandas as pd
 from hrx.audit.ledger.record import DONE
 from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
 from hrx.reports.heatmap import COLOURS, row_steps, speaking_name
-from hrx.reports.runs import beats_seasonal, mask_impossible
+from hrx.reports.runs import beats_seasonal, mask_impossible, trained_by_hrx
 from hrx.reports.summary import GAINS
 from hrx.reports.text import clean, listed, shorten
 
@@ -82,9 +82,13 @@ def arrange(frame: pd.DataFrame) -> PageRuns:
     columns |= {name: frame[name] for name in _TEXTS}
     trained = (frame["backbone"].fillna("") != "").tolist()
     if any(trained):
+        # Models of a backbone that hrx did not train have cards of their own, so they do not count in its card.
+        backbones, by_hrx = frame["backbone"], trained_by_hrx(frame)
+        elsewhere = backbones.isin(backbones[by_hrx].unique()) & ~by_hrx
+        labelled = frame.assign(backbone=backbones.mask(elsewhere, backbones + ", trained elsewhere"))
         # A dash: a model that is not of a known class has neither of them, which is not unknown.
         columns |= {
-            name: [value if known else "–" for value, known in zip(frame[name], trained, strict=True)]
+            name: [value if known else "–" for value, known in zip(labelled[name], trained, strict=True)]
             for name in ("backbone", "training")
         }
     return PageRuns(frame, {name: code(column) for name, column in columns.items()})

@@ -8,7 +8,8 @@ hrx.View = class {
     this.runs = runs;
     this.groupings = runs.groupings;
     const several = runs.texts.model.values.length > 1;
-    this.defaults = { by: runs.texts.backbone ? "backbone" : several ? "model" : "dataset", beats: "yes", status: "", search: "", sort: "g_margin", down: "1", order: "", page: "0" };
+    const grouped = document.querySelector('.verdict[data-by="backbone"]') !== null;
+    this.defaults = { by: grouped ? "backbone" : several ? "model" : "dataset", beats: "yes", status: "", search: "", sort: "g_margin", down: "1", order: "", page: "0" };
     this.groupings.forEach((name) => { this.defaults[name] = ""; });
     this.listeners = [];
     addEventListener("hashchange", () => this.read());

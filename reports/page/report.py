@@ -144,16 +144,16 @@ def _print_figures(drawn: list[Path]) -> str:
 
 
 def _cards(summaries: list[tuple[ModelSummary, str]], backbones: list[BackboneSummary]) -> str:
-    """A card for each model; trained models by backbone, each behind the card of its backbone."""
+    """A card for each model; those of `hrx train` by backbone, each behind the card of its backbone."""
     parts = []
     for one in backbones:
-        members = "".join(_card(summary, label) for summary, label in summaries if summary.backbone == one.backbone)
+        members = "".join(_card(summary, label) for summary, label in summaries if one.holds(summary))
         inside = f"{counted(one.total.models, 'trained model')} of {clean(one.backbone)}"
         folded = (
             f'<details class="members"><summary>{escape_html(inside)}</summary><div class="verdicts">{members}</div>'
         )
         parts += [_card(one.summary, clean(one.backbone), "backbone"), f"{folded}</details>"]
-    parts += [_card(summary, label) for summary, label in summaries if not (backbones and summary.backbone)]
+    parts += [_card(summary, label) for summary, label in summaries if not any(one.holds(summary) for one in backbones)]
     return f'<div class="verdicts">{"".join(parts)}</div>' if parts else ""
 
 

@@ -1,17 +1,21 @@
 """Trained models by backbone: numbers, verdicts, text, page and comparison."""
 
+import html
 import json
 import statistics as standard
 
 import pytest
 
-from hrx.errors import HrxError
+from hrx.adapters.trained_directory import BY
+from hrx.audit.ledger.store import Ledger, StoredPlan
+from hrx.errors import Exit, HrxError
 from hrx.reports import compare, read, summarise
+from hrx.reports.audit_summary import AuditSummary
 from hrx.reports.backbones import MOST_CELLS, render_audit, summarise_backbones
 from hrx.reports.gates import judge_audit
 from hrx.reports.page.report import render_report
 
-BY_HRX = json.dumps({"by": "hrx train", "training_rows": 8640, "learning_rate": 0.0001, "best_epoch": 3})
+BY_HRX = json.dumps({"by": BY, "training_rows": 8640, "learning_rate": 0.0001, "best_epoch": 3})
 
 
 @pytest.fixture
@@ -89,6 +93,7 @@ def test_a_long_table_is_left_to_the_page(trained, frame):
     ("training", "unknown"),
     [
         (BY_HRX, False),
+        (json.dumps({"by": BY, "training_rows": "unknown"}), True),
         (json.dumps({"by": "neuralforecast", "training_rows": "unknown"}), True),
         ("", True),
         (None, True),
@@ -97,12 +102,120 @@ def test_a_long_table_is_left_to_the_page(trained, frame):
 )
 def test_a_verdict_says_where_the_training_rows_are_unknown(trained, frame, training, unknown):
     runs = frame(trained("Linear", [0.2, 0.3], training))
-    (linear,) = summarise_backbones(runs, [])
-    sentence = (
-        "2 of 2 scored runs are of a model whose training rows are unknown: the audited windows may be among them."
-    )
-    assert (sentence in linear.summary.verdict) == unknown
-    assert all(("training rows are unknown" in one.verdict) == unknown for one in summarise(runs, []))
+    sentence = "1 of 1 scored run is of a model whose training rows are unknown: the audited windows may be among them."
+    assert all((sentence in one.verdict) == unknown for one in summarise(runs, []))
+    of_group = "2 of 2 scored runs are of a model whose training rows are unknown"
+    assert all((of_group in one.summary.verdict) == unknown for one in summarise_backbones(runs, []))
+
+
+@pytest.mark.parametrize("training", [json.dumps({"by": "neuralforecast"}), "", None, "not JSON"])
+def test_models_that_hrx_did_not_train_keep_their_names_verdicts_gates_and_cards(trained, ledger, training):
+    own = [
+        one.updated(model=f"saved:{name}")
+        for one, name in zip(trained("NHITS", [0.1, 0.3], training), "ab", strict=True)
+    ]
+    path = ledger([*own, *trained("DLinear", [0.2], training)])
+    alone = read(path)
+    assert summarise_backbones(alone, []) == []
+    assert text(alone).count("Verdict: ") == 3
+    judged = judge_audit(["g_margin >= 0"], alone, by_backbone=True)
+    assert [one.model for one in judged] == ["saved:a", "saved:b", "DLinear-0"]
+    path = ledger([*own, *trained("NHITS", [0.5, 0.7])])
+    mixed = read(path)
+    (nhits,) = summarise_backbones(mixed, [])
+    assert (nhits.total.models, nhits.total.g_margin) == (2, pytest.approx(0.6))
+    shown = text(mixed)
+    assert shown.count("Verdict: ") == 2
+    assert all(f"saved:{name} (" in shown for name in "ab")
+    judged = judge_audit(["g_margin >= 0"], mixed, by_backbone=True)
+    assert [(one.model, one.judged.n) for one in judged] == [("saved:a", 1), ("saved:b", 1), ("NHITS", 2)]
+    page = render_report(path, mixed, [])
+    members = page[page.index('<details class="members">') :]
+    members = members[: members.index("</details>")]
+    assert (members.count('data-by="model"'), "saved:" in members) == (2, False)
+    assert "NHITS, trained elsewhere" in page
+
+
+def test_the_medians_of_a_table_fold_window_seeds_as_the_verdict_does(trained, frame):
+    pairs = [(0.1, 0.2), (0.5, 0.9), (0.3, 0.3), (0.0, 0.8)]
+    runs = [
+        one.updated(
+            key=f"{seed}{i}".ljust(64, "0"), seed=seed, g_margin=gains[seed], g_own=gains[seed], mse=gains[seed]
+        )
+        for i, (one, gains) in enumerate(zip(trained("Linear", [0.0] * 4), pairs, strict=True))
+        for seed in (0, 1)
+    ]
+    (linear,) = summarise_backbones(frame(runs), [])
+    expected = standard.median(standard.mean(pair) for pair in pairs)
+    assert expected != pytest.approx(standard.median(gain for pair in pairs for gain in pair))
+    assert (linear.total.g_margin, linear.total.mse) == (pytest.approx(expected), pytest.approx(expected))
+    assert linear.summary.scored.g_margin.median == pytest.approx(expected)
+    first = next(cell for cell in linear.cells if cell.dataset == "ETT0")
+    assert first.g_own == pytest.approx(standard.median([0.15, 0.4]))
+    assert (first.scored, first.beating_naive) == (4, 4)
+
+
+def planned(runs, backbone, seeds):
+    """Plans of one run each of models of `hrx train` without a stored run, after those of `runs`."""
+    stored = [StoredPlan.of(one.model, one.fingerprint, "", [one.key], "2026-01-01") for one in runs]
+    absent = [
+        StoredPlan.of(f"{backbone}-ETTh1-96x24-seed{n}", f"{backbone}{n}", "", [f"{n:x}".rjust(64, "e")], "2026-01-01")
+        for n in seeds
+    ]
+    return [*stored, *absent]
+
+
+def test_a_backbone_rests_on_the_plans_of_all_its_models_also_of_those_without_a_run(trained, ledger):
+    runs = trained("DLinear", [0.1, 0.2, 0.3, 0.4, 0.5])
+    plans = [*planned(runs, "DLinear", range(100, 107)), *planned([], "Linear", range(200, 212))]
+    path = ledger(runs)
+    with Ledger.open(path) as opened:
+        opened.write_plans(plans)
+    stored = read(path)
+    (dlinear,) = summarise_backbones(stored, [], plans)
+    assert "Rests on 5 of 12 planned runs." in dlinear.summary.verdict
+    assert dlinear.as_json()["plan"] == {"stored": 5, "planned": 12, "until_decided": None}
+    assert "Rests on 5 of 12 planned runs." in render_report(path, stored, [])
+    whole = summarise_backbones(stored, [], planned(runs, "Linear", range(200, 212)))
+    assert "Rests on" not in whole[0].summary.verdict
+    compared = compare(stored, stored, new_model="DLinear", min_pairs=1)
+    assert compared.verdict.endswith("Planned runs that are stored: base 5 of 12 and new 5 of 12.")
+    first = ledger(runs[:1])
+    with Ledger.open(first) as opened:
+        opened.write_plans(plans)
+    assert compare(read(first), stored, base_model="DLinear", min_pairs=1).base.plan[:2] == (1, 8)
+
+
+def test_a_planned_model_whose_name_states_no_backbone_leaves_the_coverage_open(trained, ledger):
+    runs = trained("DLinear", [0.1, 0.2])
+    plans = [*planned(runs, "", ()), StoredPlan.of("renamed", "r" * 64, "", ["e" * 64, "d" * 64], "2026-01-01")]
+    path = ledger(runs)
+    with Ledger.open(path) as opened:
+        opened.write_plans(plans)
+    (dlinear,) = summarise_backbones(read(path), [], plans)
+    sentence = "The backbone of 2 further planned runs, of models without a stored run, is not known."
+    assert sentence in dlinear.summary.verdict
+    assert dlinear.as_json()["plan"] == {"stored": 2, "planned": 2, "until_decided": None, "unassigned": 2}
+    compared = compare(read(path), read(path), min_pairs=1)
+    assert "base 2 of 2 or more" in compared.verdict
+
+
+def test_a_notebook_shows_the_backbones_that_the_text_shows(trained, record, frame, tmp_path):
+    refused = trained("CNN", [0.1])[0].updated(key="f" * 64, status="excluded", reason="flat <b>", model="CNN-bad")
+    runs = frame([*trained("Linear", [0.2] * 4), *trained("CNN", [0.1] * 3), refused, record(model="zero-shot")])
+    backbones = summarise_backbones(runs, [])
+    found = AuditSummary(tuple(summarise(runs, [])), tmp_path / "ledger.db", Exit.DONE, tuple(backbones))
+    shown = found._repr_html_()
+    assert shown.count("Verdict: ") == str(found).count("Verdict: ") == 1
+    assert all(html.escape(f"{one.backbone}: {one.summary.headline}") in shown for one in backbones)
+    assert shown.count("<table") == 3  # by backbone, by dataset and setting, and the gains of the other model
+    assert "excluded: CNN-bad: flat &lt;b&gt;" in shown
+
+
+@pytest.mark.parametrize("model", [None, "Linear"])
+def test_a_comparison_with_a_ledger_without_runs_says_so_whichever_model_is_named(trained, frame, model):
+    with pytest.raises(HrxError, match=r"BASE holds no runs\. Give a ledger"):
+        compare(frame([]), frame(trained("Linear", [0.1])), base_model=model)
 
 
 def test_different_recipes_of_a_backbone_are_not_pooled_in_silence(trained, frame):
