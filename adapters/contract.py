@@ -109,6 +109,13 @@ class Identity:
     """A JSON object: how it was trained, as `training_facts` writes it; empty for a released, zero-shot model."""
 
 
+class TrainingScale(NamedTuple):
+    """How the values were standardised that a model was trained on: `(value - mean) / std`; None where not stored."""
+
+    mean: float | None = None
+    std: float | None = None
+
+
 class Architecture(NamedTuple):
     """What the files of a trained model say about it; empty for a released checkpoint."""
 
@@ -165,6 +172,8 @@ class Forecaster(ABC):
     """The public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
     reads_units: bool = False
     """Whether it was trained on values in the units of a series, which an audit then gives it: see `units`."""
+    training_scale: TrainingScale | None = None
+    """The scaling of the values that it was trained on, if it reads values of that scale; None for other models."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:

@@ -32,10 +32,11 @@ from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
-from hrx.adapters.checkpoint import TRAINING, CheckpointForecaster, second_module
+from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Forecaster, Limits, ModelError
 from hrx.adapters.neuralforecast_directory import CONFIGURATION, FAMILY, SIDECAR, SavedModel, saved_models
 from hrx.adapters.registry import LocatedCheckpoint, families
+from hrx.adapters.trained_directory import training_scale
 
 _SEEDED = ("Informer",)
 """Classes that draw positions of the window while they forecast, by the seed that is stored with the weights."""
@@ -81,7 +82,8 @@ class NeuralForecastModel(CheckpointForecaster):
         )  # fmt: skip
 
     def prepare(self) -> None:
-        self.reads_units = not (self.checkpoint.path / TRAINING).is_file()  # hrx train trains on standardised values
+        self.training_scale = training_scale(self.checkpoint.path)
+        self.reads_units = self.training_scale is None
         if isinstance(self.limits, NeverAudited):
             return
         self._second: Any = second_module(self.module)

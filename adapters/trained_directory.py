@@ -5,13 +5,14 @@
 A model that was trained on one series is audited on the test split of that series only, at its own setting and seed.
 """
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hrx.adapters.checkpoint import TRAINING, WEIGHT_PATTERNS, Checkpoint
-from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
+from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, TrainingScale, training_facts
 from hrx.errors import HrxError
 from hrx.files import read_json
 
@@ -37,6 +38,7 @@ class TrainedRun:
     seed: int
     training: str = ""
     """How it was trained and what it reached, as `training_facts` writes it."""
+    scale: TrainingScale = field(default_factory=TrainingScale)
 
     @property
     def setting(self) -> tuple[int, int]:
@@ -84,6 +86,11 @@ def folders_without_training(path: Path) -> list[Path]:
     return [folder for folder in folders if any(next(folder.glob(mark), None) for mark in WEIGHT_PATTERNS)]
 
 
+def training_scale(path: Path) -> TrainingScale | None:
+    """The scale that the model in a directory reads; None where `hrx train` did not write it."""
+    return _read(path).scale if (path / TRAINING).is_file() else None
+
+
 def _read(path: Path) -> TrainedRun:
     file = path / TRAINING
     try:
@@ -95,7 +102,20 @@ def _read(path: Path) -> TrainedRun:
         raise ModelError(f"{file} is not a file of hrx train: {error!r}. Remove {path} and train again.") from error
     if wrong := [name for name, kind in _FIELDS.items() if not isinstance(values[name], kind)]:
         raise ModelError(f"{file}: {wrong[0]} is {values[wrong[0]]!r}. Remove {path} and train again.")
-    return TrainedRun(path, **values, training=_facts(content))
+    return TrainedRun(path, **values, training=_facts(content), scale=_scale(content, path))
+
+
+def _scale(content: dict[str, Any], path: Path) -> TrainingScale:
+    """The stored mean and standard deviation of the scaling rows; unknown in a directory that lacks them."""
+    if "mean" not in content and "std" not in content:
+        return TrainingScale()
+    mean, std = content.get("mean"), content.get("std")
+    if not (isinstance(mean, float) and isinstance(std, float) and math.isfinite(mean) and 0 < std < math.inf):
+        raise ModelError(
+            f"{path / TRAINING}: mean is {mean!r} and std {std!r}, which do not standardise a series. Remove {path} "
+            "and train again."
+        )
+    return TrainingScale(mean, std)
 
 
 def _facts(content: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Limits, ModelError, load
 from hrx.adapters.contract import library_errors
 from hrx.adapters.in_memory import held_model
+from hrx.adapters.units import Standardising, standardising
 from hrx.audit.attribution import Estimate, as_estimator, estimate, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS
 from hrx.audit.attribution.functions import AttributionFunction
@@ -65,7 +66,8 @@ def explain(
     window, or the name of a source such as `"sample:elnino/M"` or `"sales.csv"`. `date`, `id` and `value` name the
     columns of a frame where they are not found, `frequency` and `season` what is not inferred.
 
-    The model reads the last `lookback` values as 32-bit floats, in their own unit. By default these are as many as
+    The model reads the last `lookback` values as 32-bit floats, in their own unit; a model of `hrx train` reads them
+    standardised as in its training, and its forecast is in their unit again. By default these are as many as
     the model's limits and the shortest series allow, and at most 4096 for a model without a limit. A missing value
     repeats the one before it; a window with more than half of its values missing is refused. `steps` are the forecast
     steps that get a row, counted from 1: by default all for the input gradient, eight for every other estimator.
@@ -103,7 +105,7 @@ def explain(
         model=ExplainedModel(identity.model, identity.checkpoint, identity.fingerprint, identity.library),
         method=Method(name, estimated.settings, find_estimator(name).sign, seed),
         windows=given.windows,
-        notes=_notes(given, length),
+        notes=(*_notes(given, length), *_scale_notes(forecaster)),
         forecaster=forecaster,
     )
 
@@ -208,7 +210,8 @@ def _is_count(value: Any) -> bool:
 
 
 def _as_forecaster(model: Model) -> Forecaster:
-    return load(model) if isinstance(model, str) else held_model(model)
+    """The model on values in the units of the series."""
+    return standardising(load(model) if isinstance(model, str) else held_model(model))
 
 
 def _for_seasons(model: Forecaster, given: SeriesInput) -> Forecaster:
@@ -326,3 +329,17 @@ def _notes(given: SeriesInput, lookback: int) -> tuple[str, ...]:
         if count
     )
     return (*read, *filled)
+
+
+def _scale_notes(model: Forecaster) -> tuple[str, ...]:
+    """By what the values were standardised for a model that was trained on standardised ones."""
+    name = model.identity.model
+    if isinstance(model, Standardising):
+        (mean,), (std,) = model.mean, model.std
+        return (f"{name} read (value - {mean:.6g}) / {std:.6g}, the scaling of its training",)
+    if model.training_scale is not None:
+        return (
+            f"{name} was trained on standardised values; their mean and standard deviation are not stored, so it read "
+            "the given values as they are",
+        )
+    return ()

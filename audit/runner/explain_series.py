@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, ModelError
+from hrx.adapters.units import InUnits, standardising
 from hrx.audit.admission.checks import admit
 from hrx.audit.admission.results import to_stored
 from hrx.audit.ledger.store import StoredCheck
@@ -17,7 +18,7 @@ from hrx.audit.runner.run import forecast_series, in_units, series_context
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
-from hrx.gift_eval.windows import scaling_end, standardise
+from hrx.gift_eval.windows import scaling_end, standardise, statistics
 
 WINDOWS = 4
 
@@ -40,7 +41,7 @@ def explain_series(
     protocol, budget = protocol or Protocol(), Budget()
     if refusal := model.limits.refusal(lookback, horizon):
         raise ModelError(f"{model.identity.model} {refusal}.")
-    model = in_units(model, series, horizon)
+    model = _on_windows(model, series, horizon)
     _refuse_missing(series, lookback, protocol.max_missing)
     held_out = cut(series, lookback, horizon, WINDOWS, 0)
     refuse_extreme(held_out, series.label)
@@ -83,6 +84,15 @@ def explain_series(
         padded=model.limits.padding(lookback),
         context=context,
     )
+
+
+def _on_windows(model: Forecaster, series: Series, horizon: int) -> Forecaster:
+    """The model on standardised windows of a series; one whose training scale is stored reads values of that scale.
+
+    The series may have grown since the training, so that its own mean and standard deviation are others.
+    """
+    trained = standardising(model)
+    return in_units(model, series, horizon) if trained is model else InUnits(trained, *statistics(series, horizon))
 
 
 def _refuse_missing(series: Series, lookback: int, limit: float) -> None:

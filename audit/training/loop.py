@@ -8,6 +8,7 @@ are kept. The learning rate is halved after every epoch from the second one on. 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,32 @@ def past_rows(series: Series, horizon: int) -> PastRows:
         scaled = standardise(series.values, scaling_end(series, horizon)).values
     past = scaled[: test_start(series, horizon)].astype(np.float32)
     return PastRows(past, validation_start(series, horizon), bool(series.official and series.official.lookback_inside))
+
+
+class MissingShares(NamedTuple):
+    """Shares of the values of each split that were missing and are filled in."""
+
+    training: float
+    validation: float
+
+
+def missing_shares(series: Series, horizon: int) -> MissingShares:
+    """How much of the training and of the validation rows of a series is filled in."""
+    if series.observed is None:
+        return MissingShares(0.0, 0.0)
+    borders = 0, validation_start(series, horizon), test_start(series, horizon)
+    parts = (series.observed[first:last] for first, last in pairwise(borders))
+    return MissingShares(*(float((~part).mean()) if part.size else 0.0 for part in parts))
+
+
+def refuse_gaps(series: Series, horizon: int, limit: float) -> None:
+    """Raises where more than the share `limit` of the training or validation rows was filled in."""
+    for name, share in missing_shares(series, horizon)._asdict().items():
+        if share > limit:
+            raise UnusableSeries(
+                f"{series.label}: {share:.1%} of its {name} rows are missing and would be filled in; the limit is "
+                f"{limit:.0%}. Give a series with fewer gaps."
+            )
 
 
 def cut_windows(rows: PastRows, lookback: int, horizon: int) -> Splits:

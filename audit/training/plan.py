@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Setting, choose_series
-from hrx.audit.training.loop import Recipe, cut_splits
+from hrx.audit.training.loop import Recipe, cut_splits, refuse_gaps
 from hrx.audit.training.train import TrainingTask
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset, Series, UnusableSeries
@@ -63,6 +64,7 @@ def plan_training(
                         raise one.error
                     assert isinstance(one.series, Series), "read without channels"
                     cut_splits(one.series, setting.lookback, setting.horizon)
+                    refuse_gaps(one.series, setting.horizon, Protocol.max_missing)
                 except UnusableSeries as error:
                     refused.append(_Refused(setting, str(error)))
                 else:

@@ -24,11 +24,11 @@ from hrx.audit.memory import one_thread
 from hrx.audit.runner.plan import ModelKey, Setting
 from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.training import backbones
-from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, past_rows
+from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, missing_shares, past_rows
 from hrx.errors import HrxError, NotWritten
 from hrx.files import make_directory, read_json, reason, shown_path
 from hrx.gift_eval import Series
-from hrx.gift_eval.windows import scaling_end, test_start, validation_start
+from hrx.gift_eval.windows import scaling_end, standardise, test_start, validation_start
 from hrx.text import clean
 
 TRAININGS = ModelKey("hrx train", "")
@@ -160,9 +160,13 @@ def is_trained(task: TrainingTask, out: Path) -> bool:
 
 def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, Any]:
     """Writes the directory of a trained model; returns the content of its `training.json`."""
-    fitted = trained.fitted
+    fitted, end = trained.fitted, scaling_end(task.series, task.setting.horizon)
+    scale = standardise(task.series.values, end)
     content = task.stated | {
-        "scaling_rows": scaling_end(task.series, task.setting.horizon),
+        "scaling_rows": end,
+        "mean": scale.mean,
+        "std": scale.std,
+        "missing": missing_shares(task.series, task.setting.horizon)._asdict(),
         "best_epoch": fitted.best_epoch,
         "validation_mse": fitted.validation_mse,
         "train_mse": fitted.train_mse,

@@ -8,12 +8,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.mutated import mutated_class
 from helpers.tiny import forecast_and_gradient, hard_windows, series
 from helpers.tiny_tslib import HORIZON, LABEL, LOOKBACK, build, checkout, run_name, traces, train
 
+from hrx import explain
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters import tslib as adapter
 from hrx.adapters.tslib_run import checkout_run
@@ -146,6 +148,13 @@ def test_the_facts_of_a_training_are_what_name_and_file_say_and_nothing_is_taken
     assert (facts["learning_rate"], facts["train_epochs"]) == (0.003, 7)
     assert (facts["batch_size"], facts["patience"], facts["loss"]) == ("unknown",) * 3
     assert facts["arguments"]["root_path"] == "ETT"
+
+
+def test_python_gives_a_run_the_values_as_they_are_and_notes_it(marked: str) -> None:
+    values = 5000 + series(1, LOOKBACK)[0].numpy()
+    x = explain(marked, values, HORIZON)
+    assert x.notes[-1].endswith("are not stored, so it read the given values as they are")
+    assert np.allclose(x.forecast, load(marked).official(torch.as_tensor(x.x).float(), HORIZON), rtol=1e-5)
 
 
 def test_a_run_is_audited_at_its_own_setting_only(marked: str) -> None:
