@@ -206,3 +206,12 @@ def test_trained_records_fill_the_trained_rows_of_the_zero_shot_tables() -> None
     (table,) = tables(frame, ["models"], against="published")
     assert [row.cells[0].value for row in table.rows] == ["Trained backbones"]
     assert table.rows[0].cells[1].value == pytest.approx(frame["g_own"].median())
+
+
+def test_the_trained_records_say_on_which_rows_each_model_was_trained() -> None:
+    frame = pd.read_parquet(RECORDS / "trained.parquet")
+    rows_of = {name: group.map(lambda text: json.loads(text)["training_rows"]).unique().tolist()
+               for name, group in frame.groupby("dataset")["training"]}  # fmt: skip
+    assert rows_of == {"ETTh1": [8640], "ETTh2": [8640], "Weather": [int(0.7 * 52696)]}
+    (table,) = tables(frame, ["backbones"])
+    assert "training rows are unknown" not in table.note
