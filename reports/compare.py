@@ -213,6 +213,8 @@ def compare(
     """
     for side, frame in (("base", base), ("new", new)):
         require_runs(frame, side)
+    # Records that were exported by an earlier hrx have no column of the backbone.
+    base, new = (frame if "backbone" in frame else frame.assign(backbone="") for frame in (base, new))
     parsed = [parse(text) for text in ([gates] if isinstance(gates, str) else gates)]
     ours = choose(base, base_model, "BASE", "--base-model")
     theirs = choose(new, new_model, "NEW", "--new-model")
@@ -250,8 +252,7 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
 
     A backbone names all models that were trained of it: a training is one model of one series, setting and seed.
     """
-    # Records that were exported by an earlier hrx have no column of the backbone.
-    about = frame.reindex(columns=["model", "checkpoint", "fingerprint", "backbone"]).astype(object).fillna("")
+    about = frame[["model", "checkpoint", "fingerprint", "backbone"]].fillna("")
     models = about.drop_duplicates(["model", "fingerprint"])
     if models.empty:
         raise HrxError(f"{side} holds no runs. Give a ledger that `hrx audit` wrote.")

@@ -137,8 +137,7 @@ def training_facts(text: object) -> dict[str, object]:
 
 def trained_by_hrx(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Whether `hrx train` trained the model of each run; not where a record does not state it."""
-    by = {text: training_facts(text).get("by") == BY_HRX for text in frame["training"].unique()}
-    known = frame["training"].map(lambda text: by[text]).to_numpy(dtype=bool)
+    known = np.array([training_facts(text).get("by") == BY_HRX for text in frame["training"]], dtype=bool)
     return known & (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
 
 
