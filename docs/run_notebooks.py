@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,23 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds a page for each notebook, with its pictures; the notebook itself is on the site too."""
     for path in notebooks():
         results = RESULTS / path.stem
-        if not _current(path, results / "page.md"):
-            _make(path, results)
+        with _alone():
+            if not _current(path, results / "page.md"):
+                _make(path, results)
         for made in sorted(results.iterdir()):
             if made.suffix in (".md", ".png"):
                 name = f"notebooks/{path.stem}.md" if made.suffix == ".md" else f"notebooks/{made.name}"
                 files.append(File.generated(config, name, abs_src_path=str(made)))
     return files
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Two builds of the site at once share the results: the second waits for the first."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+        yield
 
 
 def notebooks() -> list[Path]:
