@@ -94,7 +94,7 @@ class SavedModel(Checkpoint):
 
     @property
     def _training(self) -> str:
-        """As `hrx train` states it where that wrote the directory; else what the library stored, which is no rows."""
+        """As `hrx train` states it where that wrote the directory; else what the library stored, without the rows."""
         if of_hrx := [run for run in trained_runs(self.path) if run.backbone == self._metadata.model_class]:
             return of_hrx[0].training
         stored = {name: value for name, value in self._metadata.arguments.items() if value is not None}
