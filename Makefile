@@ -26,7 +26,7 @@ types: $(VENV)/.test
 	rm -rf build/types
 	mkdir -p build/types/hrx
 	for file in common/*; do ln -s ../../../$$file build/types/hrx/; done
-	for package in cli adapters audit gift_eval reports; do ln -s ../../../$$package build/types/hrx/; done
+	for package in api cli adapters audit gift_eval records reports; do ln -s ../../../$$package build/types/hrx/; done
 	MYPYPATH=build/types $(BIN)/mypy
 
 # Two families need environments of their own: VisionTS its torchvision, and `generate`, the official call of Timer

@@ -6,9 +6,9 @@ Does not import `hrx.audit`. A family's library is imported only when one of its
 from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError
 from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.families import Family
+from hrx.adapters.formats.module import from_module
 from hrx.adapters.gradients import GradientPath
 from hrx.adapters.model_card import EMBEDDED, ModelCard, model_card, short_names
-from hrx.adapters.module import from_module
 from hrx.adapters.registry import AUTO, Located, families, load, locate, locate_each, trained_setting
 
 __all__ = [

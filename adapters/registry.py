@@ -19,15 +19,15 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
-from hrx.adapters.directories import checkpoint_directory, is_adapter, merged_directory, only_trained_model
 from hrx.adapters.families import BUILT_IN, CHECKOUT, REFUSED, Family
+from hrx.adapters.formats.directories import checkpoint_directory, is_adapter, merged_directory, only_trained_model
+from hrx.adapters.formats.module import ModuleFile
+from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.formats.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
+from hrx.adapters.formats.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
+from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
+from hrx.adapters.formats.tslib_run import CheckoutRun, checkout_run
 from hrx.adapters.model_card import EMBEDDED, short_names
-from hrx.adapters.module import ModuleFile
-from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
-from hrx.adapters.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
-from hrx.adapters.tslib_run import FAMILY as TSLIB
-from hrx.adapters.tslib_run import CheckoutRun, checkout_run
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
 

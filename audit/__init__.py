@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from hrx.audit.attribution import explain
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
-    from hrx.audit.scoring.context import NeededContext
-    from hrx.audit.scoring.context_sweep import needed_context
+    from hrx.audit.scoring.needed_context import needed_context
     from hrx.audit.scoring.quantities import Quantities
     from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
+    from hrx.records.needed_context import NeededContext
 
 __all__ = [
     "Budget", "ChannelScores", "NeededContext", "Protocol", "Quantities", "Unscorable", "explain", "needed_context",

@@ -12,10 +12,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from hrx import __version__
-from hrx.audit.ledger.database import EmptyLedger, utc_now
-from hrx.audit.ledger.log import in_wal_mode
-from hrx.audit.ledger.record import FAILED
-from hrx.audit.ledger.store import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.cost import Costs, PlannedRun, summarise_plan
 from hrx.audit.runner.estimate import estimate_costs
@@ -33,6 +29,10 @@ from hrx.cli.request import Request, local_executor, local_workers, open_executo
 from hrx.cli.terminal import not_written, note, show, showing_damage
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
+from hrx.records.database import EmptyLedger, utc_now
+from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan
+from hrx.records.log import in_wal_mode
+from hrx.records.record import FAILED
 from hrx.reports import heatmaps, read, render_table, summarise
 from hrx.reports.backbones import render_audit, summarise_backbones
 from hrx.reports.compare_report import describe_gate, gate_json

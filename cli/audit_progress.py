@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
-from hrx.audit.ledger.record import DONE, FAILED, Record
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run
 from hrx.audit.runner.worker import Admit, EstimateCosts, LoadModel, MeasureRun, RankRun, Task
 from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
+from hrx.records.ledger import Ledger
+from hrx.records.record import DONE, FAILED, Record
 from hrx.reports.clusters import clustered_median
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS
 from hrx.reports.text import bracketed, signed

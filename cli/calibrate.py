@@ -8,13 +8,13 @@ from dataclasses import replace
 from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
 from hrx.audit.calibration.calibration import calibrate as run
-from hrx.audit.calibration.results import ModelResult, judge
 from hrx.audit.calibration.training import BACKBONES, RECIPES, check_backbones
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import progress
 from hrx.cli.terminal import not_written, show
 from hrx.errors import Exit, NotWritten
 from hrx.files import check_directory
+from hrx.records.calibration import ModelResult, judge
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.text import counted
 

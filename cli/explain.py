@@ -13,19 +13,19 @@ from hrx.adapters import locate
 from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
-from hrx.audit.runner.explained import ExplainedForecast
-from hrx.audit.scoring.context import NeededContext
 from hrx.audit.scoring.quantities import GAINS
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
 from hrx.cli.request import context_bound
 from hrx.cli.terminal import note, show
 from hrx.errors import Exit, HrxError
-from hrx.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 from hrx.files import check_target, user_path
 from hrx.gift_eval import cut
 from hrx.gift_eval.named import open_series, split_name
 from hrx.gift_eval.timed import TimedSeries
+from hrx.records.explained import ExplainedForecast
+from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
+from hrx.records.needed_context import NeededContext
 from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.explained_figures import show_time
 from hrx.reports.figures import check_format, save

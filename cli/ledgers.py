@@ -11,15 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from hrx.audit.ledger.check import LedgerCheck
-from hrx.audit.ledger.check import check as verify
-from hrx.audit.ledger.export import export as write_out
-from hrx.audit.ledger.log import LogState
-from hrx.audit.ledger.merge import merge as join
-from hrx.audit.ledger.store import LOST_LOG, MOST_NAMED, Ledger, LedgerError
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
+from hrx.records.check import LedgerCheck
+from hrx.records.check import check as verify
+from hrx.records.export import export as write_out
+from hrx.records.ledger import LOST_LOG, MOST_NAMED, Ledger, LedgerError
+from hrx.records.log import LogState
+from hrx.records.merge import merge as join
 from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables

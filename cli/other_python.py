@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from hrx.adapters import EMBEDDED, families, short_names
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.neuralforecast_directory import is_saved_directory
-from hrx.adapters.tslib_run import FAMILY as TSLIB
+from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.formats.neuralforecast_directory import is_saved_directory
+from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.audit.runner.cost import PlannedRun
 from hrx.cli.config import as_arguments
 from hrx.cli.crash import crash_sentence

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from hrx.adapters import Forecaster, Identity, Located, ModelError, locate_each, trained_setting
 from hrx.adapters.device import resolve_device
-from hrx.adapters.module import ModuleFile, UnbuiltModel
-from hrx.adapters.trained_directory import TrainedRun, folders_without_training
+from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
+from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_training
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol

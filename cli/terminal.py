@@ -15,10 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from hrx.audit.ledger.store import MOST_NAMED, LedgerWarning
 from hrx.cli.progress import progress
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_target
+from hrx.records.ledger import MOST_NAMED, LedgerWarning
 from hrx.reports.text import write_bytes
 from hrx.text import clean_lines
 from hrx.text import message as one_line

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hrx.adapters.device import resolve_device
+from hrx.api.run_audit import run_audit
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors import ExecutorLost
 from hrx.audit.runner.executors.processes import start_server
@@ -26,7 +27,6 @@ from hrx.audit.training.train import (
     publish,
     worker_tasks,
 )
-from hrx.cli.from_python import run_audit
 from hrx.cli.main import INTERRUPTED
 from hrx.cli.progress import progress
 from hrx.cli.request import local_workers, open_executor

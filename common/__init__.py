@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hrx.adapters import from_module, load
-    from hrx.api import explain, score
+    from hrx.api.explain import explain, score
+    from hrx.api.run_audit import run_audit
     from hrx.audit.protocol import Protocol
-    from hrx.cli.from_python import run_audit
-    from hrx.explanation import Explanation
+    from hrx.records.explanation import Explanation
     from hrx.reports.compare import compare
     from hrx.reports.runs import read
     from hrx.reports.tables import tables
@@ -41,20 +41,20 @@ __all__ = [
     "tables",
 ]
 _HOME = {
-    "Explanation": "hrx.explanation",
+    "Explanation": "hrx.records.explanation",
     "Protocol": "hrx.audit.protocol",
     "compare": "hrx.reports",
-    "explain": "hrx.api",
+    "explain": "hrx.api.explain",
     "from_module": "hrx.adapters",
     "load": "hrx.adapters",
     "read": "hrx.reports",
-    "run_audit": "hrx.cli.from_python",
-    "score": "hrx.api",
+    "run_audit": "hrx.api.run_audit",
+    "score": "hrx.api.explain",
     "tables": "hrx.reports",
 }
 
 
-_PACKAGES = ("adapters", "audit", "gift_eval", "reports")
+_PACKAGES = ("adapters", "api", "audit", "gift_eval", "records", "reports")
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from hrx.audit.ledger.record import COLUMNS
 from hrx.audit.protocol import Protocol
 from hrx.cli.verbs import parser
+from hrx.records.record import COLUMNS
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -16,7 +16,7 @@ import pandas as pd
 from mkdocs.exceptions import PluginError
 from scipy.stats import spearmanr
 
-from hrx.audit.ledger.record import DONE, NAMES
+from hrx.records.record import DONE, NAMES
 from hrx.reports.published import dataset_name, published_tables
 from hrx.reports.runs import describe, fold_seeds
 from hrx.reports.text import bracketed, percent, signed

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
-from hrx.audit.ledger.store import StoredCheck, StoredPlan
+from hrx.records.ledger import StoredCheck, StoredPlan
+from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.coverage import Coverage, backbone_coverage, planned_models
 from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON

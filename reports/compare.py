@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
 from hrx.errors import Exit, HrxError, unknown
+from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.coverage import Coverage, attached
 from hrx.reports.dataset_gates import DatasetChange, judge_datasets
 from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few

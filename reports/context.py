@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE
-from hrx.audit.scoring.context import CutForecasts, NeededContext, from_columns, mean_context
+from hrx.records.needed_context import CutForecasts, NeededContext, from_columns, mean_context
+from hrx.records.record import DONE
 from hrx.reports.reasons import INDENT
 from hrx.reports.text import clean, hanging, number_or_none
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from hrx.audit.ledger.record import StoredPlan
-from hrx.audit.runner.decision import Decision, PlanTest, sign_of
+from hrx.records.decision import Decision, PlanTest, sign_of
+from hrx.records.record import StoredPlan
 from hrx.reports.text import counted
 
 _ATTRIBUTE = "plans"

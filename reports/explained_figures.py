@@ -1,6 +1,6 @@
 """Figures of one explained forecast: heat map, single steps, importance by lag, waterfall. They work on arrays alone.
 
-`Explanation` in `hrx.explanation` calls them; `hrx explain --png` writes the heat map.
+`Explanation` in `hrx.records.explanation` calls them; `hrx explain --png` writes the heat map.
 """
 
 from __future__ import annotations

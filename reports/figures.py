@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.records.ledger import Ledger
 from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
 from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
 

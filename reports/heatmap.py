@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.ledger.record import DONE, Record
-from hrx.audit.ledger.store import Ledger, StoredExample
+from hrx.records.ledger import Ledger, StoredExample
+from hrx.records.record import DONE, Record
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
 from hrx.reports.text import clean, counted, make_directory, shorten, signed, slug
 

@@ -1,7 +1,7 @@
 """The runs of a ledger as a pandas frame, and the statistics of groups of them.
 
 Seeds are folded before anything is counted. Values that are not finite are left out everywhere, and `n` counts the
-rest. The columns are described in `hrx.audit.ledger.record`.
+rest. The columns are described in `hrx.records.record`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger import record
-from hrx.audit.ledger.store import Ledger
 from hrx.errors import HrxError
+from hrx.records import record
+from hrx.records.ledger import Ledger
 from hrx.reports.coverage import attach
 from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 

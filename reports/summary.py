@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
-from hrx.audit.ledger.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
-from hrx.audit.ledger.store import StoredCheck, StoredPlan
+from hrx.records.ledger import StoredCheck, StoredPlan
+from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
 from hrx.reports.clusters import ClusteredMedian, clustered_median
 from hrx.reports.context import DatasetContext, dataset_contexts
 from hrx.reports.coverage import Coverage, coverage

@@ -10,9 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {
-    "hrx": "common", **{f"hrx.{name}": name for name in ("adapters", "audit", "cli", "gift_eval", "reports")}
+    "hrx": "common",
+    **{f"hrx.{name}": name for name in ("adapters", "api", "audit", "cli", "gift_eval", "records", "reports")},
 }  # fmt: skip
-PACKAGES = ("hrx.adapters", "hrx.audit", "hrx.cli", "hrx.gift_eval", "hrx.reports")
+PACKAGES = ("hrx.adapters", "hrx.api", "hrx.audit", "hrx.cli", "hrx.gift_eval", "hrx.records", "hrx.reports")
 PARTS_OF_AUDIT = tuple(
     f"hrx.audit.{path.name}" for path in sorted((ROOT / "audit").iterdir()) if (path / "__init__.py").exists()
 )
@@ -110,9 +111,9 @@ def loaded_by(statement: str) -> set[str]:
         ("hrx.gift_eval", ("hrx.adapters", "hrx.audit", "hrx.reports", "hrx.cli")),
         ("hrx.audit", ("hrx.reports", "hrx.cli")),
         ("hrx.reports", ("hrx.adapters", "hrx.cli", *MODEL_LIBRARIES)),
-        ("hrx.audit.attribution", ("hrx.audit.ledger", "hrx.audit.runner")),
-        ("hrx.audit.scoring", ("hrx.audit.ledger", "hrx.audit.runner")),
-        ("hrx.audit.ledger", ("hrx.audit.runner", "hrx.adapters", *MODEL_LIBRARIES)),
+        ("hrx.audit.attribution", ("hrx.records", "hrx.audit.runner")),
+        ("hrx.audit.scoring", ("hrx.records", "hrx.audit.runner")),
+        ("hrx.records", ("hrx.audit.runner", "hrx.adapters", *MODEL_LIBRARIES)),
         ("hrx.errors", PACKAGES),
     ],
 )
@@ -120,12 +121,12 @@ def test_a_package_imports_none_of_the_packages_that_build_on_it(package: str, f
     assert violations(package, *forbidden) == []
 
 
-@pytest.mark.parametrize("module", ["hrx.reports", "hrx.audit.ledger.store", "hrx.audit.ledger.merge"])
+@pytest.mark.parametrize("module", ["hrx.reports", "hrx.records.ledger", "hrx.records.merge"])
 def test_reports_and_ledgers_are_read_without_torch(module: str) -> None:
     assert loaded_by(f"import {module}") & set(MODEL_LIBRARIES) == set()
 
 
-@pytest.mark.parametrize("package", ["hrx.reports", "hrx.audit.ledger"])
+@pytest.mark.parametrize("package", ["hrx.reports", "hrx.records"])
 def test_no_module_of_reports_or_ledger_needs_torch(package: str) -> None:
     for module in (name for name in SOURCES if inside(name, package)):
         for reached in reachable(module):

@@ -9,7 +9,7 @@ from torch import Tensor
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.admission.checks import CHECK_NAMES, Check
-from hrx.audit.ledger.store import Ledger, StoredCheck
+from hrx.records.ledger import Ledger, StoredCheck
 
 
 class AdmissionResults:

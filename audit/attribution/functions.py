@@ -78,7 +78,7 @@ class FunctionEstimator(Estimator):
     def load(self) -> Callable[[AttributionTask, Any], EstimatedRows]:
         if self.name in _objects:
             return partial(_explain, self.name, _objects[self.name])
-        from hrx.adapters.module import function_in_file
+        from hrx.adapters.formats.module import function_in_file
 
         file, _, function = self.name.rpartition(":")
         return partial(_explain, stored_name(self.name), _loaded(function_in_file, str(user_path(file)), function))

@@ -27,7 +27,6 @@ from hrx.audit.calibration.generators import (
     generate,
     plant_rank,
 )  # fmt: skip
-from hrx.audit.calibration.results import RECOVERED, Calibration, Example, ModelResult
 from hrx.audit.calibration.training import (
     CONVERGED,
     SCORED,
@@ -43,6 +42,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.rank import rank
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError
+from hrx.records.calibration import RECOVERED, Calibration, Example, ModelResult
 
 
 @dataclass(frozen=True)

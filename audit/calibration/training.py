@@ -14,10 +14,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hrx.adapters.backbones import CNN, WIDTH
-from hrx.audit.calibration import results
+from hrx.adapters.formats.backbones import CNN, WIDTH
 from hrx.audit.calibration.generators import Generator, inputs, sinusoids
 from hrx.errors import HrxError, unknown
+from hrx.records import calibration as results
 
 HEADS = 2
 LAYERS = 1

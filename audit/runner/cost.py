@@ -17,9 +17,9 @@ from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import multivariate
-from hrx.audit.scoring.context import kept_contexts
 from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
+from hrx.records.needed_context import kept_contexts
 
 PROBE_SECONDS = 15.0
 PROBE_BATCH = 64

@@ -10,15 +10,15 @@ from hrx.adapters import Forecaster, ModelError
 from hrx.adapters.units import InUnits, standardising
 from hrx.audit.admission.checks import admit
 from hrx.audit.admission.results import to_stored
-from hrx.audit.ledger.store import StoredCheck
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.explained import ExplainedForecast
 from hrx.audit.runner.run import forecast_series, in_units, series_context
 from hrx.audit.scoring.quantities import Quantities, Skill, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
 from hrx.gift_eval.windows import scaling_end, standardise, statistics
+from hrx.records.explained import ExplainedForecast
+from hrx.records.ledger import StoredCheck
 
 WINDOWS = 4
 

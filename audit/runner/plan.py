@@ -24,7 +24,6 @@ from hrx import __version__
 from hrx.adapters import Identity, model_card
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.attribution.registry import package_of
-from hrx.audit.ledger.record import Record
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.errors import HrxError, unknown
 from hrx.gift_eval import (
@@ -41,6 +40,7 @@ from hrx.gift_eval import (
     refuse_missing,
     spaced,
 )
+from hrx.records.record import Record
 
 ADMISSION_WINDOWS = 4
 ORDER_SEED = 0

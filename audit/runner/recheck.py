@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hrx.audit.ledger.diff import Difference, differences
-from hrx.audit.ledger.record import DONE, FAILED
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.plan import Run
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import MeasureRun, Task, TaskFailed, TaskResult
 from hrx.gift_eval import spaced
+from hrx.records.diff import Difference, differences
+from hrx.records.ledger import Ledger
+from hrx.records.record import DONE, FAILED
 
 
 class Recheck(NamedTuple):

@@ -14,19 +14,19 @@ from hrx.adapters.gradients import relative_difference
 from hrx.adapters.units import InUnits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Estimate
-from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED, Record, Value
-from hrx.audit.ledger.store import StoredExample
 from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Protocol
 from hrx.audit.runner.plan import Run
-from hrx.audit.scoring.context import NeededContext
-from hrx.audit.scoring.context_sweep import ForecastErrors, measure_context
+from hrx.audit.scoring.needed_context import ForecastErrors, measure_context
 from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, refuse_flat, usable_variance
 from hrx.errors import stored_reason
 from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
 from hrx.gift_eval.windows import statistics
+from hrx.records.ledger import StoredExample
+from hrx.records.needed_context import NeededContext
+from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
 
 class RunResult(NamedTuple):

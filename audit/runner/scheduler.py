@@ -15,9 +15,6 @@ from typing import NamedTuple, Protocol
 
 from hrx.adapters import Located, ModelError
 from hrx.audit.admission.results import AdmissionResults, failed_check, windows_digest
-from hrx.audit.ledger.record import EXCLUDED, FAILED, Record
-from hrx.audit.ledger.store import Ledger, StoredCheck
-from hrx.audit.runner.decision import PlanTest, sign_of
 from hrx.audit.runner.executors import Executor, ExecutorLost, WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
@@ -33,6 +30,9 @@ from hrx.audit.runner.worker import (
     TaskResult,
 )
 from hrx.errors import describe_error, stored_reason, without_paths
+from hrx.records.decision import PlanTest, sign_of
+from hrx.records.ledger import Ledger, StoredCheck
+from hrx.records.record import EXCLUDED, FAILED, Record
 
 Progress = Callable[[Run, Record], None]
 

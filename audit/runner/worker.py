@@ -19,9 +19,8 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
 from hrx.adapters.device import on_device, resolve_device
-from hrx.adapters.module import ModuleFile
+from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.admission.checks import Check, admit, admit_channels
-from hrx.audit.ledger.record import EXCLUDED, FAILED
 from hrx.audit.memory import Budget, out_of_memory
 from hrx.audit.runner.cost import RunCost, estimate_model
 from hrx.audit.runner.plan import ModelKey, Run, Setting
@@ -30,6 +29,7 @@ from hrx.audit.scoring.rank import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import HrxError, describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries
+from hrx.records.record import EXCLUDED, FAILED
 
 Result = TypeVar("Result")
 

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from hrx.adapters import backbones as own
-from hrx.adapters.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.formats import backbones as own
+from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.registry import families, require
 from hrx.errors import HrxError, describe_error, unknown
 
@@ -51,7 +51,7 @@ class LibraryBackbone(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        from hrx.adapters.neuralforecast import run_network
+        from hrx.adapters.formats.neuralforecast import run_network
 
         return run_network(self.model, x[..., None])[..., 0]
 
@@ -73,7 +73,7 @@ def _library_model(
     from neuralforecast import models
     from neuralforecast.losses.pytorch import MSE
 
-    from hrx.adapters.neuralforecast import TRAINER, quiet
+    from hrx.adapters.formats.neuralforecast import TRAINER, quiet
 
     kind = getattr(models, name)
     more = (
@@ -107,7 +107,7 @@ def _save_library(model: Any, folder: Path) -> None:
     from neuralforecast import NeuralForecast
     from pytorch_lightning.utilities.seed import isolate_rng
 
-    from hrx.adapters.neuralforecast import quiet
+    from hrx.adapters.formats.neuralforecast import quiet
 
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.windows_batch_size = 2  # of that step; the file states the argument, by default up to 1024 windows

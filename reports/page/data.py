@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE
-from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
+from hrx.records.ledger import Ledger, StoredCheck, StoredExample
+from hrx.records.record import DONE
 from hrx.reports.heatmap import COLOURS, row_steps, speaking_name
 from hrx.reports.runs import beats_seasonal, mask_impossible, trained_by_hrx
 from hrx.reports.summary import GAINS

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE
-from hrx.audit.ledger.store import StoredCheck
+from hrx.records.ledger import StoredCheck
+from hrx.records.record import DONE
 from hrx.reports.page import Row, html_table, link
 from hrx.reports.page.data import Json
 from hrx.reports.reasons import NO_REASON, ReasonKind, count_reasons, reason_kinds

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from hrx.audit.runner.explained import ExplainedForecast
+from hrx.records.explained import ExplainedForecast
 from hrx.reports.page import Row, fill_page, html_table, made_by
 from hrx.reports.page.explain import says
 from hrx.reports.text import clean, counted, escape_html, shorten, signed, write_bytes

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE, EXCLUDED, FAILED
-from hrx.audit.ledger.store import Ledger
+from hrx.records.ledger import Ledger
+from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.backbones import BackboneSummary, summarise_backbones
 from hrx.reports.clusters import ClusteredMedian
 from hrx.reports.coverage import Coverage, overall

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from hrx.audit.ledger.store import StoredAudit
 from hrx.audit.protocol import Protocol
+from hrx.records.ledger import StoredAudit
 from hrx.reports.page import fact_list
 from hrx.reports.page.data import Json
 from hrx.reports.text import escape_html, listed

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hrx.audit.ledger.record import DONE
+from hrx.records.record import DONE
 from hrx.reports.clusters import clustered_median, sorted_codes
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.page.data import Json, PageRuns, rounded

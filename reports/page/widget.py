@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.ledger.store import StoredExample
 from hrx.errors import HrxError
 from hrx.install import install_command
+from hrx.records.ledger import StoredExample
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import HEATMAP_SCRIPTS, asset
 from hrx.reports.page.data import example_json, palette

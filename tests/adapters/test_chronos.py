@@ -12,7 +12,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, load
-from hrx.adapters.chronos import Chronos2
+from hrx.adapters.families.chronos import Chronos2
 from hrx.adapters.gradients import differentiable_input
 
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module, load, on_device, resolve_device
 from hrx.adapters.device import OnDevice
-from hrx.adapters.module import ModuleForecaster
+from hrx.adapters.formats.module import ModuleForecaster
 from hrx.errors import HrxError
 
 CPU, META = torch.device("cpu"), torch.device("meta")

@@ -70,7 +70,7 @@ def parity_limit(family: str, horizon: int) -> float:
     if family == "timer":  # the first patch is the same computation; beyond it the official call has no cache
         return 0.0 if horizon <= 96 else 2e-6
     if family == "timemoe":
-        from hrx.adapters.timer_timemoe import GeneratingForecaster
+        from hrx.adapters.families.timer_timemoe import GeneratingForecaster
 
         return 1e-6 if GeneratingForecaster.generates else 5e-6
     return 1e-6

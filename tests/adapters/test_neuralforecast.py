@@ -17,15 +17,15 @@ from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
 
 import hrx
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
+from hrx.adapters.formats.neuralforecast_directory import saved_models
 from hrx.adapters.gradients import relative_difference
-from hrx.adapters.neuralforecast_directory import saved_models
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, _determinism, admit, parity
 from hrx.audit.attribution.jacobian import jacobian
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.run import in_units
 from hrx.cli.main import main
 from hrx.gift_eval import Series, cut
 from hrx.gift_eval.series import OfficialSplit
+from hrx.records.ledger import Ledger
 from hrx.reports import read
 
 pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
@@ -79,7 +79,7 @@ def test_the_stored_seed_decides_the_keys_of_an_informer_and_a_sampled_forecast_
 ) -> None:
     from neuralforecast import NeuralForecast
 
-    import hrx.adapters.neuralforecast as adapter
+    import hrx.adapters.formats.neuralforecast as adapter
 
     x = series(2, LOOKBACK)
     model = load(f"neuralforecast:{saved}:Informer")

@@ -18,8 +18,8 @@ from sktime.libs.timer import TimerConfig, TimerForPrediction
 from hrx.adapters import ModelError, load
 from hrx.adapters.checkpoint import ignore_warning
 from hrx.adapters.device import DoubleTwin, double_precision
+from hrx.adapters.families.timer_timemoe import MASK_MOVES, GeneratingForecaster
 from hrx.adapters.gradients import GradientPath, relative_difference
-from hrx.adapters.timer_timemoe import MASK_MOVES, GeneratingForecaster
 from hrx.audit.admission.checks import DERIVATIVE_LIMIT_DOUBLE
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.runner.plan import STAR, Setting

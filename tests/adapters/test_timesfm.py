@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load, locate
 from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.families.timesfm import SharedContext
 from hrx.adapters.gradients import relative_difference
-from hrx.adapters.timesfm import SharedContext
 from hrx.audit.admission.checks import admit
 from hrx.audit.attribution.jacobian import jacobian
 

@@ -49,7 +49,7 @@ def test_without_exact_gradients_only_the_derivative_check_refuses_toto_2(
 ) -> None:
     x = series(2, 96)
     right = forecast_and_gradient(toto, x, 24)
-    monkeypatch.setattr("hrx.adapters.toto_2.exact_gradients", nullcontext)
+    monkeypatch.setattr("hrx.adapters.families.toto_2.exact_gradients", nullcontext)
     wrong = forecast_and_gradient(toto, x, 24)
     assert torch.equal(wrong[0], right[0])
     assert wrong[1].isfinite().all()
@@ -60,7 +60,7 @@ def test_without_exact_gradients_only_the_derivative_check_refuses_toto_2(
 def test_unit_scaled_layers_keep_their_training_gradient_elsewhere() -> None:
     from dd_unit_scaling.scale import scale_bwd, scale_fwd
 
-    from hrx.adapters.unit_scaling import exact_gradients
+    from hrx.adapters.families.unit_scaling import exact_gradients
 
     def slope() -> float:
         x = torch.ones((), requires_grad=True)

@@ -17,8 +17,8 @@ from helpers.tiny_tslib import HORIZON, LABEL, LOOKBACK, build, checkout, run_na
 
 from hrx import explain
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
-from hrx.adapters import tslib as adapter
-from hrx.adapters.tslib_run import checkout_run
+from hrx.adapters.formats import tslib as adapter
+from hrx.adapters.formats.tslib_run import checkout_run
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, admit, parity
 from hrx.cli.main import main
 from hrx.cli.other_python import family_of

@@ -7,11 +7,11 @@ from helpers.multivariate import one_channel_per_step, windows
 
 from hrx.adapters import Identity, Limits, from_module
 from hrx.audit import Budget, Protocol
-from hrx.audit.ledger.record import DONE, EXCLUDED
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, MultivariateSeries, cut_region
 from hrx.gift_eval.windows import split
+from hrx.records.record import DONE, EXCLUDED
 
 
 def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> Run:

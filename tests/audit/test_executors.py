@@ -17,9 +17,6 @@ from helpers.records import VOLATILE
 
 from hrx.adapters import ModelError, locate
 from hrx.audit import Protocol
-from hrx.audit.ledger.diff import differences
-from hrx.audit.ledger.record import COLUMNS, Record
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.executors.in_process import InProcessExecutor
@@ -30,6 +27,9 @@ from hrx.audit.runner.worker import LoadModel, MeasureRun, RankRun, RunRank, Tas
 from hrx.audit.scoring.rank import MeanRank
 from hrx.cli.main import main
 from hrx.gift_eval import open_source
+from hrx.records.diff import differences
+from hrx.records.ledger import Ledger
+from hrx.records.record import COLUMNS, Record
 
 MODEL = """
 import multiprocessing, os, signal, torch

@@ -19,8 +19,8 @@ import pytest
 from helpers.fork_server import ForkedAudit, ForkServer, running, wait_until
 from helpers.records import VOLATILE, overwrite_a_page_of_runs
 
-from hrx.audit.ledger.store import Ledger, LedgerError
 from hrx.cli import main
+from hrx.records.ledger import Ledger, LedgerError
 from hrx.reports import read
 
 MODEL = """

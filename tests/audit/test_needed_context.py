@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module
 from hrx.audit import Budget, Protocol, needed_context
-from hrx.audit.ledger.diff import differences
-from hrx.audit.ledger.record import DONE, NAMES, Record
 from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
-from hrx.audit.scoring.context import from_columns, kept_contexts, mean_context, shortest_within
 from hrx.audit.scoring.deletion import replacements
 from hrx.gift_eval import Dataset, Series, cut_region
 from hrx.gift_eval.windows import seasonal_error, split, standardise
+from hrx.records.diff import differences
+from hrx.records.needed_context import from_columns, kept_contexts, mean_context, shortest_within
+from hrx.records.record import DONE, NAMES, Record
 
 LOOKBACK, HORIZON = 64, 6
 

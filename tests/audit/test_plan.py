@@ -19,7 +19,6 @@ from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit import Protocol
 from hrx.audit.attribution import registry
-from hrx.audit.ledger.record import DONE
 from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner.plan import (
     QUICK,
@@ -34,6 +33,7 @@ from hrx.audit.runner.plan import (
 )
 from hrx.errors import HrxError
 from hrx.gift_eval import Dataset, UnusableSeries
+from hrx.records.record import DONE
 
 IDENTITY = Identity("model", "family", "checkpoint", "f" * 64, "library 1.0")
 

@@ -13,12 +13,12 @@ from helpers.tiny import series
 
 from hrx.adapters import Identity, from_module
 from hrx.audit import Budget, Protocol, score
-from hrx.audit.ledger.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS, Record
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run, rank_run
 from hrx.audit.scoring.quantities import QUANTITIES, Quantities
 from hrx.gift_eval import Dataset, Series
+from hrx.records.ledger import Ledger
+from hrx.records.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS, Record
 
 HORIZON = 64
 

@@ -17,8 +17,6 @@ from helpers.small import SETTINGS, StoredSeries, dataset, linear
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
-from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger, LedgerWarning
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors import ExecutorLost, WorkerDied
 from hrx.audit.runner.executors.in_process import InProcessExecutor
@@ -38,6 +36,8 @@ from hrx.audit.runner.worker import (
     WorkerSettings,
 )
 from hrx.gift_eval import Dataset, cut, cut_region
+from hrx.records.ledger import Ledger, LedgerWarning
+from hrx.records.record import Record
 
 
 class PreparedModel:

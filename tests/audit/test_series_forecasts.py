@@ -10,12 +10,12 @@ from helpers.tiny import series as made
 
 from hrx.adapters import Forecaster, Identity, from_module, load
 from hrx.audit import Budget, Protocol
-from hrx.audit.ledger.record import DONE, EXCLUDED, Record
 from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner import run as runs
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.run import SeriesCache, measure_run
 from hrx.gift_eval import Dataset, Series, open_source
+from hrx.records.record import DONE, EXCLUDED, Record
 
 LOOKBACK, HORIZON, SEASON = 40, 16, 24
 Forecast = torch.nn.Module

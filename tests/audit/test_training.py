@@ -357,7 +357,7 @@ def test_the_audit_of_a_preset_gets_the_engine_of_the_training(
     """Without options they are those of `hrx audit`."""
     seen: list[Any] = []
     monkeypatch.setattr("hrx.cli.train.is_trained", lambda task, out: True)
-    monkeypatch.setattr("hrx.cli.from_python.audit", lambda parsed: seen.append(parsed) or 0)
+    monkeypatch.setattr("hrx.api.run_audit.audit", lambda parsed: seen.append(parsed) or 0)
     command = ["train", "--preset", "paper-small", "--data", f"tslib:{ett}", *words, "--out", str(tmp_path / "out")]
     assert main(command) == 0
     assert {name: getattr(seen[0], name) for name in expected} == expected

@@ -22,7 +22,6 @@ import torch
 from side_by_side import Line, arguments, begin, quiet, report
 
 from hrx.adapters import Forecaster, Located, locate
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.in_process import InProcessExecutor
@@ -30,6 +29,7 @@ from hrx.audit.runner.plan import Setting, plan
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerSettings
 from hrx.gift_eval import open_source
+from hrx.records.ledger import Ledger
 
 REAL = ("us_births/D", "m4_hourly", "saugeenday/D")
 

@@ -19,7 +19,6 @@ import pandas as pd
 from side_by_side import Line, arguments, begin, quiet, report
 
 from hrx.adapters import Located, locate
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.executors.in_process import InProcessExecutor
@@ -28,6 +27,7 @@ from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import WorkerSettings
 from hrx.cli.request import EFFORTS
 from hrx.gift_eval import open_source
+from hrx.records.ledger import Ledger
 from hrx.reports import read
 from hrx.reports.runs import FEW, beats_naive, describe, fold_seeds, scored_runs
 

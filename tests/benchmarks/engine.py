@@ -23,8 +23,6 @@ import numpy as np
 from hrx.adapters import Forecaster, Identity, Limits, Located, locate
 from hrx.audit import Protocol
 from hrx.audit.admission.checks import Check
-from hrx.audit.ledger.record import DONE
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.executors.in_process import InProcessExecutor
@@ -36,6 +34,8 @@ from hrx.audit.runner.worker import AdmissionChecks, Admit, LoadedModel, LoadMod
 from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import StoredSeries
+from hrx.records.ledger import Ledger
+from hrx.records.record import DONE
 from hrx.reports import read, render_table
 
 PUBLISHED = 16_729

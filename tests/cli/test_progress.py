@@ -10,11 +10,11 @@ from helpers.records import record
 from helpers.screen import Session
 from rich.console import Console
 
-from hrx.audit.ledger.store import Ledger
 from hrx.cli import audit_progress, main
 from hrx.cli import progress as module
 from hrx.cli.audit_progress import VerdictSoFar
 from hrx.cli.progress import Progress, duration, progress
+from hrx.records.ledger import Ledger
 from hrx.reports import read, summarise
 
 SLOW = """

@@ -13,13 +13,13 @@ from helpers.damage import change
 from helpers.records import replace_record
 
 from hrx.adapters import EMBEDDED
-from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
 from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
 from hrx.cli.other_python import OtherInterpreter, divide, family_of
 from hrx.cli.process import Stop
 from hrx.cli.verbs import parser
 from hrx.errors import HrxError
+from hrx.records.ledger import Ledger
 from hrx.reports import read
 
 MODEL = """

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger
 from hrx.audit.runner.plan import Run
 from hrx.cli import main
 from hrx.cli.audit_progress import AuditProgress
 from hrx.cli.process import Budget
+from hrx.records.ledger import Ledger
+from hrx.records.record import Record
 from hrx.reports import read, summarise, tables
 from hrx.reports.page.report import render_report
 

@@ -13,8 +13,8 @@ import torch
 from helpers.records import record
 
 from hrx.adapters import Forecaster, from_module
-from hrx.audit.ledger.record import COLUMNS
 from hrx.audit.runner.plan import Setting
+from hrx.records.record import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "benchmarks"

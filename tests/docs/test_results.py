@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hrx.audit.ledger.record import COLUMNS, StoredExample
+from hrx.records.record import COLUMNS, StoredExample
 from hrx.reports import tables
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ import yaml
 from helpers.browser import open_browser
 
 from hrx import adapters, audit, gift_eval, reports
-from hrx.audit.ledger.record import COLUMNS
 from hrx.cli.verbs import parser
+from hrx.records.record import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 

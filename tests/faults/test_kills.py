@@ -20,8 +20,8 @@ from helpers.fork_server import processes_with, running, wait_until
 from helpers.misbehaving import Case
 from helpers.records import VOLATILE
 
-from hrx.audit.ledger.database import LedgerError
 from hrx.cli import main
+from hrx.records.database import LedgerError
 from hrx.reports import read
 
 PLAN = [

@@ -12,16 +12,16 @@ from faults.conftest import sample
 from helpers.damage import as_schema_3, change, contents, is_part, small_ledger
 from helpers.records import record
 
-from hrx.audit.ledger.check import check
-from hrx.audit.ledger.merge import merge
-from hrx.audit.ledger.store import Ledger
 from hrx.cli import main
+from hrx.records.check import check
+from hrx.records.ledger import Ledger
+from hrx.records.merge import merge
 
 SUITE = "merges"
 Figure = Callable[..., None]
 MERGER = """
 import sys
-from hrx.audit.ledger.merge import merge
+from hrx.records.merge import merge
 from hrx.errors import HrxError
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
@@ -110,7 +110,7 @@ def test_a_refused_merge_does_not_remove_the_file_that_another_process_published
         link(sources["wrong"], target)
         raise FileExistsError
 
-    monkeypatch.setattr("hrx.audit.ledger.merge.os.link", published_by_another)
+    monkeypatch.setattr("hrx.records.merge.os.link", published_by_another)
     assert main(["merge", str(sources["a"]), "--into", str(into)]) == 2
     assert into.read_bytes() == sources["wrong"].read_bytes()
     assert list(tmp_path.iterdir()) == [into]
@@ -122,7 +122,7 @@ def test_a_file_system_without_hard_links_takes_a_new_ledger_too(
     def unsupported(temporary: Path, target: Path) -> None:
         raise PermissionError("Operation not permitted")
 
-    monkeypatch.setattr("hrx.audit.ledger.merge.os.link", unsupported)
+    monkeypatch.setattr("hrx.records.merge.os.link", unsupported)
     assert merge([sources["a"], sources["b"]], tmp_path / "all.db").added == 25
     assert [path.name for path in tmp_path.iterdir()] == ["all.db"]
     assert check(tmp_path / "all.db").verdict == "sound"

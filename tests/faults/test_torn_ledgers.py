@@ -25,11 +25,11 @@ from helpers.damage import (
     small_ledger,
 )
 
-from hrx.audit.ledger.check import check
-from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.rows import WORDS
-from hrx.audit.ledger.store import Ledger, LedgerError
 from hrx.cli import main
+from hrx.records.check import check
+from hrx.records.ledger import Ledger, LedgerError
+from hrx.records.record import Record
+from hrx.records.rows import WORDS
 
 SUITE = "torn ledgers"
 RUNS = 40

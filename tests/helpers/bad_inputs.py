@@ -31,7 +31,7 @@ from helpers.bad_contents import (
     rows,
 )
 from helpers.records import record
-from hrx.audit.ledger.store import Ledger
+from hrx.records.ledger import Ledger
 
 Build = Callable[[Path], Sequence[str | Path]]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hrx.audit.ledger.record import COLUMNS, Record
-from hrx.audit.ledger.store import Ledger, StoredCheck, StoredExample
+from hrx.records.ledger import Ledger, StoredCheck, StoredExample
+from hrx.records.record import COLUMNS, Record
 
 _DTYPES = {"TEXT": "object", "INTEGER": "Int64", "REAL": "float64"}
 NAMES = [column.name for column in COLUMNS]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger, StoredExample
+from hrx.records.ledger import Ledger, StoredExample
+from hrx.records.record import Record
 
 MODELS, DATASETS, RUNS = 8, 66, 16_729
 SETTINGS = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))

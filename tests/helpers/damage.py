@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from helpers.crowd import example, records
-from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import Ledger, StoredAudit, StoredCheck, StoredPlan
+from hrx.records.ledger import Ledger, StoredAudit, StoredCheck, StoredPlan
+from hrx.records.record import Record
 
 CHECKS = ("equivalence", "determinism", "gradient path", "trained head", "derivative")
 TABLES = ("runs", "checks", "matrices", "audits", "plans")

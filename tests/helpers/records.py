@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hrx.audit.ledger.record import DONE, Record
-from hrx.audit.ledger.store import Ledger
+from hrx.records.ledger import Ledger
+from hrx.records.record import DONE, Record
 
 VOLATILE = ("forward_seconds", "matrix_seconds", "seconds", "created", "context_time_ratio", "context_seconds")
 """Times, which differ each time a run is measured."""

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 PRELOADED = (
-    "hrx.adapters.chronos", "hrx.api", "hrx.cli.audit", "hrx.cli.explain", "hrx.cli.ledgers", "hrx.cli.verify",
-    "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats", "torch._dynamo",
+    "hrx.adapters.families.chronos", "hrx.api.explain", "hrx.cli.audit", "hrx.cli.explain", "hrx.cli.ledgers",
+    "hrx.cli.verify", "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats", "torch._dynamo",
 )  # fmt: skip
 CLIENT = """#!{python} -IS
 import json, os, socket, sys

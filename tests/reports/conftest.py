@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from helpers import constructed
 
-from hrx.audit.ledger.record import Record
-from hrx.audit.ledger.store import StoredCheck, StoredExample
+from hrx.records.ledger import StoredCheck, StoredExample
+from hrx.records.record import Record
 from hrx.reports import read
 
 BOLT = {"model": "bolt-mini", "checkpoint": "amazon/bolt-mini", "dataset": "us_births/D", "frequency": "D", "season": 7}

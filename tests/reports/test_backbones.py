@@ -6,9 +6,9 @@ import statistics as standard
 
 import pytest
 
-from hrx.adapters.trained_directory import BY
-from hrx.audit.ledger.store import Ledger, StoredPlan
+from hrx.adapters.formats.trained_directory import BY
 from hrx.errors import Exit, HrxError
+from hrx.records.ledger import Ledger, StoredPlan
 from hrx.reports import compare, read, summarise
 from hrx.reports.audit_summary import AuditSummary
 from hrx.reports.backbones import MOST_CELLS, render_audit, summarise_backbones

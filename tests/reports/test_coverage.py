@@ -5,9 +5,9 @@ import json
 
 import pandas as pd
 
-from hrx.audit.ledger.merge import merge
-from hrx.audit.ledger.store import Ledger, StoredPlan
-from hrx.audit.runner.decision import Decision
+from hrx.records.decision import Decision
+from hrx.records.ledger import Ledger, StoredPlan
+from hrx.records.merge import merge
 from hrx.reports import compare, compare_report, read
 from hrx.reports.coverage import Coverage, coverage, overall, without_runs
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from helpers import crowd
 
-from hrx.audit.ledger.store import LedgerWarning, StoredAudit
 from hrx.errors import HrxError
+from hrx.records.ledger import LedgerWarning, StoredAudit
 from hrx.reports import read, summarise
 from hrx.reports.page import embed
 from hrx.reports.page.data import BUDGET, arrange, choose_examples, matrix_json, model_labels, pack
@@ -269,7 +269,7 @@ def test_a_matrix_comes_back_to_three_digits():
 
 
 def test_examples_are_chosen_in_turns_until_the_budget_is_spent(ledger, record, example):
-    from hrx.audit.ledger.store import Ledger
+    from hrx.records.ledger import Ledger
 
     many = [record(model=model, dataset=f"d{k}") for model in ("a", "b") for k in range(4)]
     path = ledger(many, examples=map(example, many))
@@ -319,7 +319,7 @@ def test_a_run_without_numbers_is_shown_with_its_reason(page, record):
 
 
 def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, record, tmp_path):
-    from hrx.audit.ledger.store import Ledger
+    from hrx.records.ledger import Ledger
 
     path = ledger([record()])
     assert "hrx audit bolt-mini --data SOURCE --settings 96x24" in write_report(path, tmp_path / "a").page.read_text()
@@ -331,7 +331,7 @@ def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, recor
 
 
 def test_the_first_example_may_be_interpreted_and_every_other_one_says_why_not(ledger, record, example, check):
-    from hrx.audit.ledger.store import Ledger
+    from hrx.records.ledger import Ledger
 
     many = [
         record(dataset="loses/H", beats_naive=0),

@@ -8,7 +8,7 @@ import pytest
 from helpers import crowd
 from helpers.browser import OpenPage, open_browser
 
-from hrx.audit.ledger.store import Ledger
+from hrx.records.ledger import Ledger
 from hrx.reports import read, write_report
 from hrx.reports.runs import fold_seeds, median_interval
 from hrx.reports.text import percent, signed

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from helpers.browser import open_browser
 
-from hrx.audit.ledger.record import DONE
-from hrx.audit.ledger.store import Ledger, StoredAudit
 from hrx.cli.config import settings_without_paths
 from hrx.cli.request import Request, understand
 from hrx.cli.verbs import parser
+from hrx.records.ledger import Ledger, StoredAudit
+from hrx.records.record import DONE
 from hrx.reports import write_report
 
 AUDITS = (

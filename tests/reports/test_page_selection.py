@@ -14,8 +14,8 @@ from helpers.browser import OpenPage, open_browser
 from matplotlib import colormaps
 from matplotlib.image import imread
 
-from hrx.audit.ledger.record import StoredCheck
-from hrx.audit.ledger.store import Ledger
+from hrx.records.ledger import Ledger
+from hrx.records.record import StoredCheck
 from hrx.reports import read, write_report
 from hrx.reports.runs import median_interval
 from hrx.reports.text import percent, signed

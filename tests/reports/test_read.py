@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from hrx.audit.ledger.record import COLUMNS
-from hrx.audit.ledger.store import LedgerError, LedgerWarning
+from hrx.records.ledger import LedgerError, LedgerWarning
+from hrx.records.record import COLUMNS
 from hrx.reports import read
 
 

@@ -25,7 +25,7 @@ from typing import TypeVar
 import torch
 
 from hrx.adapters import Identity
-from hrx.adapters.module import ModuleFile
+from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.runner.executors import WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey
 from hrx.audit.runner.worker import (

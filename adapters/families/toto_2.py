@@ -1,0 +1,104 @@
+"""Toto-2 (`timecopilot-toto-2`, or Datadog's `toto-2`): a transformer over patches that forecasts nine quantiles.
+
+The official call is `Toto2Model.forecast` with its defaults: one pass for any horizon, without block decoding. The
+library's GluonTS wrapper has other defaults (a scale for patches with few values, a cap on the quantiles) and is not
+what is compared here. `predict` marks the forecast as masked and calls the model's `forward`.
+
+The gradient that the library's layers return is not the derivative of the forecast: `families.unit_scaling` says why,
+and `predict` runs under its `exact_gradients`.
+
+A window whose length is not a multiple of the patch is padded on its left with masked zeros, as the library's GluonTS
+wrapper does.
+The scale of a patch is the standard deviation of the values so far, at least 1e-6. Where a window starts flat, the
+forecast therefore has slopes of 1e5 and more that hold within 1e-9 of the window only: they are true, and the
+derivative check, whose steps are longer, refuses them. Admission takes such windows only where there are too few
+others.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from toto2 import Toto2Model
+
+from hrx.adapters.checkpoint import ChannelForecaster
+from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families.unit_scaling import exact_gradients
+
+
+@dataclass(frozen=True)
+class PositionLimits(Limits):
+    """Lookback and horizon, each in whole patches, share a table of positions."""
+
+    patch: int = 1
+    positions: int = 0
+
+    def refusal(self, lookback: int, horizon: int) -> str | None:
+        if refusal := super().refusal(lookback, horizon):
+            return refusal
+        room = (self.positions - math.ceil(horizon / self.patch)) * self.patch
+        if lookback > room:
+            return f"reads a lookback of at most {room}, not {lookback}, before a horizon of {horizon}"
+        return None
+
+
+class Toto2(ChannelForecaster):
+    """The median of a Toto-2 checkpoint."""
+
+    official_call = "Toto2Model.forecast"
+
+    def open_library(self) -> Any:
+        return Toto2Model.from_pretrained(self.checkpoint.path)
+
+    def read_limits(self) -> PositionLimits:
+        config = self.module.config
+        if config.num_output_patches != 1:
+            raise ModelError(
+                f"{self.checkpoint.path}/config.json sets num_output_patches to {config.num_output_patches}. "
+                "Toto2Model.forecast runs with 1 only."
+            )
+        tables = [m.cos for name, m in self.module.named_modules() if name.endswith("query_proj")]
+        positions = min(len(table) for table in tables)
+        most = (positions - 1) * config.patch_size
+        return PositionLimits(longest_lookback=most, longest_horizon=most, patch=config.patch_size, positions=positions)
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        series, patch = self.to_series(x), self.module.config.patch_size
+        patches = math.ceil(horizon / patch)
+        before, after = -series.shape[2] % patch, patches * patch
+        observed = pad(~series.isnan(), (before, 0))
+        # The library takes the newest patch as observed, whatever the mask says.
+        observed = torch.cat([observed[..., :-patch], torch.ones_like(observed[..., -patch:])], dim=-1)
+        with exact_gradients():
+            output = self.module(
+                target=pad(torch.where(series.isnan(), 0.0, series), (before, after)),
+                target_mask=pad(observed, (0, after), value=True),
+                cpm_mask=pad(torch.ones_like(observed), (0, after), value=False),
+                series_ids=torch.zeros(series.shape[:2], dtype=torch.long),  # the channels of a window are one group
+                num_return_steps=patches + 1,
+            )
+        # Each patch forecasts the next one in standard deviations of the values so far, under an inverse sinh.
+        values = output.quantiles[..., :-1, :].sinh()
+        shape = (*series.shape[:2], patches, patch)
+        loc, scale = (statistic[..., patch:].reshape(shape) for statistic in (output.loc, output.scale))
+        quantiles = self.module._clamp_nonfinite(values * scale + loc).sort(dim=0).values
+        return self.from_series(quantiles[self._median_index].flatten(2)[..., :horizon])
+
+    @property
+    def _median_index(self) -> int:
+        return list(self.module.output_head.knots).index(0.5)
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        self.check(x, horizon)
+        target = x.detach().mT if self.limits.multivariate else x.detach().unsqueeze(1)
+        patch_size = self.library.config.patch_size
+        missing = (patch_size - target.shape[-1] % patch_size) % patch_size
+        target = torch.cat([target.new_full((*target.shape[:2], missing), torch.nan), target], dim=-1)
+        mask = torch.isfinite(target)
+        inputs = {"target": target.nan_to_num(nan=0.0), "target_mask": mask, "series_ids": mask[..., 0].long() * 0}
+        quantiles = self.library.forecast(inputs, horizon)
+        median = dict(zip(self.library.output_head.knots, quantiles, strict=True))[0.5]
+        return cast(Tensor, median.mT if self.limits.multivariate else median.squeeze(1))

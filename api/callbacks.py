@@ -1,0 +1,215 @@
+"""Audits of a model while it trains: `LightningAudit` for Lightning, `TrainerAudit` for transformers' `Trainer`.
+
+A copy of the module in training is audited in memory, with the plan and the measurement of `hrx audit`, until the time
+is up. The module itself, its gradients, its training mode and the random generators are left as they are: the weights
+after training are those without the callback. The callbacks import their library on first use.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hrx.adapters import Forecaster, from_module
+from hrx.adapters.contract import freeze
+from hrx.adapters.device import OnDevice
+from hrx.audit.attribution.random_state import kept_random_state
+from hrx.audit.memory import Budget
+from hrx.audit.protocol import Protocol
+from hrx.audit.runner.plan import Run, Setting, plan
+from hrx.audit.runner.run import measure_run
+from hrx.errors import HrxError, describe_error
+from hrx.gift_eval import Dataset, open_source
+from hrx.gift_eval.series import StoredSeries
+from hrx.install import install_command
+from hrx.records.record import DONE, Record
+
+if TYPE_CHECKING:
+    from hrx.api.callback_lightning import LightningAudit as LightningAudit
+    from hrx.api.callback_trainer import TrainerAudit as TrainerAudit
+
+AsForecaster = Callable[[torch.nn.Module], Any]
+"""Makes a forecaster of the module in training: a `Forecaster`, or a module or function `(B, L) -> (B, H)`."""
+Data = str | Dataset | Mapping[str, Any] | Iterable[Any]
+"""What `--data` takes, a dataset, series by name, or series alone: each `(T,)`, oldest value first."""
+MEDIANS = ("g_own", "g_margin", "rank", "context_needed")
+"""Columns of a record whose median over the scored runs is logged."""
+LOG = logging.getLogger("hrx.api.callbacks")
+_CALLBACKS = {
+    "LightningAudit": ("hrx.api.callback_lightning", ("lightning", "pytorch_lightning"), "lightning"),
+    "TrainerAudit": ("hrx.api.callback_trainer", ("transformers",), "trainer"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CALLBACKS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, libraries, extra = _CALLBACKS[name]
+    if not any(find_spec(library) for library in libraries):
+        raise HrxError(f"{name} needs {libraries[0]}, which is not installed. Install it: {install_command(extra)}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_CALLBACKS])
+
+
+def _default_protocol() -> Protocol:
+    """One pair of draws, and the needed context."""
+    return Protocol(draws=2, context=True)
+
+
+@dataclass(frozen=True)
+class TrainingAudit:
+    """What is audited while a model trains, how often, and for how long."""
+
+    as_forecaster: AsForecaster
+    data: Data
+    lookback: int
+    horizon: int
+    every: int = 500
+    """Optimiser steps from one audit to the next."""
+    seconds: float = 30.0
+    """No further run is started after this time; the first run of an audit is always made."""
+    series: int = 8
+    """Series of each dataset, at most."""
+    season: int = 1
+    """Season of series that are given as arrays, for the seasonal-naive forecast."""
+    protocol: Protocol = field(default_factory=_default_protocol)
+
+    def __post_init__(self) -> None:
+        for name in ("lookback", "horizon", "every", "series", "season"):
+            if not (isinstance(value := getattr(self, name), int) and value >= 1):
+                raise HrxError(f"{name}={value!r} of an audit while training must be a whole number from 1.")
+        if not self.seconds > 0:
+            raise HrxError(f"seconds={self.seconds!r} of an audit while training must be above 0, for example 30.")
+
+    def due(self, step: int) -> bool:
+        """Whether an audit follows this optimiser step."""
+        return step > 0 and step % self.every == 0
+
+    def check(self, module: torch.nn.Module) -> None:
+        """Raises, before training, where the module cannot be audited on the data."""
+        with kept_random_state():
+            model = self._forecaster(module)
+            runs = self._runs(model)
+            usable = [run for run in runs if not run.refusal]
+            if not usable:
+                raise HrxError(f"No series can be audited: {runs[0].refusal if runs else 'the data holds none'}.")
+            with torch.no_grad():
+                model.forward(torch.as_tensor(usable[0].cut_windows().x, dtype=torch.float32), self.horizon)
+
+    def measure(self, module: torch.nn.Module, step: int = 0) -> dict[str, float]:
+        """The numbers of one audit of a copy of the module, by name; one that is unknown is left out.
+
+        `hrx/runs` counts scored runs, `hrx/runs_left` those that the time did not allow, `hrx/beats_naive` is the share
+        of scored runs that beat both naive forecasts, and `hrx/g_margin_skilled` the median of those alone.
+        """
+        start = time.monotonic()
+        records: list[Record] = []
+        with kept_random_state():
+            try:
+                model = self._forecaster(module)
+                runs = self._runs(model)
+                for run in runs:
+                    if records and time.monotonic() - start > self.seconds:
+                        break
+                    records.append(measure_run(model, run, Budget()).record)
+            except Exception as error:  # a failed audit must not end the training
+                LOG.warning("Step %d: the audit failed: %s", step, describe_error(error))
+                return {}
+        if not any(record.status == DONE for record in records):
+            reason = records[0].reason if records else "the data holds no series"
+            LOG.warning("Step %d: no run of %d could be scored: %s", step, len(records), reason)
+        return _summary(records, len(runs) - len(records), time.monotonic() - start)
+
+    def _forecaster(self, module: torch.nn.Module) -> Forecaster:
+        copied = frozen_copy(module)
+        made = self.as_forecaster(copied)
+        model = made if isinstance(made, Forecaster) else from_module(made)
+        first = next(copied.parameters(), None)
+        return model if first is None or first.device.type == "cpu" else _Resident(model, model, first.device)
+
+    def _runs(self, model: Forecaster) -> list[Run]:
+        setting = Setting(self.lookback, self.horizon)
+        about = {"series": self.series, "seeds": 1, "windows": 1, "protocol": self.protocol}
+        return plan([model.identity], self._datasets, [setting], **about)  # type: ignore[arg-type]
+
+    @cached_property
+    def _datasets(self) -> list[Dataset]:
+        if isinstance(self.data, str):
+            return open_source(self.data)
+        if isinstance(self.data, Dataset):
+            return [self.data]
+        items = self.data.items() if isinstance(self.data, Mapping) else enumerate(self.data)
+        stored = [StoredSeries(str(name), _values(str(name), values)) for name, values in items]
+        return [Dataset("validation", "", self.season, "", len(stored), stored.__getitem__)]
+
+
+def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module in training, in evaluation mode, fp32, without gradients."""
+    module = getattr(module, "_orig_mod", module)  # of `torch.compile`, which would compile the copy again
+    try:
+        copied = copy.deepcopy(module)
+    except Exception as error:  # a module may hold anything
+        raise HrxError(
+            f"{type(module).__name__} cannot be copied for an audit: {describe_error(error)}. Remove what it keeps of "
+            "its last batch, or audit its checkpoints with `hrx audit`."
+        ) from error
+    for one in copied.modules():
+        # accelerate sets a `forward` on the instance that would run the original module.
+        if vars(one).pop("_original_forward", None) is not None:
+            vars(one).pop("forward", None)
+    return freeze(copied)
+
+
+class _Resident(OnDevice):
+    """A forecaster whose module already is on a device; its official call runs there too."""
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        with self.device if self.device.type != "cpu" else nullcontext():
+            return self._moved.official(x.to(self.device), horizon).to(x.device)
+
+
+def _values(name: str, given: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A series `(T,)` from a list, an array, a tensor or a pandas Series."""
+    try:
+        values = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise HrxError(f"Series {name!r} is not a sequence of numbers: {describe_error(error)}.") from error
+    if values.ndim != 1:
+        raise HrxError(f"Series {name!r} has the shape {values.shape}. Give one value for each time, (T,).")
+    return values
+
+
+def _summary(records: list[Record], left: int, seconds: float) -> dict[str, float]:
+    scored = [record for record in records if record.status == DONE]
+    skilled = [record for record in scored if record.beats_naive]
+    values = {f"hrx/{name}": _median(scored, name) for name in MEDIANS}
+    values["hrx/g_margin_skilled"] = _median(skilled, "g_margin")
+    values["hrx/beats_naive"] = len(skilled) / len(scored) if scored else math.nan
+    counts = {"hrx/runs": len(scored), "hrx/runs_unscored": len(records) - len(scored), "hrx/runs_left": left}
+    return {name: value for name, value in values.items() if not math.isnan(value)} | {
+        **{name: float(count) for name, count in counts.items()},
+        "hrx/seconds": seconds,
+    }
+
+
+def _median(records: list[Record], name: str) -> float:
+    """The median of a column, NaN where no record has a value."""
+    known = [value for record in records if (value := getattr(record, name)) is not None]
+    return float(median(known)) if known else math.nan

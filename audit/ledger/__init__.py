@@ -1,1 +1,0 @@
-"""Records and the SQLite file that holds them. Needs no torch."""

@@ -1,0 +1,190 @@
+"""Measures the needed context: one more ordering of the deletion sweep, oldest value first, and its check.
+
+The check forecasts from a lookback that is really cut. It can disagree with the sweep: a model may hardly read old
+values and still depend on them, through its normalisation, its positions or the zeros that fill a short window.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hrx.adapters import Forecaster
+from hrx.audit.memory import Budget, out_of_memory
+from hrx.audit.protocol import Ints, Protocol, ProtocolError
+from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
+from hrx.audit.scoring.score import usable_variance
+from hrx.errors import stored_reason
+from hrx.records.needed_context import Floats, NeededContext, kept_contexts
+
+MOST_REPEATS, REPEAT_SECONDS = 5, 0.25
+"""A short call is timed several times, since a busy machine disturbs it more than a long one."""
+
+
+class ForecastErrors(NamedTuple):
+    """Errors of forecasts against the truth; NaN where they are unknown."""
+
+    mse: float
+    mase: float
+
+
+def needed_context(
+    model: Forecaster,
+    x: Tensor,
+    horizon: int,
+    *,
+    y: Tensor | None = None,
+    protocol: Protocol | None = None,
+    kept: Ints | None = None,
+    variance: float | None = None,
+    budget: Budget | None = None,
+    stream: int = 0,
+) -> NeededContext:
+    """How short the lookback of the windows `x` `(W, L)` or `(W, L, C)` can be before their forecasts change.
+
+    `y` `(W, H)` is the truth: with it the result has the squared errors. `kept` are the contexts to try (default:
+    `kept_contexts(L)`), `variance` divides the changes (default: that of the forecasts of `x`). `protocol` has the
+    bound, the draws and their seed. Example: `needed_context(model, x, 24).needed`.
+    """
+
+    def errors(forecast: Tensor) -> ForecastErrors:
+        mse = float("nan") if y is None else float((forecast.double() - y.double()).square().mean())
+        return ForecastErrors(mse, float("nan"))
+
+    return measure_context(
+        model,
+        x,
+        horizon,
+        errors=errors,
+        protocol=protocol or Protocol(),
+        kept=kept,
+        variance=variance,
+        budget=budget or Budget(),
+        stream=stream,
+    )
+
+
+def measure_context(
+    model: Forecaster,
+    x: Tensor,
+    horizon: int,
+    *,
+    errors: Callable[[Tensor], ForecastErrors],
+    protocol: Protocol,
+    kept: Ints | None,
+    variance: float | None,
+    budget: Budget,
+    stream: int,
+) -> NeededContext:
+    """`needed_context`, with the errors of forecasts `(W, H)` or `(W, H, C)` by a function."""
+    contexts = _checked(kept, x.shape[1])
+    full = _forecast(model, x, horizon, budget)
+    variance = usable_variance(full) if variance is None else variance
+    change = _replaced(model, x, full, contexts, protocol, budget, stream) / variance
+    lookbacks = np.array([_taken(model, int(context), x.shape[1], horizon) for context in contexts])
+    cuts: dict[int, _Cut] = {x.shape[1]: _Cut(full, np.nan, np.nan)}
+    refusal = ""
+    for lookback in lookbacks.tolist():
+        if lookback not in cuts:
+            cuts[lookback] = _cut(model, x, lookback, horizon, budget)
+            refusal = refusal or cuts[lookback].refusal
+    measured = [cuts[lookback] for lookback in lookbacks.tolist()]
+    found = [errors(one.forecast) if one.forecast is not None else ForecastErrors(np.nan, np.nan) for one in measured]
+    return NeededContext(
+        bound=protocol.context_bound,
+        windows=len(x),
+        kept=contexts,
+        change=change,
+        lookbacks=lookbacks,
+        cut_change=np.array([_change(one.forecast, full) for one in measured]) / variance,
+        mse=np.array([one.mse for one in found]),
+        mase=np.array([one.mase for one in found]),
+        cut_seconds=np.array([one.seconds for one in measured]),
+        full_seconds=np.array([one.full_seconds for one in measured]),
+        padded_to=model.limits.padded_to,
+        refusal=refusal,
+    )
+
+
+def _checked(kept: Ints | None, lookback: int) -> Ints:
+    """The contexts, longest first, the whole lookback among them."""
+    if kept is None:
+        return kept_contexts(lookback)
+    contexts = np.unique(np.append(np.asarray(kept, dtype=np.int64), lookback))[::-1]
+    if contexts[-1] < 1 or contexts[0] > lookback:
+        raise ProtocolError(f"A kept context is between 1 and the lookback {lookback}, not {kept}.")
+    return contexts
+
+
+def _forecast(model: Forecaster, x: Tensor, horizon: int, budget: Budget) -> Tensor:
+    rows = budget.fastest(model, x[0], horizon, len(x))
+    with torch.no_grad():
+        return torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
+
+
+def _replaced(
+    model: Forecaster, x: Tensor, full: Tensor, contexts: Ints, protocol: Protocol, budget: Budget, stream: int
+) -> Floats:
+    """`(K,)`: mean squared change when all values older than each context are replaced, undivided."""
+    lookback = x.shape[1]
+    oldest_first = torch.arange(lookback, 0, -1, dtype=torch.float64).expand(len(x), 1, lookback)
+    sweep = Sweep(model, x, full, oldest_first, np.arange(full.shape[1]), protocol, budget, stream)
+    deleted = masks(ranks(oldest_first), lookback - contexts[1:])[:, 0, 0]
+    drawn = replacements(x, protocol, stream, 0, protocol.draws, variants=deleted.shape[1])
+    changes = sweep.changes(deleted, drawn)
+    return np.concatenate([[0.0], changes.mean(axis=(0, 2, 3))])
+
+
+def _taken(model: Forecaster, context: int, lookback: int, horizon: int) -> int:
+    """The shortest lookback from `context` on that the model takes."""
+    lengths = range(context, lookback)
+    return next((length for length in lengths if model.limits.refusal(length, horizon) is None), lookback)
+
+
+class _Cut(NamedTuple):
+    """The forecasts from a cut lookback and their time, beside that of the whole one; None where the model raised."""
+
+    forecast: Tensor | None
+    seconds: float
+    full_seconds: float
+    refusal: str = ""
+
+
+def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: Budget) -> _Cut:
+    """Forecasts from the last `lookback` values, timed side by side with the whole lookback."""
+    short = x[:, -lookback:]
+    try:
+        forecast = _forecast(model, short, horizon, budget)
+    except Exception as error:  # a model may take one lookback only, and need not declare it
+        if out_of_memory(error):
+            raise
+        return _Cut(None, np.nan, np.nan, f"a lookback of {lookback}: {stored_reason(error)}")
+    if not torch.isfinite(forecast).all():
+        return _Cut(None, np.nan, np.nan, f"a lookback of {lookback}: the forecast is NaN or infinite")
+    times = _times(lambda: _forecast(model, short, horizon, budget), lambda: _forecast(model, x, horizon, budget))
+    return _Cut(forecast, *times)
+
+
+def _times(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
+    """The shortest wall time of each of two calls, made in turns. Both have been made before, so neither is a first."""
+    clock = time.perf_counter
+    start = clock()
+    seconds: list[tuple[float, float]] = []
+    while not seconds or (len(seconds) < MOST_REPEATS and clock() - start < REPEAT_SECONDS):
+        began = clock()
+        second()
+        between = clock()
+        first()
+        seconds.append((clock() - between, between - began))
+    return min(one for one, _ in seconds), min(other for _, other in seconds)
+
+
+def _change(forecast: Tensor | None, full: Tensor) -> float:
+    """Mean squared change over windows and steps, summed over the channels."""
+    if forecast is None:
+        return np.nan
+    change = (forecast.double() - full.double()).square()
+    return float((change if change.ndim == 2 else change.sum(dim=-1)).mean())

@@ -1,0 +1,1 @@
+"""What an audit leaves behind, as plain data, and the ledger that keeps it. Needs no torch."""

@@ -1,0 +1,68 @@
+"""Exports the records of a ledger as Parquet or CSV, with the names and types of `record`.
+
+Spreadsheets read a CSV text that begins with = + - or @ as a formula, so such a text gets an apostrophe.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+from hrx.errors import HrxError
+from hrx.files import atomic_write
+from hrx.install import install_command
+from hrx.records.database import SCHEMA_VERSION
+from hrx.records.ledger import Ledger
+from hrx.records.record import COLUMNS, NAMES, Record, Value
+
+Format = Literal["parquet", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+_TEXT = frozenset(column.name for column in COLUMNS if column.kind == "TEXT")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+class ExportError(HrxError):
+    """A file that cannot be written in this format."""
+
+
+def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
+    """Writes every sound record of a ledger to `out`, whole or not at all. Returns their number."""
+    with Ledger.open(ledger_path, create=False) as ledger:
+        records = ledger.records()
+    writers: dict[Format, Callable[[Sequence[Record], IO[bytes]], None]] = {"parquet": _parquet, "csv": _csv}
+    with atomic_write(Path(out)) as file:
+        writers[form](records, file)
+    return len(records)
+
+
+def _csv(records: Sequence[Record], file: IO[bytes]) -> None:
+    text = io.TextIOWrapper(file, newline="", encoding="utf-8")
+    writer = csv.writer(text)
+    writer.writerow(NAMES)
+    writer.writerows([guarded(name, getattr(record, name)) for name in NAMES] for record in records)
+    text.detach()  # writes what is buffered, and leaves the file open
+
+
+def guarded(name: str, value: Value) -> Value:
+    """A cell of a CSV file; a text that a spreadsheet would read as a formula starts with an apostrophe."""
+    dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if dangerous else value
+
+
+def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ExportError(
+            f"Parquet needs pyarrow, which is not installed. Use --format csv, or run: {install_command('gift-eval')}"
+        ) from None
+    kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
+    schema = pyarrow.schema(
+        [pyarrow.field(c.name, kinds[c.kind], metadata={"meaning": c.meaning}) for c in COLUMNS],
+        metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
+    )
+    columns = {name: [getattr(record, name) for record in records] for name in NAMES}
+    table = pyarrow.table(columns, schema=schema)
+    pyarrow.parquet.write_table(table, file)

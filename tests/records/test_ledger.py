@@ -1,0 +1,296 @@
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.records import overwrite_a_page_of_runs, record
+
+from hrx.records.database import SCHEMA_VERSION, migrate, prepare, schema_version
+from hrx.records.ledger import Ledger, LedgerError, LedgerWarning, StoredAudit, StoredCheck, StoredExample
+from hrx.records.record import DONE, EXCLUDED, FAILED, NAMES
+
+WRITER = """
+import sys
+from hrx.records.record import Record
+from hrx.records.ledger import Ledger
+print("ready", flush=True)
+for line in iter(sys.stdin.readline, ""):
+    path, count = line.split()
+    with Ledger.open(path) as ledger:
+        for number in range(int(count)):
+            ledger.write(Record(key=f"{sys.argv[1]}{number}", status="done"))
+    print("written", flush=True)
+"""
+
+
+def example(key: str, size: int = 2) -> StoredExample:
+    ones = np.ones(size, np.float32)
+    return StoredExample(key, ones, ones, ones, np.eye(size, dtype=np.float32))
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    written = record("a", g_own=0.1 + 0.2, starts="[1, 2]", beats_naive=1, device="cpu", reason="ŷ ≠ y")
+    with Ledger.open(tmp_path / "deep" / "ledger.db") as ledger:
+        ledger.write(written)
+        assert ledger.records() == [written]
+        assert ledger.rows() == [tuple(asdict(written).values())]
+        assert ledger.columns == set(NAMES)
+
+
+def test_only_failed_runs_are_unfinished_and_their_record_is_replaced(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for key, status in (("a", DONE), ("b", EXCLUDED), ("c", FAILED)):
+            ledger.write(record(key, status))
+        assert ledger.finished() == {"a", "b"}
+        ledger.write(record("c", DONE))
+        assert ledger.finished() == {"a", "b", "c"}
+        assert len(ledger.records()) == 3
+        assert [r.key for r in ledger.records(["b", "c"])] == ["b", "c"]
+
+
+def test_a_finished_run_is_never_replaced_and_the_order_of_first_writing_is_kept(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a", FAILED))
+        ledger.write(record("b", DONE, g_own=1.0))
+        ledger.write(record("a", DONE))
+        ledger.write(record("b", FAILED))
+        assert [(r.key, r.status) for r in ledger.records()] == [("a", DONE), ("b", DONE)]
+        assert ledger.records()[1].g_own == 1.0
+
+
+def test_checks_and_examples_come_back_as_they_were_written(tmp_path: Path) -> None:
+    check = StoredCheck("f", "lib 1", "1", "2.0", "m", "96x24", "derivative", False, float("nan"), 1e-2, "note", "w")
+    matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
+    curves = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    ones = np.ones(3, np.float32)
+    stored = StoredExample("a", ones, np.zeros(2, np.float32), np.full(2, 0.5, np.float32), matrix, curves)
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"), stored)
+        ledger.write_checks([check])
+        ledger.write_checks([check._replace(figure=0.5)])
+    with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        assert ledger.checks() == [check._replace(figure=0.5)]
+        (loaded,) = ledger.examples(["a", "absent"])
+    assert loaded.key == "a"
+    for back, given in zip(loaded[1:], stored[1:], strict=True):
+        np.testing.assert_array_equal(back, given)
+
+
+def test_an_example_replaces_those_that_the_writer_names_and_no_others(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for key in "abc":
+            ledger.write(record(key), example(key))
+        ledger.write(record("d"), example("d"), replacing=["a", "c"])
+        assert ledger.example_keys() == ["b", "d"]
+        assert [r.key for r in ledger.records()] == ["a", "b", "c", "d"]
+        ledger.write(record("e"), replacing=["b"])  # without an example there is nothing to replace it with
+        assert ledger.example_keys() == ["b", "d"]
+
+
+def test_a_figure_that_is_nan_comes_back_as_nan(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write_checks([StoredCheck("f", "l", "1", "2", "m", "96x24", "c", False, float("nan"), 0.0, "")])
+        assert np.isnan(ledger.checks()[0].figure)
+
+
+def test_the_settings_of_an_audit_are_stored_once_per_version_of_hrx(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for created, version in (("2026-01-02", "0.1"), ("2026-01-03", "0.1"), ("2026-01-01", "0.2")):
+            ledger.write_audit(StoredAudit(created, version, "{}"))
+        assert [(audit.created, audit.hrx_version) for audit in ledger.audits()] == [
+            ("2026-01-01", "0.2"), ("2026-01-02", "0.1"),
+        ]  # fmt: skip
+
+
+def test_many_keys_are_read_at_once_and_come_in_the_order_of_writing(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        with ledger.transaction():
+            for number in range(2500):
+                ledger.put(record(f"k{number}"))
+        keys = [f"k{number}" for number in range(2400, 100, -1)]
+        assert [r.key for r in ledger.records([*keys, "absent", *keys])] == keys[::-1]
+        assert set(ledger.reader("runs").stored_keys()) == {f"k{number}" for number in range(2500)}
+
+
+def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to look like one " * 40)
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE theirs (x)")
+    newer = tmp_path / "newer.db"
+    with Ledger.open(newer):
+        pass
+    with closing(sqlite3.connect(newer)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    before = {path: path.read_bytes() for path in (text, other, newer, empty)}
+    for path, create, sentence in (
+        (text, True, "is not a ledger"),
+        (other, True, "is not a ledger of hrx"),
+        (newer, True, f"schema 99; this hrx reads up to {SCHEMA_VERSION}"),
+        (empty, False, "is not a ledger of hrx"),
+        (tmp_path, True, "is a directory"),
+        (tmp_path / "absent.db", False, "does not exist"),
+    ):
+        with pytest.raises(LedgerError, match=sentence), Ledger.open(path, create=create):
+            pass
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (tmp_path / "absent.db").exists()
+
+
+def test_a_write_that_fails_leaves_nothing_half_written(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("old"), example("old"))
+        broken = StoredExample("a", *[np.zeros(1, np.float32)] * 3, "not an array")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="could not convert"):
+            ledger.write(record("a"), broken, replacing=["old"])
+        assert [r.key for r in ledger.records()] == ["old"]
+        assert ledger.example_keys() == ["old"]
+        ledger.write(record("a"))
+        assert len(ledger.records()) == 2
+
+
+def test_a_ledger_opened_for_reading_refuses_to_write(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"))
+    with (
+        pytest.raises(LedgerError, match=r"ledger\.db cannot be used: attempt to write a readonly database"),
+        Ledger.open(tmp_path / "ledger.db", create=False) as ledger,
+    ):
+        ledger.write(record("b"))
+    with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        assert [r.key for r in ledger.records()] == ["a"]
+
+
+@pytest.fixture
+def writers() -> "list[subprocess.Popen[str]]":
+    """Four processes; each writes runs of its own to the ledgers that it receives by path and number of runs."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        for name in "abcd"
+    ]
+    assert [process.stdout.readline() for process in processes if process.stdout] == ["ready\n"] * 4
+    yield processes
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+
+
+def write_together(writers: "list[subprocess.Popen[str]]", path: Path, count: int) -> None:
+    for writer in writers:
+        assert writer.stdin
+        writer.stdin.write(f"{path} {count}\n")
+    assert [writer.stdout.readline() for writer in writers if writer.stdout] == ["written\n"] * len(writers)
+
+
+def test_several_processes_write_one_ledger(writers: "list[subprocess.Popen[str]]", tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    write_together(writers, path, 40)
+    with Ledger.open(path, create=False) as ledger:
+        assert ledger.finished() == {f"{name}{number}" for name in "abcd" for number in range(40)}
+        assert ledger.damage() == ""
+
+
+@pytest.mark.slow
+def test_processes_that_create_one_ledger_at_the_same_moment_all_write_it(
+    writers: "list[subprocess.Popen[str]]", tmp_path: Path
+) -> None:
+    for path in (tmp_path / f"{number}.db" for number in range(30)):
+        write_together(writers, path, 1)
+        with Ledger.open(path, create=False) as ledger:
+            assert ledger.finished() == {"a0", "b0", "c0", "d0"}
+
+
+def test_a_new_ledger_waits_for_another_process_that_is_creating_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        # The lock is released only once this process has seen the file locked.
+        monkeypatch.setattr("hrx.records.database.time.sleep", lambda seconds: holder.execute("ROLLBACK"))
+        with Ledger.open(path) as ledger:
+            assert not holder.in_transaction
+            ledger.write(record("a"))
+            assert len(ledger.records()) == 1
+
+
+def test_a_ledger_that_another_process_keeps_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hrx.records.database.BUSY_SECONDS", 0.2)
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match=r"ledger\.db cannot be used: database is locked"), Ledger.open(path):
+            pass
+
+
+def test_a_ledger_that_appears_while_it_is_opened_is_not_mistaken_for_another_database(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+
+    class Interrupted(sqlite3.Connection):
+        """Another process creates the ledger as soon as it can once this one has read something of the file."""
+
+        has_read = created = False
+
+        def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if self.has_read and not self.created:
+                with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other, suppress(sqlite3.Error):
+                    migrate(other)
+                    self.created = True
+            self.has_read = self.has_read or statement != "BEGIN"
+            return super().execute(statement, *arguments)
+
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Interrupted)) as connection:
+        prepare(connection, path, create=True)
+        assert connection.created
+        assert schema_version(connection) == SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("blob", [None, b"not compressed", b"x\x9c\x03\x00\x00\x00\x00\x01"])
+def test_a_damaged_example_is_named_and_the_runs_can_still_be_read(tmp_path: Path, blob: bytes | None) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"), example("a"))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
+        connection.execute("UPDATE matrices SET x = ?", (blob,))
+
+    def examples_and_runs() -> tuple[int, int]:
+        with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+            return len(ledger.examples(["a"])), len(ledger.records())
+
+    with pytest.warns(LedgerWarning, match=r"example \(key a\): it is not as it was written"):
+        assert examples_and_runs() == (0, 1)
+
+
+def test_a_ledger_without_its_tables_is_reported_as_damaged(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("a"))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        connection.execute("DROP TABLE runs")
+    with pytest.raises(LedgerError, match="is damaged"), Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+        ledger.records()
+
+
+def test_of_a_torn_ledger_every_run_outside_the_lost_page_is_salvaged(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    written = {f"k{number:03}": record(f"k{number:03}", reason="r" * 500, g_own=number) for number in range(60)}
+    with Ledger.open(path) as ledger:
+        for one in written.values():
+            ledger.write(one)
+    overwrite_a_page_of_runs(path)
+    with Ledger.open(path, create=False, warn=False) as ledger:
+        assert ledger.damage()
+        assert sorted(ledger.reader("runs").stored_keys()) == sorted(written)
+        readable = {str(row[0]): row for row in ledger.reader("runs").salvage()}
+        lost = [damage for damage in ledger.damaged if damage.table == "runs"]
+    assert 0 < len(readable) < len(written)
+    assert len(readable) + len(lost) == len(written)
+    assert readable == {key: tuple(asdict(written[key]).values()) for key in readable}
