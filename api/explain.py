@@ -31,7 +31,7 @@ from hrx.gift_eval.timed import TimedSeries
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 
 if TYPE_CHECKING:
-    from hrx.audit.scoring.quantities import Quantities
+    from hrx.records.quantities import Quantities
 
 Model = Forecaster | str | torch.nn.Module | Callable[..., Tensor]
 Names = str | Sequence[str]

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from hrx.audit.memory import Budget
     from hrx.audit.protocol import Protocol
     from hrx.audit.scoring.needed_context import needed_context
-    from hrx.audit.scoring.quantities import Quantities
     from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
     from hrx.records.needed_context import NeededContext
+    from hrx.records.quantities import Quantities
 
 __all__ = [
     "Budget", "ChannelScores", "NeededContext", "Protocol", "Quantities", "Unscorable", "explain", "needed_context",

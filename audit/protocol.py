@@ -9,19 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from hrx.errors import HrxError, unknown
+from hrx.records.quantities import Ints
 
 PROTOCOL_VERSION = "3"
 
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]
 Axis = Literal["step", "whole"]
-Ints = npt.NDArray[np.int64]
-
-TRUNCATIONS = (1, 2, 4, 8)
-DISTANCES = (1, 2, 4, 8, 16, 32)
 
 
 class ProtocolError(HrxError):

@@ -13,7 +13,6 @@ from hrx.adapters import locate
 from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.explain_series import explain_series
-from hrx.audit.scoring.quantities import GAINS
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
 from hrx.cli.request import context_bound
@@ -26,6 +25,7 @@ from hrx.gift_eval.timed import TimedSeries
 from hrx.records.explained import ExplainedForecast
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 from hrx.records.needed_context import NeededContext
+from hrx.records.quantities import GAINS
 from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.explained_figures import show_time
 from hrx.reports.figures import check_format, save

@@ -15,11 +15,11 @@ from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.plan import Run
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
-from hrx.audit.scoring.quantities import rank_bin
 from hrx.cli.audit_progress import Announcer, label
 from hrx.cli.progress import progress
 from hrx.cli.terminal import show
 from hrx.errors import Exit
+from hrx.records.quantities import rank_bin
 from hrx.reports import render_table
 from hrx.reports.text import percent, signed
 

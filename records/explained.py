@@ -6,9 +6,9 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.scoring.quantities import Quantities, Skill
 from hrx.records.ledger import StoredCheck
 from hrx.records.needed_context import NeededContext
+from hrx.records.quantities import Quantities, Skill
 
 Floats = npt.NDArray[np.floating]
 SURE = 2.0

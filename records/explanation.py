@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hrx.adapters import Forecaster
     from hrx.audit.protocol import Protocol
-    from hrx.audit.scoring.quantities import Quantities
+    from hrx.records.quantities import Quantities
     from hrx.reports.explained_figures import ShownForecast
 
 Floats = npt.NDArray[np.floating]

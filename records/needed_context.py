@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.protocol import Ints
+from hrx.records.quantities import Ints
 
 Floats = npt.NDArray[np.float64]
 Outcome = Literal["whole", "holds", "fails", "impossible"]

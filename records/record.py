@@ -15,9 +15,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hrx.audit.protocol import DISTANCES as DISTANCES
-from hrx.audit.protocol import TRUNCATIONS as TRUNCATIONS
-
 Text = str | None
 Whole = int | None
 Number = float | None

@@ -17,9 +17,10 @@ from hrx.adapters.gradients import Rewrite
 from hrx.audit.attribution.functions import AttributionFunction, as_estimator
 from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator
 from hrx.audit.memory import Budget
-from hrx.audit.protocol import Axis, Ints, Protocol, ProtocolError, scored_steps
+from hrx.audit.protocol import Axis, Protocol, ProtocolError, scored_steps
 from hrx.errors import HrxError
 from hrx.gift_eval.series import FINITE
+from hrx.records.quantities import Ints
 
 
 class Inapplicable(HrxError):

@@ -13,12 +13,13 @@ from hrx.audit.admission.results import to_stored
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.run import forecast_series, in_units, series_context
-from hrx.audit.scoring.quantities import Quantities, Skill, skill
+from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
 from hrx.gift_eval.windows import scaling_end, standardise, statistics
 from hrx.records.explained import ExplainedForecast
 from hrx.records.ledger import StoredCheck
+from hrx.records.quantities import Quantities, Skill
 
 WINDOWS = 4
 

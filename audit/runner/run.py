@@ -15,10 +15,10 @@ from hrx.adapters.units import InUnits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Estimate
 from hrx.audit.memory import Budget, out_of_memory
-from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Protocol
+from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.needed_context import ForecastErrors, measure_context
-from hrx.audit.scoring.quantities import GAINS, QUANTITIES, Quantities, Skill, skill
+from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.rank import Rank, rank
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, refuse_flat, usable_variance
 from hrx.errors import stored_reason
@@ -26,6 +26,7 @@ from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, c
 from hrx.gift_eval.windows import statistics
 from hrx.records.ledger import StoredExample
 from hrx.records.needed_context import NeededContext
+from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities, Skill
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
 

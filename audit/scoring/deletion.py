@@ -17,8 +17,9 @@ from torch import Tensor
 from hrx.adapters import Forecaster
 from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import Budget
-from hrx.audit.protocol import DISTANCES, TRUNCATIONS, Ints, Protocol, ProtocolError, deletion_counts
+from hrx.audit.protocol import Protocol, ProtocolError, deletion_counts
 from hrx.audit.scoring.rank import truncate
+from hrx.records.quantities import DISTANCES, TRUNCATIONS, Ints
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.memory import Budget, out_of_memory
-from hrx.audit.protocol import Ints, Protocol, ProtocolError
+from hrx.audit.protocol import Protocol, ProtocolError
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.score import usable_variance
 from hrx.errors import stored_reason
 from hrx.records.needed_context import Floats, NeededContext, kept_contexts
+from hrx.records.quantities import Ints
 
 MOST_REPEATS, REPEAT_SECONDS = 5, 0.25
 """A short call is timed several times, since a busy machine disturbs it more than a long one."""

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx import __version__
-from hrx.audit.scoring.quantities import GAINS, Quantities, Skill
 from hrx.records.explained import SURE, ExplainedForecast, Trust
 from hrx.records.ledger import StoredExample
+from hrx.records.quantities import GAINS, Quantities, Skill
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import HEATMAP_SCRIPTS, Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.context import series_context

@@ -11,9 +11,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.errors import HrxError, unknown
-from hrx.records.record import DISTANCES, TRUNCATIONS
+from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
 from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, TableColumn
 from hrx.reports.runs import (

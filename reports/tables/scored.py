@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.records.record import DECLARED, DISTANCES, DONE, TRUNCATIONS
+from hrx.records.quantities import DISTANCES, TRUNCATIONS
+from hrx.records.record import DECLARED, DONE
 from hrx.reports.cells import COUNT, GAIN, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.published import backbone_name, benchmark_name, dataset_name, domain_name, model_name
 from hrx.reports.runs import (

@@ -247,7 +247,7 @@ def test_a_forward_that_accelerate_has_replaced_runs_the_weights_of_the_copy() -
 @pytest.mark.parametrize(("name", "extra"), [("LightningAudit", "lightning"), ("TrainerAudit", "trainer")])
 def test_a_missing_library_names_its_extra(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hrx.api.callbacks, "find_spec", lambda library: None)
-    with pytest.raises(HrxError, match=rf"hrx.api.callbacks.{name} needs .*\[{extra}\]"):
+    with pytest.raises(HrxError, match=rf"{name} needs .*\[{extra}\]"):
         getattr(hrx.api.callbacks, name)
 
 

@@ -15,10 +15,10 @@ from hrx.adapters import Identity, from_module
 from hrx.audit import Budget, Protocol, score
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run, rank_run
-from hrx.audit.scoring.quantities import QUANTITIES, Quantities
 from hrx.gift_eval import Dataset, Series
 from hrx.records.ledger import Ledger
-from hrx.records.record import DISTANCES, DONE, EXCLUDED, NAMES, TRUNCATIONS, Record
+from hrx.records.quantities import DISTANCES, QUANTITIES, TRUNCATIONS, Quantities
+from hrx.records.record import DONE, EXCLUDED, NAMES, Record
 
 HORIZON = 64
 

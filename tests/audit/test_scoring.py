@@ -10,8 +10,8 @@ from helpers.tiny import series
 from hrx.adapters import Forecaster, ModelError, from_module, load
 from hrx.audit import Budget, Protocol, Unscorable, explain, score
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.errors import HrxError
+from hrx.records.quantities import QUANTITIES
 
 
 def linear(lookback: int = 40, horizon: int = 12, seed: int = 0) -> torch.nn.Linear:

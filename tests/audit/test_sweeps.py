@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
-from hrx.audit.protocol import DISTANCES, TRUNCATIONS, ProtocolError, scored_steps
+from hrx.audit.protocol import ProtocolError, scored_steps
 from hrx.audit.scoring.deletion import orderings, ranks, replacements, rows_away
-from hrx.audit.scoring.quantities import RANK_BINS, measure, rank_bin
+from hrx.audit.scoring.quantities import measure
 from hrx.audit.scoring.rank import effective_lookback, rank, truncate
 from hrx.audit.scoring.score import ScoredRun
 from hrx.gift_eval import cut, open_source
+from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS, rank_bin
 
 SWEPT = Protocol(draws=2, truncation=True, distance=True)
 

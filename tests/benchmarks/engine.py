@@ -31,10 +31,10 @@ from hrx.audit.runner.plan import STAR, Run, Setting, plan
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import AdmissionChecks, Admit, LoadedModel, LoadModel, Task, TaskResult, WorkerSettings
-from hrx.audit.scoring.quantities import QUANTITIES
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import StoredSeries
 from hrx.records.ledger import Ledger
+from hrx.records.quantities import QUANTITIES
 from hrx.records.record import DONE
 from hrx.reports import read, render_table
 

@@ -15,12 +15,12 @@ from helpers.browser import open_browser
 from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
 from hrx.audit.runner.explain_series import explain_series
-from hrx.audit.scoring.quantities import Skill
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError
 from hrx.records.explained import ExplainedForecast, Trust
 from hrx.records.ledger import StoredCheck
+from hrx.records.quantities import Skill
 from hrx.reports.explained_figures import show_time
 from hrx.reports.page.explain import render, trust_sentence
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 PRELOADED = (
     "hrx.adapters.families.chronos", "hrx.api.explain", "hrx.cli.audit", "hrx.cli.explain", "hrx.cli.ledgers",
-    "hrx.cli.verify", "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats", "torch._dynamo",
+    "hrx.cli.verify", "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats",
+    "torch._dynamo",
 )  # fmt: skip
 CLIENT = """#!{python} -IS
 import json, os, socket, sys

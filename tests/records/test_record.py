@@ -3,9 +3,9 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from hrx.audit.scoring.quantities import GAINS, QUANTITIES
 from hrx.records.diff import COMPARED, differences
-from hrx.records.record import COLUMNS, DISTANCES, DONE, NAMES, TRUNCATIONS, Record
+from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS
+from hrx.records.record import COLUMNS, DONE, NAMES, Record
 
 
 def test_an_unknown_field_is_an_error() -> None:

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from helpers.constructed import runs
 
-from hrx.audit.scoring.quantities import RANK_BINS
 from hrx.errors import HrxError
+from hrx.records.quantities import RANK_BINS
 from hrx.reports import tables
 from hrx.reports.published import published_tables
 from hrx.reports.table import ReportTable
