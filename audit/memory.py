@@ -12,15 +12,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hrx.adapters import Forecaster
+from hrx.records.quantities import Floats
 
-Floats = npt.NDArray[np.float64]
 GIBIBYTE = 2**30
 COUNTED_BATCHES = (2, 3, 4)
 """Not one: a batch of one may be computed by other operations."""

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hrx.errors import HrxError
+from hrx.records.quantities import Floats
 
 from . import frequency
-from .series import Dataset, Floats, StoredSeries
+from .series import Dataset, StoredSeries
 from .table_cells import read_table
 from .tables import Observations, observe, parse_source, shown
 

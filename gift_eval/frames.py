@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_datetime64_any_dtype, is_integer_dtype
 
 from hrx.errors import HrxError
+from hrx.records.quantities import Ints
 
 from . import frequency as frequencies
 from .series import UnusableSeries
@@ -327,7 +328,7 @@ def _take_zone(table: InputTable, layout: Layout) -> Clock | None:
     return clock
 
 
-def _series_codes(table: InputTable, layout: Layout) -> NDArray[np.int64]:
+def _series_codes(table: InputTable, layout: Layout) -> Ints:
     if not layout.ids:
         return np.zeros(len(table.rows), dtype=np.int64)
     return find_series(table, layout.ids)[1]
@@ -352,9 +353,7 @@ def _numbered(table: InputTable, layout: Layout, options: Options, name: str) ->
             yield place(SeriesOrigin(_DATA, label, "", options.season or 1), row, grid)
 
 
-def _count(
-    numbers: NDArray[np.int64], table: InputTable, layout: Layout, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NumberGrid]:
+def _count(numbers: Ints, table: InputTable, layout: Layout, rows: Ints) -> tuple[Ints, NumberGrid]:
     """The positions of sorted whole numbers on the grid of their most common step."""
     apart = np.diff(numbers)
     if (apart == 0).any():

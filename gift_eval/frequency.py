@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hrx.errors import HrxError, unknown
+from hrx.records.quantities import Ints
 
 Stamps = NDArray[np.datetime64]
 """(N,) points in time, to the second."""
@@ -100,7 +101,7 @@ def infer(series: Sequence[Stamps]) -> str:
     return _name(step, _SECONDS)
 
 
-def slots(stamps: Stamps, name: str) -> NDArray[np.int64]:
+def slots(stamps: Stamps, name: str) -> Ints:
     """(n,) sorted dates -> (n,): the step of the grid each is at, counted from the first; −1 between steps.
 
     Months, quarters and years are counted by the calendar, business days by the week, everything else in seconds.
@@ -133,7 +134,7 @@ def common_steps(stamps: Stamps) -> str:
     return ", ".join(f"{describe_span(spans[i])} ({counts[i]} {'time' if counts[i] == 1 else 'times'})" for i in order)
 
 
-def _most_common(steps: NDArray[np.int64]) -> int:
+def _most_common(steps: Ints) -> int:
     """The step that occurs most often, the smallest of those that tie."""
     values, counts = np.unique(steps, return_counts=True)
     return int(values[counts.argmax()])
@@ -144,5 +145,5 @@ def _name(step: int, units: dict[str, int]) -> str:
     return parse(f"{step // size}{base}").name
 
 
-def _months(stamps: Stamps) -> NDArray[np.int64]:
+def _months(stamps: Stamps) -> Ints:
     return stamps.astype("datetime64[M]").astype(np.int64)

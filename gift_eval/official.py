@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hrx.errors import HrxError
+from hrx.records.quantities import Bools, Floats, Ints
 
 from .catalogue import Configuration, configurations, folders
 from .frequency import leaderboard_season
-from .series import Dataset, Floats
+from .series import Dataset
 
 TEST_SHARE = 0.1
 MOST_WINDOWS = 20
@@ -53,7 +53,7 @@ def count_windows(folder: str, shortest: int, prediction_length: int) -> int:
     return min(max(1, math.ceil(TEST_SHARE * shortest / prediction_length)), MOST_WINDOWS)
 
 
-def starts(length: int, prediction_length: int, windows: int) -> NDArray[np.int64]:
+def starts(length: int, prediction_length: int, windows: int) -> Ints:
     """The starts (w,) of the windows of one series: side by side, the last one ending with the series."""
     return length - prediction_length * np.arange(windows, 0, -1, dtype=np.int64)
 
@@ -170,7 +170,7 @@ class _Block:
         periods = np.ones(fits.shape, dtype=np.int64), np.where(fits, self._season, 1)
         return np.stack([_sum(truth - self._repeat(start, period, horizon), scales) for period in periods])
 
-    def _repeat(self, start: NDArray[np.int64], period: NDArray[np.int64], horizon: int) -> Floats:
+    def _repeat(self, start: Ints, period: Ints, horizon: int) -> Floats:
         """The last `period` (n, w) values before each start (w,), over and over: (n, w, H); 0 where nothing was
         observed.
         """
@@ -180,14 +180,14 @@ class _Block:
         forecast = np.take_along_axis(self._values, source, axis=1).reshape(*period.shape[:2], horizon)
         return np.where((self._first[:, None] < start)[..., None], forecast, 0.0)
 
-    def _seasonal_errors(self, start: NDArray[np.int64], fits: NDArray[np.bool_]) -> Floats:
+    def _seasonal_errors(self, start: Ints, fits: Bools) -> Floats:
         """(n, w): the mean of |x[t] − x[t − season]| before each start, or over one step where a season does not fit;
         NaN where no such pair was observed.
         """
         errors = self._mean_change(self._season, start)
         return errors if fits.all() else np.where(fits, errors, self._mean_change(1, start))
 
-    def _mean_change(self, lag: int, start: NDArray[np.int64]) -> Floats:
+    def _mean_change(self, lag: int, start: Ints) -> Floats:
         change = np.abs(self._values[:, lag:] - self._values[:, :-lag])
         seen = np.isfinite(change)
         # Entry i: over the first i changes; the last one before a window ends just before its start.

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hrx.errors import HrxError
+from hrx.records.quantities import Bools, Floats
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 MOST_LENGTH = 2**27
 """Values of one series: a gibibyte."""
 EXACT = 2**53
@@ -47,7 +46,7 @@ class FilledValues(NamedTuple):
     values: Floats
     missing: int
     dropped: int
-    observed: Flags
+    observed: Bools
 
 
 class OfficialSplit(NamedTuple):
@@ -151,7 +150,7 @@ class Series(_FrozenValues):
     values: Floats
     missing: int
     dropped: int = 0
-    observed: Flags | None = None
+    observed: Bools | None = None
     official: OfficialSplit | None = None
 
     @property
@@ -177,7 +176,7 @@ class MultivariateSeries(_FrozenValues):
     values: Floats
     missing: tuple[int, ...]
     dropped: int = 0
-    observed: Flags | None = None
+    observed: Bools | None = None
 
     @property
     def identity(self) -> list[object]:
@@ -301,7 +300,7 @@ class _FilledVariates(NamedTuple):
     values: Floats
     missing: tuple[int, ...]
     dropped: int
-    observed: Flags
+    observed: Bools
 
 
 def _together(rows: Sequence[StoredSeries]) -> _FilledVariates:

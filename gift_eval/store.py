@@ -22,6 +22,7 @@ import numpy as np
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_MAPPED, read_json, regular_file, shown_path, user_path
 from hrx.install import install_command
+from hrx.records.quantities import Floats
 
 from . import frequency
 from .catalogue import STATE_FILE
@@ -29,7 +30,6 @@ from .series import (
     MOST_LENGTH,
     DamagedDataset,
     Dataset,
-    Floats,
     StoredSeries,
     UnusableSeries,
     inexact_integer,

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_float_dtype, is_numeric_dtype
 
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_TABLE, read_file, shown_path
 from hrx.install import install_command
+from hrx.records.quantities import Floats, Ints
 
 from .frequency import Stamps
-from .series import EXACT, FINITE, ROUNDED, Floats
+from .series import EXACT, FINITE, ROUNDED
 
 MOST_CELLS = 2**27
 """Cells of a table: a compressed Parquet file can hold far more than its size shows."""
@@ -63,7 +63,7 @@ class InputTable:
 
     file: str
     columns: dict[str, pd.Series]
-    rows: NDArray[np.int64]
+    rows: Ints
     index: str = ""
     notes: list[str] = field(default_factory=list)
 

@@ -18,14 +18,14 @@ from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from hrx.errors import HrxError, unknown
 from hrx.files import user_path
+from hrx.records.quantities import Floats, Ints
 
 from . import frequency
 from .frequency import Stamps
-from .series import Dataset, Floats, StoredSeries
+from .series import Dataset, StoredSeries
 from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
 
 MOST_EMPTY = 0.5
@@ -205,10 +205,10 @@ class Observations(NamedTuple):
     table: InputTable
     layout: Layout
     names: tuple[str, ...]
-    codes: NDArray[np.int64]
+    codes: Ints
     stamps: Stamps
     values: Floats
-    rows: NDArray[np.int64]
+    rows: Ints
 
     @property
     def sections(self) -> list[slice]:
@@ -232,7 +232,7 @@ def observe(table: InputTable, options: Options) -> Observations:
     return observed
 
 
-def find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
     """The names of the series in the order of the file, and each row's position among them."""
     if not ids:
         return ("",), np.zeros(len(table.rows), dtype=np.int64)

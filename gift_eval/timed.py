@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from hrx.records.quantities import Ints
 
 from . import frequency as frequencies
 from .frequency import Frequency, Stamps
@@ -66,7 +68,7 @@ class TimeGrid:
         times = self._counted(count).as_unit("ns")
         return times if self.clock is None else self.clock.place(times)
 
-    def _counted(self, periods: NDArray[np.int64]) -> pd.DatetimeIndex:
+    def _counted(self, periods: Ints) -> pd.DatetimeIndex:
         """The times that many base periods after the first."""
         base, midnight = self.frequency.base, self.first.normalize()
         if base in _MONTHS:
@@ -124,7 +126,7 @@ class SeriesOrigin(NamedTuple):
 class SeenDates(NamedTuple):
     """The times `(n,)` that values came with, and their positions `(n,)` in the series."""
 
-    at: NDArray[np.int64]
+    at: Ints
     times: pd.DatetimeIndex
 
 

@@ -24,10 +24,11 @@ import numpy as np
 
 from hrx.errors import HrxError, describe_error, unknown
 from hrx.files import MOST_MAPPED, regular_file, user_path
+from hrx.records.quantities import Floats
 
 from . import frequency
 from .catalogue import PaperDataset, tslib_sets
-from .series import DamagedDataset, Dataset, Floats, OfficialSplit, StoredSeries, naming
+from .series import DamagedDataset, Dataset, OfficialSplit, StoredSeries, naming
 
 TARGET = "OT"
 DOMAIN = "General"

@@ -8,11 +8,11 @@ import json
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hrx.errors import HrxError
+from hrx.records.quantities import Floats, Ints
 
-from .series import Floats, MultivariateSeries, OfficialSplit, Series, UnusableSeries, naming
+from .series import MultivariateSeries, OfficialSplit, Series, UnusableSeries, naming
 
 MOST_VALUES = 2**26
 """The most values in the windows of one run: half a gibibyte."""
@@ -40,7 +40,7 @@ class Windows(NamedTuple):
 
     x: Floats
     y: Floats
-    starts: NDArray[np.int64]
+    starts: Ints
     seasonal: Floats
     seasonal_error: Floats
 
@@ -119,7 +119,7 @@ def starts(
     seed: int,
     place: float = 0.0,
     official: OfficialSplit | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """At most `windows` forecast starts (n,), evenly spaced over the test region and shifted by the seed.
 
     A single window has no spacing: it lies at the share `place`, 0 ≤ place < 1, of the possible starts. For several
@@ -150,9 +150,7 @@ def starts(
     return unshifted + round(shift * van_der_corput(seed))
 
 
-def region_starts(
-    length: int, lookback: int, horizon: int, count: int, official: OfficialSplit | None = None
-) -> NDArray[np.int64]:
+def region_starts(length: int, lookback: int, horizon: int, count: int, official: OfficialSplit | None = None) -> Ints:
     """At most `count` forecast starts (n,), evenly spaced over the whole test region, first and last included."""
     low, high = _first_and_last_start(length, lookback, horizon, official)
     distinct = min(count, high - low + 1)
@@ -253,9 +251,7 @@ def refuse_extreme(windows: Windows, label: str) -> None:
         )
 
 
-def _starts(
-    series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int
-) -> NDArray[np.int64]:
+def _starts(series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Ints:
     length = series.values.shape[-1]
     return starts(length, lookback, horizon, windows, seed, _place(series, seed), _official(series))
 
@@ -280,7 +276,7 @@ def _standardised(series: Series | MultivariateSeries, end: int) -> Floats:
     return np.stack(channels, axis=1)
 
 
-def _windows(series: Series | MultivariateSeries, first: NDArray[np.int64], lookback: int, horizon: int) -> Windows:
+def _windows(series: Series | MultivariateSeries, first: Ints, lookback: int, horizon: int) -> Windows:
     """The windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
     region = test_start(series, horizon)
     values = _standardised(series, scaling_end(series, horizon))

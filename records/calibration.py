@@ -9,12 +9,8 @@ from math import isnan, nan
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from hrx.audit.calibration.generators import GENERATORS, NEGATIVE_CONTROL, PLANTED
-
-Floats = npt.NDArray[np.float64]
+from hrx.records.quantities import Floats, Ints
 
 LEARNED = 0.98
 """Share of the held-out variance that a least-squares fit and a backbone must explain to count as evidence."""
@@ -86,7 +82,7 @@ class Example:
     """`(R, L)`: magnitudes of the weights at the steps that were estimated."""
     matrix: Floats
     """`(R, L)`."""
-    steps: npt.NDArray[np.int64]
+    steps: Ints
     """`(R,)`: the steps of the rows, from 0."""
 
 

@@ -3,14 +3,10 @@
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-import numpy.typing as npt
-
 from hrx.records.ledger import StoredCheck
 from hrx.records.needed_context import NeededContext
-from hrx.records.quantities import Quantities, Skill
+from hrx.records.quantities import Floats, Quantities, Skill
 
-Floats = npt.NDArray[np.floating]
 SURE = 2.0
 """A gain is positive where it exceeds this many Monte Carlo errors."""
 

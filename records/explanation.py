@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import HrxError, unknown
+from hrx.records.quantities import Bools, Floats
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hrx.records.quantities import Quantities
     from hrx.reports.explained_figures import ShownForecast
 
-Floats = npt.NDArray[np.floating]
 _MOST_SHOWN = 3
 """Series of several that a notebook shows by themselves."""
 
@@ -86,7 +85,7 @@ class Explanation:
     """`(B, H)`, in the unit of the series."""
     x: Floats
     """`(B, L)`: the values that the model read, in the unit of the series."""
-    observed: npt.NDArray[np.bool_]
+    observed: Bools
     """`(B, L)`: false where a missing value repeats the one before it."""
     steps: tuple[int, ...]
     """The forecast steps of the `R` rows, from 1."""

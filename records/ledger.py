@@ -30,7 +30,8 @@ from hrx.records.database import (
 )
 from hrx.records.database import LedgerError as LedgerError
 from hrx.records.log import LogState, log_state
-from hrx.records.record import FAILED, NAMES, Floats, Record, Value
+from hrx.records.quantities import Floats
+from hrx.records.record import FAILED, NAMES, Record, Value
 from hrx.records.record import StoredAudit as StoredAudit
 from hrx.records.record import StoredCheck as StoredCheck
 from hrx.records.record import StoredExample as StoredExample

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from hrx.records.quantities import Ints
+from hrx.records.quantities import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
 Outcome = Literal["whole", "holds", "fails", "impossible"]
 """What cutting the lookback to the needed context does: nothing can be left out; the forecasts stay within the bound;
 they do not, although the older values are hardly read; the model does not take the shorter lookback."""

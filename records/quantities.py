@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating]
+Ints = npt.NDArray[np.integer]
+Bools = npt.NDArray[np.bool_]
 
 TRUNCATIONS = (1, 2, 4, 8)
 DISTANCES = (1, 2, 4, 8, 16, 32)

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from hrx.records.quantities import Floats
 
 Text = str | None
 Whole = int | None
 Number = float | None
 Value = str | int | float | None
-Floats = npt.NDArray[np.floating]
 
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DECLARED, POSSIBLE = "declared", "possible"

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hrx.records.quantities import Floats, Ints
 from hrx.reports.runs import FEWEST, median
 from hrx.reports.text import bracketed, number_or_none, signed
 
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.intp]
 RESAMPLES = 2_000
 """A page needs thousands of intervals, and each end of one rests on 50 resamples."""
 
@@ -78,7 +77,7 @@ def clustered_median(
     return ClusteredMedian(point, float(low), float(high), p, len(sizes), len(pairs))
 
 
-def sorted_codes(names: npt.ArrayLike) -> Codes:
+def sorted_codes(names: npt.ArrayLike) -> Ints:
     """The place of each name among the sorted distinct ones; of codes, the same as of the names they stand for."""
     values = np.asarray(names)
     return np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)[1]
@@ -96,7 +95,7 @@ def _draws(sizes: tuple[int, ...], resamples: int, seed: int) -> Floats:
     return np.concatenate(drawn, axis=1).astype(np.float64)  # whole numbers; products of float matrices are fast
 
 
-def _resampled_medians(ordered: Floats, number: Codes, draws: Floats) -> Floats:
+def _resampled_medians(ordered: Floats, number: Ints, draws: Floats) -> Floats:
     """The median of each resample, `(R,)`: the sorted values `(n,)` of the series `number`, drawn `(R, S)` times each.
 
     The values are cut into about √n parts. One product of matrices says how much of each resample lies in each part;

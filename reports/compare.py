@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import Exit, HrxError, unknown
+from hrx.records.quantities import Bools, Floats, Ints
 from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.coverage import Coverage, attached
 from hrx.reports.dataset_gates import DatasetChange, judge_datasets
@@ -25,9 +25,6 @@ from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_c
 from hrx.reports.notebook import facts_html
 from hrx.reports.runs import SEEDS, TASK, Interval, finite, impossible_remark, mask_impossible, require_runs
 from hrx.reports.text import clean, counted, listed, shorten
-
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 
 MIN_PAIRS = 10
 PAIRING = (*TASK, *SEEDS, "starts")
@@ -353,7 +350,7 @@ def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> QuantityChange
     return QuantityChange(base, new, moved, _NOTHING, len(right), len(right), 0, int(new > base), int(new < base))
 
 
-def _valued(paired: pd.DataFrame, ids: Ids, name: str) -> pd.DataFrame:
+def _valued(paired: pd.DataFrame, ids: Ints, name: str) -> pd.DataFrame:
     """`base` and `new` of each pair that has a value on both sides, indexed by configuration.
 
     A gain is meaningful only where the forecasts beat naive ones, so it counts where both runs of a pair do.
@@ -366,7 +363,7 @@ def _valued(paired: pd.DataFrame, ids: Ids, name: str) -> pd.DataFrame:
     return valued
 
 
-def _both_beat_naive(paired: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _both_beat_naive(paired: pd.DataFrame) -> Bools:
     beating = paired[["beats_naive_base", "beats_naive_new"]].to_numpy(np.float64) == 1
     return np.asarray(beating.all(axis=1), dtype=np.bool_)
 
@@ -415,7 +412,7 @@ def _judged(gate: Gate, change: QuantityChange, pairs: int, min_pairs: int, stri
     return judge(gate, estimate, n, strict=strict)._replace(scope=scope)
 
 
-def _dataset_changes(paired: pd.DataFrame, ids: Ids, name: str) -> dict[str, DatasetChange]:
+def _dataset_changes(paired: pd.DataFrame, ids: Ints, name: str) -> dict[str, DatasetChange]:
     """The relative changes of a quantity on each dataset that has a value."""
     folded = _fold(_valued(paired, ids, name))
     datasets = paired["dataset"].groupby(ids).first().reindex(folded.index)
@@ -425,7 +422,7 @@ def _dataset_changes(paired: pd.DataFrame, ids: Ids, name: str) -> dict[str, Dat
     }
 
 
-def _by_dataset(paired: pd.DataFrame, ids: Ids) -> pd.DataFrame:
+def _by_dataset(paired: pd.DataFrame, ids: Ints) -> pd.DataFrame:
     """Each dataset, the largest rise of `mse` first; seeds are folded, and gains count where both runs beat naive."""
     datasets = paired["dataset"].groupby(ids).first()
     moved = {}

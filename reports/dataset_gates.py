@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from hrx.records.quantities import Floats
 from hrx.reports.gates import DatasetJudged, Gate, Judged, Outcome, is_beyond
 from hrx.reports.paired import LEVEL, holm, sign_test_beyond, sign_test_power
-
-Floats = npt.NDArray[np.float64]
 
 
 class DatasetChange(NamedTuple):

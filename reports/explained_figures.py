@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import HrxError
+from hrx.records.quantities import Floats, Ints
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style
 from hrx.reports.heatmap import GUIDED, HEATMAP_SIZE, add_panels, draw_matrix, draw_window
 from hrx.reports.text import clean, shorten
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.floating]
 _LONGEST_NAME = 60
 _DATES = 6
 _MOST_SEASONS = 12
@@ -40,7 +39,7 @@ class ShownForecast:
     """`(H,)`."""
     matrix: Floats
     """`(R, L)`."""
-    steps: npt.NDArray[np.int64]
+    steps: Ints
     """`(R,)`: the forecast step of each row, from 1."""
     times: pd.Index | None = None
     """`(L + H,)`: of the lookback and the forecast."""
@@ -116,7 +115,7 @@ def steps_figure(shown: ShownForecast, steps: Sequence[int]) -> Figure:
         return figure
 
 
-def lag_profile(matrix: Floats, steps: npt.NDArray[np.int64]) -> Floats:
+def lag_profile(matrix: Floats, steps: Ints) -> Floats:
     """`(R, L) -> (L,)`: the mean share of a row at the lags 1 to L, over the rows that reach that lag.
 
     The lag is the distance from an input to the forecast step: from the last input to step 1 it is 1. NaN where no row
@@ -214,7 +213,7 @@ def _label_time(axes: Axes, shown: ShownForecast) -> None:
     axes.set_xlabel(f"time; the forecast starts at {show_time(shown.times[lookback])}")
 
 
-def _listed(steps: npt.NDArray[np.int64]) -> str:
+def _listed(steps: Ints) -> str:
     if len(steps) > 1 and (np.diff(steps) == 1).all():
         return f"{steps[0]} to {steps[-1]}"
     return ", ".join(map(str, steps))

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import HrxError
 from hrx.records.ledger import Ledger
+from hrx.records.quantities import Floats
 from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
 from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
 
@@ -31,7 +31,6 @@ FORMATS = (".png", ".svg", ".pdf")
 INK, FORECAST, TRUTH, GUIDE = "#222222", "#D55E00", "#0072B2", "#888888"  # Okabe and Ito: safe for colour-blind readers
 _TIMELESS = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """Without the time of writing, the same figure is the same bytes."""
-Floats = npt.NDArray[np.floating]
 UNIT = "share of the forecasts' variance"
 LEAST_BINNED = 2 * FEW
 _LONGEST_NAME = 26

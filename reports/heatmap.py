@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hrx.records.ledger import Ledger, StoredExample
+from hrx.records.quantities import Floats, Ints
 from hrx.records.record import DONE, Record
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
 from hrx.reports.text import clean, counted, make_directory, shorten, signed, slug
@@ -31,8 +31,6 @@ GAMMA = 0.5
 _LONGEST_NAME, _SHORTEST_NAME = 40, 8
 _TITLE_SHARE = 0.96
 _MOST_STEP_LABELS = 8
-
-Floats = npt.NDArray[np.floating]
 
 
 def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
@@ -120,7 +118,7 @@ def add_panels(figure: Figure) -> HeatmapPanels:
     return HeatmapPanels(window, matrix, shared, figure.add_subplot(grid[1, 1]))
 
 
-def draw_matrix(panels: HeatmapPanels, values: Floats, steps: npt.NDArray[np.int64]) -> None:
+def draw_matrix(panels: HeatmapPanels, values: Floats, steps: Ints) -> None:
     """The rows `(R, L)` of the forecast steps `(R,)`, counted from 1, the shared vector below them, and the colours."""
     rows, lookback = values.shape
     matrix, shared = panels.matrix, panels.shared
@@ -167,7 +165,7 @@ def footing(record: Record) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def row_steps(stored: StoredExample, scored_steps: str | None) -> npt.NDArray[np.int64]:
+def row_steps(stored: StoredExample, scored_steps: str | None) -> Ints:
     """The forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
     rows, horizon = len(stored.matrix), len(stored.forecast)
     if rows != horizon:
@@ -194,7 +192,7 @@ def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: s
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def label_steps(axes: Axes, steps: npt.NDArray[np.int64]) -> None:
+def label_steps(axes: Axes, steps: Ints) -> None:
     """Labels some of the rows with their forecast steps, counted from 1."""
     at = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MOST_STEP_LABELS)).round().astype(int))
     axes.set_yticks(at + 1, [str(step) for step in steps[at]])

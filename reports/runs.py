@@ -20,6 +20,7 @@ import pandas as pd
 from hrx.errors import HrxError
 from hrx.records import record
 from hrx.records.ledger import Ledger
+from hrx.records.quantities import Bools, Floats, Ints
 from hrx.reports.coverage import attach
 from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
 
@@ -31,7 +32,6 @@ BY_HRX = "hrx train"
 FEWEST = 3
 """Values that an interval needs: one or two say nothing about their spread."""
 
-Floats = npt.NDArray[np.float64]
 
 VERSIONS = ("library", "adapter_version", "torch_version")
 PROTOCOL = (
@@ -135,7 +135,7 @@ def training_facts(text: object) -> dict[str, object]:
     return facts if isinstance(facts, dict) else {}
 
 
-def trained_by_hrx(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def trained_by_hrx(frame: pd.DataFrame) -> Bools:
     """Whether `hrx train` trained the model of each run; not where a record does not state it."""
     known = np.array([training_facts(text).get("by") == BY_HRX for text in frame["training"]], dtype=bool)
     return known & (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
@@ -162,7 +162,7 @@ def scored_runs(frame: pd.DataFrame) -> pd.DataFrame:
     return mask_impossible(frame[frame["status"] == record.DONE])
 
 
-def beats_naive(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def beats_naive(frame: pd.DataFrame) -> Bools:
     """Whether each run is known to beat both naive forecasts."""
     return (frame["beats_naive"] == 1).fillna(False).to_numpy(dtype=bool)
 
@@ -289,7 +289,7 @@ def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int
     return Interval(_median_of(ordered), *ends)
 
 
-def _weighted_percentile(ordered: Floats, counts: npt.NDArray[np.intp], q: float) -> float:
+def _weighted_percentile(ordered: Floats, counts: Ints, q: float) -> float:
     """`np.percentile` of the sorted values, each repeated `counts` times."""
     last = np.cumsum(counts)
     at = q / 100 * (last[-1] - 1)
@@ -304,7 +304,7 @@ def resampled_medians(ordered: Floats, resamples: int, rng: np.random.Generator)
     return _middle(ordered, _middle_positions(len(ordered), resamples, rng))
 
 
-Positions = tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]
+Positions = tuple[Ints, Ints]
 
 
 def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Positions:
@@ -325,9 +325,9 @@ def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Posit
 class _Resamples(NamedTuple):
     """The distinct pairs of middle positions of many resamples, and how many resamples have each."""
 
-    lower: npt.NDArray[np.int64]
-    upper: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.intp]
+    lower: Ints
+    upper: Ints
+    counts: Ints
 
 
 @lru_cache(maxsize=256)
@@ -338,7 +338,7 @@ def _seeded_resamples(n: int, resamples: int, seed: int) -> _Resamples:
     return _Resamples(pairs // n, pairs % n, counts)
 
 
-def _position(u: Floats, n: int) -> npt.NDArray[np.int32]:
+def _position(u: Floats, n: int) -> Ints:
     return np.minimum((n * u).astype(np.int32), n - 1)
 
 

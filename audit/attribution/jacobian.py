@@ -16,14 +16,13 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
 from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
 from hrx.audit.memory import LEAST_BLOCK, Budget, out_of_memory
+from hrx.records.quantities import Ints
 
 ROWS_AT_ONCE = 256
 """Rows of a block, counted over all windows of its group."""
@@ -42,7 +41,7 @@ class Rows(NamedTuple):
 
 
 def jacobian(
-    model: Forecaster, x: Tensor, horizon: int, steps: npt.NDArray[np.int64] | None = None, budget: Budget | None = None
+    model: Forecaster, x: Tensor, horizon: int, steps: Ints | None = None, budget: Budget | None = None
 ) -> Rows:
     """`∂ŷ[h]/∂x` of every window of `x` `(W, L)` or `(W, L, C)`, for the given steps or all of them.
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -43,6 +42,7 @@ from hrx.audit.scoring.rank import rank
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError
 from hrx.records.calibration import RECOVERED, Calibration, Example, ModelResult
+from hrx.records.quantities import Ints
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _measure(
     )
 
 
-def _planted_rank(generator: Generator, steps: npt.NDArray[np.int64]) -> float:
+def _planted_rank(generator: Generator, steps: Ints) -> float:
     """The rank of the answer in the estimated rows: fewer rows than the horizon have a lower rank."""
     if len(steps) == generator.horizon:
         return generator.rank

@@ -15,10 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.errors import HrxError, unknown
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from hrx.records.quantities import Bools, Floats, Ints
 
 NEGATIVE_CONTROL, PLANTED = "sparsenull", "plantrank"
 POSITIONS = 4

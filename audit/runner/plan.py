@@ -16,7 +16,6 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -40,6 +39,7 @@ from hrx.gift_eval import (
     refuse_missing,
     spaced,
 )
+from hrx.records.quantities import Floats
 from hrx.records.record import Record
 
 ADMISSION_WINDOWS = 4
@@ -294,8 +294,8 @@ def admission_windows(runs: Iterable[Run]) -> Tensor | None:
     only where there are too few others. None where no series has a usable window: then every run is excluded for a
     reason of its own.
     """
-    chosen: dict[str, npt.NDArray[np.float64]] = {}
-    starting_flat: dict[str, npt.NDArray[np.float64]] = {}
+    chosen: dict[str, Floats] = {}
+    starting_flat: dict[str, Floats] = {}
     tried: set[tuple[str, int]] = set()
     for run in runs:
         if len(chosen) == ADMISSION_WINDOWS:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,10 +18,8 @@ from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol, ProtocolError, deletion_counts
 from hrx.audit.scoring.rank import truncate
-from hrx.records.quantities import DISTANCES, TRUNCATIONS, Ints
+from hrx.records.quantities import DISTANCES, TRUNCATIONS, Bools, Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Along = Literal["time", "channel"]
 """The input axis whose positions are deleted."""
 

@@ -21,11 +21,11 @@ from hrx.audit.attribution.explanation import Inapplicable, refuse_infinite
 from hrx.audit.attribution.jacobian import jacobian
 from hrx.audit.memory import Budget
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
-from hrx.audit.scoring.deletion import Along, Floats, Sweep, orderings
+from hrx.audit.scoring.deletion import Along, Sweep, orderings
 from hrx.audit.scoring.quantities import distant_gains, mean_curves, measure, moments, trapezoid, truncated_gains
 from hrx.audit.scoring.rank import effective_lookback, rank
 from hrx.errors import HrxError
-from hrx.records.quantities import GAINS, QUANTITIES, Quantities, Values
+from hrx.records.quantities import GAINS, QUANTITIES, Floats, Quantities, Values
 
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 

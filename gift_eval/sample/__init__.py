@@ -9,8 +9,10 @@ from importlib.resources import files
 
 import numpy as np
 
+from hrx.records.quantities import Floats
+
 from .. import frequency
-from ..series import Dataset, Floats, StoredSeries
+from ..series import Dataset, StoredSeries
 
 # File, frequency, domain and series: a file has a column for the time, then one per series; a missing value is empty.
 _FILES = (

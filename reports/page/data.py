@@ -12,10 +12,10 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hrx.records.ledger import Ledger, StoredCheck, StoredExample
+from hrx.records.quantities import Floats
 from hrx.records.record import DONE
 from hrx.reports.heatmap import COLOURS, row_steps, speaking_name
 from hrx.reports.runs import beats_seasonal, mask_impossible, trained_by_hrx
@@ -38,7 +38,6 @@ BRIGHT = 0.99
 _UNKNOWN = "(unknown)"
 
 Json = dict[str, object]
-Floats = npt.NDArray[np.floating]
 
 
 class CodedColumn(NamedTuple):
@@ -197,7 +196,7 @@ def example_json(example: StoredExample) -> Json:
     }
 
 
-def matrix_json(matrix: npt.NDArray[np.float64]) -> Json:
+def matrix_json(matrix: Floats) -> Json:
     """A matrix `(R, L)` and its shared vector relative to its maximum, and where the colours of both end.
 
     `tops` holds the maximum and the `BRIGHT` quantile of the matrix, then of the shared vector.

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from hrx import __version__
 from hrx.records.explained import SURE, ExplainedForecast, Trust
 from hrx.records.ledger import StoredExample
-from hrx.records.quantities import GAINS, Quantities, Skill
+from hrx.records.quantities import GAINS, Floats, Quantities, Skill
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import HEATMAP_SCRIPTS, Row, embed, fact_list, fill_page, html_table, made_by
 from hrx.reports.page.context import series_context
@@ -181,7 +180,7 @@ def _window(explained: ExplainedForecast) -> dict[str, object]:
     }
 
 
-def _top_points(matrix: npt.NDArray[np.float64]) -> list[dict[str, object]]:
+def _top_points(matrix: Floats) -> list[dict[str, object]]:
     """For each row the positions of its largest entries, their shares of the row and of the shared vector, in percent.
 
     `share` is the share of the row that these positions hold together.

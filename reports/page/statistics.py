@@ -9,9 +9,9 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from hrx.records.quantities import Floats, Ints
 from hrx.records.record import DONE
 from hrx.reports.clusters import clustered_median, sorted_codes
 from hrx.reports.figures import bin_medians, central_limits
@@ -42,7 +42,6 @@ SCOPES = ("yes", "all", "no")
 """The values of the filter "beats naive"."""
 
 Names = tuple[str, ...]
-Floats = npt.NDArray[np.float64]
 
 
 class _Group(NamedTuple):
@@ -50,7 +49,7 @@ class _Group(NamedTuple):
 
     codes: str
     values: Floats
-    clusters: npt.NDArray[np.int64]
+    clusters: Ints
     """`(n, 2)`: dataset and series."""
 
 

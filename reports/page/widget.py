@@ -5,11 +5,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hrx.errors import HrxError
 from hrx.install import install_command
 from hrx.records.ledger import StoredExample
+from hrx.records.quantities import Floats
 from hrx.reports.heatmap import speaking_name
 from hrx.reports.page import HEATMAP_SCRIPTS, asset
 from hrx.reports.page.data import example_json, palette
@@ -26,11 +26,11 @@ class ShownItem(NamedTuple):
 
     model: str
     name: str
-    x: npt.NDArray[np.floating]
+    x: Floats
     """`(L,)`"""
-    forecast: npt.NDArray[np.floating]
+    forecast: Floats
     """`(H,)`"""
-    matrix: npt.NDArray[np.floating]
+    matrix: Floats
     """`(R, L)`"""
     steps: Sequence[int]
     """The forecast steps of the `R` rows, from 1."""

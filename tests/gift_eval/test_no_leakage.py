@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hrx.gift_eval import Dataset, UnusableSeries, Windows, cut, cut_item
-from hrx.gift_eval.series import Floats, StoredSeries
+from hrx.gift_eval.series import StoredSeries
 from hrx.gift_eval.windows import split, standardise
+from hrx.records.quantities import Floats
 
 quick = settings(max_examples=40, deadline=None)
 ANYTHING = st.sampled_from([0.0, -1.0, 1e6, -1e6, 1e300, np.nan])
