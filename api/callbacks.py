@@ -28,7 +28,7 @@ from hrx.adapters import Forecaster, from_module
 from hrx.adapters.contract import freeze
 from hrx.adapters.device import OnDevice
 from hrx.audit.attribution.random_state import kept_random_state
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.run import measure_run
@@ -128,7 +128,7 @@ class TrainingAudit:
                 for run in runs:
                     if records and time.monotonic() - start > self.seconds:
                         break
-                    records.append(measure_run(model, run, Budget()).record)
+                    records.append(measure_run(model, run, MemoryBudget()).record)
             except Exception as error:  # a failed audit must not end the training
                 LOG.warning("Step %d: the audit failed: %s", step, describe_error(error))
                 return {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hrx.audit.attribution import explain
-    from hrx.audit.memory import Budget
+    from hrx.audit.memory import MemoryBudget
     from hrx.audit.protocol import Protocol
     from hrx.audit.scoring.needed_context import needed_context
     from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from hrx.records.quantities import Quantities
 
 __all__ = [
-    "Budget", "ChannelScores", "NeededContext", "Protocol", "Quantities", "Unscorable", "explain", "needed_context",
-    "score", "score_channels",
+    "ChannelScores",
+    "MemoryBudget",
+    "NeededContext",
+    "Protocol",
+    "Quantities",
+    "Unscorable",
+    "explain",
+    "needed_context",
+    "score",
+    "score_channels",
 ]  # fmt: skip
 
 
@@ -25,7 +33,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     modules = {
-        "Budget": "memory", "Protocol": "protocol", "Quantities": "scoring.quantities", "explain": "attribution",
+        "MemoryBudget": "memory", "Protocol": "protocol", "Quantities": "scoring.quantities", "explain": "attribution",
         "NeededContext": "scoring.context", "needed_context": "scoring.context_sweep",
     }  # fmt: skip
     return getattr(import_module(f"{__name__}.{modules.get(name, 'scoring.score')}"), name)

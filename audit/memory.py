@@ -37,7 +37,7 @@ BatchKey = tuple[str, torch.dtype, torch.Size, int]
 """What the memory of a window depends on: fingerprint of the model, type and shape of the window, horizon."""
 
 
-class Budget:
+class MemoryBudget:
     """A bound on the memory of a batch, and the byte counts measured so far."""
 
     def __init__(self, memory: int = 2 * GIBIBYTE):

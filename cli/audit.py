@@ -13,12 +13,10 @@ import pandas as pd
 
 from hrx import __version__
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.cost import Costs, PlannedRun, summarise_plan
-from hrx.audit.runner.estimate import estimate_costs
-from hrx.audit.runner.executors import ExecutorLost
-from hrx.audit.runner.executors.processes import start_server
-from hrx.audit.runner.recheck import Recheck, recheck
-from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.cost import Costs, PlannedRun, estimate_costs, summarise_plan
+from hrx.audit.runner.processes import start_server
+from hrx.audit.runner.scheduler import Recheck, execute, recheck
+from hrx.audit.runner.worker import ExecutorLost
 from hrx.cli.audit_progress import Announcer, AuditProgress
 from hrx.cli.config import as_toml, settings_without_paths
 from hrx.cli.process import Budget, Stop, Stopped, finishing

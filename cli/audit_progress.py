@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
+from hrx.audit.runner.cost import EstimateCosts
 from hrx.audit.runner.plan import Run
-from hrx.audit.runner.worker import Admit, EstimateCosts, LoadModel, MeasureRun, RankRun, Task
+from hrx.audit.runner.worker import Admit, LoadModel, MeasureRun, RankRun, Task
 from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
 from hrx.records.ledger import Ledger

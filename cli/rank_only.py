@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 
 from hrx.adapters import ModelError
-from hrx.audit.runner.executors import Executor
 from hrx.audit.runner.plan import Run
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
-from hrx.audit.runner.worker import RankRun, RunRank, Task, TaskFailed, TaskResult
+from hrx.audit.runner.worker import Executor, RankRun, RunRank, Task, TaskFailed, TaskResult
 from hrx.cli.audit_progress import Announcer, label
 from hrx.cli.progress import progress
 from hrx.cli.terminal import show

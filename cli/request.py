@@ -13,10 +13,9 @@ from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_t
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.executors import Executor
-from hrx.audit.runner.executors.processes import identify
 from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, in_random_order, parse_settings, plan
-from hrx.audit.runner.worker import IdentifiedModel, TaskFailed, WorkerSettings, guarded
+from hrx.audit.runner.processes import identify
+from hrx.audit.runner.worker import Executor, IdentifiedModel, TaskFailed, WorkerSettings, guarded
 from hrx.cli.config import effective
 from hrx.cli.other_python import OtherInterpreter, Shares, divide
 from hrx.cli.terminal import note
@@ -197,7 +196,7 @@ def local_workers(options: argparse.Namespace) -> int:
 def open_executor(settings: WorkerSettings, options: argparse.Namespace, tasks: int) -> Executor:
     """The workers that the options ask for; local ones are not more than there are tasks."""
     if options.engine == "ray":
-        from hrx.audit.runner.executors.ray import RayExecutor
+        from hrx.audit.runner.ray import RayExecutor
 
         return RayExecutor(settings, options.workers, options.gpus, options.address, options.timeout or None)
     return local_executor(settings, options, tasks)
@@ -206,10 +205,10 @@ def open_executor(settings: WorkerSettings, options: argparse.Namespace, tasks: 
 def local_executor(settings: WorkerSettings, options: argparse.Namespace, tasks: int) -> Executor:
     """Worker processes on this machine, or this process."""
     if size := min(local_workers(options), tasks):
-        from hrx.audit.runner.executors.processes import ProcessExecutor
+        from hrx.audit.runner.processes import ProcessExecutor
 
         return ProcessExecutor(settings.divided(size), size, options.timeout or None)
-    from hrx.audit.runner.executors.in_process import InProcessExecutor
+    from hrx.audit.runner.worker import InProcessExecutor
 
     return InProcessExecutor(settings)
 

@@ -10,11 +10,10 @@ from typing import Any
 from hrx.adapters.device import resolve_device
 from hrx.api.run_audit import run_audit
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.executors import ExecutorLost
-from hrx.audit.runner.executors.processes import start_server
 from hrx.audit.runner.plan import parse_settings
+from hrx.audit.runner.processes import start_server
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
-from hrx.audit.runner.worker import Task, TaskFailed, TaskResult, WorkerSettings
+from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, TaskResult, WorkerSettings
 from hrx.audit.training.backbones import NAMES, check_backbone
 from hrx.audit.training.loop import Recipe
 from hrx.audit.training.plan import TrainingPlan, plan_training

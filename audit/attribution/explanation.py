@@ -16,7 +16,7 @@ from hrx.adapters import Forecaster
 from hrx.adapters.gradients import Rewrite
 from hrx.audit.attribution.functions import AttributionFunction, as_estimator
 from hrx.audit.attribution.registry import BUILT_IN, Estimator, find_estimator
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Axis, Protocol, ProtocolError, scored_steps
 from hrx.errors import HrxError
 from hrx.gift_eval.series import FINITE
@@ -41,7 +41,7 @@ class AttributionTask:
     horizon: int
     steps: tuple[int, ...]
     """The forecast steps that get a row each. Empty: one row for the whole forecast."""
-    budget: Budget
+    budget: MemoryBudget
     seed: int = 0
     stream: int = 0
     """Separates the random draws of different runs under one seed."""
@@ -88,7 +88,7 @@ def explain(
     *,
     estimator: str | AttributionFunction = "input_gradient",
     steps: Sequence[int] | None = None,
-    budget: Budget | None = None,
+    budget: MemoryBudget | None = None,
     settings: str | None = None,
     axis: Axis = "step",
     seed: int = 0,
@@ -115,7 +115,7 @@ def estimate(
     protocol: Protocol,
     *,
     steps: Sequence[int] | None = None,
-    budget: Budget | None = None,
+    budget: MemoryBudget | None = None,
     stream: int = 0,
     signed: bool = False,
 ) -> Estimate:
@@ -124,7 +124,7 @@ def estimate(
     _check_windows(estimator, x)
     estimated = _estimated_steps(estimator, horizon, steps, protocol)
     wanted = tuple(estimated.tolist())
-    task = AttributionTask(model, x, horizon, wanted, budget or Budget(), protocol.seed, stream, signed)
+    task = AttributionTask(model, x, horizon, wanted, budget or MemoryBudget(), protocol.seed, stream, signed)
     rows = estimator.load()(task, estimator.read(protocol.estimator_settings))
     return Estimate(rows.matrix, rows.rewrites, estimated, protocol.estimator_settings, rows.signed)
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
 from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
-from hrx.audit.memory import LEAST_BLOCK, Budget, out_of_memory
+from hrx.audit.memory import LEAST_BLOCK, MemoryBudget, out_of_memory
 from hrx.records.quantities import Ints
 
 ROWS_AT_ONCE = 256
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
 
 
 def jacobian(
-    model: Forecaster, x: Tensor, horizon: int, steps: Ints | None = None, budget: Budget | None = None
+    model: Forecaster, x: Tensor, horizon: int, steps: Ints | None = None, budget: MemoryBudget | None = None
 ) -> Rows:
     """`∂ŷ[h]/∂x` of every window of `x` `(W, L)` or `(W, L, C)`, for the given steps or all of them.
 
@@ -51,9 +51,9 @@ def jacobian(
     return derivatives(model, x, horizon, torch.nn.functional.one_hot(chosen, horizon), budget)
 
 
-def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budget: Budget | None = None) -> Rows:
+def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budget: MemoryBudget | None = None) -> Rows:
     """Derivatives of weighted sums of the forecast, `Σ_h picks[r, h] ŷ[h]` for the rows of `picks` `(R, H)`."""
-    block = (budget or Budget()).block(model, x[0], horizon, ROWS_AT_ONCE)
+    block = (budget or MemoryBudget()).block(model, x[0], horizon, ROWS_AT_ONCE)
     together = max(1, block // len(picks), min(WINDOWS_TOGETHER, block // 2))
     work = _Derivatives(model, horizon, picks)
     result = x.new_empty(len(x), len(picks), *x.shape[1:])

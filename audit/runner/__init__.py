@@ -1,1 +1,1 @@
-"""From a plan to stored records: one run, the scheduler, the executors."""
+"""From a plan to stored records: one run, the scheduler, the workers."""

@@ -8,15 +8,17 @@ import resource
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
 
-from hrx.adapters import Forecaster
-from hrx.audit.memory import Budget
+from hrx.adapters import Forecaster, ModelError
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import multivariate
+from hrx.audit.runner.scheduler import ListQueue, run_tasks
+from hrx.audit.runner.worker import Executor, Task, TaskFailed, TaskResult, WorkerContext
 from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
 from hrx.records.needed_context import kept_contexts
@@ -86,8 +88,51 @@ def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs)
     return planned
 
 
+class ModelCosts(NamedTuple):
+    """The estimated cost of one run of a model at each setting."""
+
+    by_setting: Mapping[Setting, RunCost]
+
+
+@dataclass(frozen=True)
+class EstimateCosts:
+    """Estimates the cost of a model's missing runs at each setting."""
+
+    model: ModelKey
+    settings: Mapping[Setting, Sequence[Run]]
+
+    def run_in(self, context: WorkerContext) -> ModelCosts:
+        return ModelCosts(estimate_model(context.model(self.model), self.settings, context.budget))
+
+
+def estimate_costs(runs: Sequence[Run], finished: Collection[str], executor: Executor) -> Costs:
+    """Loads each model with missing runs and measures the cost of a run at each setting.
+
+    A model that cannot be loaded is refused at every setting, or raises where it is the only one.
+    """
+    missing: dict[ModelKey, dict[Setting, list[Run]]] = {}
+    for run in runs:
+        if run.key not in finished:
+            missing.setdefault(run.model_key, {}).setdefault(run.setting, []).append(run)
+    only_model = len({run.model_key for run in runs}) == 1
+    costs: dict[tuple[ModelKey, Setting], RunCost] = {}
+
+    def collect(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, EstimateCosts)
+        if isinstance(result, ModelCosts):
+            costs.update({(task.model, setting): cost for setting, cost in result.by_setting.items()})
+            return
+        assert isinstance(result, TaskFailed)
+        if only_model:
+            raise ModelError(result.reason)
+        costs.update({(task.model, setting): RunCost(refusal=result.reason) for setting in task.settings})
+
+    run_tasks(ListQueue([EstimateCosts(key, settings) for key, settings in missing.items()], collect), executor)
+    return costs
+
+
 def estimate_model(
-    model: Forecaster, settings: Mapping[Setting, Sequence[Run]], budget: Budget
+    model: Forecaster, settings: Mapping[Setting, Sequence[Run]], budget: MemoryBudget
 ) -> dict[Setting, RunCost]:
     """The cost of one run of a model at each setting."""
     costs: dict[Setting, RunCost] = {}
@@ -109,7 +154,7 @@ def estimate_model(
     return costs
 
 
-def estimate_run(model: Forecaster, runs: Sequence[Run], budget: Budget) -> RunCost | None:
+def estimate_run(model: Forecaster, runs: Sequence[Run], budget: MemoryBudget) -> RunCost | None:
     """The cost of one of `runs`, measured on one real window; None where they have no window."""
     windows = admission_windows(runs)
     if windows is None:

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, ModelError
 from hrx.adapters.units import InUnits, standardising
-from hrx.audit.admission.checks import admit
-from hrx.audit.admission.results import to_stored
-from hrx.audit.memory import Budget
+from hrx.audit.admission.checks import admit, to_stored
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.run import forecast_series, in_units, series_context
 from hrx.audit.scoring.quantities import skill
@@ -39,7 +38,7 @@ def explain_series(
     `labels` are the dates of all its values. The explanation is scored where the truth is known: on windows of the
     last fifth of the series, none of which is the window that is explained. `report` is called with what is done next.
     """
-    protocol, budget = protocol or Protocol(), Budget()
+    protocol, budget = protocol or Protocol(), MemoryBudget()
     if refusal := model.limits.refusal(lookback, horizon):
         raise ModelError(f"{model.identity.model} {refusal}.")
     model = _on_windows(model, series, horizon)
@@ -114,7 +113,7 @@ def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredChe
 
 
 def _score(
-    model: Forecaster, series: Series, held_out: Windows, horizon: int, protocol: Protocol, budget: Budget
+    model: Forecaster, series: Series, held_out: Windows, horizon: int, protocol: Protocol, budget: MemoryBudget
 ) -> tuple[Skill | None, Quantities | None, str]:
     """Skill and quantities, or the reason why there are none."""
     windows = torch.as_tensor(held_out.x, dtype=torch.float32)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn
@@ -206,9 +206,10 @@ class Run:
         refuse_extreme(windows, self.series.label)
         return windows
 
-    def portable(self) -> Run:
-        """The same run for another process: with its series, without the functions that read others."""
-        return replace(self, dataset=replace(self.dataset, row=_unavailable))
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: without the functions that read other series, and without what is computed there."""
+        state = {one.name: getattr(self, one.name) for one in fields(self)}
+        return state | {"dataset": replace(self.dataset, row=_unavailable)}
 
     def record(self, status: str, reason: str | None = None) -> Record:
         """A record without measured values."""

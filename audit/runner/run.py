@@ -14,7 +14,7 @@ from hrx.adapters.gradients import relative_difference
 from hrx.adapters.units import InUnits
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Estimate
-from hrx.audit.memory import Budget, out_of_memory
+from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.needed_context import ForecastErrors, measure_context
@@ -53,7 +53,7 @@ SeriesCache = dict[tuple[object, ...], SeriesForecasts]
 
 
 def measure_run(
-    model: Forecaster, run: Run, budget: Budget, device: str = "cpu", series: SeriesCache | None = None
+    model: Forecaster, run: Run, budget: MemoryBudget, device: str = "cpu", series: SeriesCache | None = None
 ) -> RunResult:
     """Measures one run. An error becomes the reason of an excluded or failed record.
 
@@ -70,7 +70,7 @@ def measure_run(
     return result._replace(record=result.record.updated(seconds=time.perf_counter() - start, device=device))
 
 
-def rank_run(model: Forecaster, run: Run, budget: Budget) -> Rank:
+def rank_run(model: Forecaster, run: Run, budget: MemoryBudget) -> Rank:
     """The ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
     x = torch.as_tensor(_usable_windows(run).x, dtype=torch.float32)
     model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
@@ -103,7 +103,12 @@ def no_channel_axis(identity: Identity) -> str:
 
 
 def forecast_series(
-    model: Forecaster, series: Series | MultivariateSeries, lookback: int, horizon: int, count: int, budget: Budget
+    model: Forecaster,
+    series: Series | MultivariateSeries,
+    lookback: int,
+    horizon: int,
+    count: int,
+    budget: MemoryBudget,
 ) -> SeriesForecasts:
     """Forecasts at most `count` windows that are evenly spaced over the test region of the series."""
     windows = cut_region(series, lookback, horizon, count)
@@ -122,7 +127,7 @@ def series_context(
     lookback: int,
     horizon: int,
     protocol: Protocol,
-    budget: Budget,
+    budget: MemoryBudget,
     variance: float,
     stream: int = 0,
 ) -> NeededContext:
@@ -147,7 +152,7 @@ def series_context(
     )
 
 
-def _context(model: Forecaster, run: Run, budget: Budget, variance: float) -> NeededContext | None:
+def _context(model: Forecaster, run: Run, budget: MemoryBudget, variance: float) -> NeededContext | None:
     """The needed context of the run's series, the same for every seed; None where it is not requested."""
     if not run.protocol.context or run.series is None:
         return None
@@ -157,7 +162,7 @@ def _context(model: Forecaster, run: Run, budget: Budget, variance: float) -> Ne
     )
 
 
-def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> SeriesForecasts | None:
+def _shared(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> SeriesForecasts | None:
     """The forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
     count, series = run.protocol.variance_windows, run.series
     if count == "run" or series is None:
@@ -171,7 +176,7 @@ def _shared(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> 
     return cache[key]
 
 
-def _measure(model: Forecaster, run: Run, budget: Budget, cache: SeriesCache) -> RunResult:
+def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> RunResult:
     windows = _usable_windows(run)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
     model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
@@ -227,7 +232,7 @@ class _Measured(NamedTuple):
     matrix_seconds: float
 
 
-def _score(model: Forecaster, x: Tensor, run: Run, budget: Budget, variance: float | None) -> _Measured:
+def _score(model: Forecaster, x: Tensor, run: Run, budget: MemoryBudget, variance: float | None) -> _Measured:
     """The stages of a scored run, timed."""
     scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream, variance)
     start = time.perf_counter()

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from hrx.adapters import Located, ModelError
-from hrx.audit.admission.results import AdmissionResults, failed_check, windows_digest
-from hrx.audit.runner.executors import Executor, ExecutorLost, WorkerDied, died_twice, out_of_time
+from hrx.audit.admission.checks import AdmissionResults, failed_check, windows_digest
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (
     AdmissionChecks,
     Admit,
+    Executor,
+    ExecutorLost,
     LoadedModel,
     LoadModel,
     MeasureRun,
@@ -28,11 +29,16 @@ from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
     TaskResult,
+    WorkerDied,
+    died_twice,
+    out_of_time,
 )
 from hrx.errors import describe_error, stored_reason, without_paths
+from hrx.gift_eval import spaced
 from hrx.records.decision import PlanTest, sign_of
+from hrx.records.diff import Difference, differences
 from hrx.records.ledger import Ledger, StoredCheck
-from hrx.records.record import EXCLUDED, FAILED, Record
+from hrx.records.record import DONE, EXCLUDED, FAILED, Record
 
 Progress = Callable[[Run, Record], None]
 
@@ -359,3 +365,56 @@ def _refuse_all_runs(model: LoadedModel, runs: Sequence[Run]) -> None:
     if variates and all(variates.values()):
         asked = " and --channels" if 0 in variates else ""
         raise ModelError(f"{name} {next(iter(variates.values()))}{asked}.")
+
+
+class Recheck(NamedTuple):
+    """One stored run, measured again."""
+
+    run: Run
+    differences: Sequence[Difference]
+    error: str = ""
+    """Why it could not be measured again."""
+
+    @property
+    def same(self) -> bool:
+        return not (self.differences or self.error)
+
+
+def recheck(
+    runs: Sequence[Run],
+    ledger: Ledger,
+    executor: Executor,
+    count: int,
+    *,
+    on_result: Callable[[Recheck], None],
+    stopping: Callable[[], bool] = lambda: False,
+    on_start: Callable[[Task], None] = lambda task: None,
+) -> list[Recheck]:
+    """Measures `count` scored runs of the plan again, evenly spaced over it, and compares. Writes nothing."""
+    stored = {record.key: record for record in ledger.records(run.key for run in runs)}
+    scored = [run for run in runs if run.key in stored and stored[run.key].status == DONE]
+    results: list[Recheck] = []
+
+    def compare(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, MeasureRun)
+        if isinstance(result, RunResult) and result.record.status != FAILED:
+            checked = Recheck(task.run, differences(stored[task.run.key], result.record))
+        else:
+            checked = Recheck(task.run, (), _error(result))
+        results.append(checked)
+        on_result(checked)
+
+    tasks = [MeasureRun(scored[index]) for index in spaced(len(scored), count)]
+    run_tasks(ListQueue(tasks, compare), executor, stopping, on_start)
+    return results
+
+
+def _error(result: TaskResult) -> str:
+    """Why a task has no measurement."""
+    if isinstance(result, RunResult):
+        return str(result.record.reason)
+    return (
+        result.shown or result.reason
+        if isinstance(result, TaskFailed)
+        else f"unexpected result {type(result).__name__}"
+    )

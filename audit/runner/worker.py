@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,7 @@ from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
 from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.admission.checks import Check, admit, admit_channels
-from hrx.audit.memory import Budget, out_of_memory
-from hrx.audit.runner.cost import RunCost, estimate_model
+from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.rank import MeanRank
@@ -61,7 +61,7 @@ class WorkerContext:
         self._located = {ModelKey.of(model.identity): model for model in settings.models}
         self._loaded: tuple[ModelKey, Forecaster] | None = None
         self.device = resolve_device(settings.device)
-        self.budget = Budget(settings.memory)
+        self.budget = MemoryBudget(settings.memory)
         self.series: SeriesCache = {}
 
     def model(self, key: ModelKey) -> Forecaster:
@@ -143,12 +143,6 @@ class RunRank(NamedTuple):
     reason: str = ""
     failed: bool = False
     """Whether a library raised; otherwise the run is not scorable."""
-
-
-class ModelCosts(NamedTuple):
-    """The estimated cost of one run of a model at each setting."""
-
-    by_setting: Mapping[Setting, RunCost]
 
 
 class TaskFailed(NamedTuple):
@@ -239,17 +233,6 @@ class RankRun:
         return RunRank(mean)
 
 
-@dataclass(frozen=True)
-class EstimateCosts:
-    """Estimates the cost of a model's missing runs at each setting."""
-
-    model: ModelKey
-    settings: Mapping[Setting, Sequence[Run]]
-
-    def run_in(self, context: WorkerContext) -> ModelCosts:
-        return ModelCosts(estimate_model(context.model(self.model), self.settings, context.budget))
-
-
 class Task(Protocol):
     """Work for one worker: it is sent there, and its result is sent back."""
 
@@ -314,9 +297,60 @@ def _process_restored() -> Iterator[None]:
             os.chdir(directory)
 
 
-def portable_task(task: Task) -> Task:
-    """The task without what cannot be sent to another process."""
-    if isinstance(task, EstimateCosts):
-        settings = {setting: [run.portable() for run in runs] for setting, runs in task.settings.items()}
-        return replace(task, settings=settings)
-    return replace(task, run=task.run.portable()) if isinstance(task, MeasureRun | RankRun) else task
+class WorkerDied(Exception):
+    """The worker ended in the middle of a task; the text says how."""
+
+
+class ExecutorLost(Exception):
+    """No worker is left and none can be started. A sentence for the user: everything that was stored stays."""
+
+
+class Executor(Protocol):
+    """A fixed number of workers, numbered from 0, each running one task at a time.
+
+    The future of a task raises `WorkerDied` if its worker ended, and `ExecutorLost` if all of them did.
+    """
+
+    size: int
+    timeout: float | None
+    """Seconds that a task may take; None where tasks cannot be stopped or are not limited."""
+
+    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+        """Starts a task on an idle worker. A task of the same model as the last one finds the model loaded."""
+
+    def stop(self, worker: int) -> None:
+        """Stops the task of a worker, however busy it is. The next task finds a new worker."""
+
+    def close(self) -> None:
+        """Stops all workers at once, even in the middle of a task."""
+
+
+def died_twice(error: WorkerDied) -> str:
+    """Why a task has no result after its second worker died."""
+    return f"its worker process died twice ({error})"
+
+
+def out_of_time(timeout: float | None) -> str:
+    """Why a task was stopped."""
+    return f"took longer than {timeout:g} s, the limit of --timeout, and was stopped"
+
+
+class InProcessExecutor:
+    """One worker: this process. `submit` returns when the task is done, so a task cannot be stopped."""
+
+    size = 1
+    timeout: float | None = None
+
+    def __init__(self, settings: WorkerSettings):
+        self._context = WorkerContext(settings)
+
+    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+        future: Future[TaskResult] = Future()
+        future.set_result(perform(task, self._context))
+        return future
+
+    def stop(self, worker: int) -> None:
+        raise RuntimeError("a task in this process cannot be stopped")
+
+    def close(self) -> None:
+        self._context.close()

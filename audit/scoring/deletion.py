@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution.perturbation import rearranged
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, ProtocolError, deletion_counts
 from hrx.audit.scoring.rank import truncate
 from hrx.records.quantities import DISTANCES, TRUNCATIONS, Bools, Floats, Ints
@@ -132,7 +132,7 @@ class Sweep:
     """`(W, V, P)`."""
     steps: Ints
     protocol: Protocol
-    budget: Budget
+    budget: MemoryBudget
     stream: int = 0
     along: Along = "time"
     forecasts: int = 0

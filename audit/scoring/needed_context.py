@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
-from hrx.audit.memory import Budget, out_of_memory
+from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol, ProtocolError
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.score import usable_variance
@@ -41,7 +41,7 @@ def needed_context(
     protocol: Protocol | None = None,
     kept: Ints | None = None,
     variance: float | None = None,
-    budget: Budget | None = None,
+    budget: MemoryBudget | None = None,
     stream: int = 0,
 ) -> NeededContext:
     """How short the lookback of the windows `x` `(W, L)` or `(W, L, C)` can be before their forecasts change.
@@ -63,7 +63,7 @@ def needed_context(
         protocol=protocol or Protocol(),
         kept=kept,
         variance=variance,
-        budget=budget or Budget(),
+        budget=budget or MemoryBudget(),
         stream=stream,
     )
 
@@ -77,7 +77,7 @@ def measure_context(
     protocol: Protocol,
     kept: Ints | None,
     variance: float | None,
-    budget: Budget,
+    budget: MemoryBudget,
     stream: int,
 ) -> NeededContext:
     """`needed_context`, with the errors of forecasts `(W, H)` or `(W, H, C)` by a function."""
@@ -120,14 +120,14 @@ def _checked(kept: Ints | None, lookback: int) -> Ints:
     return contexts
 
 
-def _forecast(model: Forecaster, x: Tensor, horizon: int, budget: Budget) -> Tensor:
+def _forecast(model: Forecaster, x: Tensor, horizon: int, budget: MemoryBudget) -> Tensor:
     rows = budget.fastest(model, x[0], horizon, len(x))
     with torch.no_grad():
         return torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
 
 
 def _replaced(
-    model: Forecaster, x: Tensor, full: Tensor, contexts: Ints, protocol: Protocol, budget: Budget, stream: int
+    model: Forecaster, x: Tensor, full: Tensor, contexts: Ints, protocol: Protocol, budget: MemoryBudget, stream: int
 ) -> Floats:
     """`(K,)`: mean squared change when all values older than each context are replaced, undivided."""
     lookback = x.shape[1]
@@ -154,7 +154,7 @@ class _Cut(NamedTuple):
     refusal: str = ""
 
 
-def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: Budget) -> _Cut:
+def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: MemoryBudget) -> _Cut:
     """Forecasts from the last `lookback` values, timed side by side with the whole lookback."""
     short = x[:, -lookback:]
     try:

@@ -19,7 +19,7 @@ from hrx.adapters import Forecaster
 from hrx.audit.attribution import Estimate, estimate
 from hrx.audit.attribution.explanation import Inapplicable, refuse_infinite
 from hrx.audit.attribution.jacobian import jacobian
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
 from hrx.audit.scoring.deletion import Along, Sweep, orderings
 from hrx.audit.scoring.quantities import distant_gains, mean_curves, measure, moments, trapezoid, truncated_gains
@@ -47,7 +47,7 @@ def score(
     horizon: int,
     *,
     protocol: Protocol | None = None,
-    budget: Budget | None = None,
+    budget: MemoryBudget | None = None,
     stream: int = 0,
     variance: float | None = None,
 ) -> Quantities:
@@ -57,7 +57,7 @@ def score(
     gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
     """
     refuse_infinite(x)
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream, variance).quantities
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream, variance).quantities
 
 
 def score_channels(
@@ -66,7 +66,7 @@ def score_channels(
     horizon: int,
     *,
     protocol: Protocol | None = None,
-    budget: Budget | None = None,
+    budget: MemoryBudget | None = None,
     stream: int = 0,
 ) -> ChannelScores:
     """The quantities of one run on multivariate windows `x` `(W, L, C)`, along time and along the channels."""
@@ -75,7 +75,7 @@ def score_channels(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
     refuse_infinite(x)
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or Budget(), stream).channel_scores
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream).channel_scores
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ScoredRun:
     """`(W, L)`, or `(W, L, C)`."""
     horizon: int
     protocol: Protocol = field(default_factory=Protocol)
-    budget: Budget = field(default_factory=Budget)
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
     stream: int = 0
     variance: float | None = None
     """What the quantities are divided by; None: the variance of the run's own forecasts."""

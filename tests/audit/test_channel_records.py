@@ -6,7 +6,7 @@ import torch
 from helpers.multivariate import one_channel_per_step, windows
 
 from hrx.adapters import Identity, Limits, from_module
-from hrx.audit import Budget, Protocol
+from hrx.audit import MemoryBudget, Protocol
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, MultivariateSeries, cut_region
@@ -24,7 +24,7 @@ def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> R
 
 def test_the_record_of_multivariate_windows_fills_the_columns_of_the_channel_axis() -> None:
     model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
-    record = measure_run(model, run, Budget()).record
+    record = measure_run(model, run, MemoryBudget()).record
     assert record.status == DONE
     assert record.channels == 8
     assert record.rank_channel == pytest.approx(8, rel=1e-6)
@@ -37,7 +37,7 @@ def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_chan
     model, run = one_channel_per_step(), planned(12, 8, 8, Protocol(draws=2))
     cut = cut_region(run.series, 12, 8, 64)
     forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
-    record = measure_run(model, run, Budget()).record
+    record = measure_run(model, run, MemoryBudget()).record
     assert record.mse == pytest.approx(np.mean((forecast - cut.y) ** 2))
     assert record.mse_zero == pytest.approx(np.mean(cut.y**2))
     assert record.mse_last == pytest.approx(np.mean((cut.x[:, -1:, :] - cut.y) ** 2))
@@ -56,7 +56,7 @@ def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_chan
 def test_the_needed_context_of_multivariate_windows_counts_times_of_all_channels() -> None:
     model = from_module(lambda x: x[:, -8:] * 1.0, limits=Limits(multivariate=True))
     run = planned(12, 8, 3, Protocol(draws=2, context=True))
-    record = measure_run(model, run, Budget()).record
+    record = measure_run(model, run, MemoryBudget()).record
     assert record.status == DONE, record.reason
     assert (record.context_needed, record.context_lookback, record.context_cut_change) == (9, 9, 0)
     cut = cut_region(run.series, 12, 8, 16)
@@ -65,7 +65,7 @@ def test_the_needed_context_of_multivariate_windows_counts_times_of_all_channels
 
 def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_reason() -> None:
     model = from_module(lambda x: x[:, :8], name="univariate")
-    record = measure_run(model, planned(12, 8, 3, Protocol(draws=2)), Budget()).record
+    record = measure_run(model, planned(12, 8, 3, Protocol(draws=2)), MemoryBudget()).record
     assert record.status == EXCLUDED
     assert record.reason == "univariate reads one variate at a time, so there is no channel axis"
 
@@ -77,7 +77,7 @@ def test_only_the_channels_that_the_model_forecasts_are_compared_with_the_truth(
     run = planned(12, 8, 4, Protocol(draws=2))
     cut = cut_region(run.series, 12, 8, 64)
     forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()
-    record = measure_run(model, run, Budget()).record
+    record = measure_run(model, run, MemoryBudget()).record
     assert record.status == DONE
     assert (record.channels, record.channels_forecast) == (4, 2)
     assert record.official_call == "the module without gradients"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hrx.adapters import from_module
-from hrx.audit import Budget, Protocol
+from hrx.audit import MemoryBudget, Protocol
 from hrx.audit.protocol import deletion_counts
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 
@@ -85,7 +85,7 @@ def test_a_sweep_evaluates_each_different_deletion_once_and_at_most_127_per_wind
     importance = torch.rand(2, 9, 16, dtype=torch.float64)
     with torch.no_grad():
         forecast = model.forward(x, 12)
-    budget = Budget()
+    budget = MemoryBudget()
     budget.rows(model, x[0], 12, 1)
     module.inputs.clear()
     sweep = Sweep(model, x, forecast, importance, steps, Protocol(), budget)
@@ -106,6 +106,6 @@ def test_at_both_ends_of_the_grid_all_orderings_agree() -> None:
     with torch.no_grad():
         forecast = model.forward(x, 12)
     importance = torch.rand(2, 3, 16, dtype=torch.float64)
-    errors = Sweep(model, x, forecast, importance, steps, Protocol(), Budget()).errors(first=0, count=2)
+    errors = Sweep(model, x, forecast, importance, steps, Protocol(), MemoryBudget()).errors(first=0, count=2)
     assert (errors[..., 0, :] == 0).all()
     assert (errors[..., -1, :] == errors[:, :, :1, :1, -1, :]).all()

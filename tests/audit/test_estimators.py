@@ -12,7 +12,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
-from hrx.audit import Budget, Protocol, explain
+from hrx.audit import MemoryBudget, Protocol, explain
 from hrx.audit.attribution import AttributionTask, estimate, find_estimator
 from hrx.audit.attribution.gradients import noise, path_integral
 from hrx.audit.attribution.perturbation import replacements_of
@@ -53,7 +53,7 @@ def difference(matrix: Tensor, attribute: Callable[[Callable[[Tensor], Tensor]],
 
 
 def task_of(model: Forecaster, x: Tensor, steps: tuple[int, ...] = ()) -> AttributionTask:
-    return AttributionTask(model, x, HORIZON, steps, Budget())
+    return AttributionTask(model, x, HORIZON, steps, MemoryBudget())
 
 
 @pytest.mark.parametrize(("axis", "steps"), AXES)

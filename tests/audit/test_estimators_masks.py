@@ -9,7 +9,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, from_module, load
-from hrx.audit import Budget, Protocol, explain
+from hrx.audit import MemoryBudget, Protocol, explain
 from hrx.audit.attribution import AttributionTask, estimate
 from hrx.audit.attribution.masks import PerturbationNetwork, excess, gru_states
 from hrx.audit.attribution.perturbation import replacements_of
@@ -92,7 +92,7 @@ def test_the_budget_holds_for_a_model_that_uses_every_position(name: str, area: 
     assert kept.mean() >= 0.6 * area
 
 
-class OneAtATime(Budget):
+class OneAtATime(MemoryBudget):
     """Memory for a single problem."""
 
     def rows(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
@@ -164,7 +164,7 @@ def test_what_a_mask_keeps_of_a_trained_model_preserves_its_step_better_than_cha
     model, x, steps = load("bolt-mini"), series(1, 96), [0, 23]
     settings = {"iterations": 40} | ({"halvings": 0} if name == "dynamask" else {})
     matrix = explain(model, x, 24, estimator=name, settings=json.dumps(settings), steps=steps)[0]
-    draws = replacements_of(AttributionTask(model, x, 24, (), Budget(), seed=9), "rearranged", 0, 16)[0]
+    draws = replacements_of(AttributionTask(model, x, 24, (), MemoryBudget(), seed=9), "rearranged", 0, 16)[0]
     generator = torch.Generator().manual_seed(0)
 
     def error(row: Tensor, step: int) -> float:

@@ -18,12 +18,20 @@ from helpers.records import VOLATILE
 from hrx.adapters import ModelError, locate
 from hrx.audit import Protocol
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.executors import Executor
-from hrx.audit.runner.executors.in_process import InProcessExecutor
-from hrx.audit.runner.executors.processes import ProcessExecutor
 from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
+from hrx.audit.runner.processes import ProcessExecutor
 from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
-from hrx.audit.runner.worker import LoadModel, MeasureRun, RankRun, RunRank, Task, TaskResult, WorkerSettings
+from hrx.audit.runner.worker import (
+    Executor,
+    InProcessExecutor,
+    LoadModel,
+    MeasureRun,
+    RankRun,
+    RunRank,
+    Task,
+    TaskResult,
+    WorkerSettings,
+)
 from hrx.audit.scoring.rank import MeanRank
 from hrx.cli.main import main
 from hrx.gift_eval import open_source
@@ -205,7 +213,7 @@ def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Pat
     script = file.parent / "script.py"
     script.write_text(
         "from hrx.adapters import locate\n"
-        "from hrx.audit.runner.executors.processes import ProcessExecutor\n"
+        "from hrx.audit.runner.processes import ProcessExecutor\n"
         "from hrx.audit.runner.plan import ModelKey\n"
         "from hrx.audit.runner.worker import LoadModel, WorkerSettings\n"
         "if __name__ == '__main__':\n"
@@ -274,8 +282,8 @@ def test_a_ray_cluster_on_this_machine_is_started_and_ended_for_one_audit(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.executors.ray import RayExecutor
-    from hrx.audit.runner.executors.ray_driver import LOCAL
+    from hrx.audit.runner.ray import RayExecutor
+    from hrx.audit.runner.ray_driver import LOCAL
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
@@ -307,7 +315,7 @@ def cluster() -> Iterator[str]:
 def test_a_ray_cluster_whose_worker_dies_in_the_middle_gives_the_numbers_of_one_process(
     file: Path, cluster: str
 ) -> None:
-    from hrx.audit.runner.executors.ray import RayExecutor
+    from hrx.audit.runner.ray import RayExecutor
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     audit = DistributedAudit(file, "dies_once", "two")
@@ -323,7 +331,7 @@ def test_a_ray_cluster_whose_worker_dies_in_the_middle_gives_the_numbers_of_one_
 
 @pytest.mark.slow
 def test_a_run_that_kills_its_ray_worker_twice_is_failed_and_the_others_are_done(file: Path, cluster: str) -> None:
-    from hrx.audit.runner.executors.ray import RayExecutor
+    from hrx.audit.runner.ray import RayExecutor
 
     audit = DistributedAudit(file, "deadly")
     audit.runs = audit.runs[:3]
@@ -332,7 +340,7 @@ def test_a_run_that_kills_its_ray_worker_twice_is_failed_and_the_others_are_done
 
 @pytest.mark.slow
 def test_a_ray_worker_process_loads_a_model_once_for_all_its_tasks(file: Path, cluster: str) -> None:
-    from hrx.audit.runner.executors.ray import RayExecutor
+    from hrx.audit.runner.ray import RayExecutor
 
     audit = DistributedAudit(file, "counted")
     assert len(ranks(audit, RayExecutor(audit.settings, 1, address=cluster))) == len(audit.runs)
@@ -355,7 +363,7 @@ def test_a_training_on_a_ray_cluster_gives_the_weights_of_one_process(tmp_path: 
 
 @pytest.mark.slow
 def test_a_cluster_without_a_free_gpu_is_reported(file: Path, cluster: str) -> None:
-    from hrx.audit.runner.executors.ray import RayError, RayExecutor
+    from hrx.audit.runner.ray import RayError, RayExecutor
 
     with pytest.raises(RayError, match="has no free GPU"):
         RayExecutor(DistributedAudit(file, "one").settings, 2, gpus=1, address=cluster)
@@ -367,8 +375,8 @@ def test_without_a_cluster_the_error_names_the_command_that_starts_one(
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
     from helpers.ray_nodes import find_no_cluster
 
-    from hrx.audit.runner.executors import ray as executor_module
-    from hrx.audit.runner.executors.ray import RayError, RayExecutor
+    from hrx.audit.runner import ray as executor_module
+    from hrx.audit.runner.ray import RayError, RayExecutor
 
     monkeypatch.setattr(executor_module, "drive", find_no_cluster)
     with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
@@ -377,7 +385,7 @@ def test_without_a_cluster_the_error_names_the_command_that_starts_one(
 
 def test_versions_that_differ_are_named() -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.executors.ray_driver import different_versions, distributions, version_report
+    from hrx.audit.runner.ray_driver import different_versions, distributions, version_report
 
     identity = locate("bolt-mini").identity
     settings = WorkerSettings((locate("bolt-mini"),), GIBIBYTE)
@@ -395,8 +403,8 @@ def test_an_address_where_nothing_listens_is_reported_without_waiting_for_ray(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.executors import ray as executor_module
-    from hrx.audit.runner.executors.ray import CONNECT_SECONDS, RayError, RayExecutor
+    from hrx.audit.runner import ray as executor_module
+    from hrx.audit.runner.ray import CONNECT_SECONDS, RayError, RayExecutor
 
     monkeypatch.setattr(executor_module, "drive", lambda *_: pytest.fail("Ray retries for minutes"))
     assert CONNECT_SECONDS <= 10

@@ -9,7 +9,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import from_module
-from hrx.audit import Budget, explain
+from hrx.audit import MemoryBudget, explain
 from hrx.audit.attribution import AttributionTask
 from hrx.audit.attribution.lag_spans import sampled_coalitions
 from hrx.audit.attribution.perturbation import replacements_of
@@ -32,7 +32,7 @@ def explained(x: Tensor, step: int | None) -> float:
 
 
 def draws_of(x: Tensor, replacement: str, count: int) -> Tensor:
-    task = AttributionTask(from_module(curved), x, HORIZON, (0,), Budget())
+    task = AttributionTask(from_module(curved), x, HORIZON, (0,), MemoryBudget())
     return replacements_of(task, replacement, 0, count)
 
 

@@ -15,7 +15,7 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import from_module, load
-from hrx.audit import Budget, Protocol, explain
+from hrx.audit import MemoryBudget, Protocol, explain
 from hrx.audit.attribution import AttributionTask, libraries
 from hrx.audit.attribution.explanation import Inapplicable
 from hrx.audit.attribution.libraries import CAPTUM, LIBRARIES, TINT, library_names
@@ -98,7 +98,7 @@ def plain_loop(name: str, module: torch.nn.Module, x: Tensor, steps: list[int | 
     needs_module = "DeepLift" in name
     rows = []
     for place, window in enumerate(x):
-        task = AttributionTask(from_module(module), x, HORIZON, (0,), Budget(), seed=3, stream=8)
+        task = AttributionTask(from_module(module), x, HORIZON, (0,), MemoryBudget(), seed=3, stream=8)
         rule = {MEAN: window.mean().expand(1, LOOKBACK), DRAWN: replacements_of(task, "rearranged", 0, 4)[place]}
         named = [
             {key: rule[value] if isinstance(value, str) else value for key, value in some.items()}

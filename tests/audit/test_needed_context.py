@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module
-from hrx.audit import Budget, Protocol, needed_context
+from hrx.audit import MemoryBudget, Protocol, needed_context
 from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
@@ -170,7 +170,7 @@ def measured(protocol: Protocol, seed: int = 0) -> Record:
     # A little of the length of the window, so that the errors from a cut lookback differ.
     tail = reader(8)
     model = from_module(lambda x: 0.1 * tail.forward(x, HORIZON) + 0.001 * x.shape[1])
-    record = measure_run(model, planned(protocol, seed), Budget()).record
+    record = measure_run(model, planned(protocol, seed), MemoryBudget()).record
     assert record.status == DONE, record.reason
     return record
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hrx.adapters import from_module
-from hrx.audit import Budget, Protocol, score
+from hrx.audit import MemoryBudget, Protocol, score
 from hrx.audit.memory import out_of_memory
 
 
@@ -49,6 +49,6 @@ def test_another_error_of_a_model_is_raised_and_a_single_window_that_does_not_fi
 
     assert not out_of_memory(RuntimeError("shapes"))
     with pytest.raises(RuntimeError, match="multiplied"):
-        Budget().forward(from_module(mismatched, name="m"), torch.ones(4, 8), 2)
+        MemoryBudget().forward(from_module(mismatched, name="m"), torch.ones(4, 8), 2)
     with pytest.raises(MemoryError):
-        Budget().forward(from_module(too_large, name="m"), torch.ones(4, 8), 2)
+        MemoryBudget().forward(from_module(too_large, name="m"), torch.ones(4, 8), 2)

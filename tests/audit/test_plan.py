@@ -266,7 +266,7 @@ def test_a_run_has_a_reason_why_its_series_does_not_admit_its_setting() -> None:
 
 def test_a_run_for_another_process_keeps_its_key_and_its_series_and_can_be_pickled() -> None:
     run = planned([dataset("d/H", [700])])[0]
-    sent = pickle.loads(pickle.dumps(run.portable()))
+    sent = pickle.loads(pickle.dumps(run))
     assert sent.key == run.key
     assert fields(sent) == fields(run)
     np.testing.assert_array_equal(sent.series.values, run.series.values)  # type: ignore[union-attr]

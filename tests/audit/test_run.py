@@ -12,7 +12,7 @@ import torch
 from helpers.tiny import series
 
 from hrx.adapters import Identity, from_module
-from hrx.audit import Budget, Protocol, score
+from hrx.audit import MemoryBudget, Protocol, score
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run, rank_run
 from hrx.gift_eval import Dataset, Series
@@ -37,7 +37,7 @@ def planned(protocol: Protocol, seed: int = 0) -> Run:
 
 def measured(protocol: Protocol) -> tuple[Record, Run]:
     run = planned(protocol)
-    record = measure_run(from_module(linear()), run, Budget()).record
+    record = measure_run(from_module(linear()), run, MemoryBudget()).record
     assert record.status == DONE, record.reason
     return record, run
 
@@ -108,7 +108,7 @@ def test_with_one_row_for_the_whole_forecast_the_record_has_the_plain_gap_and_no
 
 def test_the_example_of_a_run_holds_its_first_window_its_matrix_and_its_curves(tmp_path: Path) -> None:
     model, run = from_module(linear()), planned(Protocol(draws=2))
-    result = measure_run(model, run, Budget())
+    result = measure_run(model, run, MemoryBudget())
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(result.record, result.example)
         (stored,) = ledger.examples([run.key])
@@ -124,20 +124,20 @@ def test_the_example_of_a_run_holds_its_first_window_its_matrix_and_its_curves(t
 
 def test_a_record_holds_the_zeros_that_the_library_puts_before_its_lookback() -> None:
     model = from_module(linear())
-    assert measure_run(model, planned(Protocol()), Budget()).record.padded == 0
+    assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 0
     model.limits = replace(model.limits, padded_to=100)
-    assert measure_run(model, planned(Protocol()), Budget()).record.padded == 100 - 40
+    assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 100 - 40
     model.limits = replace(model.limits, padded_to=30)
-    assert measure_run(model, planned(Protocol()), Budget()).record.padded == 0
+    assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 0
 
 
 def test_runs_of_later_seeds_have_no_example() -> None:
-    assert measure_run(from_module(linear()), planned(Protocol(draws=2), seed=1), Budget()).example is None
+    assert measure_run(from_module(linear()), planned(Protocol(draws=2), seed=1), MemoryBudget()).example is None
 
 
 def test_the_rank_of_a_run_is_that_of_its_record() -> None:
     record, run = measured(Protocol(draws=2))
-    mean = rank_run(from_module(linear()), run, Budget()).mean()
+    mean = rank_run(from_module(linear()), run, MemoryBudget()).mean()
     assert mean.participation == pytest.approx(record.rank, rel=1e-12)
     assert mean.entropy == pytest.approx(record.rank_entropy, rel=1e-12)
 
@@ -156,9 +156,9 @@ class Worn(torch.nn.Module):
 
 def test_a_model_whose_forecasts_drift_over_calls_is_excluded_with_the_figure() -> None:
     run = planned(Protocol(draws=2))
-    kept = measure_run(from_module(Worn(0.0)), run, Budget()).record
+    kept = measure_run(from_module(Worn(0.0)), run, MemoryBudget()).record
     assert kept.status == DONE
-    record = measure_run(from_module(Worn(0.5)), run, Budget()).record
+    record = measure_run(from_module(Worn(0.5)), run, MemoryBudget()).record
     assert (record.status, record.check_failed) == (EXCLUDED, "determinism")
     figure, limit = re.match(r"determinism: (\S+) against (\S+) ", str(record.reason)).groups()  # type: ignore[union-attr]
     first = linear()(windows(run)).abs().max().item()

@@ -18,14 +18,13 @@ from helpers.small import SETTINGS, StoredSeries, dataset, linear
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.executors import ExecutorLost, WorkerDied
-from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import ModelKey, Run, Setting, in_random_order, plan
-from hrx.audit.runner.recheck import recheck
 from hrx.audit.runner.run import RunResult
-from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
+from hrx.audit.runner.scheduler import ListQueue, execute, recheck, run_tasks
 from hrx.audit.runner.worker import (
     Admit,
+    ExecutorLost,
+    InProcessExecutor,
     LoadModel,
     MeasureRun,
     RankRun,
@@ -33,6 +32,7 @@ from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
     TaskResult,
+    WorkerDied,
     WorkerSettings,
 )
 from hrx.gift_eval import Dataset, cut, cut_region

@@ -8,7 +8,7 @@ from helpers import by_definition
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, ModelError, from_module, load
-from hrx.audit import Budget, Protocol, Unscorable, explain, score
+from hrx.audit import MemoryBudget, Protocol, Unscorable, explain, score
 from hrx.audit.scoring.deletion import replacements
 from hrx.errors import HrxError
 from hrx.records.quantities import QUANTITIES
@@ -304,7 +304,7 @@ def test_a_step_that_no_deletion_can_change_is_dropped_from_insertion_and_counte
     assert np.isfinite(q.normalised.insertion)
 
 
-class Small(Budget):
+class Small(MemoryBudget):
     """A budget that admits a fixed number of perturbed forecasts at once, and every block of gradient rows."""
 
     def __init__(self, rows: int):

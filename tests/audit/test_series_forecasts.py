@@ -9,7 +9,7 @@ import torch
 from helpers.tiny import series as made
 
 from hrx.adapters import Forecaster, Identity, from_module, load
-from hrx.audit import Budget, Protocol
+from hrx.audit import MemoryBudget, Protocol
 from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner import run as runs
 from hrx.audit.runner.plan import Run, Setting, plan
@@ -34,7 +34,7 @@ def planned(length: int = 600, windows: int = 2, seed: int = 0, protocol: Protoc
 
 
 def measured(run: Run, model: Forecaster | None = None, cache: SeriesCache | None = None) -> Record:
-    record = measure_run(model or from_module(linear()), run, Budget(), series=cache).record
+    record = measure_run(model or from_module(linear()), run, MemoryBudget(), series=cache).record
     assert record.status == DONE, record.reason
     return record
 
@@ -118,7 +118,7 @@ def test_a_forecast_that_never_changes_over_the_test_region_is_excluded() -> Non
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[:, :HORIZON] * 0 + 3.0
 
-    record = measure_run(from_module(Constant()), planned(), Budget()).record
+    record = measure_run(from_module(Constant()), planned(), MemoryBudget()).record
     assert record.status == EXCLUDED
     assert str(record.reason).startswith("constant forecast")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from helpers.fork_server import processes_with, running, wait_until
 
-from hrx.audit.runner.executors.processes import ProcessExecutor
+from hrx.audit.runner.processes import ProcessExecutor
 from hrx.audit.runner.worker import Task, TaskResult
 from hrx.audit.training.train import TrainModel
 from hrx.cli.main import main
@@ -63,7 +63,7 @@ def test_a_training_whose_worker_dies_twice_is_named_and_the_same_command_trains
     command = ["train", "Linear", "CNN", *QUICK, "--workers", "2", "--out", str(out)]
     with monkeypatch.context() as patch:
         KillingExecutor.deadly = {name("CNN", 0): 2, name("CNN", 1): 1}
-        patch.setattr("hrx.audit.runner.executors.processes.ProcessExecutor", KillingExecutor)
+        patch.setattr("hrx.audit.runner.processes.ProcessExecutor", KillingExecutor)
         assert main(command) == 3
     captured = capsys.readouterr()
     assert f"{name('CNN', 0)} is not trained: its worker process died twice (SIGKILL: out of memory?)" in captured.err

@@ -24,10 +24,9 @@ from side_by_side import Line, arguments, begin, quiet, report
 from hrx.adapters import Forecaster, Located, locate
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import Setting, plan
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import WorkerSettings
+from hrx.audit.runner.worker import InProcessExecutor, WorkerSettings
 from hrx.gift_eval import open_source
 from hrx.records.ledger import Ledger
 

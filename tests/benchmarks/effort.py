@@ -16,7 +16,7 @@ import torch
 from side_by_side import Line, arguments, begin, quiet, report, timed
 
 from hrx.adapters import Forecaster, locate
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
 from hrx.audit.runner.run import SeriesCache, measure_run
@@ -39,7 +39,7 @@ def planned(model: Forecaster, setting: Setting, effort: str) -> list[Run]:
 def _measure_all(model: Forecaster, runs: list[Run], records: list[Record]) -> None:
     """Measures the runs, which share the variance of their series."""
     cache: SeriesCache = {}
-    records += [measure_run(model, run, Budget(), series=cache).record for run in runs]
+    records += [measure_run(model, run, MemoryBudget(), series=cache).record for run in runs]
     assert all(record.status == DONE for record in records), [record.reason for record in records]
 
 

@@ -24,13 +24,21 @@ from hrx.adapters import Forecaster, Identity, Limits, Located, locate
 from hrx.audit import Protocol
 from hrx.audit.admission.checks import Check
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.executors import Executor
-from hrx.audit.runner.executors.in_process import InProcessExecutor
-from hrx.audit.runner.executors.processes import ProcessExecutor
 from hrx.audit.runner.plan import STAR, Run, Setting, plan
+from hrx.audit.runner.processes import ProcessExecutor
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import AdmissionChecks, Admit, LoadedModel, LoadModel, Task, TaskResult, WorkerSettings
+from hrx.audit.runner.worker import (
+    AdmissionChecks,
+    Admit,
+    Executor,
+    InProcessExecutor,
+    LoadedModel,
+    LoadModel,
+    Task,
+    TaskResult,
+    WorkerSettings,
+)
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import StoredSeries
 from hrx.records.ledger import Ledger

@@ -17,7 +17,7 @@ from side_by_side import Line, arguments, begin, models, report, series, timed
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution import estimator_names, explain
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Setting, parse_settings
 
 PUBLISHED = {
@@ -35,7 +35,7 @@ FORWARDS = 15
 
 def measure(name: str, model: Forecaster, setting: Setting, count: int, estimators: list[str]) -> Iterator[Line]:
     """The cost of each estimator on the same windows."""
-    x, budget, horizon = series(count, setting.lookback), Budget(), setting.horizon
+    x, budget, horizon = series(count, setting.lookback), MemoryBudget(), setting.horizon
 
     def forward() -> None:
         with torch.no_grad():

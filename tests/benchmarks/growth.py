@@ -21,7 +21,7 @@ from typing import NamedTuple
 from side_by_side import Line, arguments, begin, fastest, models, report, series
 
 from hrx.adapters import Forecaster
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.score import score
 
@@ -40,7 +40,7 @@ class Size(NamedTuple):
     """The number of orderings is one more."""
 
 
-def run(model: Forecaster, size: Size, budget: Budget) -> object:
+def run(model: Forecaster, size: Size, budget: MemoryBudget) -> object:
     x, protocol = series(size.windows, size.lookback), Protocol(draws=size.draws, scored=size.scored)
     return score(model, x, size.horizon, protocol=protocol, budget=budget)
 
@@ -74,7 +74,7 @@ def sizes(name: str) -> list[Size]:
 
 
 def line(model: Forecaster, name: str, peaks: list[int]) -> Line:
-    values, budget = [getattr(size, name) for size in sizes(name)], Budget()
+    values, budget = [getattr(size, name) for size in sizes(name)], MemoryBudget()
     taken = fastest({str(size): partial(run, model, size, budget) for size in sizes(name)}, turns=3)
     seconds = list(taken.values())
     return {
@@ -93,7 +93,9 @@ def main() -> None:
     with models([options.models]) as loaded:
         model = loaded[options.models]
         # Memory first: after a run the process keeps some of its memory.
-        peaks = {name: [peak(partial(run, model, size, Budget())) for size in sizes(name)] for name in Size._fields}
+        peaks = {
+            name: [peak(partial(run, model, size, MemoryBudget())) for size in sizes(name)] for name in Size._fields
+        }
         rows = [line(model, name, peaks[name]) for name in Size._fields]
     start = ", ".join(f"{name} {value}" for name, value in Size()._asdict().items())
     report(f"growth of a run of {options.models} from {start}", rows, options.json)

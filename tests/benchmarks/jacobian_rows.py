@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
 from hrx.audit.attribution.jacobian import jacobian
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Setting, parse_settings
 
 CAPTUM_STEPS = 6
@@ -58,7 +58,7 @@ def by_jacrev(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
 
 def measure(name: str, model: Forecaster, setting: Setting, windows: int) -> Line:
     """One line of the table."""
-    horizon, x, budget = setting.horizon, series(windows, setting.lookback), Budget()
+    horizon, x, budget = setting.horizon, series(windows, setting.lookback), MemoryBudget()
     with GradientPath():
         expected = by_definition.gradient_rows(lambda some: model.forward(some.clone(), horizon), x)
     calls: dict[str, Callable[[], Tensor]] = {

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.attribution.jacobian import jacobian
-from hrx.audit.memory import Budget
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Setting, parse_settings
 from hrx.audit.scoring.deletion import replacements
@@ -49,7 +49,7 @@ def throughput(model: Forecaster, lookback: int, horizon: int) -> dict[str, Call
 
 def measure(name: str, model: Forecaster, setting: Setting) -> Line:
     """One line of the table."""
-    horizon, protocol, budget = setting.horizon, Protocol(draws=4), Budget()
+    horizon, protocol, budget = setting.horizon, Protocol(draws=4), MemoryBudget()
     x = series(WINDOWS, setting.lookback)
     forecasts = score(model, x, horizon, protocol=protocol, budget=budget).forecasts
     calls: dict[str, Callable[[], object]] = {

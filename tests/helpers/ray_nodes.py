@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from helpers.fork_server import running, wait_until
-from hrx.audit.runner.executors.ray_driver import Refused
+from hrx.audit.runner.ray_driver import Refused
 
 
 class RayCluster:

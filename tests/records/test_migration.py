@@ -13,10 +13,9 @@ from helpers.records import record, replace_record
 from hrx.adapters import locate
 from hrx.audit import Protocol
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.executors.in_process import InProcessExecutor
 from hrx.audit.runner.plan import Setting, plan
-from hrx.audit.runner.recheck import recheck
-from hrx.audit.runner.worker import WorkerSettings
+from hrx.audit.runner.scheduler import recheck
+from hrx.audit.runner.worker import InProcessExecutor, WorkerSettings
 from hrx.gift_eval import open_source
 from hrx.records.check import check
 from hrx.records.database import APPLICATION_ID, SCHEMA_VERSION, schema_version

@@ -17,10 +17,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from hrx.audit.runner.executors import ExecutorLost, WorkerDied
-from hrx.audit.runner.executors.processes import signals_blocked
-from hrx.audit.runner.executors.ray_driver import Died, Done, Lost, Ready, Refused, Request, Stop, Submit, drive
-from hrx.audit.runner.worker import Task, TaskResult, WorkerSettings, portable_task
+from hrx.audit.runner.processes import signals_blocked
+from hrx.audit.runner.ray_driver import Died, Done, Lost, Ready, Refused, Request, Stop, Submit, drive
+from hrx.audit.runner.worker import ExecutorLost, Task, TaskResult, WorkerDied, WorkerSettings
 from hrx.errors import HrxError
 from hrx.install import install_command
 
@@ -77,7 +76,7 @@ class RayExecutor:
             if not self._lost:
                 self._futures[number] = future
                 with suppress(OSError):  # a broken pipe is noticed by the receiver, which fails the future
-                    self._pipe.send(Submit(number, worker, portable_task(task)))
+                    self._pipe.send(Submit(number, worker, task))
                 return future
         future.set_exception(ExecutorLost(self._lost))
         return future

@@ -26,17 +26,18 @@ import torch
 
 from hrx.adapters import Identity
 from hrx.adapters.formats.module import ModuleFile
-from hrx.audit.runner.executors import WorkerDied, died_twice, out_of_time
 from hrx.audit.runner.plan import ModelKey
 from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
     TaskResult,
     WorkerContext,
+    WorkerDied,
     WorkerSettings,
+    died_twice,
     guarded,
+    out_of_time,
     perform,
-    portable_task,
 )
 
 _SERVED = sys.platform == "linux"
@@ -63,7 +64,7 @@ class ProcessExecutor:
             self._workers[worker].close()
             self._workers[worker] = self._start()
         self._models[worker] = task.model
-        return self._workers[worker].call(_run, portable_task(task))
+        return self._workers[worker].call(_run, task)
 
     def process_ids(self) -> list[int]:
         """Process ids, by worker."""
