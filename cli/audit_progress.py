@@ -13,8 +13,8 @@ from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
 from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, FAILED, Record
-from hrx.reports.clusters import clustered_median
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS
+from hrx.reports.statistics import clustered_median
 from hrx.reports.text import bracketed, signed
 
 _Gains = dict[tuple[object, ...], dict[tuple[object, ...], float]]

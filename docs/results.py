@@ -18,7 +18,8 @@ from scipy.stats import spearmanr
 
 from hrx.records.record import DONE, NAMES
 from hrx.reports.published import dataset_name, published_tables
-from hrx.reports.runs import describe, fold_seeds
+from hrx.reports.runs import fold_seeds
+from hrx.reports.statistics import describe
 from hrx.reports.text import bracketed, percent, signed
 
 RECORDS = Path(__file__).parent / "results"

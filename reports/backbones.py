@@ -16,7 +16,8 @@ from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.coverage import Coverage, backbone_coverage, planned_models
 from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, LONGEST_REASON, NO_REASON
-from hrx.reports.runs import beats_naive, fold_seeds, median, scored_runs, trained_by_hrx, training_facts
+from hrx.reports.runs import beats_naive, fold_seeds, scored_runs, trained_by_hrx, training_facts
+from hrx.reports.statistics import median
 from hrx.reports.summary import GAINS, ModelSummary, summarise_runs
 from hrx.reports.summary_text import render
 from hrx.reports.text import clean, counted, hanging, listed, number_or_none, render_table, shorten, signed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from hrx.reports.runs import FEW, FEW_TEXT, is_few
+from hrx.reports.statistics import FEW, FEW_TEXT, is_few
 
 MISSING = "-"
 _TINY_P = 1e-12

@@ -20,10 +20,22 @@ from hrx.errors import Exit, HrxError, unknown
 from hrx.records.quantities import Bools, Floats, Ints
 from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.coverage import Coverage, attached
-from hrx.reports.dataset_gates import DatasetChange, judge_datasets
-from hrx.reports.gates import GATED, Gate, Judged, Leniency, estimate_of, exit_code, judge, parse, too_few
+from hrx.reports.gates import (
+    GATED,
+    DatasetChange,
+    Gate,
+    Judged,
+    Leniency,
+    estimate_of,
+    exit_code,
+    judge,
+    judge_datasets,
+    parse,
+    too_few,
+)
 from hrx.reports.notebook import facts_html
-from hrx.reports.runs import SEEDS, TASK, Interval, finite, impossible_remark, mask_impossible, require_runs
+from hrx.reports.runs import SEEDS, TASK, impossible_remark, mask_impossible, require_runs
+from hrx.reports.statistics import Interval, finite
 from hrx.reports.text import clean, counted, listed, shorten
 
 MIN_PAIRS = 10

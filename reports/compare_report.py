@@ -6,8 +6,7 @@ from xml.etree import ElementTree
 
 from hrx.reports.compare import CheckpointComparison, ComparedModel, QuantityChange
 from hrx.reports.gates import GATED, DatasetJudged, Judged
-from hrx.reports.paired import LEVEL, MOST_PAIRS, Power
-from hrx.reports.runs import FEW, FEW_TEXT, Interval, is_few
+from hrx.reports.statistics import FEW, FEW_TEXT, LEVEL, MOST_PAIRS, Interval, Power, is_few
 from hrx.reports.table import COUNT, FINE_GAIN, GAIN, Format, ReportTable, Span, TableColumn, TableRow, Value
 from hrx.reports.text import LONGEST, clean, counted, escape_markdown, hanging, listed, number_or_none, shorten, wrap
 

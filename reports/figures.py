@@ -20,7 +20,8 @@ import pandas as pd
 from hrx.errors import HrxError
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import Floats
-from hrx.reports.runs import FEW, beats_naive, finite, fold_seeds, is_few, median_interval, scored_runs
+from hrx.reports.runs import beats_naive, fold_seeds, scored_runs
+from hrx.reports.statistics import FEW, finite, is_few, median_interval
 from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from hrx.reports.cells import Basis, Cell, Span, TableColumn, TableRow, Value
-from hrx.reports.runs import FEW_TEXT
+from hrx.reports.statistics import FEW_TEXT
 from hrx.reports.table import ReportTable
 from hrx.reports.text import clean, counted, listed, shorten
 

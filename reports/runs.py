@@ -1,36 +1,26 @@
-"""The runs of a ledger as a pandas frame, and the statistics of groups of them.
+"""Runs of a ledger as a pandas frame: what decides their numbers, which of them count, and their seeds folded.
 
-Seeds are folded before anything is counted. Values that are not finite are left out everywhere, and `n` counts the
-rest. The columns are described in `hrx.records.record`.
+Seeds are folded before anything is counted. The columns are described in `hrx.records.record`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import HrxError
 from hrx.records import record
 from hrx.records.ledger import Ledger
-from hrx.records.quantities import Bools, Floats, Ints
+from hrx.records.quantities import Bools, Floats
 from hrx.reports.coverage import attach
-from hrx.reports.text import bracketed, counted, listed, number_or_none, signed
+from hrx.reports.text import counted, listed
 
-FEW = 10
-"""A group with fewer runs is marked."""
-FEW_TEXT = f"n<{FEW}: few runs"
 BY_HRX = "hrx train"
 """`by` among the facts of a training that `hrx train` did."""
-FEWEST = 3
-"""Values that an interval needs: one or two say nothing about their spread."""
 
 
 VERSIONS = ("library", "adapter_version", "torch_version")
@@ -48,8 +38,6 @@ LARGEST = record.LARGEST
 # The precision is a setting, and an infinite parity must stay visible as the worst one.
 _MEASURED = [c.name for c in record.COLUMNS if c.kind == "REAL" and c.name not in ("precision", "parity")]
 _MOST_NAMED = 8
-_BLOCK = 1 << 21
-"""Numbers that a bootstrap of a mean holds at once."""
 
 
 def read(ledger_path: str | Path) -> pd.DataFrame:
@@ -195,201 +183,3 @@ def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
     known = frame[list(CONFIGURATION)].set_axis(pd.Index(ids), axis=0)
     known = known[~known.index.duplicated()]
     return known.join(folded).reset_index(drop=True)
-
-
-class Interval(NamedTuple):
-    """A median, mean or other figure with its 95 % interval; NaN where there are no values, or too few of them."""
-
-    point: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class GroupStatistics:
-    """The statistics of one quantity over a group of runs; NaN where the group is empty.
-
-    `low` and `high` are NaN for fewer than three values.
-    """
-
-    median: float
-    low: float
-    high: float
-    positive: float
-    """Share above zero, 0 to 1."""
-    negative: float
-    """Share below zero: an exact zero is on neither side."""
-    p: float
-    """Of the two-sided sign test."""
-    n: int
-    """Configurations: runs with their seeds folded."""
-
-    @property
-    def few(self) -> bool:
-        return is_few(self.n)
-
-    def as_json(self) -> dict[str, float | None]:
-        figures = ("median", "low", "high", "positive", "p")
-        return {name: number_or_none(getattr(self, name)) for name in figures} | {"n": self.n}
-
-    def __str__(self) -> str:
-        interval = bracketed(self.low, self.high)
-        return f"{signed(self.median)} {interval if interval != '-' else '(no interval from so few)'}"
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero, over at least ten runs."""
-        return not self.few and (self.low > 0 or self.high < 0)
-
-
-def describe(values: npt.ArrayLike) -> GroupStatistics:
-    """Median with its interval, share above zero, sign test and count of the finite values."""
-    kept = finite(values)
-    p = sign_test(int((kept > 0).sum()), int((kept < 0).sum())) if len(kept) else np.nan
-    return GroupStatistics(*median_interval(kept), fraction_positive(kept), fraction_positive(-kept), p, len(kept))
-
-
-def is_few(n: int) -> bool:
-    """Whether a group is so small that this must be said."""
-    return n < FEW
-
-
-def finite(values: npt.ArrayLike) -> Floats:
-    """The finite values, `(N,) -> (n,)`."""
-    array = np.asarray(values, dtype=np.float64)
-    return array[np.isfinite(array)]
-
-
-def median(values: npt.ArrayLike) -> float:
-    """The median of the finite values; NaN where there are none."""
-    return _median_of(np.sort(finite(values)))
-
-
-def _median_of(ordered: Floats) -> float:
-    """The median of sorted values; a page needs so many that `np.median` would take most of its time."""
-    n = len(ordered)
-    return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2) if n else np.nan
-
-
-def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """The median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`.
-
-    Fewer than three values have no interval.
-
-    `scipy.stats.bootstrap` draws all `n` values of every resample: 10,000 × 16,729 draws for a whole benchmark, and
-    other digits than the stored ones. The resampled medians are drawn directly here.
-    """
-    ordered = np.sort(finite(values))
-    if len(ordered) < FEWEST:
-        return Interval(_median_of(ordered), np.nan, np.nan)
-    drawn = _seeded_resamples(len(ordered), resamples, seed)
-    medians = _middle(ordered, (drawn.lower, drawn.upper))
-    order = np.argsort(medians, kind="stable")
-    ends = (_weighted_percentile(medians[order], drawn.counts[order], q) for q in (2.5, 97.5))
-    return Interval(_median_of(ordered), *ends)
-
-
-def _weighted_percentile(ordered: Floats, counts: Ints, q: float) -> float:
-    """`np.percentile` of the sorted values, each repeated `counts` times."""
-    last = np.cumsum(counts)
-    at = q / 100 * (last[-1] - 1)
-    below = int(at)
-    low, high = ordered[np.searchsorted(last, (below, below + 1), side="right")]
-    share = at - below
-    return float(low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share))
-
-
-def resampled_medians(ordered: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Medians of `resamples` resamples with replacement of the sorted values `(n,)`."""
-    return _middle(ordered, _middle_positions(len(ordered), resamples, rng))
-
-
-Positions = tuple[Ints, Ints]
-
-
-def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Positions:
-    """The positions in the sorted sample of the two middle values of each resample, alike for an odd `n`.
-
-    A resample is `ordered[⌊n·U⌋]` for `n` uniform `U`. That map never decreases, so the middle values of the resample
-    are those at the middle order statistics of `U`, which are beta variables: one or two draws per resample.
-    """
-    lower = (n + 1) // 2
-    u = rng.beta(lower, n - lower + 1, size=resamples)
-    if n % 2:
-        return (_position(u, n),) * 2
-    # Given the lower middle one, the uniforms above it are uniform on the rest; the next one is their smallest.
-    above = u + (1 - u) * rng.beta(1, n - lower, size=resamples)
-    return _position(u, n), _position(above, n)
-
-
-class _Resamples(NamedTuple):
-    """The distinct pairs of middle positions of many resamples, and how many resamples have each."""
-
-    lower: Ints
-    upper: Ints
-    counts: Ints
-
-
-@lru_cache(maxsize=256)
-def _seeded_resamples(n: int, resamples: int, seed: int) -> _Resamples:
-    """The same for every sample of this size, so that many groups cost little more than one."""
-    lower, upper = _middle_positions(n, resamples, np.random.default_rng(seed))
-    pairs, counts = np.unique(lower.astype(np.int64) * n + upper, return_counts=True)
-    return _Resamples(pairs // n, pairs % n, counts)
-
-
-def _position(u: Floats, n: int) -> Ints:
-    return np.minimum((n * u).astype(np.int32), n - 1)
-
-
-def _middle(ordered: Floats, positions: Positions) -> Floats:
-    lower, upper = (ordered[position] for position in positions)
-    return lower + (upper - lower) / 2
-
-
-def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values.
-
-    Fewer than three values have no interval.
-    """
-    kept = finite(values)
-    if len(kept) < FEWEST:
-        return Interval(float(kept.mean()) if len(kept) else np.nan, np.nan, np.nan)
-    means = resampled_means(kept, resamples, np.random.default_rng(seed))
-    low, high = np.percentile(means, (2.5, 97.5))
-    return Interval(float(kept.mean()), float(low), float(high))
-
-
-def resampled_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Means of `resamples` resamples with replacement of the values `(n,)`.
-
-    How often each distinct value is drawn is multinomial, so a resample takes one draw per distinct value.
-    """
-    levels, counts = np.unique(values, return_counts=True)
-    n, block = len(values), max(1, _BLOCK // len(levels))
-    sizes = (min(block, resamples - start) for start in range(0, resamples, block))
-    return np.concatenate([rng.multinomial(n, counts / n, size=size) @ levels / n for size in sizes])
-
-
-def fraction_positive(values: npt.ArrayLike) -> float:
-    """Share of the finite values above zero; a zero is not positive. NaN where there are no values."""
-    kept = finite(values)
-    return float(np.mean(kept > 0)) if len(kept) else np.nan
-
-
-def sign_test(positive: int, negative: int) -> float:
-    """Exact two-sided p of these signs if both were equally likely; zeros count on neither side."""
-    from scipy.stats import binomtest  # takes most of a second to import, and most commands need no test
-
-    n = positive + negative
-    return float(binomtest(positive, n).pvalue) if n else 1.0
-
-
-def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
-    """The mean without the `share` lowest and the `share` highest values (rounded down, on either side).
-
-    In sorted order: `scipy.stats.trim_mean` sums in another order and so gives other last digits.
-    """
-    ordered = np.sort(finite(values))
-    cut = int(share * len(ordered))
-    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else np.nan

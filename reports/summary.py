@@ -17,25 +17,28 @@ import pandas as pd
 
 from hrx.records.ledger import StoredCheck, StoredPlan
 from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
-from hrx.reports.clusters import ClusteredMedian, clustered_median
 from hrx.reports.context import DatasetContext, dataset_contexts
 from hrx.reports.coverage import Coverage, coverage
 from hrx.reports.reasons import LONGEST_REASON, NO_REASON, count_reasons
 from hrx.reports.runs import (
-    FEW_TEXT,
-    FEWEST,
-    GroupStatistics,
     beats_naive,
     beats_seasonal,
-    describe,
     fold_seeds,
     impossible_remark,
-    is_few,
-    median,
     padded_remark,
     pooled,
     scored_runs,
     unknown_rows_remark,
+)
+from hrx.reports.statistics import (
+    FEW_TEXT,
+    FEWEST,
+    ClusteredMedian,
+    GroupStatistics,
+    clustered_median,
+    describe,
+    is_few,
+    median,
 )
 from hrx.reports.text import (
     clean,

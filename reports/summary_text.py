@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from hrx.reports.context import context_lines
 from hrx.reports.notebook import facts_html, table_html
 from hrx.reports.reasons import INDENT, reason_lines
-from hrx.reports.runs import FEW_TEXT, GroupStatistics
+from hrx.reports.statistics import FEW_TEXT, GroupStatistics
 from hrx.reports.summary import GAINS, GainGroup, MedianMase, ModelSummary
 from hrx.reports.text import (
     bracketed,

@@ -38,7 +38,7 @@ from hrx.reports.cells import (
     difference_text,
     plain,
 )
-from hrx.reports.runs import FEW_TEXT
+from hrx.reports.statistics import FEW_TEXT
 from hrx.reports.text import clean, escape_csv, escape_html, escape_latex, escape_markdown, number_or_none, wrap
 
 __all__ = [

@@ -15,7 +15,6 @@ import pandas as pd
 from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.backbones import BackboneSummary, summarise_backbones
-from hrx.reports.clusters import ClusteredMedian
 from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, embed, fill_page, link, made_by
@@ -24,7 +23,8 @@ from hrx.reports.page.data import arrange, choose_examples, model_labels, palett
 from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
 from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.page.statistics import PageStatistics
-from hrx.reports.runs import GroupStatistics, read
+from hrx.reports.runs import read
+from hrx.reports.statistics import ClusteredMedian, GroupStatistics
 from hrx.reports.summary import ModelSummary, SeasonalRuns, summarise
 from hrx.reports.text import (
     bracketed,

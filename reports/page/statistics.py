@@ -13,18 +13,10 @@ import pandas as pd
 
 from hrx.records.quantities import Floats, Ints
 from hrx.records.record import DONE
-from hrx.reports.clusters import clustered_median, sorted_codes
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.page.data import Json, PageRuns, rounded
-from hrx.reports.runs import (
-    CONFIGURATION,
-    SEEDS,
-    beats_naive,
-    beats_seasonal,
-    fraction_positive,
-    median,
-    median_interval,
-)
+from hrx.reports.runs import CONFIGURATION, SEEDS, beats_naive, beats_seasonal
+from hrx.reports.statistics import clustered_median, fraction_positive, median, median_interval, sorted_codes
 from hrx.reports.summary import finding
 from hrx.reports.text import number_or_none
 

@@ -17,9 +17,7 @@ from hrx.reports.published import backbone_name, benchmark_name, dataset_name, d
 from hrx.reports.runs import (
     CONFIGURATION,
     SEEDS,
-    GroupStatistics,
     beats_seasonal,
-    describe,
     fold_seeds,
     impossible_remark,
     mask_impossible,
@@ -27,6 +25,7 @@ from hrx.reports.runs import (
     pooled,
     unknown_rows_remark,
 )
+from hrx.reports.statistics import GroupStatistics, describe
 from hrx.reports.text import counted, listed
 
 DEFAULT_ESTIMATOR = "input_gradient"

@@ -11,7 +11,8 @@ import pandas as pd
 
 from hrx.reports import published
 from hrx.reports.cells import GAIN, INTERVAL, Cell, Format, Span, TableColumn
-from hrx.reports.runs import FEWEST, SEEDS, TASK, VERSIONS, Interval
+from hrx.reports.runs import SEEDS, TASK, VERSIONS
+from hrx.reports.statistics import Interval, student_interval
 from hrx.reports.tables import scored
 from hrx.reports.tables.recipes import Content, Recipes
 from hrx.reports.tables.scored import Figure, N, ScoredRuns, TableGroup, by_estimator, count_of, median_of
@@ -112,14 +113,8 @@ def paired(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.DataFrame:
 
 
 def _mean(group: TableGroup) -> Interval:
-    """The mean change with its 95 % interval by Student's t, as the paper's symmetric ones are; none below three."""
-    from scipy.stats import t  # takes most of a second to import
-
-    changes = group.runs["change"].to_numpy(dtype=np.float64)
-    if len(changes) < FEWEST:
-        return Interval(float(changes.mean()) if len(changes) else np.nan, np.nan, np.nan)
-    mean, reach = changes.mean(), t.ppf(0.975, len(changes) - 1) * changes.std(ddof=1) / np.sqrt(len(changes))
-    return Interval(float(mean), float(mean - reach), float(mean + reach))
+    """The mean change, with a symmetric interval as the paper's are."""
+    return student_interval(group.runs["change"].to_numpy(dtype=np.float64))
 
 
 def _change(group: TableGroup) -> Cell:

@@ -28,7 +28,8 @@ from hrx.cli.request import EFFORTS
 from hrx.gift_eval import open_source
 from hrx.records.ledger import Ledger
 from hrx.reports import read
-from hrx.reports.runs import FEW, beats_naive, describe, fold_seeds, scored_runs
+from hrx.reports.runs import beats_naive, fold_seeds, scored_runs
+from hrx.reports.statistics import FEW, describe
 
 GRID = tuple(Setting(lookback, horizon) for lookback in (96, 192, 320, 512) for horizon in (24, 48, 96, 192))
 FIXED = (Setting(512, 24), Setting(512, 96))

@@ -14,7 +14,8 @@ import pytest
 
 from hrx.cli import main
 from hrx.reports import read
-from hrx.reports.runs import describe, fold_seeds
+from hrx.reports.runs import fold_seeds
+from hrx.reports.statistics import describe
 
 TIMES = ["forward_seconds", "matrix_seconds", "seconds", "created"]
 QUICK = ["--data", "sample:elnino/M,co2/W", "--settings", "96x24", "--windows", "2", "--draws", "2"]

@@ -5,8 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from hrx.reports.clusters import clustered_median
-from hrx.reports.runs import median_interval
+from hrx.reports.statistics import clustered_median, median_interval
 
 
 def literally(values: list[float], datasets: list[str], series: list[str], resamples: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from helpers.constructed import runs
 from hrx.errors import Exit
 from hrx.reports import compare, compare_report
 from hrx.reports.compare import CheckpointComparison
-from hrx.reports.dataset_gates import DatasetChange
+from hrx.reports.gates import DatasetChange
 
 
 def two_sides(changes: dict[str, list[float]], **columns: object) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from hrx.errors import Exit, HrxError
 from hrx.reports.gates import EXAMPLES, FEWEST_TO_DECIDE, GATED, estimate_of, exit_code, judge, judge_audit, parse
-from hrx.reports.runs import Interval
+from hrx.reports.statistics import Interval
 
 
 @pytest.mark.parametrize(

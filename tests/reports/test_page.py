@@ -22,7 +22,8 @@ from hrx.reports.page import embed
 from hrx.reports.page.data import BUDGET, arrange, choose_examples, matrix_json, model_labels, pack
 from hrx.reports.page.report import write_report
 from hrx.reports.page.statistics import PageStatistics
-from hrx.reports.runs import fold_seeds, median_interval
+from hrx.reports.runs import fold_seeds
+from hrx.reports.statistics import median_interval
 from hrx.reports.text import escape_html
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202ertl\x00" + "x" * 300

@@ -10,7 +10,8 @@ from helpers.browser import OpenPage, open_browser
 
 from hrx.records.ledger import Ledger
 from hrx.reports import read, write_report
-from hrx.reports.runs import fold_seeds, median_interval
+from hrx.reports.runs import fold_seeds
+from hrx.reports.statistics import median_interval
 from hrx.reports.text import percent, signed
 
 HOSTILE = "</script><img src=x onerror=document.body.dataset.owned=1>\u202eعربي " + "long" * 60

@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from hrx.records.ledger import Ledger
 from hrx.records.record import StoredCheck
 from hrx.reports import read, write_report
-from hrx.reports.runs import median_interval
+from hrx.reports.statistics import median_interval
 from hrx.reports.text import percent, signed
 
 FORMULA = '=SUM(1)+"x",y'

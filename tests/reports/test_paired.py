@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hrx.reports.paired import LEVEL, MOST_PAIRS, holm, interval_power, sign_test_beyond, sign_test_power
-from hrx.reports.runs import Interval, median_interval
+from hrx.reports.statistics import (
+    LEVEL,
+    MOST_PAIRS,
+    Interval,
+    holm,
+    interval_power,
+    median_interval,
+    sign_test_beyond,
+    sign_test_power,
+)
 
 
 @pytest.mark.parametrize("n", range(1, 9))

@@ -11,15 +11,11 @@ import pytest
 from helpers.constructed import runs
 from scipy import stats
 
-from hrx.reports.runs import (
-    CONFIGURATION,
-    beats_seasonal,
+from hrx.reports.runs import CONFIGURATION, beats_seasonal, fold_seeds, impossible_remark, mask_impossible
+from hrx.reports.statistics import (
     describe,
-    fold_seeds,
     fraction_positive,
-    impossible_remark,
     is_few,
-    mask_impossible,
     mean_interval,
     median_interval,
     resampled_means,
