@@ -1,0 +1,322 @@
+"""What a user asks for: every option of `hrx audit`, `verify`, `explain` and `train` as one field, with help and check.
+
+`hrx.options` makes the command line, the settings file, Python's keywords and stored settings from these classes.
+Imports neither torch nor a model library, so that `--help` is fast.
+"""
+
+import os
+import re
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from hrx.errors import HrxError, without_paths
+from hrx.files import user_path
+from hrx.options import above_zero, count, number, option, positive, seconds, stored_settings, time_above_zero
+
+SOURCE_HELP = (
+    "sample, gift-eval[:NAME,…], tslib:DIR[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in "
+    "GIFT-Eval's format"
+)
+MODEL_HELP = (
+    "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS], tslib:CHECKOUT:RUN or "
+    "module:FILE.py:FACTORY"
+)
+DEFAULT_WORKERS = 1
+"""A process of its own for the models: one that ends its process, or hangs, does not end the audit."""
+_NAMED_VALUE = re.compile(r"(?P<name>[\w.-]+)(?P<mark>[=:])(?P<path>.*[/\\].*)")
+"""A path after a name, as in `csv:FILE`, `FAMILY:PATH` and `FAMILY=PATH`."""
+_STRIPPED = "PATH"
+"""Stands for a folder in stored settings: a ledger is published, and a path reveals who made it and where."""
+
+
+class Effort(NamedTuple):
+    """What one run spends, where the options do not say it."""
+
+    windows: int
+    draws: int
+
+
+EFFORTS = {"light": Effort(windows=1, draws=2), "paper": Effort(windows=4, draws=4)}
+"""Series differ more than the windows of a series, and windows more than draws: `light` leaves time for more series."""
+
+
+class Engine(Protocol):
+    """The fields of a request that say where its tasks run."""
+
+    @property
+    def workers(self) -> int | None: ...
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def gpus(self) -> float: ...
+
+
+# Options that several verbs have.
+
+
+def _data() -> Any:
+    return option("sample", f"{SOURCE_HELP} (default: sample)", metavar="SOURCE")
+
+
+def _settings(default: str) -> Any:
+    text = "star, quick, or pairs such as 96x24,512x96; star and quick are its own for a model trained at one setting"
+    return option(default, f"{text} (default: {default})", metavar="LxH,…")
+
+
+def _series() -> Any:
+    return option(3, "series per dataset (default: 3)", check=positive, metavar="N")
+
+
+def _device() -> Any:
+    return option("cpu", "cpu, cuda, mps or auto, which takes a GPU if there is one (default: cpu)", metavar="NAME")
+
+
+def _workers() -> Any:
+    text = "worker processes (default: 1; with ray: one per CPU); 0 runs the models in this process, unprotected"
+    return option(None, text, check=count, metavar="N")
+
+
+def _timeout(tasks: str) -> Any:
+    text = f"longest time of one {tasks}, such as 90s, 30m or 4h; 0: no limit (default: 2h)"
+    return option(7200.0, text, check=seconds, metavar="TIME")
+
+
+def _engine() -> Any:
+    return option("local", "default: local", choices=("local", "ray"))
+
+
+def _address() -> Any:
+    text = "address of the Ray cluster (default: auto, a cluster on this machine); local starts one"
+    return option("auto", text, metavar="ADDRESS", stored=False)
+
+
+def _gpus() -> Any:
+    return option(0.0, "GPUs of each Ray worker (default: 0)", check=number, metavar="N")
+
+
+def _merge_adapter() -> Any:
+    return option(
+        False, "merge a LoRA directory into its base model, with peft, and write the result to DIRECTORY/merged"
+    )
+
+
+def _context_bound() -> Any:
+    text = "largest change, as a share of the forecasts' variance, for the needed context (default: 0.01)"
+    return option(None, text, check=above_zero, metavar="SHARE")
+
+
+def json_option() -> Any:
+    """`--json` of a verb."""
+    return option(False, "print JSON instead of text", stored=False)
+
+
+def undecided_option() -> Any:
+    """`--undecided` of a verb with gates."""
+    text = "what undecided gates, whose interval contains the bound, count as (default: exit code 4)"
+    return option(None, text, choices=("pass", "fail"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest:
+    """Options of an audit."""
+
+    models: tuple[str, ...] = option((), f"{MODEL_HELP} (default: bolt-mini)", metavar="MODEL", positional=True)
+    data: str = _data()
+    settings: str = _settings("quick")
+    series: int = _series()
+    effort: str = option(
+        "light",
+        "light: 1 window and 2 draws a run, enough for a verdict; paper: 4 and 4, for single runs (default: light)",
+        choices=tuple(EFFORTS),
+    )
+    windows: int | None = option(None, "windows per run (default: that of --effort)", check=positive, metavar="N")
+    seeds: int = option(2, "window shifts per series (default: 2)", check=positive, metavar="N")
+    draws: int | None = option(
+        None,
+        "random replacements of each window (default: those of --effort)",
+        check=positive,
+        metavar="N",
+    )
+    precision: float | None = option(
+        None, "draw until the gains' error is below this", check=above_zero, metavar="ERROR"
+    )
+    budget: float | None = option(
+        None,
+        "start no run after this time, such as 90s, 10m or 2h, finish those under way, and report what is stored; "
+        "the same command resumes",
+        check=time_above_zero,
+        metavar="TIME",
+        stored=False,
+    )
+    until: str | None = option(
+        None,
+        "decided: measure in random order, and stop a model when the sign of g_margin over its plan is decided",
+        choices=("decided",),
+    )
+    estimator: str = option(
+        "input_gradient",
+        "estimator of the matrix: winit, captum:GradientShap, FILE.py:FUNCTION, … (default: input_gradient)",
+        metavar="NAME",
+    )
+    estimator_setting: tuple[str, ...] = option(
+        (), "a setting of the estimator, such as points=64; may be repeated", metavar="NAME=VALUE"
+    )
+    axis: str = option(
+        "step",
+        "one row per step, or one for the whole forecast, as published (default: step)",
+        choices=("step", "whole"),
+    )
+    out: Path = option(Path("hrx-audit"), "default: hrx-audit", check=Path, metavar="DIR", stored=False)
+    ledger: Path | None = option(None, "default: DIR/ledger.db", check=Path, metavar="FILE", stored=False)
+    memory: float = option(2.0, "memory for batches (default: 2)", check=above_zero, metavar="GIB")
+    sweeps: str = option("", "also score: truncation, distance, context", metavar="NAME,…")
+    context_bound: float | None = _context_bound()
+    merge_adapter: bool = _merge_adapter()
+    channels: bool = option(False, "audit items of several variates on the time axis and on the channel axis")
+    gate: tuple[str, ...] = option(
+        (),
+        'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 if it fails; may be repeated',
+        metavar="EXPR",
+    )
+    undecided: str | None = undecided_option()
+    device: str = _device()
+    workers: int | None = _workers()
+    timeout: float = _timeout("run, admission or load")
+    engine: str = _engine()
+    address: str = _address()
+    gpus: float = _gpus()
+    python: tuple[str, ...] = option(
+        (), "audit the models of a family with another python; may be repeated", metavar="FAMILY=PATH"
+    )
+
+    def completed(self) -> "AuditRequest":
+        """The request with the windows and draws of its effort."""
+        effort = EFFORTS[self.effort]
+        return replace(self, windows=self.windows or effort.windows, draws=self.draws or effort.draws)
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.ledger or self.out / "ledger.db"
+
+    def stored(self) -> dict[str, Any]:
+        """The settings that a ledger stores: with `PATH/` for the folder of every file and directory."""
+        return stored_settings(self, without_folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """Options of the admission checks of one model."""
+
+    model: str = option(MISSING, MODEL_HELP, metavar="MODEL", positional=True)
+    data: str = _data()
+    settings: str = _settings("star")
+    device: str = _device()
+    merge_adapter: bool = _merge_adapter()
+    channels: bool = option(False, "check the model on all variates of an item together")
+    sanity: bool = option(False, "also check that random parameters change the explanation and small noise does not")
+    json: bool = json_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """Options of explanations of one or several series by one or several models."""
+
+    models: tuple[str, ...] = option(
+        MISSING, f"{MODEL_HELP}; several stand side by side", metavar="MODEL", positional=True
+    )
+    series: tuple[str, ...] = option(
+        MISSING,
+        "a CSV or Parquet file and its column, sample:DATASET[:NAME] or gift-eval:DATASET[:NAME]; may be repeated",
+        metavar="FILE[:COLUMN]",
+    )
+    lookback: int = option(MISSING, "lookback, in steps", check=positive, metavar="L")
+    horizon: int = option(MISSING, "horizon, in steps", check=positive, metavar="H")
+    estimator: str = option("input_gradient", "default: input_gradient", metavar="NAME")
+    sweeps: str | None = option(
+        None,
+        "context: also find the shortest lookback that keeps the forecasts of the series",
+        choices=("context",),
+        metavar="NAME",
+    )
+    context_bound: float | None = _context_bound()
+    merge_adapter: bool = _merge_adapter()
+    out: Path = option(Path("hrx-explain.html"), "default: hrx-explain.html", check=Path, metavar="PAGE", stored=False)
+    csv: Path | None = option(
+        None,
+        "also write every entry: model, item, step, forecast time, input time, importance",
+        check=Path,
+        metavar="FILE",
+        stored=False,
+    )
+    png: Path | None = option(
+        None, "also draw the heat map, as PNG, SVG or PDF", check=Path, metavar="FILE", stored=False
+    )
+    json: bool = json_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """Options of trainings of backbones."""
+
+    backbones: tuple[str, ...] = option(
+        (),
+        "Linear, CNN, or a class of neuralforecast: DLinear, PatchTST, TiDE, TimesNet, iTransformer, …",
+        metavar="BACKBONE",
+        positional=True,
+    )
+    data: str = option(MISSING, f"{SOURCE_HELP}; tslib: has its official splits", metavar="SOURCE")
+    settings: str | None = option(None, "pairs such as 96x24 (default: 96x24,96x96,336x96)", metavar="LxH,…")
+    seeds: int | None = option(None, "trainings of each model (default: 3)", check=positive, metavar="N")
+    depth: str | None = option(
+        None, "layers, such as 1,2,4 (default: of the class)", check=lambda text: _depths(text) and text, metavar="N,…"
+    )
+    series: int = _series()
+    epochs: int = option(10, "at most (default: 10; patience 3)", check=positive, metavar="N")
+    batches: int | None = option(None, "batches of 32 per epoch (default: every window)", check=positive, metavar="N")
+    learning_rate: float | None = option(None, "of Adam (default: 1e-4)", check=above_zero, metavar="RATE")
+    preset: str | None = option(
+        None,
+        "paper-small: Linear, CNN, DLinear and PatchTST on ETTh1 and ETTh2, trained and then audited",
+        metavar="NAME",
+    )
+    device: str = _device()
+    workers: int | None = _workers()
+    timeout: float = _timeout("training")
+    engine: str = _engine()
+    address: str = _address()
+    gpus: float = _gpus()
+    out: Path = option(Path("hrx-trained"), "default: hrx-trained", check=Path, metavar="DIR", stored=False)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        return _depths(self.depth) if self.depth else ()
+
+
+def _depths(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(positive(one) for one in text.split(",")))
+
+
+def local_workers(request: Engine) -> int:
+    """Worker processes on this machine; 0 where models run in this process."""
+    if request.engine == "ray":
+        if request.workers == 0:
+            raise HrxError("--workers 0 runs the models in this process, --engine ray elsewhere. Drop one of them.")
+        return 1  # it builds the models of module:FILE.py:FACTORY for the plan
+    return DEFAULT_WORKERS if request.workers is None else request.workers
+
+
+def without_folder(value: str) -> str:
+    """A model, a source or a file as a ledger stores it: with `PATH/` for its folder."""
+    from hrx.audit.attribution.functions import stored_name
+
+    if (named := _NAMED_VALUE.fullmatch(value)) and named["name"] not in ("sample", "gift-eval"):
+        return named["name"] + named["mark"] + without_folder(named["path"])
+    if (function := stored_name(value)) != value:  # FILE.py:FUNCTION with a folder
+        return f"{_STRIPPED}/{function}"
+    name = Path(value).name if os.path.exists(user_path(value)) else without_paths(value)
+    return name if name == value else f"{_STRIPPED}/{name.removeprefix('./')}"
