@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,11 +109,15 @@ class Identity:
     """A JSON object: how it was trained, as `training_facts` writes it; empty for a released, zero-shot model."""
 
 
-class TrainingScale(NamedTuple):
-    """How the values were standardised that a model was trained on: `(value - mean) / std`; None where not stored."""
+class Scale(NamedTuple):
+    """Standardised values: `(value - mean) / std`."""
 
-    mean: float | None = None
-    std: float | None = None
+    mean: float
+    std: float
+
+
+ReadScale = Literal["raw", "standardised"] | Scale
+"""What a model reads: values in the unit of their series, or standardised ones, by a scale where it is stored."""
 
 
 class Architecture(NamedTuple):
@@ -171,9 +175,9 @@ class Forecaster(ABC):
     official_call: str = "official"
     """The public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
     reads_units: bool = False
-    """Whether it was trained on values in the units of a series, which an audit then gives it: see `units`."""
-    training_scale: TrainingScale | None = None
-    """The scaling of the values that it was trained on, if it reads values of that scale; None for other models."""
+    """Whether it was trained on values in the units of a series, which an audit then gives it."""
+    scale: ReadScale = "raw"
+    """What it reads; a model that was trained on standardised values names their scale where it is stored."""
 
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:

@@ -54,7 +54,7 @@ class OnDevice(Forecaster):
         self.identity = base.identity
         self.limits = base.limits
         self.official_call = base.official_call
-        self.reads_units, self.training_scale = base.reads_units, base.training_scale
+        self.reads_units, self.scale = base.reads_units, base.scale
         self.device = device
         self._base = base
         self._moved = moved

@@ -7,7 +7,6 @@ after training are those without the callback. The callbacks import their librar
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import time
@@ -25,8 +24,8 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, from_module
-from hrx.adapters.contract import freeze
 from hrx.adapters.device import OnDevice
+from hrx.adapters.formats.module import frozen_copy
 from hrx.audit.attribution.random_state import kept_random_state
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
@@ -140,7 +139,7 @@ class TrainingAudit:
     def _forecaster(self, module: torch.nn.Module) -> Forecaster:
         copied = frozen_copy(module)
         made = self.as_forecaster(copied)
-        model = made if isinstance(made, Forecaster) else from_module(made)
+        model = made if isinstance(made, Forecaster) else from_module(made, copy=False)
         first = next(copied.parameters(), None)
         return model if first is None or first.device.type == "cpu" else _Resident(model, model, first.device)
 
@@ -158,23 +157,6 @@ class TrainingAudit:
         items = self.data.items() if isinstance(self.data, Mapping) else enumerate(self.data)
         stored = [StoredSeries(str(name), _values(str(name), values)) for name, values in items]
         return [Dataset("validation", "", self.season, "", len(stored), stored.__getitem__)]
-
-
-def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy of a module in training, in evaluation mode, fp32, without gradients."""
-    module = getattr(module, "_orig_mod", module)  # of `torch.compile`, which would compile the copy again
-    try:
-        copied = copy.deepcopy(module)
-    except Exception as error:  # a module may hold anything
-        raise HrxError(
-            f"{type(module).__name__} cannot be copied for an audit: {describe_error(error)}. Remove what it keeps of "
-            "its last batch, or audit its checkpoints with `hrx audit`."
-        ) from error
-    for one in copied.modules():
-        # accelerate sets a `forward` on the instance that would run the original module.
-        if vars(one).pop("_original_forward", None) is not None:
-            vars(one).pop("forward", None)
-    return freeze(copied)
 
 
 class _Resident(OnDevice):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, Limits, ModelError, load
-from hrx.adapters.contract import library_errors
-from hrx.adapters.formats.in_memory import held_model
-from hrx.adapters.units import Standardising, standardising
+from hrx.adapters.contract import Scale, library_errors
+from hrx.adapters.formats.module import held_model
+from hrx.adapters.standardisation import Rescaled, in_own_unit
 from hrx.audit.attribution import Estimate, as_estimator, estimate, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS
 from hrx.audit.attribution.functions import AttributionFunction
@@ -211,7 +211,8 @@ def _is_count(value: Any) -> bool:
 
 def _as_forecaster(model: Model) -> Forecaster:
     """The model on values in the units of the series."""
-    return standardising(load(model) if isinstance(model, str) else held_model(model))
+    found = load(model) if isinstance(model, str) else held_model(model)
+    return in_own_unit(found, found.scale) if isinstance(found.scale, Scale) else found
 
 
 def _for_seasons(model: Forecaster, given: SeriesInput) -> Forecaster:
@@ -334,10 +335,11 @@ def _notes(given: SeriesInput, lookback: int) -> tuple[str, ...]:
 def _scale_notes(model: Forecaster) -> tuple[str, ...]:
     """By what the values were standardised for a model that was trained on standardised ones."""
     name = model.identity.model
-    if isinstance(model, Standardising):
-        (mean,), (std,) = model.mean, model.std
+    model = model._base if isinstance(model, Rescaled) else model
+    if isinstance(model.scale, Scale):
+        mean, std = model.scale
         return (f"{name} read (value - {mean:.6g}) / {std:.6g}, the scaling of its training",)
-    if model.training_scale is not None:
+    if model.scale == "standardised":
         return (
             f"{name} was trained on standardised values; their mean and standard deviation are not stored, so it read "
             "the given values as they are",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hrx.adapters.formats.in_memory import held_models
+from hrx.adapters.formats.module import held_models
 from hrx.cli.audit import audit
 from hrx.cli.progress import progress
 from hrx.cli.request import Held, HeldModel

@@ -12,7 +12,7 @@ import pandas as pd
 from hrx.adapters import locate
 from hrx.adapters.contract import library_errors
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.explain_series import explain_series
+from hrx.audit.runner.held_out import explain_series
 from hrx.cli.config import settings_without_paths
 from hrx.cli.progress import progress
 from hrx.cli.request import context_bound

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hrx.adapters.checkpoint import CheckpointForecaster
-from hrx.adapters.contract import Limits, ModelError, TrainingScale
+from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.formats.trained_directory import training_scale
 
 FAMILY = "hrx-trained"
@@ -72,7 +72,7 @@ class TrainedBackbone(CheckpointForecaster):
         return module
 
     def prepare(self) -> None:
-        self.training_scale = training_scale(self.checkpoint.path) or TrainingScale()
+        self.scale = training_scale(self.checkpoint.path) or "standardised"
 
     def read_limits(self) -> Limits:
         lookback, horizon = self.checkpoint.config["lookback"], self.checkpoint.config["horizon"]

@@ -1,4 +1,4 @@
-"""Models of a user: `from_module` for anything differentiable, `module:file.py:factory` on the command line.
+"""Models that people hold as objects, `from_module` among them, and `module:file.py:factory` on the command line.
 
 The official call is the module itself under no-grad, so parity shows that the gradient path, which handles in-place
 writes and detached statistics, does not change the forecast.
@@ -8,6 +8,7 @@ import copy
 import hashlib
 import importlib.util
 import inspect
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -15,17 +16,18 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor
 
-from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, freeze
+from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, ReadScale, Scale, freeze
 from hrx.adapters.formats.fingerprint import fingerprint
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_TEXT, regular_file, user_path
 
 Predictor = torch.nn.Module | Callable[..., Tensor]
+NEURALFORECAST = "neuralforecast"
 
 
 class ModuleForecaster(Forecaster):
@@ -33,10 +35,11 @@ class ModuleForecaster(Forecaster):
 
     official_call = "the module without gradients"
 
-    def __init__(self, predictor: Predictor, identity: Identity, limits: Limits):
-        self.predictor = freeze(predictor) if isinstance(predictor, torch.nn.Module) else predictor
+    def __init__(self, predictor: Predictor, identity: Identity, limits: Limits, scale: ReadScale = "raw"):
+        self.predictor = predictor
         self.identity = identity
         self.limits = limits
+        self.scale = scale
         called = predictor.forward if isinstance(predictor, torch.nn.Module) else predictor
         self._takes_horizon = "horizon" in inspect.signature(called).parameters
 
@@ -65,12 +68,23 @@ class ModuleForecaster(Forecaster):
 
 
 def from_module(
-    predictor: Predictor, *, name: str | None = None, limits: Limits | None = None, family: str = "module"
+    predictor: Predictor,
+    *,
+    name: str | None = None,
+    limits: Limits | None = None,
+    family: str = "module",
+    scale: Literal["raw", "standardised"] | tuple[float, float] = "raw",
+    copy: bool = True,
 ) -> ModuleForecaster:
     """A forecaster from a `torch.nn.Module` or callable, `(B, L) -> (B, H)`; only its first `horizon` steps are used.
 
-    The module is set to evaluation mode and fp32, and its parameters are frozen. With `limits.multivariate` it maps
-    `(B, L, C)` to `(B, H, C)`.
+    `scale` says which values it reads: `"raw"` ones, in the unit of the series; `"standardised"` ones, by mean and
+    standard deviation of the series before its test region (the last fifth); or `(mean, std)`, the scale of its
+    training. Data and forecasts are in the unit of the series in each case.
+
+    The forecaster holds a copy of a module, in evaluation mode and fp32, without parameter gradients: memory for the
+    weights once more, and what happens to the module later does not reach it. With `copy=False` the module itself is
+    changed in this way. With `limits.multivariate` it maps `(B, L, C)` to `(B, H, C)`.
 
         import torch
         model = hrx.from_module(torch.nn.Linear(96, 24), name="linear")
@@ -81,8 +95,105 @@ def from_module(
             f"A {type(predictor).__name__} is not a model. Give a torch.nn.Module or a function of windows."
         )
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
+    if isinstance(predictor, torch.nn.Module):
+        predictor = _copied(predictor) if copy else freeze(predictor)
     identity = Identity(label, family, label, fingerprint(predictor), library=f"torch {torch.__version__}")
-    return ModuleForecaster(predictor, identity, limits or Limits())
+    return ModuleForecaster(predictor, identity, limits or Limits(), _read_scale(scale))
+
+
+def _read_scale(scale: Any) -> ReadScale:
+    if scale in ("raw", "standardised"):
+        return cast(ReadScale, scale)
+    try:
+        mean, std = map(float, scale)
+    except (TypeError, ValueError):
+        mean, std = math.nan, math.nan
+    if not (math.isfinite(mean) and 0 < std < math.inf):
+        raise ModelError(f"scale={scale!r} is not a scale. Give 'raw', 'standardised', or (mean, std), std above 0.")
+    return Scale(mean, std)
+
+
+def _copied(module: torch.nn.Module) -> Predictor:
+    try:
+        return frozen_copy(module)
+    except HrxError:
+        return LentModule(module)
+
+
+def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module on the same device, in evaluation mode, fp32, without parameter gradients."""
+    module = getattr(module, "_orig_mod", module)  # of `torch.compile`, which would compile the copy again
+    try:
+        copied = copy.deepcopy(module)
+    except Exception as error:  # a module may hold anything
+        raise HrxError(
+            f"{type(module).__name__} cannot be copied for an audit: {describe_error(error)}. Remove what it keeps of "
+            "its last batch, or audit its checkpoints with `hrx audit`."
+        ) from error
+    for one in copied.modules():
+        # accelerate sets a `forward` on the instance that would run the original module.
+        if vars(one).pop("_original_forward", None) is not None:
+            vars(one).pop("forward", None)
+    return freeze(copied)
+
+
+class LentModule:
+    """A module that cannot be copied, called in evaluation mode on its own weights, detached and in fp32.
+
+    Each call leaves the module as it was. Weights that are fp32 already take no more memory.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        self._module = module
+        self.forward = module.forward  # for its signature
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        modes = [(part, part.training) for part in self._module.modules()]
+        weights = {name: _detached(weight) for name, weight in self._module.named_parameters()}
+        weights |= {name: _detached(buffer).clone() for name, buffer in self._module.named_buffers()}
+        try:
+            for part, _ in modes:
+                part.training = False
+            return torch.func.functional_call(self._module, weights, args, named)
+        finally:
+            for part, mode in modes:
+                part.training = mode
+
+
+def _detached(weight: Tensor) -> Tensor:
+    weight = weight.detach()
+    return weight.float() if weight.is_floating_point() else weight
+
+
+def held_models(model: Any) -> list[Forecaster]:
+    """The forecasters of an object: one, or all models of a fitted `NeuralForecast`."""
+    if isinstance(model, Forecaster):
+        return [model]
+    package, kind = type(model).__module__.partition(".")[0], type(model).__name__
+    if package == NEURALFORECAST and kind == "NeuralForecast":
+        from hrx.adapters.formats.neuralforecast import fitted_models  # imports the library
+
+        return fitted_models(model)
+    if package == NEURALFORECAST:
+        raise ModelError(f"A {kind} alone has no scaler of its series. Give the NeuralForecast that holds it.")
+    if callable(model):
+        return [from_module(model)]
+    raise ModelError(
+        f"A {kind} is not a model. Give hrx.load(NAME), a name, a torch.nn.Module (B, L) -> (B, H), or a fitted "
+        "NeuralForecast."
+    )
+
+
+def held_model(model: Any) -> Forecaster:
+    """The forecaster of an object that holds one."""
+    found = held_models(model)
+    if len(found) > 1:
+        names = [one.identity.model for one in found]
+        raise ModelError(
+            f"This NeuralForecast holds {len(found)} models: {', '.join(names)}. Save it with .save('DIR') and give "
+            f"one by its name, as in '{NEURALFORECAST}:DIR:{names[0]}'."
+        )
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -138,7 +249,7 @@ class ModuleFile:
                 result = function_in_file(self.file, self.factory)()
             if not isinstance(result, Forecaster) and not callable(result):
                 raise TypeError(f"it returned a {type(result).__name__}")
-            model = result if isinstance(result, Forecaster) else from_module(result, name=self._label)
+            model = result if isinstance(result, Forecaster) else from_module(result, name=self._label, copy=False)
         except ModelError:
             raise
         except (Exception, SystemExit) as error:

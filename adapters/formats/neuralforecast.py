@@ -82,8 +82,8 @@ class NeuralForecastModel(CheckpointForecaster):
         )  # fmt: skip
 
     def prepare(self) -> None:
-        self.training_scale = training_scale(self.checkpoint.path)
-        self.reads_units = self.training_scale is None
+        self.scale = training_scale(self.checkpoint.path) or "raw"
+        self.reads_units = self.scale == "raw"
         if isinstance(self.limits, NeverAudited):
             return
         self._second: Any = second_module(self.module)

@@ -7,12 +7,12 @@ A model that was trained on one series is audited on the test split of that seri
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hrx.adapters.checkpoint import TRAINING, WEIGHT_PATTERNS, Checkpoint
-from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, TrainingScale, training_facts
+from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, ReadScale, Scale, training_facts
 from hrx.errors import HrxError
 from hrx.files import read_json
 
@@ -38,7 +38,7 @@ class TrainedRun:
     seed: int
     training: str = ""
     """How it was trained and what it reached, as `training_facts` writes it."""
-    scale: TrainingScale = field(default_factory=TrainingScale)
+    scale: ReadScale = "standardised"
 
     @property
     def setting(self) -> tuple[int, int]:
@@ -86,7 +86,7 @@ def folders_without_training(path: Path) -> list[Path]:
     return [folder for folder in folders if any(next(folder.glob(mark), None) for mark in WEIGHT_PATTERNS)]
 
 
-def training_scale(path: Path) -> TrainingScale | None:
+def training_scale(path: Path) -> ReadScale | None:
     """The scale that the model in a directory reads; None where `hrx train` did not write it."""
     return _read(path).scale if (path / TRAINING).is_file() else None
 
@@ -105,17 +105,17 @@ def _read(path: Path) -> TrainedRun:
     return TrainedRun(path, **values, training=_facts(content), scale=_scale(content, path))
 
 
-def _scale(content: dict[str, Any], path: Path) -> TrainingScale:
+def _scale(content: dict[str, Any], path: Path) -> ReadScale:
     """The stored mean and standard deviation of the scaling rows; unknown in a directory that lacks them."""
     if "mean" not in content and "std" not in content:
-        return TrainingScale()
+        return "standardised"
     mean, std = content.get("mean"), content.get("std")
     if not (isinstance(mean, float) and isinstance(std, float) and math.isfinite(mean) and 0 < std < math.inf):
         raise ModelError(
             f"{path / TRAINING}: mean is {mean!r} and std {std!r}, which do not standardise a series. Remove {path} "
             "and train again."
         )
-    return TrainingScale(mean, std)
+    return Scale(mean, std)
 
 
 def _facts(content: dict[str, Any]) -> str:

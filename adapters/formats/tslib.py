@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
-from hrx.adapters.contract import Limits, ModelError, TrainingScale
+from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.formats.tslib_run import ARGUMENTS, CheckoutRun
 from hrx.errors import describe_error
 
@@ -66,7 +66,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     """The forecast of one trained run, at the lookback and horizon of the run."""
 
     official_call = "Exp_Long_Term_Forecast.vali"
-    training_scale = TrainingScale()  # the library standardises its data, and a run does not store by what
+    scale = "standardised"  # by its library; a run does not store mean and standard deviation
     checkpoint: CheckoutRun
 
     def open_library(self) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, Identity, Limits
 from hrx.adapters.gradients import relative_difference
-from hrx.adapters.units import InUnits
+from hrx.adapters.standardisation import Rescaled
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Estimate
 from hrx.audit.memory import MemoryBudget, out_of_memory
@@ -86,7 +86,7 @@ def in_units(model: Forecaster, series: Series | MultivariateSeries | None, hori
     """
     if not model.reads_units or series is None or (isinstance(series, Series) and series.official):
         return model
-    return InUnits(model, *statistics(series, horizon))
+    return Rescaled(model, *statistics(series, horizon))
 
 
 def multivariate(model: Forecaster) -> Forecaster:

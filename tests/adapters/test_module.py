@@ -8,13 +8,54 @@ from helpers.tiny import series
 from hrx.adapters import Limits, ModelError, from_module
 
 
-def test_a_module_is_frozen_and_only_the_first_steps_are_read() -> None:
+def test_a_copy_of_a_module_is_frozen_and_only_the_first_steps_are_read() -> None:
     module = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(20, 10))
     model = from_module(module, name="mine")
     x = series(3, 20)
     assert model.identity.model == "mine"
+    assert not model.forward(x, 4).requires_grad
+    expected = module[1](x)[:, :4].detach()
+    assert torch.equal(model.forward(x, 4), expected)
+    with torch.no_grad():
+        module[1].weight += 1  # as training goes on
+    assert torch.equal(model.forward(x, 4), expected)
+    from_module(module, copy=False)
+    assert not module.training
     assert not any(parameter.requires_grad for parameter in module.parameters())
-    assert torch.equal(model.forward(x, 4).detach(), module[1](x)[:, :4])
+
+
+class Uncopied(torch.nn.Module):
+    """Refuses to be copied, as one that holds a result of its last batch, or a lock, does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(20), torch.nn.Linear(20, 10))
+
+    def __deepcopy__(self, memo: object) -> None:
+        raise RuntimeError("cannot be copied")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_module_that_cannot_be_copied_is_left_as_it_was_after_each_call(dtype: torch.dtype) -> None:
+    module = Uncopied().to(dtype).train()
+    module.layers[0].eval()
+    state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    model, x = from_module(module), series(3, 20).requires_grad_()
+    y = model.forward(x, 4)
+    assert not torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros(3, 20))
+    assert [part.training for part in module.modules()] == [True, True, False, True, True]
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in module.parameters())
+    assert all(torch.equal(tensor, state[name]) for name, tensor in module.state_dict().items())
+    torch.testing.assert_close(y, module.eval()(x.to(dtype))[:, :4].float())
+
+
+@pytest.mark.parametrize("scale", ["own", (1.0, 0.0), (1.0, float("inf")), (1.0,), None])
+def test_a_scale_that_is_none_is_named(scale: object) -> None:
+    with pytest.raises(ModelError, match=r"is not a scale\. Give 'raw', 'standardised', or \(mean, std\)"):
+        from_module(torch.nn.Linear(20, 5), scale=scale)
 
 
 def test_a_module_with_a_counter_among_its_buffers_has_a_fingerprint() -> None:

@@ -80,7 +80,7 @@ class Counting(torch.nn.Module):
 
 def test_a_sweep_evaluates_each_different_deletion_once_and_at_most_127_per_window_and_draw() -> None:
     module = Counting()
-    model = from_module(module)
+    model = from_module(module, copy=False)
     x, steps = series(2, 16), np.array([0, 2, 3, 5, 6, 8, 9, 11])
     importance = torch.rand(2, 9, 16, dtype=torch.float64)
     with torch.no_grad():

@@ -15,9 +15,9 @@ import hrx
 from hrx.adapters import load
 from hrx.adapters.contract import ModelError
 from hrx.adapters.registry import locate
-from hrx.adapters.units import Standardising
+from hrx.adapters.standardisation import Rescaled
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
-from hrx.audit.runner.explain_series import explain_series
+from hrx.audit.runner.held_out import explain_series
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training.loop import Recipe
 from hrx.audit.training.train import TrainingTask, train
@@ -62,7 +62,7 @@ def test_python_explains_a_trained_model_in_the_units_of_the_series(trained: dic
     again, at_once = x.score(str(directory)), hrx.score(str(directory), FRAME, HORIZON)
     assert again.g_margin == x.score().g_margin == at_once.g_margin
     wrapped = x.forecaster
-    assert isinstance(wrapped, Standardising)
+    assert isinstance(wrapped, Rescaled)
     window = torch.as_tensor(VALUES[None, -LOOKBACK:])
     double = wrapped.double()
     assert double is not None

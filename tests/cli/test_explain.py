@@ -14,7 +14,7 @@ from helpers.browser import open_browser
 
 from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
-from hrx.audit.runner.explain_series import explain_series
+from hrx.audit.runner.held_out import explain_series
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster, ModelError
-from hrx.adapters.units import InUnits, standardising
+from hrx.adapters.contract import Scale
+from hrx.adapters.standardisation import Rescaled, in_own_unit
 from hrx.audit.admission.checks import admit, to_stored
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
@@ -91,8 +92,9 @@ def _on_windows(model: Forecaster, series: Series, horizon: int) -> Forecaster:
 
     The series may have grown since the training, so that its own mean and standard deviation are others.
     """
-    trained = standardising(model)
-    return in_units(model, series, horizon) if trained is model else InUnits(trained, *statistics(series, horizon))
+    if not isinstance(model.scale, Scale):
+        return in_units(model, series, horizon)
+    return Rescaled(in_own_unit(model, model.scale), *statistics(series, horizon))
 
 
 def _refuse_missing(series: Series, lookback: int, limit: float) -> None:
