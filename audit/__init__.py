@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from hrx.audit.protocol import Protocol
     from hrx.audit.scoring.needed_context import needed_context
     from hrx.audit.scoring.score import ChannelScores, Unscorable, score, score_channels
-    from hrx.records.needed_context import NeededContext
-    from hrx.records.quantities import Quantities
+    from hrx.records.quantities import NeededContext, Quantities
 
 __all__ = [
     "ChannelScores",
@@ -33,7 +32,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     modules = {
-        "MemoryBudget": "memory", "Protocol": "protocol", "Quantities": "scoring.quantities", "explain": "attribution",
-        "NeededContext": "scoring.context", "needed_context": "scoring.context_sweep",
+        "ChannelScores": "audit.scoring.score", "MemoryBudget": "audit.memory", "NeededContext": "records.quantities",
+        "Protocol": "audit.protocol", "Quantities": "records.quantities", "Unscorable": "audit.scoring.score",
+        "explain": "audit.attribution", "needed_context": "audit.scoring.needed_context",
+        "score": "audit.scoring.score", "score_channels": "audit.scoring.score",
     }  # fmt: skip
-    return getattr(import_module(f"{__name__}.{modules.get(name, 'scoring.score')}"), name)
+    return getattr(import_module(f"hrx.{modules[name]}"), name)

@@ -30,7 +30,7 @@ from hrx.files import check_directory, check_target
 from hrx.records.database import EmptyLedger, utc_now
 from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.records.log import in_wal_mode
-from hrx.records.record import FAILED
+from hrx.records.record import FAILED, Record
 from hrx.reports import heatmaps, read, render_table, summarise
 from hrx.reports.backbones import render_audit, summarise_backbones
 from hrx.reports.compare_report import describe_gate, gate_json
@@ -66,7 +66,8 @@ def audit(options: argparse.Namespace) -> int:
             elsewhere = [run for other in request.other_interpreters for run in other.plan(estimate=False)]
             with Ledger.open(request.ledger, warn=False) as ledger:
                 _refuse_damaged(ledger)
-                planned = summarise_plan(request.runs, ledger.finished(), {}) + elsewhere
+                stored = ledger.records(run.key for run in request.runs)
+                planned = summarise_plan(request.runs, ledger.finished(run.key for run in request.runs), {}) + elsewhere
                 plans = _plans(planned, options.until)
                 if not options.recheck:
                     _begin(planned, plans, request, ledger, options)
@@ -75,7 +76,7 @@ def audit(options: argparse.Namespace) -> int:
                     with finishing() as stop:
                         if options.recheck:
                             return _recheck(request, ledger, stop, options)
-                        _measure(request, ledger, stop, budget, options)
+                        _measure(request, stored, ledger, stop, budget, options)
                 except Stopped as stopped:
                     note(f"hrx audit: stopped. {_stored(request, ledger)}")
                     return signal_exit_code(stopped.number)
@@ -83,7 +84,7 @@ def audit(options: argparse.Namespace) -> int:
                     ended = _Ended(Exit.INCOMPLETE, f"{error} {_stored(request, ledger)}")
                 if stop.number is not None:
                     ended = _Ended(signal_exit_code(stop.number), f"stopped. {_stored(request, ledger)}")
-                elif budget.over and not ended.because and not ledger.finished().issuperset(run.key for run in planned):
+                elif budget.over and not ended.because and not _all_finished(planned, ledger):
                     ended = _Ended(None, f"--budget is over. {_stored(request, ledger)}")
     except LedgerError as error:
         if not measuring or options.recheck:
@@ -141,7 +142,7 @@ def planned_runs(request: Request, options: argparse.Namespace, *, estimate: boo
     finished: set[str] = set()
     if os.path.exists(request.ledger):
         with suppress(EmptyLedger), Ledger.open(request.ledger, create=False) as ledger:
-            finished = ledger.finished()
+            finished = ledger.finished(run.key for run in request.runs)
     costs: Costs = {}
     if estimate:
         with closing(local_executor(request.workers, options, 1)) as executor:
@@ -200,12 +201,19 @@ def _begin(
         ledger.write_plans(plans)
 
 
-def _measure(request: Request, ledger: Ledger, stop: Stop, budget: Budget, options: argparse.Namespace) -> None:
+def _all_finished(planned: Sequence[PlannedRun], ledger: Ledger) -> bool:
+    keys = {run.key for run in planned}
+    return ledger.finished(keys) == keys
+
+
+def _measure(
+    request: Request, stored: Sequence[Record], ledger: Ledger, stop: Stop, budget: Budget, options: argparse.Namespace
+) -> None:
     """Measures the missing runs, here and in other interpreters."""
-    finished = ledger.finished()
+    finished = ledger.finished(run.key for run in request.runs)
     missing_here = [run for run in request.runs if run.key not in finished]
     if missing_here:
-        shown = AuditProgress(request.runs, ledger, stop)
+        shown = AuditProgress(request.runs, stored, stop)
         with closing(open_executor(request.workers, options, len(missing_here))) as executor:
             execute(
                 request.runs,
@@ -224,7 +232,7 @@ def _measure(request: Request, ledger: Ledger, stop: Stop, budget: Budget, optio
 
 
 def _stored(request: Request, ledger: Ledger) -> str:
-    finished = ledger.finished()
+    finished = ledger.finished(run.key for run in request.runs)
     done = sum(run.key in finished for run in request.runs)
     total = counted(len(request.runs), "run")
     return f"{done} of {total} are in {request.ledger}. Repeat the command to continue."

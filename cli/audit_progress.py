@@ -11,7 +11,6 @@ from hrx.audit.runner.plan import Run
 from hrx.audit.runner.worker import Admit, LoadModel, MeasureRun, RankRun, Task
 from hrx.cli.process import STOPPING, Stop
 from hrx.cli.progress import progress
-from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS
 from hrx.reports.statistics import clustered_median
@@ -30,14 +29,14 @@ _CLUSTERS = ("dataset", "series_fingerprint")
 class AuditProgress:
     """Reports the start of tasks and the storing of runs."""
 
-    def __init__(self, runs: Sequence[Run], ledger: Ledger, stop: Stop):
-        finished = ledger.finished()
+    def __init__(self, runs: Sequence[Run], stored: Iterable[Record], stop: Stop):
+        finished = {record.key: record for record in stored if record.status != FAILED}
         missing = [run for run in runs if run.key not in finished]
         # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes
         # none.
         weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing}
         self._stop = stop
-        self._so_far = VerdictSoFar(ledger.records(run.key for run in runs if run.key in finished))
+        self._so_far = VerdictSoFar(finished.values())
         self.started = Announcer(runs)
         progress.expect(len(runs), weights)
 

@@ -24,8 +24,7 @@ from hrx.gift_eval.named import open_series, split_name
 from hrx.gift_eval.timed import TimedSeries
 from hrx.records.explained import ExplainedForecast
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
-from hrx.records.needed_context import NeededContext
-from hrx.records.quantities import GAINS
+from hrx.records.quantities import GAINS, NeededContext
 from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.explained_figures import show_time
 from hrx.reports.figures import check_format, save

@@ -14,8 +14,8 @@ import pandas as pd
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
-from hrx.records.check import LedgerCheck
-from hrx.records.check import check as verify
+from hrx.records.export import LedgerCheck
+from hrx.records.export import check as verify
 from hrx.records.export import export as write_out
 from hrx.records.ledger import LOST_LOG, MOST_NAMED, Ledger, LedgerError
 from hrx.records.log import LogState

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hrx.records.ledger import StoredCheck
-from hrx.records.needed_context import NeededContext
-from hrx.records.quantities import Floats, Quantities, Skill
+from hrx.records.quantities import Floats, NeededContext, Quantities, Skill
 
 SURE = 2.0
 """A gain is positive where it exceeds this many Monte Carlo errors."""

@@ -67,6 +67,7 @@ class Ledger:
         self.path = path
         self._writable = writable
         self._damaged: dict[Damage, None] = {}
+        self._finished: set[str] = set()
 
     @classmethod
     @contextmanager
@@ -117,10 +118,15 @@ class Ledger:
         """Whether the runs have checksums: a ledger of schema 3 or older has none before it is written to."""
         return self.reader("runs").protected
 
-    def finished(self) -> set[str]:
-        """Keys of all runs that need not be repeated; a run whose record is damaged is repeated."""
-        status = NAMES.index("status")
-        return {str(row[0]) for row in self.rows() if row[status] != FAILED}
+    def finished(self, keys: Iterable[str]) -> set[str]:
+        """Those of the runs with these keys that need not be repeated; a failed or damaged one must be.
+
+        A finished run stays finished, so each row is read and verified once.
+        """
+        wanted = set(keys)
+        if unknown := wanted - self._finished:
+            self.records(unknown)
+        return wanted & self._finished
 
     @property
     def columns(self) -> set[str]:
@@ -156,7 +162,9 @@ class Ledger:
 
     def records(self, keys: Iterable[str] | None = None) -> list[Record]:
         """All runs, or those with the given keys, in the order they were first written."""
-        return [Record(**dict(zip(NAMES, row, strict=True))) for row in self.rows(keys)]  # type: ignore[arg-type]
+        records = [Record(**dict(zip(NAMES, row, strict=True))) for row in self.rows(keys)]  # type: ignore[arg-type]
+        self._finished.update(record.key for record in records if record.status != FAILED)
+        return records
 
     def rows(self, keys: Iterable[str] | None = None) -> list[tuple[Value, ...]]:
         """The same as tuples in the order of the record's columns, which is three times as fast."""

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hrx.audit.calibration.generators import GENERATORS, PLANTED
-from hrx.records.calibration import QUANTITIES, Calibration, Example, judge, median_of, verdict
+from hrx.records.calibration import (
+    GENERATORS,
+    PLANTED,
+    QUANTITIES,
+    Calibration,
+    Example,
+    judge,
+    median_of,
+    verdict,
+)
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
 from hrx.reports.published import published_ground_truth

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hrx.records.needed_context import CutForecasts, NeededContext, from_columns, mean_context
+from hrx.records.quantities import CutForecasts, NeededContext, context_from_columns, mean_context
 from hrx.records.record import DONE
 from hrx.reports.reasons import INDENT
 from hrx.reports.text import clean, hanging, number_or_none
@@ -80,7 +80,7 @@ def dataset_contexts(runs: pd.DataFrame) -> list[DatasetContext]:
 
 def _read(row: Mapping[Any, Any]) -> NeededContext | None:
     try:
-        return from_columns(row)
+        return context_from_columns(row)
     except (ValueError, KeyError, TypeError):  # not written by hrx
         return None
 

@@ -43,8 +43,8 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
     subjects: dict[tuple[str, str, str], list[Record]] = {}
     with Ledger.open(ledger_path, create=False) as ledger:
         stored = set(ledger.example_keys())
-        for record in ledger.records(keys):
-            if record.status == DONE and record.key in stored:
+        for record in ledger.records(stored if keys is None else stored.intersection(keys)):
+            if record.status == DONE:
                 subject = (str(record.model), str(record.fingerprint), str(record.dataset))
                 subjects.setdefault(subject, []).append(record)
         chosen = {subject: min(records, key=_preference) for subject, records in subjects.items()}

@@ -17,15 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hrx.adapters import from_module
-from hrx.audit.calibration.generators import (
-    GENERATORS,
-    NEGATIVE_CONTROL,
-    PLANTED,
-    TABLE_RANK,
-    Generator,
-    generate,
-    plant_rank,
-)  # fmt: skip
+from hrx.audit.calibration.generators import TABLE_RANK, Generator, generate, plant_rank
 from hrx.audit.calibration.training import (
     CONVERGED,
     SCORED,
@@ -41,7 +33,15 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.rank import rank
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError
-from hrx.records.calibration import RECOVERED, Calibration, Example, ModelResult
+from hrx.records.calibration import (
+    GENERATORS,
+    NEGATIVE_CONTROL,
+    PLANTED,
+    RECOVERED,
+    Calibration,
+    Example,
+    ModelResult,
+)
 from hrx.records.quantities import Ints
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.errors import HrxError, unknown
+from hrx.records.calibration import GENERATORS, NEGATIVE_CONTROL, PLANTED
 from hrx.records.quantities import Bools, Floats, Ints
 
-NEGATIVE_CONTROL, PLANTED = "sparsenull", "plantrank"
 POSITIONS = 4
 """Positions in each `S(h)`, the last of the lookback included."""
 BANDS = 4
@@ -171,7 +171,6 @@ _WEIGHTS = MappingProxyType[str, Callable[[np.random.Generator, int, int], Float
         "lagmix": _lagmix,
     }
 )
-GENERATORS = (*_WEIGHTS, PLANTED)
 
 
 def _blocks(horizon: int, blocks: int) -> Ints:

@@ -21,7 +21,7 @@ from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import Executor, Task, TaskFailed, TaskResult, WorkerContext
 from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
-from hrx.records.needed_context import kept_contexts
+from hrx.records.quantities import kept_contexts
 
 PROBE_SECONDS = 15.0
 PROBE_BATCH = 64

@@ -25,8 +25,7 @@ from hrx.errors import stored_reason
 from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
 from hrx.gift_eval.windows import statistics
 from hrx.records.ledger import StoredExample
-from hrx.records.needed_context import NeededContext
-from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities, Skill
+from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, NeededContext, Quantities, Skill
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
 

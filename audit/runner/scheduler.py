@@ -36,8 +36,8 @@ from hrx.audit.runner.worker import (
 from hrx.errors import describe_error, stored_reason, without_paths
 from hrx.gift_eval import spaced
 from hrx.records.decision import PlanTest, sign_of
-from hrx.records.diff import Difference, differences
 from hrx.records.ledger import Ledger, StoredCheck
+from hrx.records.merge import Difference, differences
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record
 
 Progress = Callable[[Run, Record], None]
@@ -189,7 +189,7 @@ class AuditQueue:
     ):
         self._ledger, self._progress = ledger, progress
         self._admission, self._examples = AdmissionResults(ledger), _Examples(runs, ledger)
-        self._finished = ledger.finished()
+        self._finished = ledger.finished(run.key for run in runs)
         self._single_model = len({ModelKey.of(model.identity) for model in models}) == 1
         self._place = {run.key: place for place, run in enumerate(runs)}
         self._runs: dict[ModelKey, list[Run]] = {}

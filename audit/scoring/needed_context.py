@@ -18,8 +18,7 @@ from hrx.audit.protocol import Protocol, ProtocolError
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.score import usable_variance
 from hrx.errors import stored_reason
-from hrx.records.needed_context import NeededContext, kept_contexts
-from hrx.records.quantities import Floats, Ints
+from hrx.records.quantities import Floats, Ints, NeededContext, kept_contexts
 
 MOST_REPEATS, REPEAT_SECONDS = 5, 0.25
 """A short call is timed several times, since a busy machine disturbs it more than a long one."""

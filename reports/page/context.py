@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from hrx.records.needed_context import CutForecasts, NeededContext
+from hrx.records.quantities import CutForecasts, NeededContext
 from hrx.reports.context import DatasetContext, context_sentence, figure, padding_sentence, ratio, share
 from hrx.reports.page import Row, html_table
 from hrx.reports.text import clean, counted, escape_html, shorten

@@ -35,8 +35,8 @@ from hrx.audit.runner.worker import (
 from hrx.audit.scoring.rank import MeanRank
 from hrx.cli.main import main
 from hrx.gift_eval import open_source
-from hrx.records.diff import differences
 from hrx.records.ledger import Ledger
+from hrx.records.merge import differences
 from hrx.records.record import COLUMNS, Record
 
 MODEL = """

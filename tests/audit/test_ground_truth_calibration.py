@@ -13,7 +13,7 @@ from hrx.audit import explain, score
 from hrx.audit.calibration import calibration as calibration_module
 from hrx.audit.calibration import training
 from hrx.audit.calibration.calibration import Effort, calibrate, recovery, tasks
-from hrx.audit.calibration.generators import GENERATORS, Generator, generate, plant_rank, sinusoids
+from hrx.audit.calibration.generators import Generator, generate, plant_rank, sinusoids
 from hrx.audit.calibration.training import (
     HELD_OUT,
     SCORED,
@@ -30,7 +30,7 @@ from hrx.audit.calibration.training import (
 from hrx.audit.scoring import score as scoring
 from hrx.audit.scoring.rank import rank
 from hrx.errors import HrxError
-from hrx.records.calibration import Calibration, ModelResult, judge, verdict
+from hrx.records.calibration import GENERATORS, Calibration, ModelResult, judge, verdict
 
 L, H = 64, 24
 SMALL = Effort("small", ((L, H),), seeds=1, ranks=(1, 4, 12), windows=2)

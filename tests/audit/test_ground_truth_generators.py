@@ -6,7 +6,6 @@ import torch
 
 from hrx.audit.calibration.generators import (
     BANDS,
-    GENERATORS,
     PERSISTENCE,
     POSITIONS,
     Generator,
@@ -16,6 +15,7 @@ from hrx.audit.calibration.generators import (
 )  # fmt: skip
 from hrx.audit.scoring.rank import rank
 from hrx.errors import HrxError
+from hrx.records.calibration import GENERATORS
 
 L, H = 96, 48
 

@@ -20,8 +20,8 @@ from hrx.audit.runner.run import measure_run
 from hrx.audit.scoring.deletion import replacements
 from hrx.gift_eval import Dataset, Series, cut_region
 from hrx.gift_eval.windows import seasonal_error, split, standardise
-from hrx.records.diff import differences
-from hrx.records.needed_context import from_columns, kept_contexts, mean_context, shortest_within
+from hrx.records.merge import differences
+from hrx.records.quantities import context_from_columns, kept_contexts, mean_context, shortest_within
 from hrx.records.record import DONE, NAMES, Record
 
 LOOKBACK, HORIZON = 64, 6
@@ -193,7 +193,7 @@ def test_a_record_holds_the_needed_context_and_the_errors_from_the_cut_lookback(
         assert mse == pytest.approx(np.mean(wrong**2), rel=1e-4)
         assert mase == pytest.approx(np.mean(np.abs(wrong)) / scale, rel=1e-4)
     assert record.context_cut_change == pytest.approx(0.032**2 / record.variance, rel=1e-3)  # type: ignore[operator]
-    again = from_columns({name: getattr(record, name) for name in NAMES})
+    again = context_from_columns({name: getattr(record, name) for name in NAMES})
     stored = again.columns()
     assert {name: getattr(record, name) for name in stored} == stored
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from hrx.audit.calibration.calibration import Effort
-from hrx.audit.calibration.generators import GENERATORS
 from hrx.cli import calibrate as verb
 from hrx.cli import main
-from hrx.records.calibration import Calibration
+from hrx.records.calibration import GENERATORS, Calibration
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.published import published_ground_truth
 

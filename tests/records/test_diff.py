@@ -3,7 +3,7 @@
 import pytest
 from helpers.records import record
 
-from hrx.records.diff import differences
+from hrx.records.merge import differences
 from hrx.records.record import DONE, EXCLUDED
 
 

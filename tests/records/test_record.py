@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from hrx.records.diff import COMPARED, differences
+from hrx.records.merge import COMPARED, differences
 from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS
 from hrx.records.record import COLUMNS, DONE, NAMES, Record
 

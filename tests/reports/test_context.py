@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hrx.records.needed_context import NeededContext
+from hrx.records.quantities import NeededContext
 from hrx.records.record import Record
 from hrx.reports.context import context_lines, context_sentence, dataset_contexts, padding_sentence
 from hrx.reports.page.context import context_section
