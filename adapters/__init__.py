@@ -1,15 +1,20 @@
 """Models: a checkpoint as a differentiable function, beside its library's official call.
 
-Does not import `hrx.audit`. A family's library is imported only when one of its checkpoints is loaded.
+Does not import `hrx.audit`. A family's library is imported only when one of its checkpoints is loaded, and torch only
+when a model is.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError
-from hrx.adapters.device import on_device, resolve_device
-from hrx.adapters.families import Family
-from hrx.adapters.formats.module import from_module
-from hrx.adapters.gradients import GradientPath
-from hrx.adapters.model_card import EMBEDDED, ModelCard, model_card, short_names
-from hrx.adapters.registry import AUTO, Located, families, load, locate, locate_each, trained_setting
+from hrx.adapters.families import EMBEDDED, Family, ModelCard, families, model_card, short_names
+from hrx.adapters.registry import AUTO, Located, load, locate, locate_each, trained_setting
+
+if TYPE_CHECKING:
+    from hrx.adapters.device import on_device, resolve_device
+    from hrx.adapters.formats.module import from_module
+    from hrx.adapters.gradients import GradientPath
 
 __all__ = [
     "AUTO",
@@ -33,3 +38,15 @@ __all__ = [
     "short_names",
     "trained_setting",
 ]
+_WITH_TORCH = {
+    "GradientPath": "hrx.adapters.gradients",
+    "from_module": "hrx.adapters.formats.module",
+    "on_device": "hrx.adapters.device",
+    "resolve_device": "hrx.adapters.device",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WITH_TORCH[name]), name)

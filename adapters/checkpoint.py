@@ -3,6 +3,8 @@
 Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 """
 
+from __future__ import annotations
+
 import copy
 import hashlib
 import os
@@ -13,15 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from hrx.adapters.contract import Architecture, Convert, Forecaster, Identity, Limits, ModelError, freeze
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_MAPPED, read_json, regular_file
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """What the libraries read first; each may be cut into the shards that `NAME.index.json` lists."""
@@ -143,7 +147,7 @@ class Checkpoint:
         present = self.weights if any(self.path.glob("*.safetensors")) else ()
         for file in (file for file in present if file.suffix == ".safetensors"):
             try:
-                with safe_open(file, framework="pt") as tensors:
+                with safe_open(file, framework="np") as tensors:
                     headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{file} is damaged: {error}. {self.restore}") from error
@@ -151,6 +155,8 @@ class Checkpoint:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every named tensor of the weight files."""
+        import torch
+
         for file in self.weights:
             if file.suffix == ".safetensors":
                 with safe_open(file, framework="pt") as tensors:
@@ -170,6 +176,8 @@ def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tenso
 
     A tensor that shares its memory with a matching one (tied embeddings) counts as loaded.
     """
+    import torch
+
     state = module.state_dict()
     equal, memory = set(), set()
     for name, tensor in stored:

@@ -13,18 +13,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor
-
-from hrx.adapters.gradients import GradientPath
 from hrx.errors import HrxError, describe_error, without_paths
+
+if TYPE_CHECKING:  # torch is imported when a model is loaded, not to list models
+    import torch
+    from torch import Tensor
 
 ADAPTER_VERSION = "5"
 """Increase it when a change to any adapter changes a forecast or a gradient: stored runs then count as stale."""
 
-Convert = Callable[[torch.nn.Module], torch.nn.Module]
+Convert = Callable[["torch.nn.Module"], "torch.nn.Module"]
 """Moves a module to another number type or device; it may modify its argument."""
 
 
@@ -200,6 +200,10 @@ class Forecaster(ABC):
         If the library writes in place into tensors that backward needs, backward must run inside the same
         `with GradientPath():` as this call; `hrx.audit.explain` does so.
         """
+        import torch
+
+        from hrx.adapters.gradients import GradientPath
+
         self.check(x, horizon)
         with GradientPath() if torch.is_grad_enabled() else nullcontext():
             # A copy: a model may write into its input, and the caller reuses the windows.
@@ -254,6 +258,8 @@ class Forecaster(ABC):
 
 def to_double(module: torch.nn.Module) -> torch.nn.Module:
     """Float64 weights, complex ones too, which `torch.nn.Module.double` leaves as they are."""
+    import torch
+
     for weight in (*module.parameters(), *module.buffers()):
         if weight.is_complex():
             weight.data = weight.data.to(torch.complex128)

@@ -2,16 +2,14 @@
 
 A name is the embedded `bolt-mini`, a short name (`chronos-2`) or a hub id, each with an optional `@revision`, a local
 directory, `family:path`, `neuralforecast:directory[:alias]`, `tslib:checkout:run`, or `module:file.py:factory`. The
-family of a checkpoint is recognised by its own files. Other packages add a family through an entry point of the group
-`hrx.adapters` with a `Family` as its value.
+family of a checkpoint is recognised by its own files.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from importlib.metadata import entry_points
+from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
@@ -19,60 +17,19 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
-from hrx.adapters.families import BUILT_IN, CHECKOUT, REFUSED, Family
+from hrx.adapters.families import EMBEDDED, Family, built_in, families, registration_problems, short_names
 from hrx.adapters.formats.directories import checkpoint_directory, is_adapter, merged_directory, only_trained_model
-from hrx.adapters.formats.module import ModuleFile
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.formats.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
 from hrx.adapters.formats.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.formats.tslib_run import CheckoutRun, checkout_run
-from hrx.adapters.model_card import EMBEDDED, short_names
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
 
 AUTO = "auto"
 Pair = tuple[int, int]
 """Lookback and horizon."""
-
-
-class Registered(NamedTuple):
-    """An entry point of the group `hrx.adapters`: its family, or why it has none."""
-
-    name: str
-    family: Family | None
-    problem: str = ""
-
-
-@lru_cache(maxsize=1)
-def families() -> dict[str, Family]:
-    """All families by name: the built-in ones and those that installed packages register."""
-    found = [*BUILT_IN, *(entry.family for entry in _registered() if entry.family)]
-    return {family.name: family for family in found}
-
-
-def _registered() -> Iterator[Registered]:
-    """The entry points of installed packages. One that fails affects its own family only."""
-    known = {family.name for family in BUILT_IN}
-    for entry in entry_points(group="hrx.adapters"):
-        at = f"The entry point {entry.value!r} of hrx.adapters"
-        try:
-            family = entry.load()
-        except (Exception, SystemExit) as error:
-            yield Registered(entry.name, None, f"{at} cannot be loaded: {describe_error(error)}. Update its package.")
-            continue
-        if not isinstance(family, Family):
-            yield Registered(entry.name, None, f"{at} is not a Family. Update its package.")
-        elif family.name in known:
-            yield Registered(entry.name, None, f"{at} registers {family.name!r} a second time. Rename it.")
-        else:
-            known.add(family.name)
-            yield Registered(entry.name, family)
-
-
-def _problems() -> str:
-    """Why families of other packages are missing, for the message that a family is unknown."""
-    return "".join(f" {entry.problem}" for entry in _registered() if entry.problem)
 
 
 class Located(Protocol):
@@ -156,6 +113,8 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
         return _checkpoint(Path(__file__).parent / "bolt_mini", name, name)
     prefix, _, rest = name.partition(":")
     if prefix == "module" and rest:
+        from hrx.adapters.formats.module import ModuleFile  # imports torch
+
         return ModuleFile.parse(rest)
     if only := only_trained_model(user_path(name)):
         return locate(str(only))
@@ -214,7 +173,7 @@ def _saved(name: str) -> list[LocatedCheckpoint]:
     """The run of a checkout, or the models of a directory of neuralforecast by prefix or files; else empty."""
     prefix, _, rest = name.partition(":")
     if prefix == TSLIB and rest:
-        return [LocatedCheckpoint(checkout_run(rest), CHECKOUT)]
+        return [LocatedCheckpoint(checkout_run(rest), families()[TSLIB])]
     path = user_path(name)
     if not (prefix == NEURALFORECAST and rest) and not (os.path.isdir(path) and is_saved_directory(path)):
         return []
@@ -287,7 +246,7 @@ def _fetch(name: str) -> tuple[Path, str, str]:
     if not re.fullmatch(r"[^./~][^/]*/[^/]+", hub_id):
         known = [EMBEDDED, *short_names()]
         advice = "A hub id (OWNER/NAME[@REVISION]), a directory, FAMILY:PATH and module:FILE.py:FACTORY work too."
-        raise ModelError(unknown("model", name, known, advice + _problems()))
+        raise ModelError(unknown("model", name, known, advice + registration_problems()))
     return _download(hub_id, revision or None), name, hub_id
 
 
@@ -320,10 +279,10 @@ def _recognise(checkpoint: Checkpoint) -> Family:
             f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that, or give "
             "--merge-adapter."
         )
-    for refused in REFUSED:
-        if refused.claims(checkpoint):
+    for refused in built_in():
+        if refused.refusal and refused.claims(checkpoint):
             raise ModelError(
-                f"{checkpoint.path} is a {refused.name} checkpoint, which hrx cannot audit: it {refused.reason}."
+                f"{checkpoint.path} is a {refused.name} checkpoint, which hrx cannot audit: it {refused.refusal}."
             )
     for family in families().values():
         if family.claims(checkpoint):
@@ -332,5 +291,5 @@ def _recognise(checkpoint: Checkpoint) -> Family:
     raise ModelError(
         f"{checkpoint.path}/config.json names the architecture {', '.join(map(str, named)) or '(none)'}, which no "
         f"family of hrx runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
-        f"module:FILE.py:FACTORY.{_problems()}"
+        f"module:FILE.py:FACTORY.{registration_problems()}"
     )

@@ -29,7 +29,7 @@ def models(options: argparse.Namespace) -> int:
     """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
     # The other two commands do without torch.
     from hrx.adapters import EMBEDDED, families, short_names
-    from hrx.adapters.model_card import published_card
+    from hrx.adapters.families import published_card
 
     released = [(card.name, card.family, card.hub_id) for card in short_names().values()]
     listed = []

@@ -125,6 +125,11 @@ def test_reports_and_ledgers_are_read_without_torch(module: str) -> None:
     assert loaded_by(f"import {module}") & set(MODEL_LIBRARIES) == set()
 
 
+def test_the_families_and_a_checkpoint_are_found_without_torch() -> None:
+    loaded = loaded_by("import hrx.adapters; hrx.adapters.families(); hrx.adapters.locate('bolt-mini').identity")
+    assert loaded & set(MODEL_LIBRARIES) == {"safetensors"}
+
+
 @pytest.mark.parametrize("package", ["hrx.reports", "hrx.records"])
 def test_no_module_of_reports_or_ledger_needs_torch(package: str) -> None:
     for module in (name for name in SOURCES if inside(name, package)):

@@ -1,13 +1,103 @@
-"""The families of checkpoints: how each is recognised, which library runs it, and which models are refused."""
+"""Families of checkpoints: how each is recognised, which library runs it, and what its publisher declares.
 
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+A file of this folder, or of `formats`, holds everything about its families and declares each by `NAME = Family(…)`.
+Other packages add a family through an entry point of the group `hrx.adapters` with a `Family` as its value.
+"""
 
-from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from hrx.errors import describe_error
 from hrx.install import install_command
+
+if TYPE_CHECKING:
+    from hrx.adapters.checkpoint import Checkpoint
+    from hrx.adapters.contract import Identity
+
+EMBEDDED = "bolt-mini"
+Benchmark = Literal["test", "train", "none"]
+Leakage = Literal["declared", "possible", "none declared", "unknown"]
+"""Whether any part of a dataset is declared as training data of a model.
+
+`declared`: the dataset is named. `possible`: parts of the benchmark are named, but not which. `none declared`: the
+training data are declared without it. `unknown`: nothing is declared.
+"""
+_LEADERBOARD = "github.com/SalesforceAIResearch/gift-eval, results/*/config.json"
+"""Source of every `ModelCard.benchmark`."""
+_FOLDERS = tuple(Path(__file__).parents[1] / name for name in ("families", "formats"))
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What the publisher of a checkpoint declares about it; what is not declared is None or "unknown"."""
+
+    name: str
+    """A short name, as `chronos-2`."""
+    hub_id: str
+    """A hub id, or the address of the weight file of a model that is not on the hub."""
+    licence: str
+    parameters: int | None = None
+    """As published, so usually rounded."""
+    native_lookback: int | None = None
+    """The longest window that it reads, or the only one, in steps."""
+    native_horizon: int | None = None
+    """Steps of one pass; longer forecasts are continued recursively."""
+    pretraining: str = "not declared"
+    benchmark: Benchmark | None = None
+    """What GIFT-Eval's leaderboard states: trained on test data, on training splits, or on neither; None: no entry."""
+    seen: tuple[str, ...] | None = None
+    """GIFT-Eval folders named among its training data; None if no list of datasets is declared."""
+    saw_all: bool = False
+    """Whether the training splits of the whole benchmark are declared as training data."""
+    synthetic: bool = False
+    """Trained on generated series only, so on no real dataset."""
+    fingerprints: tuple[str, ...] = ()
+    """Copies that are recognised by their content, whatever the name of their directory."""
+    sources: tuple[str, ...] = ()
+    branches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What differs in other branches than the main one, by a pattern of their names; its groups are whole numbers."""
+    family: str = ""
+
+    @property
+    def download_advice(self) -> str:
+        """How to get the weights of a model that is not on the hub; empty for one that is."""
+        if not self.hub_id.startswith("https://"):
+            return ""
+        return f"Download {self.hub_id} into a directory of its own and give that directory."
+
+    def leakage(self, dataset: str, *, in_gift_eval: bool) -> Leakage:
+        """Whether `dataset` (`folder` or `folder/frequency`) is declared as training data."""
+        if self.synthetic:
+            return "none declared"
+        if not in_gift_eval:
+            return "unknown"
+        if self.saw_all:
+            return "declared"
+        if self.seen is not None:
+            return "declared" if dataset.split("/")[0] in self.seen else "none declared"
+        if self.benchmark in ("test", "train"):
+            return "possible"
+        return "none declared" if self.benchmark == "none" else "unknown"
+
+    def of_branch(self, branch: str) -> ModelCard:
+        """The card of a branch, by the first pattern that it matches."""
+        for pattern, facts in self.branches.items():
+            if branch not in ("", "main") and (found := re.fullmatch(pattern, branch)):
+                lengths: dict[str, Any] = {name: int(text) for name, text in found.groupdict().items()}
+                return replace(self, **facts, **lengths)
+        return self
+
+
+UNKNOWN_CARD = ModelCard("", "", "unknown")
+"""The card of a checkpoint about which nothing is declared here."""
 
 
 @dataclass(frozen=True)
@@ -15,11 +105,11 @@ class Family:
     """How checkpoints of a family are recognised, and which library runs them."""
 
     name: str
-    loader: str
+    loader: str = ""
     """`module:Class` or `module:function`, called as `loader(checkpoint, identity) -> Forecaster`."""
-    distribution: str
+    distribution: str = ""
     """The PyPI distribution of the family's library."""
-    extra: str
+    extra: str = ""
     also: tuple[str, ...] = ()
     """Other distributions that compute the forecast; their versions are part of the identity."""
     architectures: tuple[str, ...] = ()
@@ -36,6 +126,9 @@ class Family:
     """A requirement that pins an older torch than it needs: installed without dependencies, which are in the extra."""
     licence_note: str = ""
     """Terms of the weights or of a library that a user may not expect, as a sentence."""
+    released: tuple[ModelCard, ...] = ()
+    refusal: str = ""
+    """Why hrx cannot audit such a model, as a clause; empty for one that it can."""
 
     def claims(self, checkpoint: Checkpoint) -> bool:
         """Whether the content of a checkpoint identifies this family."""
@@ -65,89 +158,90 @@ class Family:
         return install_command(self.extra, self.unpinned)
 
 
-# fmt: off
-BUILT_IN = (
-    Family("chronos-bolt", "hrx.adapters.families.chronos:ChronosBolt", "chronos-forecasting", "chronos-bolt",
-           also=("transformers",), architectures=("ChronosBoltModelForForecasting",)),
-    Family("chronos-2", "hrx.adapters.families.chronos:Chronos2", "chronos-forecasting", "chronos-2",
-           also=("transformers",), architectures=("Chronos2Model",)),
-    Family("ttm", "hrx.adapters.families.ttm:TinyTimeMixer", "granite-tsfm", "ttm",
-           also=("transformers",), architectures=("TinyTimeMixerForPrediction", "TinyTimeMixerForDecomposedPrediction"),
-           revision_selector="hrx.adapters.families.ttm:select_revision"),
-    Family("patchtst-fm", "hrx.adapters.families.granite:PatchTSTFM", "granite-tsfm", "patchtst-fm",
-           also=("transformers",), architectures=("PatchTSTFMForPrediction",)),
-    Family("flowstate", "hrx.adapters.families.granite:FlowState", "granite-tsfm", "flowstate",
-           also=("transformers",), architectures=("FlowStateForPrediction",)),
-    Family("timesfm-2.5", "hrx.adapters.families.timesfm:TimesFM25", "timesfm", "timesfm",
-           architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
-           tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight")),
-    Family("timesfm-2.5-hf", "hrx.adapters.families.timesfm_transformers:TimesFM25Transformers", "transformers",
-           "timesfm-transformers", architectures=("TimesFm2_5ModelForPrediction",),
-           tensors=("model.input_ff_layer.input_layer.weight", "output_projection_quantiles.output_layer.weight")),
-    Family("timesfm-3", "hrx.adapters.families.timesfm:TimesFM3", "timesfm", "timesfm",
-           config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config")),
-    Family("moirai-2", "hrx.adapters.families.moirai_2:Moirai2", "uni2ts", "moirai-2",
-           config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
-           unpinned="uni2ts==2.0.0"),
-    Family("t0", "hrx.adapters.families.t0:T0", "tfc-t0", "t0", also=("rotary-embedding-torch",),
-           config_keys=("embed_dim", "group_every_n", "mlp_hidden_dim", "quantile_levels")),
-    Family("timestral", "hrx.adapters.families.timestral:Timestral", "timecopilot-timestral", "timestral",
-           config_keys=("block_schedule", "block_size", "quantile_knots"),
-           licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a "
-                        "revenue of more than 20 million dollars a month: read the LICENSE beside the weights."),
-    Family("timer", "hrx.adapters.families.timer_timemoe:Timer", "sktime", "timer",
-           also=("transformers",), architectures=("TimerForPrediction",)),
-    Family("timemoe", "hrx.adapters.families.timer_timemoe:TimeMoe", "sktime", "timemoe",
-           also=("transformers",), architectures=("TimeMoeForPrediction",)),
-    Family("visionts", "hrx.adapters.families.visionts:VisionTSModel", "visionts", "visionts",
-           files="mae_visualize_vit_*.pth"),
-    Family("tirex-2", "hrx.adapters.families.tirex_2:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
-           config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len"),
-           licence_note="Its library needs mlstm_kernels, under the NXAI Community License: a company with more than "
-                        "100 million euros of revenue a year needs a commercial licence for use in a product or "
-                        "service."),
-    Family("toto-2", "hrx.adapters.families.toto_2:Toto2", "timecopilot-toto-2", "toto-2",
-           also=("timecopilot-dd-unit-scaling", "unit-scaling"),
-           config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first")),
-    Family(NEURALFORECAST, "hrx.adapters.formats.neuralforecast:NeuralForecastModel", "neuralforecast",
-           "neuralforecast", also=("pytorch-lightning",)),
-    Family("hrx-trained", "hrx.adapters.formats.backbones:TrainedBackbone", "torch", "",
-           config_keys=("hrx_trained", "backbone", "lookback", "horizon")),
-)
-# fmt: on
-CHECKOUT = Family(TSLIB, "hrx.adapters.formats.tslib:TimeSeriesLibraryRun", "torch", "")
-"""Not among the families: the library is a user's checkout, which no package installs."""
-
-
-class Refused(NamedTuple):
-    """A model that is recognised and cannot be audited."""
-
-    name: str
-    reason: str
-    architectures: tuple[str, ...] = ()
-    files: str = ""
-
-    def claims(self, checkpoint: Checkpoint) -> bool:
-        """Whether the content of a checkpoint identifies this model."""
-        if self.files and any(checkpoint.path.glob(self.files)):
-            return True
-        named = (checkpoint.path / "config.json").exists() and checkpoint.config.get("architectures")
-        return bool(set(named or ()) & set(self.architectures))
-
-
-REFUSED = (
-    Refused("Sundial", "samples its forecast, so the forecast has no input gradient", ("SundialForPrediction",)),
-    Refused(
-        "TabPFN-TS",
-        "fits a tabular regression on each window and forecasts from calendar features, and its differentiable mode "
-        "is not its official forecast",
-        files="tabpfn-*.ckpt",
-    ),
-)
-
-
 def _version(distribution: str) -> str | None:
     try:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+@cache
+def built_in() -> tuple[Family, ...]:
+    """Families that the files of hrx declare, refused ones too."""
+    return tuple(family for folder in _FOLDERS for file in sorted(folder.glob("*.py")) for family in _declared(file))
+
+
+def _declared(file: Path) -> Iterator[Family]:
+    """Families of a file, each evaluated alone: importing the file would import torch and a model library."""
+    names = {"Family": Family, "ModelCard": ModelCard, "__name__": f"hrx.adapters.{file.parent.name}.{file.stem}"}
+    for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Family("):
+            yield eval(compile(ast.Expression(node.value), str(file), "eval"), names)
+
+
+class Registered(NamedTuple):
+    """An entry point of the group `hrx.adapters`: its family, or why it has none."""
+
+    family: Family | None
+    problem: str = ""
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Families that hrx runs, by name: the built-in ones and those that installed packages register."""
+    found = [*built_in(), *(entry.family for entry in _registered() if entry.family)]
+    return {family.name: family for family in found if not family.refusal}
+
+
+def _registered() -> Iterator[Registered]:
+    """The entry points of installed packages. One that fails affects its own family only."""
+    known = {family.name for family in built_in()}
+    for entry in entry_points(group="hrx.adapters"):
+        at = f"The entry point {entry.value!r} of hrx.adapters"
+        try:
+            family = entry.load()
+        except (Exception, SystemExit) as error:
+            yield Registered(None, f"{at} cannot be loaded: {describe_error(error)}. Update its package.")
+            continue
+        if not isinstance(family, Family):
+            yield Registered(None, f"{at} is not a Family. Update its package.")
+        elif family.name in known:
+            yield Registered(None, f"{at} registers {family.name!r} a second time. Rename it.")
+        else:
+            known.add(family.name)
+            yield Registered(family)
+
+
+def registration_problems() -> str:
+    """Why families of other packages are missing, as sentences for the message that a family is unknown."""
+    return "".join(f" {entry.problem}" for entry in _registered() if entry.problem)
+
+
+@cache
+def model_cards() -> tuple[ModelCard, ...]:
+    """Cards of all released checkpoints."""
+    cards = [replace(card, family=family.name) for family in families().values() for card in family.released]
+    return tuple(replace(c, sources=(*c.sources, _LEADERBOARD)) if c.benchmark else c for c in cards)
+
+
+def short_names() -> dict[str, ModelCard]:
+    """Released checkpoints on the hub by short name."""
+    return {card.name: card for card in model_cards() if card.name != EMBEDDED}
+
+
+def published_card(hub_id: str) -> ModelCard:
+    """The card of a released checkpoint."""
+    return next((card for card in model_cards() if card.hub_id == hub_id), UNKNOWN_CARD)
+
+
+def model_card(identity: Identity) -> ModelCard:
+    """The card of a checkpoint, recognised by its hub id or by the content of its files.
+
+    A fine-tuned copy is another model and has no card.
+    """
+    for card in model_cards():
+        if identity.fingerprint in card.fingerprints:
+            return card
+        if identity.checkpoint == card.hub_id:
+            return card.of_branch(identity.model.partition("@")[2])
+    return UNKNOWN_CARD

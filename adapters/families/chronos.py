@@ -22,6 +22,50 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import ChannelForecaster, CheckpointForecaster, ignore_warning, second_module
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+CHRONOS_BOLT = Family(
+    "chronos-bolt", f"{__name__}:ChronosBolt", "chronos-forecasting", "chronos-bolt", also=("transformers",),
+    architectures=("ChronosBoltModelForForecasting",),
+    released=(
+        ModelCard(
+            "bolt-mini", "bolt-mini", "Apache-2.0", 356_288, 512, 96, "generated series only", synthetic=True,
+            sources=("adapters/bolt_mini/README.md",),
+        ),
+        *(
+            ModelCard(
+                f"chronos-bolt-{size}", f"amazon/chronos-bolt-{size}", "Apache-2.0", parameters, 2048, 64,
+                "the training corpora of Chronos", benchmark="test",
+                seen=(
+                    "electricity", "kdd_cup_2018_with_missing", "m4_daily", "m4_hourly", "m4_monthly", "m4_weekly",
+                    "temperature_rain_with_missing",
+                ),
+                sources=(
+                    "github.com/amazon-science/chronos-forecasting, README.md",
+                    "github.com/amazon-science/chronos-forecasting, scripts/evaluation/configs/in-domain.yaml",
+                ),
+            )
+            for size, parameters in (
+                ("tiny", 9_000_000), ("mini", 21_000_000), ("small", 48_000_000), ("base", 205_000_000)
+            )
+        ),
+    ),
+)  # fmt: skip
+CHRONOS_2 = Family(
+    "chronos-2", f"{__name__}:Chronos2", "chronos-forecasting", "chronos-2", also=("transformers",),
+    architectures=("Chronos2Model",),
+    released=(
+        ModelCard(
+            "chronos-2", "amazon/chronos-2", "Apache-2.0", 120_000_000, 8192, benchmark="train",
+            pretraining="real and generated series listed in its report (arXiv 2510.15821, table 6)",
+            sources=("github.com/amazon-science/chronos-forecasting, README.md",),
+        ),
+        ModelCard(
+            "chronos-2-small", "autogluon/chronos-2-small", "unknown", 28_000_000, 8192,
+            sources=("github.com/amazon-science/chronos-forecasting, README.md",),
+        ),
+    ),
+)  # fmt: skip
 
 UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The paths that `Chronos2Pipeline.predict` unrolls by default."""

@@ -29,6 +29,41 @@ from tsfm_public.models.flowstate.utils.utils import BASE_SEASON
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+PATCHTST_FM = Family(
+    "patchtst-fm", f"{__name__}:PatchTSTFM", "granite-tsfm", "patchtst-fm", also=("transformers",),
+    architectures=("PatchTSTFMForPrediction",),
+    released=(
+        ModelCard(
+            "patchtst-fm-r1", "ibm-granite/granite-timeseries-patchtst-fm-r1", "Apache-2.0", 260_000_000, 8192,
+            sources=(
+                "huggingface.co/ibm-research/patchtst-fm-r1, README.md",
+                "github.com/unit8co/darts, docstring of PatchTSTFMModel",
+            ),
+        ),
+        ModelCard(
+            "patchtst-fm-r1-nc", "ibm-research/patchtst-fm-r1", "CC-BY-NC-SA-4.0", 260_000_000, 8192,
+            benchmark="none", sources=("huggingface.co/ibm-research/patchtst-fm-r1, README.md",),
+        ),
+        ModelCard(
+            "patchtst-fm-r2", "ibm-granite/granite-timeseries-patchtst-fm-r2", "Apache-2.0 or OpenMDW-1.0",
+            385_000_000, sources=("huggingface.co/ibm-granite/granite-timeseries-patchtst-fm-r2, README.md",),
+        ),
+    ),
+)  # fmt: skip
+FLOWSTATE = Family(
+    "flowstate", f"{__name__}:FlowState", "granite-tsfm", "flowstate", also=("transformers",),
+    architectures=("FlowStateForPrediction",),
+    released=(
+        ModelCard(
+            "flowstate-r1", "ibm-granite/granite-timeseries-flowstate-r1", "Apache-2.0", 9_070_000, 2048,
+            pretraining="subsets of GIFT-Eval's pretraining data and of the training corpora of Chronos",
+            sources=("huggingface.co/ibm-granite/granite-timeseries-flowstate-r1, README.md",),
+            branches={r"r1\.1": {"parameters": 18_500_000, "native_lookback": 4096}},
+        ),
+    ),
+)  # fmt: skip
 
 # The library logs a line for every call of its pipeline, and for every FlowState that it loads.
 logging.getLogger("tsfm_public").setLevel(logging.WARNING)

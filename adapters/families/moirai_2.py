@@ -14,6 +14,20 @@ from uni2ts.model.moirai2 import Moirai2Forecast, Moirai2Module
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+FAMILY = Family(
+    "moirai-2", f"{__name__}:Moirai2", "uni2ts", "moirai-2", unpinned="uni2ts==2.0.0",
+    config_keys=("num_predict_token", "quantile_levels", "patch_size", "max_seq_len"),
+    released=(
+        ModelCard(
+            "moirai-2-small", "Salesforce/moirai-2.0-R-small", "unknown", 11_400_000, benchmark="train",
+            pretraining="GIFT-Eval's pretraining data and training splits, Chronos-Mixup, KernelSynth, "
+            "internal data",
+            saw_all=True, sources=("arXiv 2511.11698",),
+        ),
+    ),
+)  # fmt: skip
 
 
 class Moirai2(CheckpointForecaster):

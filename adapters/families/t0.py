@@ -18,6 +18,19 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+FAMILY = Family(
+    "t0", f"{__name__}:T0", "tfc-t0", "t0", also=("rotary-embedding-torch",),
+    config_keys=("embed_dim", "group_every_n", "mlp_hidden_dim", "quantile_levels"),
+    released=tuple(
+        ModelCard(
+            f"t0-{release}", f"theforecastingcompany/t0-{release}", "Apache-2.0", parameters, native_horizon=1024,
+            sources=("pypi.org/project/tfc-t0, README.md",),
+        )
+        for release, parameters in (("alpha", 102_000_000), ("beta", 256_000_000), ("gamma", 256_000_000))
+    ),
+)  # fmt: skip
 
 LEVELS = (0.1, 0.5, 0.9)
 """The levels that the public call requests by default."""

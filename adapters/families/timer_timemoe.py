@@ -24,6 +24,31 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, ignore_warning
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+TIMER = Family(
+    "timer", f"{__name__}:Timer", "sktime", "timer", also=("transformers",),
+    architectures=("TimerForPrediction",),
+    released=(
+        ModelCard(
+            "timer-base", "thuml/timer-base-84m", "Apache-2.0", 84_000_000, 2880, 96, "UTSD and LOTSA",
+            sources=("huggingface.co/thuml/timer-base-84m, README.md",),
+        ),
+    ),
+)  # fmt: skip
+TIMEMOE = Family(
+    "timemoe", f"{__name__}:TimeMoe", "sktime", "timemoe", also=("transformers",),
+    architectures=("TimeMoeForPrediction",),
+    released=tuple(
+        ModelCard(
+            f"timemoe-{size.lower()}", f"Maple728/TimeMoE-{size}", "Apache-2.0", parameters, 4096, 64, "Time-300B",
+            sources=(f"huggingface.co/Maple728/TimeMoE-{size}, {files}",),
+        )
+        for size, parameters, files in (
+            ("50M", 113_000_000, "README.md and config.json"), ("200M", None, "README.md")
+        )
+    ),
+)  # fmt: skip
 
 GENERATE_RUNS_WITH = "4.40."
 """The transformers release that the libraries' `generate` steps are written for. Newer ones renamed what they call."""

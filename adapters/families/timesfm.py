@@ -25,6 +25,24 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+TIMESFM_25 = Family(
+    "timesfm-2.5", f"{__name__}:TimesFM25", "timesfm", "timesfm",
+    architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
+    tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight"),
+    released=(
+        ModelCard(
+            "timesfm-2.5", "google/timesfm-2.5-200m-pytorch", "Apache-2.0", 200_000_000, 16384, 1024,
+            benchmark="none", sources=("github.com/google-research/timesfm, README.md",),
+        ),
+    ),
+)  # fmt: skip
+TIMESFM_3 = Family(
+    "timesfm-3", f"{__name__}:TimesFM3", "timesfm", "timesfm",
+    config_keys=("input_patch_len", "output_patch_len", "residual_block_config", "transformer_config"),
+    released=(ModelCard("timesfm-3", "google/timesfm-3.0-pytorch", "timesfm-non-commercial-license-v1.0"),),
+)  # fmt: skip
 
 POINT = 5
 """The output that TimesFM-2.5 returns as its point forecast: the mean comes first, then nine deciles."""

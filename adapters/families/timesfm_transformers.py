@@ -16,6 +16,19 @@ from transformers import TimesFm2_5ModelForPrediction
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits
+from hrx.adapters.families import Family, ModelCard
+
+FAMILY = Family(
+    "timesfm-2.5-hf", f"{__name__}:TimesFM25Transformers", "transformers", "timesfm-transformers",
+    architectures=("TimesFm2_5ModelForPrediction",),
+    tensors=("model.input_ff_layer.input_layer.weight", "output_projection_quantiles.output_layer.weight"),
+    released=(
+        ModelCard(
+            "timesfm-2.5-hf", "google/timesfm-2.5-200m-transformers", "unknown", 200_000_000, 16384, 128,
+            benchmark="none", sources=("github.com/google-research/timesfm, README.md",),
+        ),
+    ),
+)  # fmt: skip
 
 
 class TimesFM25Transformers(CheckpointForecaster):

@@ -18,6 +18,26 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+FAMILY = Family(
+    "timestral", f"{__name__}:Timestral", "timecopilot-timestral", "timestral",
+    config_keys=("block_schedule", "block_size", "quantile_knots"),
+    licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a revenue "
+    "of more than 20 million dollars a month: read the LICENSE beside the weights.",
+    released=tuple(
+        ModelCard(
+            f"timestral-{millions}m", f"mistralai/Timestral-{millions}M", "Modified MIT", millions * 1_000_000,
+            32768, 1024,
+            sources=(
+                "pypi.org/project/timecopilot-timestral, README.md",
+                "docs.mistral.ai/models/timestral-1-0-209m.md",
+                "huggingface.co/general-forecast/timestral-28m, README.md",
+            ),
+        )
+        for millions in (5, 28, 123, 209)
+    ),
+)  # fmt: skip
 
 
 class Timestral(ChannelForecaster):

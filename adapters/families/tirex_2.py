@@ -22,6 +22,30 @@ from torch.nn.functional import pad
 
 from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+FAMILY = Family(
+    "tirex-2", f"{__name__}:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
+    config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len"),
+    licence_note="Its library needs mlstm_kernels, under the NXAI Community License: a company with more than 100 "
+    "million euros of revenue a year needs a commercial licence for use in a product or service.",
+    released=(
+        ModelCard(
+            "tirex-2", "NX-AI/TiRex-2", "Apache-2.0", 82_500_000, 2048, 320,
+            sources=(
+                "pypi.org/project/tirex-2, README.md", "github.com/NX-AI/tirex-2, conftest.py", "arXiv 2607.01204"
+            ),
+        ),
+        ModelCard(
+            "tirex-2-zs", "NX-AI/TiRex-2-gifteval-zs", "unknown", 82_500_000, 2048, 320, benchmark="none",
+            sources=("github.com/NX-AI/tirex-2, docs/benchmarks.md and conftest.py",),
+        ),
+        ModelCard(
+            "tirex-2-pretrained", "NX-AI/TiRex-2-gifteval-pretrain", "unknown", 82_500_000, 2048, 320,
+            benchmark="train", sources=("github.com/NX-AI/tirex-2, docs/benchmarks.md and conftest.py",),
+        ),
+    ),
+)  # fmt: skip
 
 # On a machine without CUDA, importing flashrnn writes a warning to the terminal; the CPU needs none of it.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)

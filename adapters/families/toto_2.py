@@ -26,7 +26,25 @@ from toto2 import Toto2Model
 
 from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
 from hrx.adapters.families.unit_scaling import exact_gradients
+
+FAMILY = Family(
+    "toto-2", f"{__name__}:Toto2", "timecopilot-toto-2", "toto-2",
+    also=("timecopilot-dd-unit-scaling", "unit-scaling"),
+    config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first"),
+    released=tuple(
+        ModelCard(
+            f"toto-2-{size.lower()}", f"Datadog/Toto-2.0-{size}", "Apache-2.0", parameters, benchmark="train",
+            pretraining="Datadog's own metrics and generated series",
+            sources=("github.com/DataDog/toto, README.md", "arXiv 2605.20119"),
+        )
+        for size, parameters in (
+            ("4m", 4_000_000), ("22m", 22_000_000), ("313m", 313_000_000), ("1B", 1_000_000_000),
+            ("2.5B", 2_500_000_000),
+        )
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

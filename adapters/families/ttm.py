@@ -31,7 +31,39 @@ from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPI
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
 from hrx.adapters.families.granite import PIPELINE, run_pipeline
+
+FAMILY = Family(
+    "ttm", f"{__name__}:TinyTimeMixer", "granite-tsfm", "ttm", also=("transformers",),
+    architectures=("TinyTimeMixerForPrediction", "TinyTimeMixerForDecomposedPrediction"),
+    revision_selector=f"{__name__}:select_revision",
+    released=(
+        ModelCard(
+            "ttm-r2", "ibm-granite/granite-timeseries-ttm-r2", "Apache-2.0", 805_280, 512, 96,
+            "18 public datasets named in its card, and more in the branches r2.1", benchmark="test",
+            seen=("kdd_cup_2018_with_missing", "saugeenday", "solar", "us_births"),
+            fingerprints=("348b862b15b55bdf09f900bb9daa83393f69691254146498da3746e2b64b1a49",),
+            sources=("huggingface.co/ibm-granite/granite-timeseries-ttm-r2, README.md",),
+            branches={  # one checkpoint per lookback and horizon, as 512-192-r2 or 90-30-ft-r2.1
+                r"(?P<native_lookback>\d+)-(?P<native_horizon>\d+)-.*r2\.1": {
+                    "parameters": None,
+                    "seen": (
+                        "kdd_cup_2018_with_missing", "saugeenday", "solar", "us_births", "covid_deaths",
+                        "hierarchical_sales", "temperature_rain_with_missing",
+                    ),
+                },
+                r"(?P<native_lookback>\d+)-(?P<native_horizon>\d+)-.*": {"parameters": None},
+                ".*": {"parameters": None, "native_lookback": None, "native_horizon": None},
+            },
+        ),
+        ModelCard(
+            "ttm-r3", "ibm-granite/granite-timeseries-ttm-r3", "Apache-2.0",
+            sources=("github.com/ibm-granite/granite-tsfm, tsfm_public/resources/model_paths_config/ttm.yaml",),
+            branches={r"(?P<native_lookback>\d+)-(?P<native_horizon>\d+)-.*": {}},
+        ),
+    ),
+)  # fmt: skip
 
 DECOMPOSED = "TinyTimeMixerForDecomposedPrediction"
 """The architecture of a TTM-r3 that forecasts trend and residual apart."""

@@ -22,6 +22,18 @@ from visionts.model import MAE_ARCH, VisionTS
 
 from hrx.adapters.checkpoint import CheckpointForecaster, differing_tensors, second_module
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family, ModelCard
+
+FAMILY = Family(
+    "visionts", f"{__name__}:VisionTSModel", "visionts", "visionts", files="mae_visualize_vit_*.pth",
+    released=(
+        ModelCard(
+            "visionts-base", "https://dl.fbaipublicfiles.com/mae/visualize/mae_visualize_vit_base.pth",
+            "CC-BY-NC-4.0", 112_000_000, pretraining="images of ImageNet-1k",
+            sources=("github.com/facebookresearch/mae, README.md", "github.com/Keytoyze/VisionTS, README.md"),
+        ),
+    ),
+)  # fmt: skip
 
 NO_PERIOD = 1
 """The library's periodicity if none is known: the series is one row, stretched to the image's full height.

@@ -15,9 +15,13 @@ from torch import Tensor, nn
 
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family
 from hrx.adapters.formats.trained_directory import training_scale
 
-FAMILY = "hrx-trained"
+FAMILY = Family(
+    "hrx-trained", f"{__name__}:TrainedBackbone", "torch",
+    config_keys=("hrx_trained", "backbone", "lookback", "horizon"),
+)  # fmt: skip
 WIDTH = 16
 KERNEL = 5
 DEPTH = 3

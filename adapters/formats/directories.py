@@ -13,9 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import save_file
-from torch import Tensor
-
 from hrx.adapters.checkpoint import TRAINING, CheckpointForecaster
 from hrx.adapters.contract import ModelError
 from hrx.adapters.formats.trained_directory import trained_runs
@@ -23,6 +20,8 @@ from hrx.errors import HrxError, describe_error
 from hrx.files import read_json
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hrx.adapters.registry import Located
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -106,6 +105,8 @@ def _base_name(path: Path) -> str:
 
 def _write(target: Path, base: CheckpointForecaster, state: dict[str, Tensor]) -> None:
     """Replaces `target` by a checkpoint with the tensors that the base's files have, and the base's configuration."""
+    from safetensors.torch import save_file
+
     scratch = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
     try:
         shutil.copy(base.checkpoint.path / "config.json", scratch)

@@ -34,10 +34,15 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Forecaster, Limits, ModelError
-from hrx.adapters.formats.neuralforecast_directory import CONFIGURATION, FAMILY, SIDECAR, SavedModel, saved_models
+from hrx.adapters.families import Family
+from hrx.adapters.formats.neuralforecast_directory import CONFIGURATION, SIDECAR, SavedModel, saved_models
 from hrx.adapters.formats.trained_directory import training_scale
-from hrx.adapters.registry import LocatedCheckpoint, families
+from hrx.adapters.registry import LocatedCheckpoint
 
+FAMILY = Family(
+    "neuralforecast", f"{__name__}:NeuralForecastModel", "neuralforecast", "neuralforecast",
+    also=("pytorch-lightning",),
+)  # fmt: skip
 _SEEDED = ("Informer",)
 """Classes that draw positions of the window while they forecast, by the seed that is stored with the weights."""
 _COUPLED = ("TimesNet", "StemGNN", *_SEEDED)
@@ -164,7 +169,7 @@ def fitted_models(library: Any) -> list[Forecaster]:
     for saved in saved_models(directory.name):
         alias = saved.name.rpartition(":")[2]
         checkpoint = FittedModel(saved.path, alias, alias, file=saved.file, directory=directory)
-        found.append(LocatedCheckpoint(checkpoint, families()[FAMILY]).load())
+        found.append(LocatedCheckpoint(checkpoint, FAMILY).load())
     return found
 
 

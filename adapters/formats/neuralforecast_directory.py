@@ -109,7 +109,7 @@ class SavedModel(Checkpoint):
     def _metadata(self) -> _Metadata:
         """What the library stored beside the weights; empty for a damaged file, which loading reports."""
         try:
-            with safe_open(self.weights[0], framework="pt") as tensors:
+            with safe_open(self.weights[0], framework="np") as tensors:
                 found = tensors.metadata()
             arguments = json.loads(found["hyper_parameters"])
             return _Metadata(str(found["model_class"]), arguments if isinstance(arguments, dict) else {})

@@ -31,9 +31,12 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.families import Family
 from hrx.adapters.formats.tslib_run import ARGUMENTS, CheckoutRun
 from hrx.errors import describe_error
 
+FAMILY = Family("tslib", f"{__name__}:TimeSeriesLibraryRun", "torch")
+"""Its library is a user's checkout, which no package installs."""
 _COUPLED = ("TimesNet", "MSGNet")
 """Models whose forecast of a window depends on the other windows of its batch: they get one window at a time."""
 _FIRST_DATE = "2018-01-01"

@@ -7,6 +7,8 @@ The library stores a state dict and no arguments. They are the defaults of `run.
 folder, then those of an optional `args.json`, which holds what neither of them says.
 """
 
+from __future__ import annotations
+
 import ast
 import hashlib
 import json
@@ -17,15 +19,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
 from hrx.errors import HrxError, describe_error, unknown
 from hrx.files import read_file, read_json, user_path
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FAMILY = "tslib"
 EXPERIMENT = "exp/exp_long_term_forecasting.py"
@@ -83,6 +85,9 @@ class CheckoutRun(Checkpoint):
         return (self.path / _WEIGHTS,)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        import torch
+        from torch import Tensor
+
         file = self.weights[0]
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)

@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from hrx.adapters.families import families
 from hrx.adapters.formats import backbones as own
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.registry import families, require
+from hrx.adapters.registry import require
 from hrx.errors import HrxError, describe_error, unknown
 
 DEPTH_ARGUMENT: Mapping[str, str] = MappingProxyType(

@@ -17,9 +17,9 @@ import torch
 
 from hrx import __version__
 from hrx.adapters.checkpoint import TRAINING
+from hrx.adapters.families import families
 from hrx.adapters.formats.backbones import OWN
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.registry import families
 from hrx.audit.memory import one_thread
 from hrx.audit.runner.plan import ModelKey, Setting
 from hrx.audit.runner.worker import WorkerContext

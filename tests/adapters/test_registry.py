@@ -1,5 +1,6 @@
 """From a name to a model: recognition by content, refusals, revisions, selection per setting, factories."""
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from hrx.adapters import registry as registry_module
 from hrx.adapters.checkpoint import Checkpoint, CheckpointForecaster
 from hrx.audit.admission.checks import admit
 
+families_module = importlib.import_module("hrx.adapters.families")
 SETTINGS = [(512, 24), (512, 48), (512, 96), (512, 192)]
 
 
@@ -210,7 +212,7 @@ def test_third_parties_register_a_family_by_entry_point(
     package = types.ModuleType("their_package")
     vars(package).update(FAMILY=family, TheirForecaster=TheirForecaster, load_theirs=load_theirs)
     monkeypatch.setitem(sys.modules, "their_package", package)
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry] if group == "hrx.adapters" else [])
+    monkeypatch.setattr(families_module, "entry_points", lambda group: [entry] if group == "hrx.adapters" else [])
     layer = torch.nn.Linear(24, 6)
     save_file(layer.state_dict(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["TheirModel"]}))
@@ -220,7 +222,7 @@ def test_third_parties_register_a_family_by_entry_point(
     assert torch.equal(model.official(series(2, 24), 6), layer(series(2, 24)))
     assert model.unloaded() == model.reload().unloaded() == ()
     assert model.double().official(series(2, 24).double(), 6).dtype == torch.float64
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry, entry])
+    monkeypatch.setattr(families_module, "entry_points", lambda group: [entry, entry])
     families.cache_clear()
     assert families()["theirs"] is family
     with pytest.raises(ModelError, match=r"Unknown model 'nothing'.*'theirs' a second time"):
@@ -237,9 +239,9 @@ def test_a_registered_package_that_fails_affects_its_own_family_only(
     (tmp_path / "broken_package.py").write_text(problem)
     monkeypatch.syspath_prepend(tmp_path)
     entry = EntryPoint("broken", "broken_package:FAMILY", "hrx.adapters")
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(families_module, "entry_points", lambda group: [entry])
     families.cache_clear()
-    assert set(families()) == {family.name for family in registry_module.BUILT_IN}
+    assert set(families()) == {family.name for family in families_module.built_in() if not family.refusal}
     assert locate("bolt-mini").identity.family == "chronos-bolt"
     with pytest.raises(ModelError, match=r"The entry point 'broken_package:FAMILY' of hrx.adapters (cannot|is not)"):
         locate("broken-model")

@@ -11,6 +11,7 @@ import pytest
 from hrx.cli.main import main
 from hrx.cli.new_adapter import skeleton
 
+families_package = importlib.import_module("hrx.adapters.families")
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,8 +33,10 @@ def test_the_files_are_written_to_the_working_directory_and_say_what_is_left_to_
     assert {path.name for path in tmp_path.iterdir()} == {"my_model_2_adapter.py", "test_my_model_2_adapter.py"}
     shown = capsys.readouterr().out
     assert "Wrote my_model_2_adapter.py and test_my_model_2_adapter.py." in shown
-    assert 'Family("my-model.2", "my_model_2_adapter:MyModel2"' in shown
-    adapter = imported(tmp_path / "my_model_2_adapter.py").MyModel2
+    assert "the entry point `my-model.2` of the group hrx.adapters: my_model_2_adapter:FAMILY" in shown
+    module = imported(tmp_path / "my_model_2_adapter.py")
+    assert (module.FAMILY.name, module.FAMILY.loader) == ("my-model.2", "my_model_2_adapter:MyModel2")
+    adapter = module.MyModel2
     for method in ("open_library", "read_limits"):
         with pytest.raises(NotImplementedError, match=f"^{method}: "):
             getattr(adapter, method)(None)
@@ -44,15 +47,21 @@ def test_the_files_are_written_to_the_working_directory_and_say_what_is_left_to_
 def test_in_a_clone_the_files_go_to_the_folders_of_hrx(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "adapters").mkdir()
-    (tmp_path / "adapters" / "families.py").touch()
+    (tmp_path / "adapters" / "families").mkdir(parents=True)
+    (tmp_path / "adapters" / "families" / "__init__.py").touch()
     (tmp_path / "tests" / "adapters").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert main(["new-adapter", "my-model"]) == 0
-    assert "class MyModel(CheckpointForecaster)" in (tmp_path / "adapters" / "my_model.py").read_text()
+    written = tmp_path / "adapters" / "families" / "my_model.py"
+    assert "class MyModel(CheckpointForecaster)" in written.read_text()
+    monkeypatch.setattr(families_package, "_FOLDERS", (written.parent,))
+    families_package.built_in.cache_clear()
+    (family,) = families_package.built_in()
+    families_package.built_in.cache_clear()
+    assert (family.name, family.loader) == ("my-model", "hrx.adapters.families.my_model:MyModel")
     test = (tmp_path / "tests" / "adapters" / "test_my_model.py").read_text()
-    assert "from hrx.adapters.my_model import MyModel\n" in test
-    assert 'Family("my-model", "hrx.adapters.my_model:MyModel"' in capsys.readouterr().out
+    assert "from hrx.adapters.families.my_model import MyModel\n" in test
+    assert "give pyproject.toml an extra my-model with its library" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("existing", ["my_model_adapter.py", "test_my_model_adapter.py"])

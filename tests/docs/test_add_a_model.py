@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hrx.adapters import Family, families
 from hrx.cli import main
 from hrx.cli.new_adapter import skeleton
 
@@ -16,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "add-a-model.md"
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
 PARTS = re.findall(
-    r"part of (adapters/t0\.py|the test)[^\n]* -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S
+    r"part of (adapters/families/t0\.py|the test)[^\n]* -->\n```python\n(.*?)```",
+    PAGE.read_text(encoding="utf-8"),
+    re.S,
 )
 
 
@@ -41,7 +42,7 @@ def methods(code: str) -> list[str]:
 
 
 def test_the_guide_is_the_skeleton_filled_in_for_t0() -> None:
-    filled = (ROOT / "adapters" / "t0.py").read_text(encoding="utf-8")
+    filled = (ROOT / "adapters" / "families" / "t0.py").read_text(encoding="utf-8")
     shown = [code for part, code in PARTS if part == "adapters/families/t0.py"]
     assert [line for code in shown for line in code.splitlines() if line] == [
         line for line in filled.splitlines() if line
@@ -57,7 +58,7 @@ def test_the_test_of_the_skeleton_passes_for_t0_and_finds_a_mistake(tmp_path: Pa
     unfilled = re.compile(r"def build.*?to path\"\)\n", re.S)
     assert unfilled.search(files.test_text)
     (tmp_path / files.test).write_text(unfilled.sub(lambda _: build, files.test_text))
-    filled = (ROOT / "adapters" / "t0.py").read_text(encoding="utf-8")
+    filled = (ROOT / "adapters" / "families" / "t0.py").read_text(encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", files.test.name]
     wrong = filled.replace("levels.index(0.5)]", "levels.index(0.5) + 1]")
     for code, selected, expected in ((filled, "", 0), (wrong, "five_checks", 1)):
@@ -65,8 +66,3 @@ def test_the_test_of_the_skeleton_passes_for_t0_and_finds_a_mistake(tmp_path: Pa
         done = subprocess.run([*command, "-k", selected], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == expected, done.stdout
     assert "computes another forecast than the library" in done.stdout
-
-
-def test_the_registration_of_the_guide_is_that_of_t0() -> None:
-    (entry,) = re.findall(r"an entry of BUILT_IN -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
-    assert eval(entry, {"Family": Family}) == families()["t0"]
