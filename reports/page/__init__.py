@@ -1,31 +1,84 @@
-"""Pages that open from disk: one file each, with scripts, styles and data inside, and no network access.
+"""HTML: pages that open from disk, tables and notebooks, from the Jinja2 templates in `templates/`.
 
-Three layers keep a hostile name harmless: text is escaped where Python writes it, data is JSON without any `<`, and the
-page's content security policy runs only the scripts and styles with the hashes that it lists.
+A page is one file with scripts, styles and data inside, and no network access. Three layers keep a hostile name
+harmless: the templates clean and escape every text, data is JSON without any `<`, and the page's content security
+policy runs only the scripts and styles with the hashes that it lists.
 """
+
+from __future__ import annotations
 
 import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
-from string import Template
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from hrx import __version__
-from hrx.reports.text import clean, escape_html
+from hrx.reports import text
+from hrx.reports.text import clean
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _ASSETS = files("hrx.reports.page")
 STYLES = ("heatmap.css", "page.css")
 HEATMAP_SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "heatsave.js")
 """The heat map, which a notebook shows too."""
+_FILTERS = ("bracketed", "clean", "counted", "listed", "percent", "signed")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(lambda name: asset(f"templates/{name}")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(text, name) for name in _FILTERS}
+    environment.filters["short"] = lambda name, width=60: text.shorten(clean(name), width)
+    environment.globals |= {"link": link, "asset": lambda name: Markup(asset(name))}
+    return environment
+
+
+def render(template: str, /, **values: Any) -> Markup:
+    """The template with these values, each cleaned and escaped unless it is `Markup`."""
+    return Markup(_environment().get_template(template).render(values))
+
+
+def render_macro(template: str, macro: str, *values: Any) -> Markup:
+    """A macro of a template, called with these values."""
+    return Markup(getattr(_environment().get_template(template).module, macro)(*values))
+
+
+def render_page(template: str, scripts: Sequence[str], data: Mapping[str, object], /, **values: Any) -> str:
+    """A whole page: a template that extends `frame.html`, with `data` for the scripts by the name of its element.
+
+    The frame takes `title`, `kicker`, `heading`, `facts` and `footer`.
+    """
+    embedded = Markup("\n").join(Markup(embed(name, value)) for name, value in data.items())
+    style, script = (Markup("\n".join(map(asset, names))) for names in (STYLES, scripts))
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    frame = {"policy": Markup(policy), "style": style, "script": script, "data": embedded}
+    return str(render(template, **(frame | values)))
 
 
 def link(**where: object) -> str:
     """The address, within the page, of the runs that pass these filters; `at` is the section to scroll to."""
-    return "#" + "&amp;".join(f"{name}={quote(clean(value), safe='')}" for name, value in where.items())
+    return "#" + "&".join(f"{name}={quote(clean(value), safe='')}" for name, value in where.items())
 
 
 def embed(name: str, value: object) -> str:
@@ -37,36 +90,26 @@ def embed(name: str, value: object) -> str:
 
 
 class Row(NamedTuple):
-    """A row of a table: its cells as HTML, and attributes that the page's script reads."""
+    """A row of a table: its cells, and attributes that the page's script reads."""
 
-    cells: Sequence[str]
+    cells: Sequence[object]
     attributes: Mapping[str, str] = {}
 
 
 def html_table(
     heads: Sequence[tuple[str, str]], rows: Iterable[Row], *, label: str, kind: str = "", id: str = ""
-) -> str:
-    """A table with a class for each column. `label` names it for screen readers; one with an `id` can be saved."""
-    head = "".join(f'<th scope="col" class="{cls}">{title}</th>' for title, cls in heads)
-    body = "".join(
-        f"<tr{_attributes(row.attributes)}>"
-        + "".join(f'<td class="{cls}">{cell}</td>' for cell, (_, cls) in zip(row.cells, heads, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    named = f' id="{id}"' if id else ""
-    table = f'<table class="data {kind}"{named}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    save = f'<p class="save"><button type="button" class="quiet" data-csv="{id}">Save as CSV</button></p>' if id else ""
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape_html(label)}">{table}</div>{save}'
+) -> Markup:
+    """A table with a class for each column; its cells are HTML already.
+
+    `label` names it for screen readers; one with an `id` can be saved.
+    """
+    written = [Row([Markup(cell) for cell in row.cells], row.attributes) for row in rows]
+    return render("data_table.html", heads=heads, rows=written, label=label, kind=kind, id=id)
 
 
-def _attributes(values: Mapping[str, str]) -> str:
-    return "".join(f' {name}="{escape_html(value)}"' for name, value in values.items())
-
-
-def fact_list(facts: Mapping[str, object]) -> str:
-    """Names and their values; the names are HTML already."""
-    return f'<dl class="record">{"".join(f"<dt>{k}</dt><dd>{escape_html(v)}</dd>" for k, v in facts.items())}</dl>'
+def fact_list(facts: Mapping[str, object]) -> Markup:
+    """Names and their values."""
+    return render("facts.html", facts=facts)
 
 
 def made_by(source: str = "") -> str:
@@ -75,19 +118,8 @@ def made_by(source: str = "") -> str:
 
 
 def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:
-    """The whole page: the template of its body and the frame around it, with `parts` that are HTML already.
-
-    The frame takes `title`, `kicker`, `heading`, `facts`, `footer`, and `data` for the scripts where there are some.
-    """
-    style = "\n".join(map(asset, STYLES))
-    script = "\n".join(map(asset, scripts))
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    body = Template(asset(template)).substitute(parts)
-    page = {"data": "", **parts, "policy": policy, "style": style, "body": body, "script": script}
-    return Template(asset("frame.html")).substitute(page)
+    """A whole page whose parts are HTML already."""
+    return render_page(template, scripts, {}, **{name: Markup(part) for name, part in parts.items()})
 
 
 def asset(name: str) -> str:

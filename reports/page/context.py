@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from hrx.records.quantities import CutForecasts, NeededContext
 from hrx.reports.context import DatasetContext, context_sentence, figure, padding_sentence, ratio, share
-from hrx.reports.page import Row, html_table
-from hrx.reports.text import clean, counted, escape_html, shorten
+from hrx.reports.page import Row, render_macro
+from hrx.reports.text import clean, counted
 
 _OUTCOMES = {
     "holds": "needed context: holds",
@@ -15,57 +18,69 @@ _OUTCOMES = {
     "whole": "none within the bound",
 }
 _MOST_CHARTS = 24
-_LONGEST_NAME = 60
 _LEAST, _MOST = 1e-4, 10.0
 """Changes that a chart can show; others are drawn at its edge."""
 _LEFT, _TOP, _WIDTH, _HEIGHT = 50, 8, 250, 110
 _TICKS = (0.001, 0.01, 0.1, 1.0, 10.0)
 
 
-def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
+_HEADS = (
+    ("model", ""), ("dataset", ""), ("setting", ""), ("needed", "number"), ("change, older replaced", "number"),
+    ("really cut to", "number"), ("change", "number"), ("mse", "number"), ("MASE", "number"), ("time", "number"),
+    ("this cut", ""),
+)  # fmt: skip
+_SERIES_HEADS = (
+    ("context", "number"), ("change, older values replaced", "number"), ("cut to", "number"),
+    ("change by cutting", "number"), ("mse", "number"), ("MASE", "number"),
+)  # fmt: skip
+
+
+class Chart(NamedTuple):
+    """Places in an SVG: labels of both axes, the bound, and lines over the contexts."""
+
+    left: int
+    right: int
+    bottom: int
+    changes: list[tuple[str, str]]
+    contexts: list[tuple[str, int]]
+    bound: str
+    lines: dict[str, str]
+
+
+class Charts(NamedTuple):
+    """The drawn charts by name, and how many are left out."""
+
+    shown: list[tuple[str, Chart]]
+    left_out: int
+
+
+def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> Markup:
     """The section of a report on models by label; empty where nothing was measured."""
     rows = [row for label, contexts in models for one in contexts for row in _rows(label, one)]
-    if not rows:
-        return ""
-    heads = (
-        ("model", ""), ("dataset", ""), ("setting", ""), ("needed", "number"), ("change, older replaced", "number"),
-        ("really cut to", "number"), ("change", "number"), ("mse", "number"), ("MASE", "number"), ("time", "number"),
-        ("this cut", ""),
-    )  # fmt: skip
     named = [
         (f"{label}, {one.dataset} {one.setting}" if len(models) > 1 else f"{one.dataset} {one.setting}", one.mean)
         for label, contexts in models
         for one in contexts
     ]
-    return (
-        '<section id="context" aria-labelledby="h-context"><h2 id="h-context">Needed context</h2>'
-        '<p class="lead">How many past values the model needs: the shortest context that keeps its forecasts when all '
-        "older values are replaced, and what happens when the lookback is really cut.</p>"
-        '<p class="note">Of all runs of the ledger, whatever the filters are.</p>'
-        f"{html_table(heads, rows, label='Needed context', id='context-table')}"
-        f"{_notes(models)}{_charts(named)}</section>"
-    )
+    if not rows:
+        return Markup()
+    return render_macro("context.html", "section", rows, _HEADS, _notes(models), _charts(named))
 
 
-def series_context(found: NeededContext) -> str:
+def series_context(found: NeededContext) -> Markup:
     """The part of the page of one explained series."""
-    heads = (
-        ("context", "number"), ("change, older values replaced", "number"), ("cut to", "number"),
-        ("change by cutting", "number"), ("mse", "number"), ("MASE", "number"),
-    )  # fmt: skip
     curves = (found.kept, found.change, found.lookbacks, found.cut_change, found.mse, found.mase)
     rows = [
-        Row((str(kept), share(change), str(lookback), share(cut), figure(mse), figure(mase)))
+        Row((kept, share(change), lookback, share(cut), figure(mse), figure(mase)))
         for kept, change, lookback, cut, mse, mase in zip(*curves, strict=True)
     ]
     sentence = f"{context_sentence(found)} {padding_sentence([found])}".rstrip()
-    table = html_table(heads, rows, label="Needed context", kind="slim")
-    return (
-        f'<h3 id="context">Needed context</h3><p>Needed to keep the forecasts within {share(found.bound)} of their '
-        f"variance: {escape_html(sentence)} Measured on {counted(found.windows, 'window')} of the test region; changes "
-        f"are shares of that variance.</p>{_charts([('Change of the forecasts', found)])}"
-        f"<details><summary>Every context</summary>{table}</details>"
+    whole = (
+        f"Needed to keep the forecasts within {share(found.bound)} of their variance: {sentence} Measured on "
+        f"{counted(found.windows, 'window')} of the test region; changes are shares of that variance."
     )
+    drawn = _charts([("Change of the forecasts", found)])
+    return render_macro("context.html", "of_series", whole, _SERIES_HEADS, rows, drawn)
 
 
 def _rows(label: str, one: DatasetContext) -> Iterator[Row]:
@@ -74,7 +89,7 @@ def _rows(label: str, one: DatasetContext) -> Iterator[Row]:
     single = f" ({low} to {high})" if low < high else ""
     known = [(mean.needed, mean.at), (mean.next_shorter, mean.at + 1)]
     changes = ", ".join(f"{share(mean.change[at])} at {kept}" for kept, at in known[not mean.at :] if kept is not None)
-    about = [escape_html(label), escape_html(one.dataset), one.setting, f"{mean.needed}{single}", changes]
+    about = [label, one.dataset, one.setting, f"{mean.needed}{single}", changes]
     check, shortest = mean.check, mean.shortest_cut
     other = shortest is not None and shortest.lookback not in (mean.lookback, check and check.lookback)
     if check is not None or not other:
@@ -93,7 +108,7 @@ def _cut_cells(found: NeededContext, cut: CutForecasts | None) -> list[str]:
     return [str(cut.lookback), share(cut.change), *errors, ratio(cut.time_ratio)]
 
 
-def _notes(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
+def _notes(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> list[str]:
     """How to read the table, with what limits it."""
     every = [one.mean for _, contexts in models for one in contexts]
     bounds = " or ".join(dict.fromkeys(share(one.bound) for one in every))
@@ -113,46 +128,34 @@ def _notes(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> str:
             notes.append(f"{label}: {padding}")
     if reasons := dict.fromkeys(clean(one.refusal) for one in every if one.refusal):
         notes.append(f"Not forecast from: {'; '.join(reasons)}.")
-    return "".join(f'<p class="note">{escape_html(note)}</p>' for note in notes)
+    return notes
 
 
-def _charts(named: Sequence[tuple[str, NeededContext]]) -> str:
+def _charts(named: Sequence[tuple[str, NeededContext]]) -> Charts:
     """A chart of both curves for each name."""
-    drawn = "".join(
-        f"<figure><figcaption>{escape_html(shorten(clean(name), _LONGEST_NAME))}</figcaption>{_chart(found)}</figure>"
-        for name, found in named[:_MOST_CHARTS]
-    )
-    more = f" The first {_MOST_CHARTS} of {len(named)} are drawn." if len(named) > _MOST_CHARTS else ""
-    legend = "Change of the forecasts against the context: older values replaced (solid), lookback cut (dashed), the "
-    legend += f"bound (dotted). Both axes are logarithmic.{more}"
-    return f'<p class="note">{legend}</p><div class="contexts">{drawn}</div>'
+    return Charts([(name, _chart(found)) for name, found in named[:_MOST_CHARTS]], len(named[_MOST_CHARTS:]))
 
 
-def _chart(found: NeededContext) -> str:
-    """An SVG of both curves over the context, the whole lookback at the right."""
-    right, bottom = _LEFT + _WIDTH, _TOP + _HEIGHT
-    ticks = "".join(
-        f'<text x="{_LEFT - 5}" y="{_y(tick) + 4:.1f}" text-anchor="end">{share(tick)}</text>' for tick in _TICKS
-    )
+def _chart(found: NeededContext) -> Chart:
     contexts = {found.lookback, *(int(kept) for kept in found.kept[2::4])} if found.lookback > 1 else {1}
-    marks = "".join(
-        f'<text x="{_x(kept, found):.1f}" y="{bottom + 14}" text-anchor="middle">{kept}</text>' for kept in contexts
+    return Chart(
+        left=_LEFT,
+        right=_LEFT + _WIDTH,
+        bottom=_TOP + _HEIGHT,
+        changes=[(f"{_y(tick) + 4:.1f}", share(tick)) for tick in _TICKS],
+        contexts=[(f"{_x(kept, found):.1f}", kept) for kept in contexts],
+        bound=f"{_y(found.bound):.1f}",
+        lines={
+            "replaced": _line(found, zip(found.kept, found.change, strict=True)),
+            "cut": _line(found, zip(found.lookbacks, found.cut_change, strict=True)),
+        },
     )
-    bound = f'<line class="bound" x1="{_LEFT}" x2="{right}" y1="{_y(found.bound):.1f}" y2="{_y(found.bound):.1f}"/>'
-    lines = (
-        _line("replaced", found, zip(found.kept, found.change, strict=True)),
-        _line("cut", found, zip(found.lookbacks, found.cut_change, strict=True)),
-    )
-    label = "Change of the forecasts against the context"
-    box = f"0 0 {right + 14} {bottom + 20}"
-    return f'<svg viewBox="{box}" role="img" aria-label="{label}">{ticks}{marks}{bound}{"".join(lines)}</svg>'
 
 
-def _line(kind: str, found: NeededContext, points: Iterable[tuple[int, float]]) -> str:
-    """A polyline over the contexts shorter than the lookback, whose change is known."""
+def _line(found: NeededContext, points: Iterable[tuple[int, float]]) -> str:
+    """The points of a polyline over the contexts shorter than the lookback, whose change is known."""
     known = [(int(at), change) for at, change in points if at < found.lookback and math.isfinite(change)]
-    drawn = " ".join(f"{_x(at, found):.1f},{_y(change):.1f}" for at, change in known)
-    return f'<polyline class="{kind}" points="{drawn}"/>' if known else ""
+    return " ".join(f"{_x(at, found):.1f},{_y(change):.1f}" for at, change in known)
 
 
 def _x(kept: int, found: NeededContext) -> float:

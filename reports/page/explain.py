@@ -69,7 +69,8 @@ def render(explained: ExplainedForecast, command: str = "") -> str:
             "says": escape_html(says),
             "because": escape_html(_because(explained)),
             "reasons": "".join(reasons),
-            "measured": _measured(explained) + ("" if explained.context is None else series_context(explained.context)),
+            "measured": _measured(explained)
+            + ("" if explained.context is None else str(series_context(explained.context))),
             "reproduce": _reproduce(explained, command),
             "footer": made_by(),
             "data": embed("window", _window(explained)),

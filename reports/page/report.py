@@ -1,50 +1,40 @@
 """`hrx report`: a ledger as one page that opens from disk, and figures for print beside it.
 
-Verdicts, exclusions, admission checks and the commands are written here as HTML and need no script. The page's script
-draws the rest from the data of `hrx.reports.page.data`.
+Verdicts, exclusions, admission checks and the commands are written by the templates and need no script. The page's
+script draws the rest from the data of `hrx.reports.page.data`; it counts the excluded runs of its selection too, and
+hides the rows that do not belong to it.
 """
 
 import base64
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from hrx.records.ledger import Ledger
-from hrx.records.record import DONE, EXCLUDED, FAILED
-from hrx.reports.backbones import BackboneSummary, summarise_backbones
+from hrx.records.record import DONE, StoredCheck
+from hrx.reports.backbones import summarise_backbones
 from hrx.reports.coverage import Coverage, overall
 from hrx.reports.figures import figures
-from hrx.reports.page import HEATMAP_SCRIPTS, embed, fill_page, link, made_by
+from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page
 from hrx.reports.page.context import context_section
-from hrx.reports.page.data import arrange, choose_examples, model_labels, palette
-from hrx.reports.page.excluded import admission, exclusion_kinds, exclusions, exclusions_json
+from hrx.reports.page.data import Json, arrange, choose_examples, model_labels, palette
 from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.page.statistics import PageStatistics
+from hrx.reports.reasons import NO_REASON, ReasonKind, count_reasons, reason_kinds
 from hrx.reports.runs import read
-from hrx.reports.statistics import ClusteredMedian, GroupStatistics
-from hrx.reports.summary import ModelSummary, SeasonalRuns, summarise
-from hrx.reports.text import (
-    bracketed,
-    clean,
-    counted,
-    escape_html,
-    listed,
-    make_directory,
-    number_or_none,
-    percent,
-    shorten,
-    signed,
-    write_bytes,
-)
+from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
+from hrx.reports.text import clean, counted, listed, make_directory, write_bytes
 
 PAGE = "index.html"
 SCRIPTS = (
     *HEATMAP_SCRIPTS, "page.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js", "records.js", "report.js",
 )  # fmt: skip
-_LONGEST_NAME = 60
+_MOST_MODELS = 12
+"""The checks of more models are folded, unless one failed."""
+_MOST_REASONS = 40
 
 
 class WrittenReport(NamedTuple):
@@ -73,35 +63,31 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         checks, audits, plans = ledger.checks(), ledger.audits(), ledger.plans()
         examples = choose_examples(ledger, frame, labels, checks)
     kinds = exclusion_kinds(frame)
-    data = {
-        "runs": runs.as_json(),
-        "statistics": PageStatistics(runs).as_json(),
-        "examples": examples._asdict() | {"palette": palette()},
-        "exclusions": exclusions_json(frame, kinds),
-        "commands": record_commands(frame, audits),
-    }
-    heading = _heading(frame)
     summaries = list(zip(summarise(frame, checks, plans), dict.fromkeys(labels), strict=True))
-    cards = _cards(summaries, summarise_backbones(frame, checks, plans))
-    context = context_section([(label, summary.contexts) for summary, label in summaries])
-    return fill_page(
+    backbones = summarise_backbones(frame, checks, plans)
+    heading = _heading(frame)
+    return render_page(
         "report.html",
         SCRIPTS,
         {
-            "title": f"{escape_html(heading)} – hrx report",
-            "kicker": "hrx audit report",
-            "heading": escape_html(heading),
-            "facts": escape_html(_facts(frame, ledger_path.name, overall(frame, plans))),
-            "verdicts": cards or "<p>The ledger holds no runs.</p>",
-            "figures": _print_figures(drawn),
-            "context": context,
-            "context_link": '<a href="#context">Needed context</a>' if context else "",
-            "excluded": exclusions(frame, kinds),
-            "checks": admission(frame, labels, checks),
-            "reproduce": reproduction(frame, audits, ledger_path.name),
-            "footer": made_by(" from records alone"),
-            "data": "\n".join(embed(name, value) for name, value in data.items()),
+            "runs": runs.as_json(),
+            "statistics": PageStatistics(runs).as_json(),
+            "examples": examples._asdict() | {"palette": palette()},
+            "exclusions": exclusions_json(frame, kinds),
+            "commands": record_commands(frame, audits),
         },
+        title=f"{heading} – hrx report",
+        kicker="hrx audit report",
+        heading=heading,
+        facts=_facts(frame, ledger_path.name, overall(frame, plans)),
+        backbones=[(one, [pair for pair in summaries if one.holds(pair[0])]) for one in backbones],
+        models=[pair for pair in summaries if not any(one.holds(pair[0]) for one in backbones)],
+        figures=list(_print_figures(drawn)),
+        context=context_section([(label, summary.contexts) for summary, label in summaries]),
+        exclusions=(kinds[:_MOST_REASONS], len(kinds[_MOST_REASONS:]), sum(k.reason.runs for k in kinds), len(frame)),
+        admission=admission(frame, labels, checks),
+        reproduce=reproduction(frame, audits, ledger_path.name),
+        footer=made_by(" from records alone"),
     )
 
 
@@ -127,95 +113,112 @@ def _facts(frame: pd.DataFrame, name: str, plan: Coverage | None) -> str:
     return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}; {known}{left_out}"
 
 
-def _print_figures(drawn: list[Path]) -> str:
-    """The figures for print: embedded as SVG, and linked in every format."""
-    if not drawn:
-        return ""
-    shown = []
+class PrintFigure(NamedTuple):
+    """A figure for print, embedded as SVG and linked in every format."""
+
+    caption: str
+    svg: str
+    """In base64."""
+    files: list[tuple[str, str]]
+    """Name and format of each file."""
+
+
+def _print_figures(drawn: list[Path]) -> Iterator[PrintFigure]:
     for vector in (path for path in drawn if path.suffix == ".svg"):
-        names = [path.name for path in drawn if path.stem == vector.stem]
-        links = listed(f'<a href="figures/{name}">{name.rpartition(".")[2]}</a>' for name in names)
         caption = vector.stem.rpartition("--")[2].replace("-", " ")
-        data = base64.b64encode(vector.read_bytes()).decode()
-        image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-        shown.append(f"<figure>{image}<figcaption>{caption}: {links}</figcaption></figure>")
-    note = "<p>Of all runs of the ledger that beat naive, whatever the filters are.</p>"
-    return f'<details class="print-figures"><summary>Figures for print</summary>{note}{"".join(shown)}</details>'
+        names = [(path.name, path.suffix[1:]) for path in drawn if path.stem == vector.stem]
+        yield PrintFigure(caption, base64.b64encode(vector.read_bytes()).decode(), names)
 
 
-def _cards(summaries: list[tuple[ModelSummary, str]], backbones: list[BackboneSummary]) -> str:
-    """A card for each model; those of `hrx train` by backbone, each behind the card of its backbone."""
-    parts = []
-    for one in backbones:
-        members = "".join(_card(summary, label) for summary, label in summaries if one.holds(summary))
-        inside = f"{counted(one.total.models, 'trained model')} of {clean(one.backbone)}"
-        folded = (
-            f'<details class="members"><summary>{escape_html(inside)}</summary><div class="verdicts">{members}</div>'
-        )
-        parts += [_card(one.summary, clean(one.backbone), "backbone"), f"{folded}</details>"]
-    parts += [_card(summary, label) for summary, label in summaries if not any(one.holds(summary) for one in backbones)]
-    return f'<div class="verdicts">{"".join(parts)}</div>' if parts else ""
+class ExclusionKind(NamedTuple):
+    """Runs of one status whose reasons agree up to their first colon."""
+
+    status: str
+    reason: ReasonKind
 
 
-def _card(summary: ModelSummary, label: str, by: Literal["model", "backbone"] = "model") -> str:
-    """The verdict on a checkpoint, and the figures behind it below. The page's script shows a selection's instead."""
-    name = escape_html(shorten(clean(summary.model), _LONGEST_NAME))
-    weights = f"weights {clean(summary.fingerprint)[:12]}"
-    if by == "backbone":
-        weights = "backbone"
-    elif summary.checkpoint != summary.model:
-        weights = f"{shorten(clean(summary.checkpoint), _LONGEST_NAME)}, {weights}"
-    shown = _figures(summary, label, by)
-    figures = "".join(f"<div><dt>{term}</dt><dd>{value}</dd></div>" for term, value in shown)
-    return (
-        f'<article class="verdict" data-tone="{summary.tone}" data-by="{by}" data-name="{escape_html(label)}">'
-        f'<h3><span class="isolate">{name}</span> <span class="weights">{escape_html(weights)}</span></h3>'
-        f'<div class="whole"><p class="says">{escape_html(summary.headline)}</p>'
-        f'<p class="because">{escape_html(summary.because)}</p>'
-        f'<dl class="figures">{figures}</dl></div><div class="selected" hidden></div></article>'
-    )
+def exclusion_kinds(frame: pd.DataFrame) -> list[ExclusionKind]:
+    """The kinds of excluded and failed runs, most frequent first."""
+    statuses = [str(status) for status in frame["status"].unique() if status != DONE]
+    kinds = [ExclusionKind(status, one) for status in statuses for one in reason_kinds(count_reasons(frame, status))]
+    return sorted(kinds, key=lambda kind: -kind.reason.runs)
 
 
-def _figures(summary: ModelSummary, label: str, by: str) -> Iterator[tuple[str, str]]:
-    def to(shown: object, **where: object) -> str:
-        return f'<a href="{link(**{"at": "records", by: label}, **where)}">{escape_html(shown)}</a>'
-
-    group = summary.beating_naive
-    if summary.done:
-        for name in ("g_margin", "g_own"):
-            yield f"{name}, median", _gain(getattr(group, name), group.clustered[name], to)
-        scored = counted(summary.done, "scored run")
-        share = f'<span class="big">{escape_html(percent(summary.beats_naive))}</span>'
-        yield "beats naive", f"{share}<small>{to(f'{group.runs} of {scored}', beats='all', status=DONE)}</small>"
-        yield "beats seasonal naive", _seasonal(summary.seasonal, summary.done)
-    if (rank := number_or_none(summary.rank)) is not None:
-        yield "rank (median)", f'<span class="big">{rank:.2f}</span>'
-    counts = (
-        (summary.done, "scored", DONE),
-        (summary.excluded, "excluded", EXCLUDED),
-        (summary.failed, "failed", FAILED),
-    )
-    shown = ", ".join(to(f"{n} {word}", status=status, beats="all") for n, word, status in counts if n)
-    yield "runs", f'<span class="big">{summary.runs}</span><small>{shown}</small>'
-    if not math.isnan(summary.parity):
-        yield "worst parity", f'<span class="big">{summary.parity:.1e}</span><small>with the official call</small>'
+def exclusions_json(frame: pd.DataFrame, kinds: Sequence[ExclusionKind]) -> Json:
+    """`rows`, the status of each row of the table and what finds its runs, and `of`, the row of each run or -1."""
+    rows = {(kind.status, kind.reason.kind): row for row, kind in enumerate(kinds[:_MOST_REASONS])}
+    reasons = [str(reason).partition(":")[0] for reason in frame["reason"].fillna(NO_REASON)]
+    of = [rows.get(pair, -1) for pair in zip(frame["status"], reasons, strict=True)]
+    return {"rows": [{"status": status, "search": clean(kind)} for status, kind in rows], "of": of}
 
 
-def _seasonal(found: SeasonalRuns, done: int) -> str:
-    """The share of runs with a smaller error than repeating the last season; not part of the verdict."""
-    if not found.known:
-        return '<span class="big">–</span><small>unknown</small>'
-    unknown = f", {done - found.known} unknown" if found.known < done else ""
-    shown = f"{found.beating} of {counted(found.known, 'scored run')}{unknown}"
-    return f'<span class="big">{escape_html(percent(found.share))}</span><small>{shown}</small>'
+class CheckRow(NamedTuple):
+    """An admission check of a model: over all its settings, or at one of them."""
+
+    model: str
+    check: str
+    result: str
+    figure: str
+    limit: str
+    settings: str
+    setting: str = ""
+    """The setting of a row that is hidden until the page selects it."""
 
 
-def _gain(gain: GroupStatistics, clustered: ClusteredMedian, to: Callable[..., str]) -> str:
-    """The median with the interval of the verdict."""
-    if not gain.n:
-        return "–"
-    few = " (few)" if gain.few else ""
-    behind = to(f"{percent(gain.positive)} positive, n={gain.n}{few}", status=DONE)
-    interval = bracketed(clustered.low, clustered.high)
-    interval = "no interval: fewer than three series" if interval == "-" else interval
-    return f'<span class="big">{signed(gain.median)}</span><small>{interval}</small><small>{behind}</small>'
+class Admission(NamedTuple):
+    """The admission checks: a row per model and check, and hidden ones for each setting that the page can select."""
+
+    rows: list[CheckRow]
+    folded: str
+    """The summary that they are folded behind; empty for few models."""
+    open: bool
+
+
+def admission(frame: pd.DataFrame, labels: Sequence[str], checks: Sequence[StoredCheck]) -> Admission:
+    """The checks of all models; `labels` names the model of each run.
+
+    The figure is the worst; that of the equivalence is the model's parity, as on its card, to which every run
+    contributes.
+    """
+    named = dict(zip(zip(frame["model"], frame["fingerprint"], strict=True), labels, strict=True))
+    groups: dict[tuple[str, str], list[StoredCheck]] = {}
+    for check in checks:
+        groups.setdefault((check.model, check.fingerprint), []).append(check)
+    rows = [
+        row
+        for (model, fingerprint), mine in groups.items()
+        for row in _check_rows(named.get((model, fingerprint), model), mine, frame[frame["fingerprint"] == fingerprint])
+    ]
+    failed = sum(not check.passed for check in checks)
+    folded = ""
+    if len(groups) > _MOST_MODELS:
+        of = f"{counted(len(checks), 'check')} of {counted(len(groups), 'model')}"
+        folded = f"{failed} of {of} failed" if failed else f"{of}: all pass"
+    return Admission(rows, folded, failed > 0)
+
+
+def _check_rows(label: str, checks: Sequence[StoredCheck], runs: pd.DataFrame) -> Iterator[CheckRow]:
+    """The rows of a model over all its settings, and below each check those of one setting."""
+    settings = dict.fromkeys(check.setting for check in checks)
+    for name in dict.fromkeys(check.check for check in checks):
+        mine = [check for check in checks if check.check == name]
+        yield _check_row(label, mine, runs["parity"])
+        for setting in settings:
+            here = [check for check in mine if check.setting == setting]
+            there = runs["lookback"].astype(str) + "x" + runs["horizon"].astype(str) == setting
+            if here:
+                yield _check_row(label, here, runs.loc[there, "parity"])._replace(setting=setting)
+
+
+def _check_row(label: str, checks: Sequence[StoredCheck], parities: pd.Series) -> CheckRow:
+    failed = [check for check in checks if not check.passed]
+    # A gradient's spread must be above its limit, every other figure below it.
+    pick = min if checks[0].check == "gradient path" else max
+    worst = pick(failed or checks, key=lambda check: check.figure)
+    figure = worst_parity(checks, parities) if worst.check == EQUIVALENCE else worst.figure
+    result = "pass"
+    if failed:
+        result = f"FAIL at {listed(dict.fromkeys(check.setting for check in failed))}: {failed[0].note}"
+    settings = listed(dict.fromkeys(check.setting for check in checks))
+    shown = "–" if math.isnan(figure) else f"{figure:.2g}"
+    return CheckRow(label, worst.check, result, shown, f"{worst.limit:.2g}", settings)

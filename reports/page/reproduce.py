@@ -13,9 +13,8 @@ import pandas as pd
 
 from hrx.audit.protocol import Protocol
 from hrx.records.ledger import StoredAudit
-from hrx.reports.page import fact_list
 from hrx.reports.page.data import Json
-from hrx.reports.text import escape_html, listed
+from hrx.reports.text import listed
 
 _FIRST = (
     "data", "settings", "series", "windows", "seeds", "draws", "precision", "estimator", "estimator-setting", "axis",
@@ -57,29 +56,24 @@ class _Command(NamedTuple):
         return shlex.join(["hrx", "audit", *self.models, *self.words()])
 
 
-def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str) -> str:
-    """HTML: the commands that reproduce all runs of a ledger and its page, and the versions that made them."""
+def reproduction(
+    frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str
+) -> tuple[list[str], str, list[str], dict[str, str]]:
+    """The commands that reproduce all runs of a ledger and its page, its name, remarks, and the versions behind it."""
     if frame.empty:
-        return "<p>There is nothing to reproduce.</p>"
+        return [], "", [], {}
     stored = [str(_stored(audit)) for audit in audits]
     derived = [] if stored else [str(_derived(str(model), runs)) for model, runs in frame.groupby("model", sort=False)]
     commands = [*stored, *derived, shlex.join(["hrx", "report", ledger_name, "--out", "hrx-report"])]
-    lines = "\n".join(map(escape_html, commands))
     versions = {
         name: listed(frame[column].dropna().astype(str).unique()) or "unknown" for name, column in _VERSIONS.items()
     }
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
-    again = f"--ledger {escape_html(shlex.quote(ledger_name))} --recheck 3"
-    return (
-        "<p>These commands made all runs of the ledger, whatever the filters are. They write to "
-        f"<code>hrx-audit</code>. With <code>{again}</code> three stored runs are measured again and compared; without "
-        "it, runs that a ledger holds are not run again. The same command on the same machine gives the same digits. "
-        f"The command of one run is in its record. {_placeholders(commands)}</p>"
-        f"<pre>{lines}</pre>" + fact_list(versions | {"these runs (sha256 of their sorted keys)": digest})
-    )
+    versions["these runs (sha256 of their sorted keys)"] = digest
+    return commands, shlex.quote(ledger_name), _placeholders(commands), versions
 
 
-def _placeholders(commands: Sequence[str]) -> str:
+def _placeholders(commands: Sequence[str]) -> list[str]:
     """What the reader must fill in, if anything."""
     sentences = []
     if any("PATH/" in command for command in commands):
@@ -89,7 +83,7 @@ def _placeholders(commands: Sequence[str]) -> str:
         )
     if any("SOURCE" in command for command in commands):
         sentences.append("Replace SOURCE by the data: this ledger stores no settings, so the options are derived.")
-    return " ".join(sentences)
+    return sentences
 
 
 def _stored(audit: StoredAudit) -> _Command:
