@@ -23,11 +23,9 @@ from hrx.audit.attribution.functions import AttributionFunction
 from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError, describe_error
+from hrx.gift_eval import Options, SeriesInput, TimedSeries, read_series
 from hrx.gift_eval import frequency as frequencies
-from hrx.gift_eval.frames import SeriesInput, read_series
 from hrx.gift_eval.series import UnusableSeries
-from hrx.gift_eval.tables import Options
-from hrx.gift_eval.timed import TimedSeries
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 
 if TYPE_CHECKING:

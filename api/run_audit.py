@@ -16,10 +16,8 @@ from hrx.cli.request import Held, HeldModel
 from hrx.cli.terminal import note
 from hrx.cli.verbs import parser
 from hrx.errors import Exit, HrxError
-from hrx.gift_eval import Dataset
-from hrx.gift_eval.frames import read_series
+from hrx.gift_eval import Dataset, TimedSeries, read_series
 from hrx.gift_eval.series import StoredSeries
-from hrx.gift_eval.timed import TimedSeries
 from hrx.reports.audit_summary import AuditSummary
 
 _STOPPED = 128

@@ -19,9 +19,7 @@ from hrx.cli.request import context_bound
 from hrx.cli.terminal import note, show
 from hrx.errors import Exit, HrxError
 from hrx.files import check_target, user_path
-from hrx.gift_eval import cut
-from hrx.gift_eval.named import open_series, split_name
-from hrx.gift_eval.timed import TimedSeries
+from hrx.gift_eval import TimedSeries, cut, open_series, split_name
 from hrx.records.explained import ExplainedForecast
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
 from hrx.records.quantities import GAINS, NeededContext

@@ -15,7 +15,7 @@ from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import Configuration, Folder
 from hrx.gift_eval.download import Checked, State, bytes_arrived, check, check_sizes, extra_files, fetch
-from hrx.gift_eval.official import NaiveScores, score
+from hrx.gift_eval.leaderboard import NaiveScores, score
 from hrx.reports import render_table
 from hrx.reports.text import counted
 

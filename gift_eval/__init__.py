@@ -3,15 +3,19 @@
 This package does not depend on models or audits.
 """
 
-from .series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, fill, spaced
-from .sources import data_root, open_source
+from .series import DamagedDataset, Dataset, MultivariateSeries, Series, TimedSeries, UnusableSeries, fill, spaced
+from .sources import SeriesInput, data_root, open_series, open_source, read_series, split_name
+from .tables import Options
 from .windows import Windows, admits, cut, cut_item, cut_region, refuse_extreme, refuse_missing
 
 __all__ = [
     "DamagedDataset",
     "Dataset",
     "MultivariateSeries",
+    "Options",
     "Series",
+    "SeriesInput",
+    "TimedSeries",
     "UnusableSeries",
     "Windows",
     "admits",
@@ -20,8 +24,11 @@ __all__ = [
     "cut_region",
     "data_root",
     "fill",
+    "open_series",
     "open_source",
+    "read_series",
     "refuse_extreme",
     "refuse_missing",
     "spaced",
+    "split_name",
 ]

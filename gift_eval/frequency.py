@@ -1,15 +1,17 @@
-"""Frequencies: their names, their seasons, and the grid of steps that dates lie on.
+"""Frequencies: their names, their seasons, and the grid of times that a series lies on.
 
-GIFT-Eval's files carry the old pandas aliases (`H`, `15T`, `W-THU`), which pandas 2 warns about and pandas 3
-rejects; newer files carry the new ones. Both are parsed here without pandas and named in the old style, as the
-benchmark's own names are.
+GIFT-Eval's files have the old pandas aliases (`H`, `15T`, `W-THU`), which pandas 2 warns about and pandas 3 rejects;
+newer files have the new ones. `parse` takes both and names them in the old style, as the benchmark's own names are.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from hrx.errors import HrxError, unknown
@@ -18,23 +20,37 @@ from hrx.records.quantities import Ints
 Stamps = NDArray[np.datetime64]
 """(N,) points in time, to the second."""
 
-# Every spelling of a base period, by its old-style letter. The position of the stamp in its period (start or end,
-# which weekday) does not change the season.
-_SPELLINGS = {"S": "S s", "T": "T min", "H": "H h", "D": "D", "B": "B", "W": "W", "M": "M ME MS", "Q": "Q QE QS"}
-_SPELLINGS |= {"A": "A Y YE AS YS"}
-_BASE = {spelling: base for base, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 
-# Periods per natural season. The leaderboard's (gluonts' get_seasonality) differ for days only: they have none.
-_SEASON = {"S": 3600, "T": 1440, "H": 24, "D": 7, "B": 5, "W": 1, "M": 12, "Q": 4, "A": 1}
-_LEADERBOARD_SEASON = _SEASON | {"D": 1}
+class _Base(NamedTuple):
+    """A base period: all its spellings, the periods of its natural season, and its length."""
 
+    spellings: str
+    season: int
+    months: int = 0
+    seconds: int = 0
+    anchors: tuple[str, ...] = ()
+
+
+_DAY_NAMES = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_ANCHORS = {"W": ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"), "Q": _MONTH_NAMES, "A": _MONTH_NAMES}
-_PATTERN = re.compile(r"(?P<multiple>[1-9][0-9]{0,5})?(?P<spelling>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
-
-_MONTHS = {"A": 12, "Q": 3, "M": 1}
-_SECONDS = {"W": 604_800, "D": 86_400, "H": 3600, "T": 60, "S": 1}
+# By the old-style letter, longest first. Start or end of the period, and which weekday, do not change the season.
+_BASES = {
+    "A": _Base("A Y YE AS YS", 1, months=12, anchors=_MONTH_NAMES),
+    "Q": _Base("Q QE QS", 4, months=3, anchors=_MONTH_NAMES),
+    "M": _Base("M ME MS", 12, months=1),
+    "W": _Base("W", 1, seconds=604_800, anchors=_DAY_NAMES),
+    "D": _Base("D", 7, seconds=86_400),
+    "B": _Base("B", 5),
+    "H": _Base("H h", 24, seconds=3600),
+    "T": _Base("T min", 1440, seconds=60),
+    "S": _Base("S s", 3600, seconds=1),
+}
+_MONTHS = {name: base.months for name, base in _BASES.items() if base.months}
+_SECONDS = {name: base.seconds for name, base in _BASES.items() if base.seconds}
 _WORDS = {"W": "week", "D": "day", "H": "hour", "T": "minute", "S": "second"}
+_SPELLINGS = {spelling: name for name, base in _BASES.items() for spelling in base.spellings.split()}
+_PATTERN = re.compile(r"(?P<multiple>[1-9][0-9]{0,5})?(?P<spelling>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
+_MONTH_END = 31
 
 
 @dataclass(frozen=True)
@@ -47,11 +63,11 @@ class Frequency:
 
 
 def parse(text: str) -> Frequency:
-    """The frequency that `text` spells, by its old alias or its new one; an anchor (`W-THU`) is dropped."""
+    """Return the frequency that `text` spells, by its old alias or its new one; an anchor (`W-THU`) is dropped."""
     match = _PATTERN.fullmatch(text)
-    base = _BASE.get(match["spelling"]) if match else None
-    if match is None or base is None or (match["anchor"] and match["anchor"] not in _ANCHORS.get(base, ())):
-        raise HrxError(unknown("frequency", text, _BASE, "A multiple may come first, as in 15T or 10S."))
+    base = _SPELLINGS.get(match["spelling"]) if match else None
+    if match is None or base is None or (match["anchor"] and match["anchor"] not in _BASES[base].anchors):
+        raise HrxError(unknown("frequency", text, _SPELLINGS, "A multiple may come first, as in 15T or 10S."))
     multiple = int(match["multiple"] or 1)
     return Frequency(f"{multiple}{base}" if multiple > 1 else base, multiple, base)
 
@@ -67,36 +83,33 @@ def is_frequency(text: str) -> bool:
 
 def season(text: str) -> int:
     """Values per season in an audit: the base period's season over the multiple where that is whole, else 1."""
-    return _values_per_season(parse(text), _SEASON)
-
-
-def leaderboard_season(text: str) -> int:
-    """Values per season in the official scores of GIFT-Eval, where daily data have none."""
-    return _values_per_season(parse(text), _LEADERBOARD_SEASON)
-
-
-def _values_per_season(frequency: Frequency, seasons: dict[str, int]) -> int:
-    whole, remainder = divmod(seasons[frequency.base], frequency.multiple)
+    frequency = parse(text)
+    whole, remainder = divmod(_BASES[frequency.base].season, frequency.multiple)
     return 1 if remainder else whole
 
 
-def infer(series: Sequence[Stamps]) -> str:
-    """The frequency of most steps of the series, each sorted and without repeats; empty where there is no step.
+def leaderboard_season(text: str) -> int:
+    """Values per season in the official scores of GIFT-Eval (gluonts' `get_seasonality`): daily data have none."""
+    return 1 if parse(text).base == "D" else season(text)
 
-    `pandas.infer_freq` needs every step to be there; a person's table has gaps.
+
+def infer(series: Sequence[Stamps]) -> str:
+    """Return the frequency of most steps of the series, each sorted and without repeats; empty where there is no step.
+
+    `pandas.infer_freq` gives nothing as soon as one date is missing, and a person's table has gaps.
     """
     steps = np.concatenate([np.diff(stamps).astype(np.int64) for stamps in series])
     if steps.size == 0:
         return ""
-    day, week = _SECONDS["D"], _SECONDS["W"]
+    day = _SECONDS["D"]
     # Equal steps of 28 or 30 days are not months: the calendar never has four equal months in a row.
     if steps.min() >= 25 * day and (steps.size < 4 or steps.min() < steps.max()):
         apart = np.concatenate([np.diff(_months(stamps)) for stamps in series])
         if apart.min() > 0:
-            return _name(_most_common(apart), _MONTHS)
-    step = _most_common(steps)
+            return _name(most_common(apart), _MONTHS)
+    step = most_common(steps)
     weekdays = all(np.is_busday(stamps.astype("datetime64[D]")).all() for stamps in series)
-    if step == day and weekdays and max(np.ptp(stamps.astype(np.int64)) for stamps in series) >= 2 * week:
+    if step == day and weekdays and max(np.ptp(stamps.astype(np.int64)) for stamps in series) >= 14 * day:
         return "B"
     return _name(step, _SECONDS)
 
@@ -120,7 +133,7 @@ def slots(stamps: Stamps, name: str) -> Ints:
 
 
 def describe_span(span: np.timedelta64) -> str:
-    """A span in words: `3 days`, `15 minutes`."""
+    """Return a span in words: `3 days`, `15 minutes`."""
     seconds = int(span.astype("timedelta64[s]").astype(np.int64))
     base = next(base for base, size in _SECONDS.items() if seconds % size == 0)
     count = seconds // _SECONDS[base]
@@ -128,14 +141,14 @@ def describe_span(span: np.timedelta64) -> str:
 
 
 def common_steps(stamps: Stamps) -> str:
-    """The up to three most common steps, for a message: `1 hour (99 times), 1 day (20 times)`."""
+    """Return up to three most common steps, for a message: `1 hour (99 times), 1 day (20 times)`."""
     spans, counts = np.unique(np.diff(stamps), return_counts=True)
     order = np.argsort(-counts, kind="stable")[:3]
     return ", ".join(f"{describe_span(spans[i])} ({counts[i]} {'time' if counts[i] == 1 else 'times'})" for i in order)
 
 
-def _most_common(steps: Ints) -> int:
-    """The step that occurs most often, the smallest of those that tie."""
+def most_common(steps: Ints) -> int:
+    """Return the step that occurs most often, the smallest of those that tie."""
     values, counts = np.unique(steps, return_counts=True)
     return int(values[counts.argmax()])
 
@@ -147,3 +160,81 @@ def _name(step: int, units: dict[str, int]) -> str:
 
 def _months(stamps: Stamps) -> Ints:
     return stamps.astype("datetime64[M]").astype(np.int64)
+
+
+class Clock(NamedTuple):
+    """How times without a zone, as a grid counts them, are times of a zone.
+
+    `wall`: they are what the clock on the wall shows, so that a day is a day when clocks change; else they are UTC, so
+    that no hour is lost or repeated.
+    """
+
+    zone: tzinfo
+    wall: bool
+
+    def place(self, times: pd.DatetimeIndex) -> pd.DatetimeIndex:
+        """Return the times in the zone. A time that the wall clock skips is the next that exists, one that it shows
+        twice the first.
+        """
+        if not self.wall:
+            return times.tz_localize("UTC").tz_convert(self.zone)
+        first = np.ones(len(times), dtype=bool)
+        return times.tz_localize(self.zone, nonexistent="shift_forward", ambiguous=first)
+
+
+@dataclass(frozen=True)
+class TimeGrid:
+    """Times of a series by position: 0 is its first value, and positions go on after the last.
+
+    `first` has no zone. Where the frequency counts months, `day` is that of the month; 31 where every time is the last
+    day of its month.
+    """
+
+    first: pd.Timestamp
+    frequency: Frequency
+    day: int
+    clock: Clock | None = None
+
+    @classmethod
+    def of(cls, stamps: Stamps, frequency: str, clock: Clock | None = None) -> "TimeGrid":
+        """Return the grid of the sorted times `stamps` (n,), n ≥ 1."""
+        index = pd.DatetimeIndex(stamps)
+        day = _MONTH_END if index.is_month_end.all() else int(index.day.max())
+        return cls(index[0], parse(frequency), day, clock)
+
+    def times(self, start: int, stop: int) -> pd.DatetimeIndex:
+        """Return the times of the positions from `start` to before `stop`."""
+        base, multiple = self.frequency.base, self.frequency.multiple
+        if base in _MONTHS:
+            months = pd.offsets.MonthBegin(_MONTHS[base] * multiple)
+            begin = pd.date_range(self.first.replace(day=1), periods=stop, freq=months)[start:]
+            # DateOffset(months=1) would go from 31 January by 29 February to 29 March.
+            times = begin + pd.to_timedelta(np.minimum(self.day, begin.days_in_month) - 1, unit="D")
+        else:
+            step = pd.offsets.BDay(multiple) if base == "B" else pd.Timedelta(seconds=_SECONDS[base] * multiple)
+            times = pd.date_range(self.first, periods=stop, freq=step)[start:]
+        return self._place(times.to_numpy())
+
+    def times_of(self, stamps: Stamps, length: int) -> pd.DatetimeIndex:
+        """Return the times (length,) of a series whose rows have the sorted times `stamps`; a gap has that of the
+        grid. A month's value may be dated on any day of it.
+        """
+        times = replace(self, clock=None).times(0, length).to_numpy().copy()
+        times[slots(stamps, self.frequency.name)] = stamps
+        return self._place(times)
+
+    def _place(self, times: Stamps) -> pd.DatetimeIndex:
+        index = pd.DatetimeIndex(times).as_unit("ns")
+        return index if self.clock is None else self.clock.place(index)
+
+
+@dataclass(frozen=True)
+class NumberGrid:
+    """Whole numbers as times: `first`, and `step` more for each position."""
+
+    first: int
+    step: int
+
+    def times(self, start: int, stop: int) -> pd.Index:
+        """Return the numbers of the positions from `start` to before `stop`."""
+        return pd.Index(self.first + self.step * np.arange(start, stop, dtype=np.int64))

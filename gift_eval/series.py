@@ -1,7 +1,8 @@
 """A series, the variates of one item together, a dataset of them, and the rule for missing values.
 
-`store`, `tables` and `sample` read series from disk and give a dataset its stored series, gaps included. The dataset
-makes a `Series` of one of them, or a `MultivariateSeries` of all series of an item, on request.
+The sources give a dataset its stored series, gaps included. The dataset makes a `Series` of one of them, or a
+`MultivariateSeries` of all series of an item, on request. A `TimedSeries` has the time of each value as well: an
+explanation names its inputs and its forecast steps by them.
 """
 
 import hashlib
@@ -11,13 +12,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
+from numpy.typing import ArrayLike
 
 from hrx.errors import HrxError
-from hrx.records.quantities import Bools, Floats
+from hrx.records.quantities import Bools, Floats, Ints
+
+from .frequency import NumberGrid, Stamps, TimeGrid
 
 MOST_LENGTH = 2**27
 """Values of one series: a gibibyte."""
@@ -97,7 +101,7 @@ def infinite_value(values: Floats) -> str:
     return f"value {wrong[0] + 1} is {values[wrong[0]]}{others}: {FINITE}"
 
 
-def inexact_integer(values: NDArray[np.integer[Any]]) -> str:
+def inexact_integer(values: Ints) -> str:
     """Why whole numbers (T',) that float64 does not hold are refused; empty where it holds them all."""
     if not values.size or (values.min() >= -EXACT and values.max() <= EXACT):
         return ""
@@ -276,6 +280,50 @@ class Dataset:
             raise DamagedDataset(self.damage)
         if not 0 <= index < count:
             raise IndexError(f"{self.name} has {count} {kind}; there is no number {index}")
+
+
+class TimedSeries(NamedTuple):
+    """A series with the time of each value.
+
+    `times` (T,) are None where it has none. Position 0 of the `grid` is the first value of the series as it came,
+    before leading missing values were dropped. `note` is what the reader of an explanation must know of how the series
+    was read.
+    """
+
+    series: Series
+    times: pd.Index | None
+    grid: TimeGrid | NumberGrid | None
+    note: str = ""
+
+    def after(self, count: int) -> pd.Index | None:
+        """Return the times of the next `count` steps after the end."""
+        if self.grid is None:
+            return None
+        length = self.series.dropped + self.series.values.size
+        return self.grid.times(length, length + count)
+
+
+def place(
+    stored: StoredSeries,
+    dataset: str,
+    frequency: str,
+    season: int,
+    grid: TimeGrid | NumberGrid | None = None,
+    stamps: Stamps | None = None,
+) -> TimedSeries:
+    """Return a stored series without its gaps, on the grid of its first value; `stamps` are the dates of its rows,
+    where only some steps have one.
+    """
+    with naming(f"series {stored.name}"):
+        filled = fill(stored.values)
+    series = Series(dataset, stored.name, frequency, season, "", *filled)
+    if grid is None:
+        return TimedSeries(series, None, None)
+    length = filled.dropped + filled.values.size
+    times: pd.Index = grid.times(0, length)
+    if isinstance(grid, TimeGrid) and stamps is not None:
+        times = grid.times_of(stamps, length)
+    return TimedSeries(series, times[filled.dropped :], grid)
 
 
 def spaced(count: int, n: int) -> tuple[int, ...]:

@@ -1,25 +1,48 @@
-"""The sources that `--data` names, and the directory of GIFT-Eval's data."""
+"""What people give as data: a source for `--data`, a series by its name, or an object of a notebook.
+
+Objects of other libraries are recognised by the module of their class, so none of these libraries is imported here.
+Dates, numbers, layouts and gaps of frames follow the rules of tables in files: `hrx.gift_eval.tables`.
+"""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
+from numbers import Number
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from hrx.errors import HrxError, unknown
 from hrx.files import user_path
 
-from . import catalogue
+from . import catalogue, frequency
+from .arrow_folders import open_directory
+from .cells import ID_NAMES, as_table, read_table, table_kind
+from .frequency import Clock, TimeGrid
+from .paper_sets import open_prices, open_tslib
 from .sample import open_sample
-from .series import Dataset
-from .store import open_directory
+from .series import Dataset, StoredSeries, TimedSeries, place
+from .tables import Options, open_table, parse_source, table_series
 
 ROOT_VARIABLE = "GIFT_EVAL"
+_BENCHMARKS = ("sample", "gift-eval")
+_MOST_SERIES = 64
+"""Series of a dataset that are read where none is named."""
+_FRAME = "The frame"
+_ACCEPTED = (
+    "a pandas DataFrame or Series, an array (series, time), a list, a tensor, a gluonts dataset, a darts TimeSeries, a "
+    "datasets.Dataset, a fev window, or the name of a source such as 'sample:co2/W' or 'sales.csv'"
+)
 
 
 def open_source(spec: str = "sample") -> list[Dataset]:
-    """The datasets of `sample`, of `gift-eval` (`data_root` says where), of `tslib:DIR`, of a table (`csv:FILE`) or of
-    a directory in GIFT-Eval's format.
+    """Return the datasets of `sample`, of `gift-eval` (`data_root` says where), of `tslib:DIR`, of a table
+    (`csv:FILE`) or of a directory in GIFT-Eval's format.
 
     Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A name without a frequency
     means all its frequencies: `gift-eval:us_births`. A directory with the name of a source is written `./sample`.
@@ -36,7 +59,7 @@ def open_source(spec: str = "sample") -> list[Dataset]:
 
 
 def data_root(given: str | Path | None = None) -> Path:
-    """The directory of GIFT-Eval's folders, whether or not it exists: the one given, else $GIFT_EVAL, else
+    """Return the directory of GIFT-Eval's folders, whether or not it exists: the one given, else $GIFT_EVAL, else
     `hrx/gift-eval` in the user's cache directory.
     """
     named = given or os.environ.get(ROOT_VARIABLE)
@@ -65,7 +88,7 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
 
 
 def _open_benchmark(path: Path) -> list[Dataset]:
-    """The datasets of a directory; those in the catalogue get the paper's name of their domain."""
+    """Return the datasets of a directory; those in the catalogue get the paper's name of their domain."""
     domains = {(folder.name, folder.frequency): folder.field for folder in catalogue.folders()}
     return [
         replace(each, domain=domains[key], catalogued=True) if (key := (each.name, each.frequency)) in domains else each
@@ -73,28 +96,14 @@ def _open_benchmark(path: Path) -> list[Dataset]:
     ]
 
 
-def _open_table(kind: str, text: str | None) -> list[Dataset]:
-    """A table; imported here because the sample does without pandas."""
-    from .finance import open_prices
-    from .tables import open_table
-
-    return open_prices(text or "") if kind == "finance" else open_table(kind, text or "")
-
-
-def _open_tslib(text: str | None) -> list[Dataset]:
-    from .tslib import open_tslib
-
-    return open_tslib(text)
-
-
 # An opener gets the text after the colon, or None where there is none.
 _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
     "sample": lambda names: _choose(open_sample(), names),
     "gift-eval": _open_gift_eval,
-    "csv": partial(_open_table, "csv"),
-    "parquet": partial(_open_table, "parquet"),
-    "finance": partial(_open_table, "finance"),
-    "tslib": _open_tslib,
+    "csv": partial(open_table, "csv"),
+    "parquet": partial(open_table, "parquet"),
+    "finance": open_prices,
+    "tslib": open_tslib,
 }
 
 
@@ -106,3 +115,255 @@ def _choose(datasets: list[Dataset], names: str | None) -> list[Dataset]:
         example = datasets[0].name
         raise HrxError(f"{names!r} has an empty dataset name. Write names with commas between them: {example}.")
     return catalogue.select(datasets, asked)
+
+
+def open_series(text: str, options: Options | None = None) -> list[TimedSeries]:
+    """Return the series that `FILE[:COLUMN]`, `sample:DATASET[:SERIES]` or `gift-eval:DATASET[:SERIES]` names, in
+    their order; all of a table or a dataset, where it names none of them.
+
+    A file is a CSV or a Parquet table, with the options of a table after a `?`.
+    """
+    kind = text.partition(":")[0]
+    return _series_of_dataset(text) if kind in _BENCHMARKS else _series_of_file(text, options or Options())
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Return source and series of a name; the name of a file may contain a colon too."""
+    if text.partition(":")[0] in _BENCHMARKS:
+        kind, dataset, series = (*text.split(":", 2), "", "")[:3]
+        return f"{kind}:{dataset}", series
+    for prefix in ("csv:", "parquet:"):
+        text = text.removeprefix(prefix)
+    if os.path.isfile(user_path(text)) or ":" not in text:
+        return text, ""
+    source, _, series = text.rpartition(":")
+    return source, series
+
+
+def _series_of_dataset(text: str) -> list[TimedSeries]:
+    """Return the series of a dataset of the sample or of GIFT-Eval, with the dates that it has."""
+    source, asked = split_name(text)
+    dataset, *others = open_source(source)
+    if others:
+        raise HrxError(f"{text} names several datasets. Give one, as in {source.partition(':')[0]}:{dataset.name}.")
+    if not asked and dataset.count > _MOST_SERIES:
+        first = dataset.read(0).item
+        raise HrxError(f"{text} holds {dataset.count} series. Name one, as in {source}:{first}.")
+    chosen: Iterable[int] = range(dataset.count)
+    if asked:
+        chosen = [_find([row.name for row in dataset.rows()], asked, text)]
+    dated = _sample_dates(dataset) if source.startswith("sample:") else None
+    # The series of the dataset itself, so that an explanation and an audit read the same one.
+    return [dated[index]._replace(series=dataset.read(index)) if dated else _dated(dataset, index) for index in chosen]
+
+
+def _dated(dataset: Dataset, index: int) -> TimedSeries:
+    """Return a series of a dataset with the times that its start and the frequency give."""
+    series, start = dataset.read(index), dataset.row(index).start
+    if start is None:
+        return TimedSeries(series, None, None)
+    grid = TimeGrid.of(np.array([start], dtype="datetime64[s]"), dataset.frequency)
+    try:
+        times = grid.times(series.dropped, series.dropped + series.values.size)
+    except (ValueError, OverflowError):  # beyond the years of pandas
+        return TimedSeries(series, None, None)
+    return TimedSeries(series, times, grid)
+
+
+def _sample_dates(dataset: Dataset) -> list[TimedSeries]:
+    """Return the series of an embedded dataset as a table gives them, with its dates where it has some."""
+    name = dataset.name.partition("/")[0]
+    with files("hrx.gift_eval.sample").joinpath(f"{name}.csv").open(encoding="utf-8") as opened:
+        frame = pd.read_csv(opened, dtype=str, keep_default_na=False)
+    names = tuple(row.name for row in dataset.rows())
+    options = Options(value=names, frequency=dataset.frequency, season=dataset.season)
+    return list(table_series(as_table(frame, name), options, dataset=name))
+
+
+def _series_of_file(text: str, options: Options) -> list[TimedSeries]:
+    source, asked = split_name(text)
+    path, given = parse_source(source)
+    options = options._replace(**{name: value for name, value in given._asdict().items() if value})
+    table = read_table(path, "parquet" if text.startswith("parquet:") else table_kind(path), least=1)
+    if asked in table.columns:
+        options = options._replace(value=(asked,))
+    series = list(table_series(table, options, dataset=Path(table.file).stem))
+    if not asked or (asked in table.columns and len(series) == 1):
+        return series
+    return [series[_find([one.series.item for one in series], asked, text)]]
+
+
+def _find(names: Sequence[str], asked: str, text: str) -> int:
+    """Return the position of the requested series."""
+    if asked not in names:
+        raise HrxError(f"{text}: " + unknown("column", asked, names))
+    return list(names).index(asked)
+
+
+class SeriesInput(NamedTuple):
+    """The series of one object."""
+
+    series: tuple[TimedSeries, ...]
+    windows: bool
+    """Whether they are the rows of one array: windows of one run, not series of their own."""
+
+
+def read_series(data: Any, options: Options | None = None) -> SeriesInput:
+    """Return the named series of `data`, in its order; `options` name columns, frequency and season where they are
+    not found.
+
+    | data | series |
+    | --- | --- |
+    | long frame | one per name in `unique_id`, `item_id` or `id=`; rows may be in any order |
+    | wide frame, Series | one per column; dates in the index or in a column, or none at all |
+    | array or tensor `(T,)`, `(B, T)` | one, or one per row |
+    | list, dict | one per element, of any of these kinds; a list of numbers is one series |
+    | gluonts or GIFT-Eval entries | one per entry: `target`, with `start` (and `freq`) or `timestamp` |
+    | darts `TimeSeries` | one per component |
+    | `datasets.Dataset`, fev window | entries, or the columns of a long frame |
+    """
+    array = _plain(data)
+    series = tuple(_read(array, options or Options(), ""))
+    if not series:
+        raise HrxError(f"The data hold no series. Give {_ACCEPTED}.")
+    return SeriesInput(_named_apart(series), isinstance(array, np.ndarray) and array.ndim == 2)
+
+
+def _read(data: Any, options: Options, name: str) -> Iterator[TimedSeries]:
+    """Yield the series of an object; `name` is that of its place in a list or dict."""
+    data = _plain(data)
+    if isinstance(data, TimedSeries):
+        yield data
+    elif isinstance(data, str | Path):
+        yield from open_series(str(data), options)
+    elif isinstance(data, pd.Series):
+        frame = data.to_frame(str(data.name if data.name is not None else name or "series"))
+        yield from table_series(as_table(frame, _FRAME), options)
+    elif isinstance(data, pd.DataFrame):
+        yield from table_series(as_table(data, _FRAME, asked=(options.date, *options.id)), options, name)
+    elif isinstance(data, np.ndarray):
+        yield from _from_array(data, options, name)
+    elif isinstance(data, Mapping):
+        yield from _from_mapping(data, options, name)
+    elif isinstance(data, Set):
+        raise HrxError(f"A {type(data).__name__} has no order, so it cannot be read as a series. Give a list.")
+    elif isinstance(data, Iterable):
+        yield from _from_list(list(data), options, name)
+    else:
+        raise HrxError(f"A {type(data).__name__} cannot be read as series. Give {_ACCEPTED}.")
+
+
+def _plain(data: Any) -> Any:
+    """Return an object of another library as an array, a frame, or an iterable of entries."""
+    library = type(data).__module__.partition(".")[0]
+    if library == "torch" and hasattr(data, "detach"):
+        data = data.detach().cpu()
+        return (data.double() if data.is_floating_point() else data).numpy()
+    if library == "darts" and hasattr(data, "time_index"):
+        if data.is_stochastic:
+            advice = "Give one sample or a quantile, as in series.quantile(0.5)."
+            raise HrxError(f"The darts TimeSeries is stochastic. {advice}")
+        return pd.DataFrame(data.values(), index=data.time_index, columns=list(map(str, data.components)))
+    if hasattr(data, "get_input_data"):  # a window of fev
+        return _from_fev(data)
+    if hasattr(data, "to_pandas") and library != "pandas":
+        # A `datasets.Dataset` with one value per cell is a long frame, one with lists has entries.
+        scalars = library != "datasets" or (len(data) and all(np.ndim(value) == 0 for value in data[0].values()))
+        return data.to_pandas() if scalars else data
+    return data
+
+
+def _from_fev(window: Any) -> list[dict[str, Any]]:
+    """Return the past of a window of fev, with its columns under the names of entries."""
+    past, _ = window.get_input_data()
+    targets = list(window.target_columns)
+    return [
+        {
+            "item_id": row[window.id_column],
+            "timestamp": row[window.timestamp_column],
+            "target": row[targets[0]] if len(targets) == 1 else [row[target] for target in targets],
+        }
+        for row in past
+    ]
+
+
+def _from_array(values: NDArray[Any], options: Options, name: str) -> Iterator[TimedSeries]:
+    if values.ndim not in (1, 2) or values.dtype.kind not in "iufO":
+        raise HrxError(
+            f"An array of shape {values.shape} and type {values.dtype} cannot be read as series. Give numbers of the "
+            "shape (time,) or (series, time); windows of several variates (windows, time, channels) go to "
+            "hrx.audit.explain."
+        )
+    if values.ndim == 2 and values.shape[1] == 1 < values.shape[0]:
+        raise HrxError(f"An array of shape {values.shape} would be {len(values)} series of one value. Transpose it.")
+    if values.ndim == 1:
+        stored = [StoredSeries(name or "series", values)]
+    else:
+        stored = [StoredSeries(name, row, str(number)) for number, row in enumerate(values)]
+    for one in stored:
+        yield place(one, "data", "", options.season_of(""))
+
+
+def _from_list(items: list[Any], options: Options, name: str) -> Iterator[TimedSeries]:
+    if items and all(one is None or isinstance(one, Number) for one in items):
+        yield from _from_array(np.asarray(items, dtype=np.float64), options, name)
+        return
+    for number, one in enumerate(items):
+        yield from _read(one, options, f"{name}[{number}]" if name else str(number))
+
+
+def _from_mapping(data: Mapping[Any, Any], options: Options, name: str) -> Iterator[TimedSeries]:
+    """Yield the series of an entry as gluonts and GIFT-Eval have it, or of objects by their names."""
+    if "target" in data or any(value in data for value in options.value):
+        yield from _from_entry(data, options, name)
+        return
+    for key, one in data.items():
+        yield from _read(one, options, str(key))
+
+
+def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterator[TimedSeries]:
+    ids = [key for key in (*options.id, *ID_NAMES) if key in entry]
+    item = str(entry[ids[0]]) if ids else name or "series"
+    columns = options.value or ("target",)
+    values = np.concatenate([np.atleast_2d(np.asarray(entry[column], dtype=np.float64)) for column in columns])
+    names = list(columns) if len(columns) > 1 else [str(number) for number in range(len(values))]
+    dates = [key for key in (options.date, "timestamp") if key and key in entry]
+    if dates:
+        frame = pd.DataFrame(values.T, index=pd.Index(entry[dates[0]], name="timestamp"), columns=names)
+        # Here the columns are variates of one item, whatever the columns of the dataset are called.
+        known = Options(frequency=options.frequency, season=options.season)
+        yield from table_series(as_table(frame, _FRAME), known, item)
+        return
+    grid, step = _start(entry, options, item)
+    for variate, row in zip(names, values, strict=True):
+        stored = StoredSeries(item, row, variate if len(values) > 1 else "")
+        yield place(stored, "data", step, options.season_of(step), grid)
+
+
+def _start(entry: Mapping[Any, Any], options: Options, item: str) -> tuple[TimeGrid | None, str]:
+    """Return the grid that begins at the entry's start, and its frequency; none where it has no start."""
+    start = entry.get("start")
+    if start is None:
+        return None, options.frequency
+    given = options.frequency or entry.get("freq") or getattr(start, "freqstr", "")
+    if not given:
+        raise HrxError(f"Series {item}: its entry has a start and no frequency. Give frequency=, as in 'D' or '15T'.")
+    step = frequency.parse(str(given))
+    begin = start.to_timestamp() if isinstance(start, pd.Period) else pd.Timestamp(start)
+    clock = None if begin.tz is None else Clock(begin.tz, wall=step.base not in "HTS")
+    if clock is not None:
+        begin = begin.tz_localize(None) if clock.wall else begin.tz_convert("UTC").tz_localize(None)
+    return TimeGrid.of(np.array([begin], dtype="datetime64[s]"), step.name, clock), step.name
+
+
+def _named_apart(series: Sequence[TimedSeries]) -> tuple[TimedSeries, ...]:
+    """Return the series with a number after a name that several have."""
+    counts: dict[str, int] = {}
+    found = []
+    for one in series:
+        item = one.series.item
+        counts[item] = counts.get(item, 0) + 1
+        if counts[item] > 1:
+            one = one._replace(series=replace(one.series, item=f"{item} ({counts[item]})"))
+        found.append(one)
+    return tuple(found)

@@ -1,15 +1,15 @@
-"""A CSV or Parquet file as a dataset: `csv:FILE` and `parquet:FILE`, long or wide, with options after a `?`.
+"""Series of a table, long or wide: a CSV or Parquet file, or a frame in memory.
 
     sales.csv?date=day&id=shop&value=units,returns&frequency=D&season=7&dayfirst=yes&decimal=,
 
 Long has a row per date and series, wide a row per date and a column per series. What the options leave open is
-inferred and stated in the dataset's `note`, or refused with a message that names file, row and column. `table_cells`
-reads files and cells, `frequency` places dates on a grid.
+inferred and stated in the table's notes, or refused with a message that names file, row and column. `cells` reads
+files and cells, `frequency` places dates on a grid.
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,27 +18,36 @@ from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_integer_dtype
 
 from hrx.errors import HrxError, unknown
 from hrx.files import user_path
 from hrx.records.quantities import Floats, Ints
 
 from . import frequency
-from .frequency import Stamps
-from .series import Dataset, StoredSeries
-from .table_cells import InputTable, as_text, holds_dates, is_empty, is_numeric, parse_dates, parse_numbers, read_table
+from .cells import (
+    DATE_NAMES,
+    ID_NAMES,
+    InputTable,
+    as_text,
+    holds_dates,
+    is_empty,
+    is_numeric,
+    parse_dates,
+    parse_numbers,
+    read_table,
+)
+from .frequency import Clock, NumberGrid, Stamps, TimeGrid
+from .series import Dataset, StoredSeries, TimedSeries, UnusableSeries, place
 
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""
-
-DATE_NAMES = ("date", "datetime", "timestamp", "time", "ds", "day", "week", "month", "quarter", "year", "period")
-ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker", "symbol")
 # Id, date and value as the forecasting libraries name them.
 KNOWN_LAYOUTS = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
 
 
 class Options(NamedTuple):
-    """The options of a source; empty or None where they are to be inferred."""
+    """Options of a source; empty or None where they are to be inferred."""
 
     date: str = ""
     id: tuple[str, ...] = ()
@@ -49,11 +58,14 @@ class Options(NamedTuple):
     season: int | None = None
     """Values per season."""
 
+    def season_of(self, step: str) -> int:
+        """Values per season of a frequency, which may be empty."""
+        return self.season or (frequency.season(step) if step else 1)
+
 
 def parse_source(text: str) -> tuple[Path, Options]:
-    """`FILE` or `FILE?option=value&…`, options as in a web address: `%26`, `%3D`, `%2C`, `%25` for `&`, `=`, `,`, `%`.
-
-    Options begin at the last `?`, unless a file has the whole text as its name.
+    """Parse `FILE` or `FILE?option=value&…`, options as in a web address: `%26`, `%3D`, `%2C`, `%25` for `&`, `=`,
+    `,`, `%`. Options begin at the last `?`, unless a file has the whole text as its name.
     """
     name, mark, options = text.rpartition("?")
     if os.path.isfile(user_path(text)) or not mark:
@@ -75,21 +87,25 @@ def _parse_options(text: str) -> Options:
         if key in given:
             raise HrxError(f"An option is given twice in {text!r}. Several columns are written value=a,b.")
         given[key] = value
-    day_first, decimal = given.get("dayfirst"), unquote(given.get("decimal", ""))
+    day_first, decimal, season = given.get("dayfirst"), unquote(given.get("decimal", "")), given.get("season")
     if day_first not in (None, "yes", "no"):
         raise HrxError(f"dayfirst is {day_first!r}; write dayfirst=yes (31/1/2024) or dayfirst=no (1/31/2024).")
     if decimal not in ("", ".", ","):
         raise HrxError(f"decimal is {decimal!r}; write decimal=. or decimal=, .")
+    if season is not None and not re.fullmatch(r"[1-9][0-9]{0,6}", season):
+        raise HrxError(f"season is {season!r}; write the number of values per season, as in season=24; 1 for none.")
     ids, values = (
         tuple(dict.fromkeys(map(unquote, given[key].split(",")))) if key in given else () for key in ("id", "value")
     )
-    season = given.get("season")
-    if season is not None and not re.fullmatch(r"[1-9][0-9]{0,6}", season):
-        raise HrxError(f"season is {season!r}; write the number of values per season, as in season=24; 1 for none.")
-    step = frequency.parse(given["frequency"]).name if "frequency" in given else ""
-    order = None if day_first is None else day_first == "yes"
-    length = None if season is None else int(season)
-    return Options(unquote(given.get("date", "")), ids, values, step, order, decimal, length)
+    return Options(
+        date=unquote(given.get("date", "")),
+        id=ids,
+        value=values,
+        frequency=frequency.parse(given["frequency"]).name if "frequency" in given else "",
+        dayfirst=None if day_first is None else day_first == "yes",
+        decimal=decimal,
+        season=None if season is None else int(season),
+    )
 
 
 @dataclass(frozen=True)
@@ -110,11 +126,11 @@ class Layout:
 
 
 def find_layout(table: InputTable, options: Options) -> Layout:
-    """The role of each column: as the options say, else by names and content."""
+    """Return the role of each column: as the options say, else by names and content."""
     for name in (*filter(None, [options.date]), *options.id, *options.value):
         if name not in table.columns:
             raise HrxError(f"{table.file}: " + unknown("column", name, table.columns))
-    known = next((layout for layout in KNOWN_LAYOUTS if all(name in table.columns for name in layout)), None)
+    known = _known_layout(table)
     date = options.date or (known[1] if known else _find_date(table))
     rest = [name for name in table.columns if name != date and not _is_index(table, name)]
     numbers = [name for name in rest if is_numeric(table.columns[name])]
@@ -130,8 +146,12 @@ def find_layout(table: InputTable, options: Options) -> Layout:
     return Layout(date, ids, values, tuple(name for name in table.columns if name not in used))
 
 
+def _known_layout(table: InputTable) -> tuple[str, str, str] | None:
+    return next((layout for layout in KNOWN_LAYOUTS if all(name in table.columns for name in layout)), None)
+
+
 def _find_date(table: InputTable) -> str:
-    """The one column that holds dates; of several, or if none does, the one with the name of a date."""
+    """Return the one column that holds dates; of several, or if none does, the one with the name of a date."""
     holding = [name for name, column in table.columns.items() if holds_dates(column)]
     named = [name for name in table.columns if name.lower() in DATE_NAMES]
     candidates = holding if len(holding) == 1 else [name for name in named if name in holding] or holding or named
@@ -151,7 +171,7 @@ def _find_date(table: InputTable) -> str:
 def _find_ids(
     table: InputTable, date: str, rest: Sequence[str], numbers: Sequence[str], options: Options
 ) -> tuple[str, ...]:
-    """The columns that name the series: needed where dates repeat, else one of text with the name of an id."""
+    """Return the columns that name the series: needed where dates repeat, else one of text with the name of an id."""
     free = [name for name in rest if name not in options.value]
     texts = [name for name in free if name not in numbers and not is_empty(table.columns[name])]
     named = [name for name in free if name.lower() in ID_NAMES]
@@ -199,7 +219,8 @@ class Observations(NamedTuple):
     """The N rows of a table, sorted by series and date.
 
     `values` (N, C), `stamps` (N,), `codes` (N,) the position in `names` of each row's series, and `rows` (N,) its row
-    number in the file. `names` stand in the order of the file; a wide table has one, which is empty.
+    number in the file. `names` stand in the order of the file; a wide table has one, which is empty. `clock` is that
+    of dates with a time zone.
     """
 
     table: InputTable
@@ -209,6 +230,7 @@ class Observations(NamedTuple):
     stamps: Stamps
     values: Floats
     rows: Ints
+    clock: Clock | None
 
     @property
     def sections(self) -> list[slice]:
@@ -217,23 +239,23 @@ class Observations(NamedTuple):
         return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 
 
-def observe(table: InputTable, options: Options) -> Observations:
-    """The rows of a table sorted by series and date; two rows of one series and date are refused."""
-    layout = find_layout(table, options)
+def observe(table: InputTable, options: Options, layout: Layout | None = None) -> Observations:
+    """Return the rows of a table sorted by series and date; two rows of one series and date are refused."""
+    layout = layout or find_layout(table, options)
     table.notes.append(layout.note)
-    dates = parse_dates(table, layout.date, options.dayfirst)
+    names, codes = _find_series(table, layout.ids)
+    dates, clock = parse_dates(table, layout.date, options.dayfirst, codes)
     values = parse_numbers(table, layout.values, options.decimal)
-    names, codes = find_series(table, layout.ids)
     order = np.lexsort((dates, codes))
     if (np.diff(order)[np.diff(codes[order]) == 0] < 0).any():
         table.notes.append("rows were not in the order of time and have been sorted")
-    observed = Observations(table, layout, names, codes[order], dates[order], values[order], table.rows[order])
+    observed = Observations(table, layout, names, codes[order], dates[order], values[order], table.rows[order], clock)
     _check_repeats(observed)
     return observed
 
 
-def find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
-    """The names of the series in the order of the file, and each row's position among them."""
+def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
+    """Return the names of the series in the order of the file, and each row's position among them."""
     if not ids:
         return ("",), np.zeros(len(table.rows), dtype=np.int64)
     columns = [as_text(table.columns[name]) for name in ids]
@@ -265,49 +287,54 @@ def _check_repeats(observed: Observations) -> None:
     )
 
 
-def open_table(kind: str, text: str) -> list[Dataset]:
-    """The dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
-    path, options = parse_source(text)
-    observed = observe(read_table(path, kind), options)
-    table, columns, sections = observed.table, observed.layout.values, observed.sections
-    step = options.frequency or frequency.infer([observed.stamps[section] for section in sections])
+class DatedSeries(NamedTuple):
+    """A series of a table on the grid of its frequency, and the sorted dates of its rows."""
+
+    stored: StoredSeries
+    stamps: Stamps
+
+
+def on_grid(observed: Observations, options: Options, name: str = "") -> tuple[str, list[DatedSeries]]:
+    """Return the frequency of a table and its series, each on a grid from its first date; one that does not fit has a
+    reason instead of values. `name` comes before that of each item.
+    """
+    table, layout = observed.table, observed.layout
+    step = options.frequency or frequency.infer([observed.stamps[section] for section in observed.sections])
     if not step:
         raise HrxError(
             f"{table.file} has one date per series, so its frequency cannot be inferred. Give more rows, or say it: "
             "frequency=D."
         )
     table.notes.append(f"frequency {step}, {'as given' if options.frequency else 'inferred'}")
-    rows, empty = [], 0
-    for item, section in zip(observed.names, sections, strict=True):
-        values, reason = on_grid(observed, section, step, bool(options.frequency))
+    series, empty = [], 0
+    for item, section in zip(observed.names, observed.sections, strict=True):
+        values, reason = _fill_grid(observed, section, step, bool(options.frequency))
         empty += 0 if reason else values.shape[1] - (section.stop - section.start)
-        for column, series in zip(columns, values, strict=True):
-            # A long table with one column of values names its series by their ids alone.
-            variate = column if len(columns) > 1 or not item else ""
-            rows.append(StoredSeries(item, series, variate, reason))
-    if not any(np.isfinite(row.values).any() for row in rows):
-        reason = next((row.reason for row in rows if row.reason), "all its values are missing.")
-        raise HrxError(f"{table.file} has no series that can be used: {reason}")
+        for column, row in zip(layout.values, values, strict=True):
+            stored = _stored(name, item, layout.values, column, row)._replace(reason=reason)
+            series.append(DatedSeries(stored, observed.stamps[section]))
     if empty:
         table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
-    if options.season:
-        table.notes.append(f"season {options.season}, as given")
-    season = options.season or frequency.season(step)
-    name, note = f"{Path(table.file).stem}/{step}", "; ".join(table.notes)
-    return [Dataset(name, step, season, "", len(rows), rows.__getitem__, variates=len(columns), note=note)]
+    return step, series
 
 
-def on_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
+def _stored(name: str, item: str, columns: Sequence[str], column: str, values: Floats) -> StoredSeries:
+    """Return the series of one of the `columns` of values: where it is the only one, the item names it alone."""
+    item = "/".join(filter(None, (name, item)))
+    return StoredSeries(item, values, column if len(columns) > 1 or not item else "")
+
+
+def _fill_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
     """(C, T): one item on the grid of its frequency, counted from its first date; or the reason why it cannot be."""
     stamps, rows = observed.stamps[section], observed.rows[section]
     at = frequency.slots(stamps, step)
     wrong = np.flatnonzero((at < 0) | (np.diff(at, prepend=-1) == 0))
     if wrong.size:
-        place, before = int(wrong[0]), max(int(wrong[0]) - 1, 0)
-        distance = frequency.describe_span(stamps[place] - stamps[before])
+        row, before = int(wrong[0]), max(int(wrong[0]) - 1, 0)
+        distance = frequency.describe_span(stamps[row] - stamps[before])
         origin = "the frequency given" if given else "the frequency of most rows"
         raise HrxError(
-            f"{observed.table.file}, row {rows[place]}, column {observed.layout.date!r}: {shown(stamps[place])} is "
+            f"{observed.table.file}, row {rows[row]}, column {observed.layout.date!r}: {shown(stamps[row])} is "
             f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, {origin}. The "
             f"steps are {frequency.common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say "
             "it: frequency=NAME."
@@ -318,12 +345,125 @@ def on_grid(observed: Observations, section: slice, step: str, given: bool) -> t
             f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
             f"the last; its steps are {frequency.common_steps(stamps)}. Mixed frequencies cannot be used."
         )
-    values = np.full((observed.values.shape[1], length), np.nan)
-    values[:, at] = observed.values[section].T
-    return values, ""
+    return _scatter(observed.values[section], at), ""
+
+
+def _scatter(values: Floats, at: Ints) -> Floats:
+    """(n, C) at the sorted positions (n,) -> (C, T), NaN elsewhere."""
+    full = np.full((values.shape[1], int(at[-1]) + 1), np.nan)
+    full[:, at] = values.T
+    return full
 
 
 def shown(stamp: np.datetime64) -> str:
-    """A date for a message, with its time where it has one."""
+    """Return a date for a message, with its time where it has one."""
     text = str(stamp.astype("datetime64[s]")).replace("T", " ")
     return text.removesuffix(" 00:00:00") if text.endswith(" 00:00:00") else text.removesuffix(":00")
+
+
+def open_table(kind: str, text: str | None) -> list[Dataset]:
+    """Return the dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
+    path, options = parse_source(text or "")
+    observed = observe(read_table(path, kind), options)
+    table = observed.table
+    step, dated = on_grid(observed, options)
+    rows = [one.stored for one in dated]
+    if not any(np.isfinite(row.values).any() for row in rows):
+        reason = next((row.reason for row in rows if row.reason), "all its values are missing.")
+        raise HrxError(f"{table.file} has no series that can be used: {reason}")
+    if options.season:
+        table.notes.append(f"season {options.season}, as given")
+    name, variates, note = f"{Path(table.file).stem}/{step}", len(observed.layout.values), "; ".join(table.notes)
+    season = options.season_of(step)
+    return [Dataset(name, step, season, "", len(rows), rows.__getitem__, variates=variates, note=note)]
+
+
+def table_series(table: InputTable, options: Options, name: str = "", dataset: str = "data") -> Iterator[TimedSeries]:
+    """Yield the series of a table, each on the grid of its frequency where there are dates; without, the rows are in
+    the order of time. `name` is that of the table's place in a list or dict.
+    """
+    if not _has_dates(table, options):
+        yield from _undated(table, options, name, dataset)
+        return
+    layout = find_layout(table, options)
+    if is_integer_dtype(table.columns[layout.date].dtype) and layout.date.lower() != "year":
+        yield from _numbered(table, layout, options, name, dataset)
+        return
+    observed = observe(table, options, layout)
+    step, dated = on_grid(observed, options, name)
+    for stored, stamps in dated:
+        if stored.reason:
+            series = f", series {stored.item}" if stored.item else ""
+            raise UnusableSeries(f"{table.file}{series}: {stored.reason}")
+        grid = TimeGrid.of(stamps, step, observed.clock)
+        yield place(stored, f"{dataset}/{step}", step, options.season_of(step), grid, stamps)
+
+
+def _has_dates(table: InputTable, options: Options) -> bool:
+    named = any(name.lower() in DATE_NAMES and is_integer_dtype(column.dtype) for name, column in table.columns.items())
+    return bool(options.date or _known_layout(table) or named or any(map(holds_dates, table.columns.values())))
+
+
+def _undated(table: InputTable, options: Options, name: str, dataset: str) -> Iterator[TimedSeries]:
+    """Yield the columns of a table without dates; its rows are in the order of time."""
+    listed = list(table.columns)[:8]
+    if options.id or any(column.lower() in ID_NAMES for column in table.columns):
+        raise HrxError(
+            f"{table.file} names its series in a column and has no column of dates; it has {listed}. Say which column "
+            "orders the rows: date=NAME."
+        )
+    names = options.value or [column for column, cells in table.columns.items() if is_numeric(cells)]
+    if not names:
+        raise HrxError(f"{table.file} has no column of numbers; it has {listed}. Say which: value=NAME.")
+    for column in names:
+        if column not in table.columns:
+            raise HrxError(f"{table.file} has no column {column!r}; it has {listed}.")
+        values = parse_numbers(table, [column], options.decimal)[:, 0]
+        placed = place(_stored(name, "", names, column, values), dataset, "", options.season_of(""))
+        yield placed._replace(note=_unread_dates(table, names))
+
+
+def _unread_dates(table: InputTable, values: Sequence[str]) -> str:
+    """A sentence about a column with the name of a date whose cells are not dates; empty where there is none."""
+    for name, column in table.columns.items():
+        if name.lower() in DATE_NAMES and name not in values and not is_numeric(column):
+            return (
+                f"{table.file}, column {name!r}: {str(column.iloc[0])[:40]!r} is not a date, so the rows are taken in "
+                "their order, without times. Write dates like 2024-01-31"
+            )
+    return ""
+
+
+def _numbered(table: InputTable, layout: Layout, options: Options, name: str, dataset: str) -> Iterator[TimedSeries]:
+    """Yield the series of a table whose times are whole numbers, with the most common step of each."""
+    values = parse_numbers(table, layout.values, options.decimal)
+    names, codes = _find_series(table, layout.ids)
+    times = table.columns[layout.date]
+    if times.isna().any():
+        raise table.error(int(times.isna().argmax()), layout.date, "there is no time. Fill it in, or delete the row.")
+    numbers = times.to_numpy(dtype=np.int64)
+    for code, item in enumerate(names):
+        rows = np.flatnonzero(codes == code)
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        at, grid = _count(numbers[rows], table, layout, rows)
+        for column, row in zip(layout.values, _scatter(values[rows], at), strict=True):
+            yield place(_stored(name, item, layout.values, column, row), dataset, "", options.season_of(""), grid)
+
+
+def _count(numbers: Ints, table: InputTable, layout: Layout, rows: Ints) -> tuple[Ints, NumberGrid]:
+    """Return the positions of sorted whole numbers on the grid of their most common step, and the grid."""
+    apart = np.diff(numbers)
+    if (apart == 0).any():
+        twice = int((apart == 0).argmax())
+        raise table.error(int(rows[twice + 1]), layout.date, f"the time {numbers[twice]} occurs twice. Delete one row.")
+    step = frequency.most_common(apart) if apart.size else 1
+    at, rest = np.divmod(numbers - numbers[0], step)
+    if rest.any():
+        wrong = int(rest.astype(bool).argmax())
+        trouble = f"the time {numbers[wrong]} does not fit the step {step} of most rows. Correct it."
+        raise table.error(int(rows[wrong]), layout.date, trouble)
+    if 2 * at.size < at[-1] + 1:
+        raise UnusableSeries(
+            f"{table.file}: its {at.size} rows fill less than half of the {at[-1] + 1} steps of {step}."
+        )
+    return at, NumberGrid(int(numbers[0]), step)

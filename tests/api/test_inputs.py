@@ -12,8 +12,7 @@ import torch
 
 import hrx
 from hrx.errors import HrxError
-from hrx.gift_eval.frames import read_series
-from hrx.gift_eval.tables import Options
+from hrx.gift_eval import Options, read_series
 
 LOOKBACK, HORIZON, SERIES = 40, 6, ("north", "south")
 
@@ -202,7 +201,7 @@ def test_a_month_that_is_dated_on_any_day_keeps_its_date():
         (lambda v: [], {}, "hold no series"),
         (lambda v: 3, {}, "A int cannot be read as series"),
         (lambda v: {"a": set(v[0])}, {}, "A set has no order, so it cannot be read as a series. Give a list."),
-        (lambda v: _frame_of(DATES.where(DATES[9] != DATES)), {}, "The frame, row 9, column 'date': there is no time"),
+        (lambda v: _frame_of(DATES.where(DATES[9] != DATES)), {}, "The frame, row 9, column 'date': there is no date"),
         (lambda v: pd.concat([_frame_of(DATES)] * 2), {}, "rows 0 and 60, column 'date': two rows have the date"),
         (lambda v: _frame_of(DATES).set_index(DATES + pd.Timedelta("1ms")), {}, "times below a second"),
         (lambda v: pd.DataFrame({"word": ["a", "b"]}), {}, "no column of numbers"),

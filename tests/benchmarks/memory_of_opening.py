@@ -21,7 +21,7 @@ CHILD = """
 import gc, json, sys
 import datasets, numpy, pyarrow
 from hrx.gift_eval import spaced
-from hrx.gift_eval.store import open_directory
+from hrx.gift_eval.arrow_folders import open_directory
 
 def status(field):
     with open("/proc/self/status") as lines:

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from hrx.errors import HrxError
-from hrx.gift_eval import data_root, open_source
-from hrx.gift_eval.named import open_series
+from hrx.gift_eval import data_root, open_series, open_source
 
 
 def names(spec: str) -> list[str]:
@@ -21,10 +20,10 @@ def test_the_sample_is_the_default() -> None:
     assert [dataset.name for dataset in open_source()] == names("sample")
 
 
-def test_the_package_imports_no_model_library_and_no_pyarrow_until_a_file_is_opened() -> None:
+def test_the_package_imports_no_model_library_and_no_library_of_the_extra_until_a_file_is_opened() -> None:
     script = (
         "import sys; from hrx.gift_eval import data_root, open_source; open_source()[0].read(0); "
-        "print(*{'torch', 'pyarrow', 'transformers'} & set(sys.modules))"
+        "print(*{'torch', 'datasets', 'huggingface_hub', 'transformers'} & set(sys.modules))"
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == ""

@@ -12,7 +12,7 @@ import pytest
 
 from hrx.errors import HrxError
 from hrx.gift_eval import DamagedDataset, UnusableSeries
-from hrx.gift_eval.store import open_directory
+from hrx.gift_eval.arrow_folders import open_directory
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'hrx[gift-eval]')")
 pytest.importorskip("datasets", reason="datasets is not installed (pip install 'hrx[gift-eval]')")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from hrx.gift_eval import Dataset
+from hrx.gift_eval.arrow_folders import open_directory
 from hrx.gift_eval.catalogue import Configuration, configurations, folders
 from hrx.gift_eval.frequency import leaderboard_season, season
-from hrx.gift_eval.official import NaiveScores, count_windows, score, starts
+from hrx.gift_eval.leaderboard import NaiveScores, count_windows, score, starts
 from hrx.gift_eval.series import StoredSeries
-from hrx.gift_eval.store import open_directory
 
 # MSE, MAE and MASE of the leaderboard's model Seasonal_Naive.
 LEADERBOARD_SEASONAL = {
@@ -244,7 +244,7 @@ def test_on_real_data_the_last_season_has_the_leaderboards_seasonal_naive_scores
 def test_series_scored_together_are_scored_as_each_by_itself(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [walk(1, 90), holes(2, 140), walk(3, 60), np.full(130, np.nan), holes(4, 61), walk(5, 200)]
     parts = [next(iter(score([dataset("m4_quarterly", each)]))) for each in targets]
-    monkeypatch.setattr("hrx.gift_eval.official.BLOCK_VALUES", block)
+    monkeypatch.setattr("hrx.gift_eval.leaderboard.BLOCK_VALUES", block)
     (found,) = score([dataset("m4_quarterly", *targets)])
     observed = [int(np.isfinite(np.float32(each[-8:])).sum()) for each in targets]
     assert found.instances == len(targets)

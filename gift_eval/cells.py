@@ -1,4 +1,4 @@
-"""Read a CSV or Parquet file with pandas, and convert its cells to dates and numbers.
+"""Columns of a CSV file, a Parquet file or a frame in memory, and the conversion of their cells to dates and numbers.
 
 A CSV is read as text: its cells are converted once, under a convention that holds for a whole column, one date format
 and one decimal sign. A cell that does not fit is refused with its file, row and column. `tables` decides which column
@@ -18,18 +18,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_float_dtype, is_numeric_dtype
+from pandas.api.types import (
+    is_bool_dtype,
+    is_datetime64_any_dtype,
+    is_float_dtype,
+    is_integer_dtype,
+    is_numeric_dtype,
+)
 
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_TABLE, read_file, shown_path
 from hrx.install import install_command
 from hrx.records.quantities import Floats, Ints
 
-from .frequency import Stamps
+from .frequency import Clock, Stamps
 from .series import EXACT, FINITE, ROUNDED
 
 MOST_CELLS = 2**27
 """Cells of a table: a compressed Parquet file can hold far more than its size shows."""
+DATE_NAMES = ("date", "datetime", "timestamp", "time", "ds", "day", "week", "month", "quarter", "year", "period")
+ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker", "symbol")
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "nat")
 _AS_TEXT: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
 _AS_TEXT |= {"header": 0, "index_col": False, "skip_blank_lines": False}
@@ -76,9 +84,14 @@ class InputTable:
         return HrxError(f"{self.file}, row {self.rows[position]}, column {column!r}: {trouble}")
 
 
+def table_kind(path: Path) -> str:
+    """Return `csv` or `parquet`, by the suffix of a file."""
+    return "parquet" if path.suffix.lower() in (".parquet", ".pq") else "csv"
+
+
 def read_table(path: Path, kind: str, *, least: int = 2) -> InputTable:
-    """The file at `path`; `kind` is `csv` or `parquet`. A CSV has at least `least` columns: a date and a value, or a
-    value alone where dates are not needed.
+    """Read a file; `kind` is `csv` or `parquet`. A CSV has at least `least` columns: a date and a value, or a value
+    alone where dates are not needed.
     """
     raw = read_file(path, MOST_TABLE)
     file = shown_path(path.name)
@@ -142,15 +155,37 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
         ) from error
     except Exception as error:  # whatever pyarrow raises for damaged bytes
         raise HrxError(f"{file} cannot be read as Parquet: {error}. Write it again.") from error
-    index = "__index_level_0__" if "__index_level_0__" in frame else "index" if frame.index.names == [None] else ""
-    if not isinstance(frame.index, pd.RangeIndex):
-        frame = frame.reset_index()
-    names = unique_names([str(name) for name in frame.columns], file)
-    columns = {name: frame.iloc[:, number] for number, name in enumerate(names)}
-    for name, column in columns.items():
+    table = as_table(frame, file, first_row=1)
+    for name, column in table.columns.items():
         if not all(map(pd.api.types.is_hashable, column)):
             raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
-    return InputTable(file, columns, np.arange(1, len(frame) + 1), index)
+    return table
+
+
+def as_table(frame: pd.DataFrame, file: str, first_row: int = 0, asked: Sequence[str] = ()) -> InputTable:
+    """Return a frame as a table, its rows counted from `first_row`. An index of dates or of names is a column; one
+    that counts the rows is not, unless it is `asked` for.
+    """
+    index = frame.index
+    dated = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
+    if index.dtype == object and not isinstance(index, pd.MultiIndex):
+        dated = holds_dates(_column(index))
+    known = {*asked, *DATE_NAMES, *ID_NAMES}
+    named = index.name is not None and (not is_integer_dtype(index.dtype) or str(index.name).lower() in known)
+    if isinstance(index, pd.MultiIndex) or dated or named:
+        names = [one if one is not None else "date" for one in index.names]
+        frame = frame.set_axis(index.set_names(names)).reset_index()
+    if not len(frame.columns):
+        raise HrxError(f"{file} has no columns. Give one with values.")
+    labels = unique_names([str(one) for one in frame.columns], file)
+    columns = {label: _column(frame.iloc[:, number]) for number, label in enumerate(labels)}
+    return InputTable(file, columns, np.arange(len(frame)) + first_row, "__index_level_0__")
+
+
+def _column(values: Any) -> pd.Series:
+    """Return a column with positions for an index; periods are the time at which they begin."""
+    column = pd.Series(values).reset_index(drop=True)
+    return pd.Series(column.dt.to_timestamp()) if isinstance(column.dtype, pd.PeriodDtype) else column
 
 
 def _decode(raw: bytes, file: str) -> tuple[str, list[str]]:
@@ -224,15 +259,34 @@ def holds_dates(column: pd.Series) -> bool:
     return any(5 * _parse(parts, formats).notna().sum() >= 4 * len(cells) for formats in _FORMATS)
 
 
-def parse_dates(table: InputTable, name: str, day_first: bool | None) -> Stamps:
-    """(N,): the column as points in time, to the second; `day_first` decides what 1/2/2024 means."""
+def parse_dates(table: InputTable, name: str, day_first: bool | None, codes: Ints) -> tuple[Stamps, Clock | None]:
+    """(N,): the column as points in time, to the second, and the clock of a column with a time zone.
+
+    `day_first` decides what 1/2/2024 means; `codes` (N,) are the series of the rows.
+    """
     column = table.columns[name]
-    if is_datetime64_any_dtype(column.dtype):
-        if column.dt.tz is not None:
-            column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-            table.notes.append("times taken in UTC")
-        _refuse(table, name, column.astype(str), column.isna(), int(column.isna().sum()))
-        return column.to_numpy("datetime64[s]")
+    if not is_datetime64_any_dtype(column.dtype):
+        return _parse_texts(table, name, day_first), None
+    _refuse(table, name, column.astype(str), column.isna(), int(column.isna().sum()))
+    if ((column.dt.microsecond != 0) | (column.dt.nanosecond != 0)).any():
+        raise HrxError(
+            f"{table.file}, column {name!r}: times below a second cannot be placed on a grid. Give the values "
+            "without their times, as in frame['value'].to_numpy()."
+        )
+    if column.dt.tz is None:
+        return column.to_numpy("datetime64[s]"), None
+    wall = column.dt.tz_localize(None)
+    # Times of one hour of the day are those of a calendar; all others are counted in UTC.
+    hours = (wall - wall.dt.normalize()).groupby(codes).nunique()
+    clock = Clock(column.dt.tz, wall=bool((hours <= 1).all()))
+    table.notes.append("times taken as the clock of their zone shows them" if clock.wall else "times taken in UTC")
+    times = wall if clock.wall else column.dt.tz_convert("UTC").dt.tz_localize(None)
+    return times.to_numpy("datetime64[s]"), clock
+
+
+def _parse_texts(table: InputTable, name: str, day_first: bool | None) -> Stamps:
+    """(N,): a column of text as points in time, in one format."""
+    column = table.columns[name]
     # Dates repeat in a long table: each distinct cell is parsed once, and stands for the first row that has it.
     codes, distinct = pd.factorize(as_text(column))
     table = replace(table, rows=table.rows[np.unique(codes, return_index=True)[1]])

@@ -1,0 +1,293 @@
+"""The paper's sets outside GIFT-Eval, from files that the user supplies; nothing is downloaded.
+
+`tslib:DIR[:NAME,…]` has the sets of the Time-Series-Library with its official splits:
+
+    DIR/{ETT-small/ETTh1.csv, weather/weather.csv, Solar/solar_AL.txt, PEMS/PEMS03.npz, …}
+
+The library's univariate experiments take the column `OT` of a CSV file, so such a set has one series. Solar and PEMS
+have no target: each of their columns is a series, and an audit takes `--series` of them at even intervals, as the
+paper does. A file with another number of rows than the official one would have other splits and is refused. Opening a
+directory reads headers; values are read when a series is.
+
+`finance:FILE` has daily closing prices as log prices and log returns. The trading days of the file are the grid, and
+nothing is interpolated onto other days: a day without trade is not a missing value. A company enters only with a
+complete history over those days, so no series is padded. The return of a day is its log price less the one before, so
+there is one fewer **[ours]**.
+"""
+
+import os
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hrx.errors import HrxError, describe_error, unknown
+from hrx.files import MOST_MAPPED, regular_file, user_path
+from hrx.records.quantities import Floats
+
+from . import frequency
+from .catalogue import PaperDataset, tslib_sets
+from .cells import read_table, table_kind
+from .frequency import Stamps
+from .series import DamagedDataset, Dataset, OfficialSplit, StoredSeries, naming
+from .tables import Observations, observe, parse_source, shown
+
+TARGET = "OT"
+_ETT_MONTH = {"H": 30 * 24, "15T": 30 * 24 * 4}
+"""Rows of a month of 30 days."""
+
+
+def open_tslib(text: str | None) -> list[Dataset]:
+    """Return the sets in `DIR`, or those named in `DIR:NAME,…`; `text` is what follows `tslib:`."""
+    root, names = _parse(text or "")
+    known = {each.name.casefold(): each for each in tslib_sets()}
+    for name in names or ():
+        if name.casefold() not in known:
+            raise HrxError(unknown("set of the Time-Series-Library", name, [each.name for each in tslib_sets()]))
+    chosen = list({name: known[name] for name in map(str.casefold, names or known)}.values())
+    found = {each.name: path for each in chosen if (path := _find(root, each)) is not None}
+    if names:
+        for each in chosen:
+            if each.name not in found:
+                raise HrxError(f"{each.name} is not under {root}: {each.file} does not exist. Copy the file there.")
+    if not found:
+        raise HrxError(
+            f"No set of the Time-Series-Library is under {root}. Give its dataset directory, with files such as "
+            f"{chosen[0].file}; `hrx datasets` lists them."
+        )
+    return [_open(each, found[each.name]) for each in chosen if each.name in found]
+
+
+def _parse(text: str) -> tuple[Path, list[str] | None]:
+    """Return directory and names; the directory's own name may contain a colon."""
+    if not text:
+        raise HrxError("tslib: needs a directory. Write tslib:DIR or tslib:DIR:NAME,…, as in tslib:dataset:ETTh1.")
+    root, names = user_path(text), None
+    if not os.path.isdir(root) and ":" in text:
+        head, _, tail = text.rpartition(":")
+        root, names = user_path(head), [name.strip() for name in tail.split(",")]
+    if not os.path.isdir(root):
+        raise HrxError(f"{root} is not a directory. Give the Time-Series-Library's dataset directory.")
+    return root, names
+
+
+def _find(root: Path, each: PaperDataset) -> Path | None:
+    """Return the file of a set, in its folder or directly in the directory."""
+    places = (root / each.file, root / Path(each.file).name)
+    return next((path for path in places if os.path.lexists(path)), None)
+
+
+def split_rows(each: PaperDataset) -> OfficialSplit:
+    """Return where the library's loader splits a set, and where its test split ends.
+
+    It splits by rows: ETT at 12, 16 and 20 months of 30 days, and nothing after; PEMS at 60 and 80 %, where a test
+    window does not read rows before the test split; the others at 70 and 80 %. The training rows alone scale a series.
+    """
+    name, rows = each.name, each.rows or 0
+    if name.startswith("ETT"):
+        month = _ETT_MONTH["H" if name.startswith("ETTh") else "15T"]
+        return OfficialSplit(train=12 * month, test=16 * month, end=20 * month)
+    if name.startswith("PEMS"):
+        return OfficialSplit(train=int(0.6 * rows), test=int(0.8 * rows), end=rows, lookback_inside=True)
+    return OfficialSplit(train=int(rows * 0.7), test=rows - int(rows * 0.2), end=rows)
+
+
+@dataclass(frozen=True)
+class _File:
+    """File of one set: its values (T, S) up to the end of the test split."""
+
+    about: PaperDataset
+    path: Path
+
+    def row(self, index: int) -> StoredSeries:
+        values = self._values()[:, index]
+        return StoredSeries(TARGET if _has_target(self.about) else str(index), np.ascontiguousarray(values))
+
+    def sizes(self) -> list[int]:
+        rows, series = self._values().shape
+        return [rows] * series
+
+    def _values(self) -> Floats:
+        with naming(self.about.name):
+            values = _values(self.path, self.about)
+            if len(values) != self.about.rows:
+                raise DamagedDataset(
+                    f"{self.about.file} has {len(values)} rows of values; the official file has {self.about.rows}, and "
+                    "its splits count them. Copy the official file, or open yours as csv:FILE."
+                )
+            return values[: split_rows(self.about).end]
+
+
+def _open(each: PaperDataset, path: Path) -> Dataset:
+    """Return the dataset of a file, or the reason why it cannot be read."""
+    try:
+        with naming(each.name):
+            count = _count_npz(path, each) if each.file.endswith(".npz") else _count_columns(path, each)
+    except DamagedDataset as error:
+        return Dataset.damaged(each.name, str(error))
+    file, split = _File(each, path), split_rows(each)
+    series = f"the column {TARGET}" if _has_target(each) else "every column"
+    inside = ", which holds whole windows" if split.lookback_inside else ""
+    test = f"rows {split.test + 1} to {split.end} of {each.rows} are the test split{inside}"
+    note = f"{series}; rows 1 to {split.train} scale a series, {test}"
+    about = (each.name, each.frequency, frequency.season(each.frequency), "General", count, file.row)
+    return Dataset(*about, note=note, sizes=file.sizes, official=split)
+
+
+def _has_target(each: PaperDataset) -> bool:
+    return each.file.endswith(".csv")
+
+
+def _count_columns(path: Path, each: PaperDataset) -> int:
+    """Return the number of series of a text file; a table has one, and its first column is the date."""
+    columns = _header(path, each)
+    if not _has_target(each):
+        return len(columns)
+    if columns[0] != "date" or TARGET not in columns:
+        listed = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
+        raise DamagedDataset(f"{each.file} has the columns {listed}; expected date first, and {TARGET}.")
+    return 1
+
+
+def _header(path: Path, each: PaperDataset) -> list[str]:
+    """Return the cells of the first line. The header of weather.csv is not UTF-8; names in ASCII alone are needed."""
+    try:
+        with regular_file(path, MOST_MAPPED).open("rb") as stream:
+            line = stream.readline(1 << 20)
+    except HrxError as error:
+        raise DamagedDataset(str(error)) from error
+    except OSError as error:
+        raise DamagedDataset(f"{each.file} cannot be read: {error.strerror}.") from error
+    cells = line.decode("utf-8-sig", "replace").rstrip("\r\n").split(",")
+    if cells == [""]:
+        raise DamagedDataset(f"{each.file} is empty. Copy it again.")
+    return [cell.strip('" ') for cell in cells]
+
+
+def _count_npz(path: Path, each: PaperDataset) -> int:
+    """Return the number of sensors, from the header of the array `data`."""
+    try:
+        regular_file(path, MOST_MAPPED)
+        with zipfile.ZipFile(path) as archive, archive.open("data.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            reader: Any = np.lib.format.read_array_header_1_0
+            shape, _, dtype = (reader if version == (1, 0) else np.lib.format.read_array_header_2_0)(stream)
+    except HrxError as error:
+        raise DamagedDataset(str(error)) from error
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise DamagedDataset(
+            f"{each.file} cannot be read: {describe_error(error)}. Expected an .npz file with the array data."
+        ) from error
+    if len(shape) != 3 or dtype.kind not in "fiu" or 0 in shape:
+        raise DamagedDataset(
+            f"{each.file}: data has the shape {shape} and type {dtype}; expected numbers (rows, sensors, features)."
+        )
+    return int(shape[1])
+
+
+@lru_cache(maxsize=4)
+def _values(path: Path, each: PaperDataset) -> Floats:
+    """Return all values (T, S) of a file: one column of a CSV file, the first feature of PEMS."""
+    try:
+        if each.file.endswith(".npz"):
+            with np.load(path, allow_pickle=False) as archive:
+                return np.asarray(archive["data"][:, :, 0], dtype=np.float64)
+        header, skipped = _header(path, each), int(_has_target(each))
+        columns: Any = [header.index(TARGET)] if skipped else range(len(header))
+        table = pd.read_csv(
+            path, header=None, skiprows=skipped, usecols=columns, encoding="latin-1", skip_blank_lines=False
+        )
+    except (ValueError, OSError, zipfile.BadZipFile) as error:  # pandas' ParserError is a ValueError
+        raise DamagedDataset(f"{each.file} cannot be read: {describe_error(error)}. Copy it again.") from error
+    for place, name in zip(columns, table.columns, strict=True):
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        wrong = np.flatnonzero(numbers.isna() & table[name].notna())
+        if wrong.size:
+            cell = str(table[name].iloc[wrong[0]])[:40]
+            trouble = f"row {wrong[0] + 1 + skipped}, column {place + 1}: {cell!r} is not a number. Correct it."
+            raise DamagedDataset(f"{each.file}, {trouble}")
+        table[name] = numbers
+    return table.to_numpy(dtype=np.float64)
+
+
+def open_prices(text: str | None) -> list[Dataset]:
+    """Return the log prices and the log returns of a price file; `text` is what follows `finance:`."""
+    path, options = parse_source(text or "")
+    if options.frequency:
+        raise HrxError("finance: takes the trading days of the file as its grid; drop the option frequency.")
+    table = read_table(path, table_kind(path))
+    # Price downloads have open, high, low, close and volume.
+    close = tuple(name for name in table.columns if name.lower() == "close")
+    options = options._replace(value=options.value or close)
+    observed = observe(table, options)
+    names, prices = _prices(observed)
+    absent, days = (~np.isfinite(prices)).sum(axis=1), prices.shape[1]
+    if absent.all():
+        raise HrxError(
+            f"{table.file}: no company has a price on every one of its {days} trading days. Give the days that a "
+            "company has all of, or fill in the empty prices."
+        )
+    reason = "it has no price on {} of the {} trading days of the file, and only complete histories enter."
+    reasons = [reason.format(count, days) if count else "" for count in absent]
+    note = "; ".join([*table.notes, f"frequency B, on the {days} trading days of the file"])
+    log_prices = np.log(prices)
+    datasets = []
+    for form, values in (("log_price", log_prices), ("log_return", np.diff(log_prices, axis=1))):
+        rows = [StoredSeries(name, row, "", reason) for name, row, reason in zip(names, values, reasons, strict=True)]
+        about = (f"finance/{form}", "B", options.season_of("B"), "Finance", len(rows), rows.__getitem__)
+        datasets.append(Dataset(*about, note=note))
+    return datasets
+
+
+def _prices(observed: Observations) -> tuple[tuple[str, ...], Floats]:
+    """Return the companies, and their prices (S, T) on the trading days of the file, NaN where one has none."""
+    layout = observed.layout
+    if layout.ids and len(layout.values) > 1:
+        raise HrxError(
+            f"{observed.table.file}: a company has one closing price, but value names {len(layout.values)} columns. "
+            "Say which is the price: value=Close."
+        )
+    _check_positive(observed)
+    days = observed.stamps.astype("datetime64[D]")
+    _check_days(observed, days)
+    if not layout.ids:
+        return layout.values, observed.values.T
+    grid, at = np.unique(days, return_inverse=True)
+    prices = np.full((len(observed.names), grid.size), np.nan)
+    prices[observed.codes, at] = observed.values[:, 0]
+    return observed.names, prices
+
+
+def _check_positive(observed: Observations) -> None:
+    """Refuse a price of zero or below, which has no logarithm: name the first of them in the file."""
+    wrong = np.argwhere(observed.values <= 0)
+    if wrong.size == 0:
+        return
+    position, column = min(map(tuple, wrong), key=lambda cell: (observed.rows[cell[0]], cell[1]))
+    company = f" of {observed.names[observed.codes[position]]!r}" if observed.layout.ids else ""
+    raise HrxError(
+        f"{observed.table.file}, row {observed.rows[position]}, column {observed.layout.values[column]!r}: the "
+        f"price{company} is {observed.values[position, column]:g}, and a price is above zero ({len(wrong)} cells are "
+        "not). Correct it, or leave it empty."
+    )
+
+
+def _check_days(observed: Observations, days: Stamps) -> None:
+    """Refuse prices that are not daily: one a day, on weekdays."""
+    file, rows = observed.table.file, observed.rows
+    twice = np.flatnonzero((np.diff(observed.codes) == 0) & (np.diff(days) == np.timedelta64(0, "D")))
+    if twice.size:
+        raise HrxError(
+            f"{file}, rows {rows[twice[0]]} and {rows[twice[0] + 1]}: two prices on {days[twice[0]]}. finance: takes "
+            "daily closing prices; keep the last of each day."
+        )
+    weekend = np.flatnonzero(~np.is_busday(days))
+    if weekend.size:
+        raise HrxError(
+            f"{file}, row {rows[weekend[0]]}: {shown(observed.stamps[weekend[0]])} is a Saturday or Sunday "
+            f"({weekend.size} rows are), not a trading day. Delete it, or open daily prices as csv:."
+        )
