@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -34,6 +34,21 @@ TRAINING = "training.json"
 """What `hrx train` writes beside the weights."""
 STATE_OF_TRAINING = ("training_args.bin", "optimizer.bin", "scheduler.bin")
 _NUMBER_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def file_digest(file: Path) -> bytes:
+    """sha256 of a file, read once per process and state of the file."""
+    try:
+        state = file.stat()
+        return _digest(file, (state.st_ino, state.st_size, state.st_mtime_ns))
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from error
+
+
+@lru_cache(maxsize=256)
+def _digest(file: Path, _state: tuple[int, ...]) -> bytes:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 @dataclass(frozen=True)
@@ -114,15 +129,8 @@ class Checkpoint:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over the contents of `config.json` and the weight files; file names do not matter."""
-        digest = hashlib.sha256()
-        for file in (self.path / "config.json", *self.weights):
-            if file.exists():
-                try:
-                    with file.open("rb") as stream:
-                        digest.update(hashlib.file_digest(stream, "sha256").digest())
-                except OSError as error:
-                    raise ModelError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from error
-        return digest.hexdigest()
+        files = (self.path / "config.json", *self.weights)
+        return hashlib.sha256(b"".join(file_digest(file) for file in files if file.exists())).hexdigest()
 
     @cached_property
     def tensor_names(self) -> frozenset[str]:

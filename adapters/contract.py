@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hrx.errors import HrxError, describe_error, without_paths
+from hrx.text import ComputedText
 
 if TYPE_CHECKING:  # torch is imported when a model is loaded, not to list models
     import torch
@@ -93,9 +94,9 @@ class Identity:
     family: str
     checkpoint: str
     """The source of the weights: a hub id, or the name of a directory (never its path)."""
-    fingerprint: str
-    """sha256 of configuration and weights."""
-    library: str
+    fingerprint: ComputedText = ComputedText()  # noqa: RUF009 (a descriptor)
+    """sha256 of configuration and weights; of a model in memory, computed when something is stored."""
+    library: str = ""
     """Distributions and versions that run it, as `chronos-forecasting 2.3.2`."""
     revision: str = ""
     weights_dtype: str = ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,6 +88,7 @@ def explain(
     _check_size(len(x), len(rows), length)
     forecast = _forecast(forecaster, x, horizon)
     identity = forecaster.identity
+    content = partial(getattr, identity, "fingerprint")  # computed when the explanation is saved
     with library_errors(identity.model, identity.library):
         estimated = estimate(forecaster, x, horizon, protocol, steps=rows, signed=True)
     timed = given.series
@@ -100,7 +102,7 @@ def explain(
         items=tuple(one.series.item for one in timed),
         times=tuple(_times(one, length, horizon) for one in timed),
         seasons=tuple(one.series.season for one in timed),
-        model=ExplainedModel(identity.model, identity.checkpoint, identity.fingerprint, identity.library),
+        model=ExplainedModel(identity.model, identity.checkpoint, content, identity.library),
         method=Method(name, estimated.settings, find_estimator(name).sign, seed),
         windows=given.windows,
         notes=(*_notes(given, length), *_scale_notes(forecaster)),

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hrx.adapters import Forecaster
+from hrx.adapters import Forecaster, Identity
 from hrx.records.quantities import Floats
 
 GIBIBYTE = 2**30
@@ -33,7 +33,7 @@ LEAST_BLOCK = 16
 dominates."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
-BatchKey = tuple[str, torch.dtype, torch.Size, int]
+BatchKey = tuple[int, torch.dtype, torch.Size, int]
 """What the memory of a window depends on: fingerprint of the model, type and shape of the window, horizon."""
 
 
@@ -44,6 +44,8 @@ class MemoryBudget:
         self.memory = memory
         self._measured: dict[BatchKey, Floats] = {}
         self._largest: dict[BatchKey, int] = {}
+        self._identities: dict[int, Identity] = {}
+        """Held, so that no two models get one id."""
 
     def rows(self, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
         """How many windows like `window` `(L,)` or `(L, C)` to forecast at once: at least one, at most `most`."""
@@ -66,7 +68,7 @@ class MemoryBudget:
 
     def forward(self, model: Forecaster, x: Tensor, horizon: int) -> Tensor:
         """`model.forward` of a batch, halved for as long as memory does not suffice."""
-        key = _key(model, x[0], horizon)
+        key = self._key(model, x[0], horizon)
         while True:
             rows = min(len(x), self._largest.get(key, len(x)))
             try:
@@ -79,14 +81,19 @@ class MemoryBudget:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
+    def _key(self, model: Forecaster, window: Tensor, horizon: int) -> BatchKey:
+        # By object: the fingerprint of a model in memory takes as long as rows do.
+        self._identities[id(model.identity)] = model.identity
+        return id(model.identity), window.dtype, window.shape, horizon
+
     def _within(self, memory: int, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
-        most = min(most, self._largest.get(_key(model, window, horizon), most))
+        most = min(most, self._largest.get(self._key(model, window, horizon), most))
         taken = np.polyval(self._fitted(model, window, horizon), np.arange(1, most + 1))
         return max(1, int(np.count_nonzero(taken <= memory)))
 
     def _fitted(self, model: Forecaster, window: Tensor, horizon: int) -> Floats:
         """Coefficients of a parabola through the counted bytes; a line through the last two where it would fall."""
-        key = _key(model, window, horizon)
+        key = self._key(model, window, horizon)
         if key not in self._measured:
             with torch.no_grad():
                 batches = [torch.stack([window] * size) for size in COUNTED_BATCHES]
@@ -113,10 +120,6 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
-
-
-def _key(model: Forecaster, window: Tensor, horizon: int) -> BatchKey:
-    return model.identity.fingerprint, window.dtype, window.shape, horizon
 
 
 def allocated_bytes(call: Callable[[], object]) -> int:

@@ -1,6 +1,10 @@
-"""Text that may come from anywhere, made safe to print: names in a file, in a record, in a library's message."""
+"""Text that may come from anywhere, made safe to print: names in a file, in a record, in a library's message.
+
+Also `ComputedText`, a text that costs something and is computed when it is first read.
+"""
 
 import unicodedata
+from collections.abc import Callable
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LONGEST_MESSAGE = 2000
@@ -37,3 +41,22 @@ def message(text: object) -> str:
     line = clean(text)
     half = LONGEST_MESSAGE // 2
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
+
+
+class ComputedText:
+    """A field of a dataclass that holds a text, or a function that is called when the text is first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> str:
+        if instance is None:  # the dataclass asks for a default, and there is none
+            raise AttributeError(self._name)
+        held = vars(instance)
+        if callable(held[self._name]):
+            held[self._name] = held[self._name]()
+        text: str = held[self._name]
+        return text
+
+    def __set__(self, instance: object, value: str | Callable[[], str]) -> None:
+        vars(instance)[self._name] = value

@@ -18,6 +18,7 @@ import pandas as pd
 
 from hrx.errors import HrxError, unknown
 from hrx.records.quantities import Bools, Floats
+from hrx.text import ComputedText
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -32,14 +33,15 @@ _MOST_SHOWN = 3
 """Series of several that a notebook shows by themselves."""
 
 
-class ExplainedModel(NamedTuple):
+@dataclass(frozen=True)
+class ExplainedModel:
     """The model of an explanation."""
 
     name: str
     checkpoint: str
-    fingerprint: str
+    fingerprint: ComputedText = ComputedText()  # noqa: RUF009 (a descriptor)
     """sha256 of configuration and weights."""
-    library: str
+    library: str = ""
 
 
 class Method(NamedTuple):

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def write_explanation(explanation: Explanation, path: Path) -> Path:
         "items": explanation.items,
         "zones": [None if times is None else _zone(times.inputs) for times in explanation.times],
         "seasons": explanation.seasons,
-        "model": explanation.model._asdict(),
+        "model": asdict(explanation.model),
         "method": explanation.method._asdict(),
         "windows": explanation.windows,
         "notes": explanation.notes,

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -97,7 +97,10 @@ def from_module(
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     if isinstance(predictor, torch.nn.Module):
         predictor = _copied(predictor) if copy else freeze(predictor)
-    identity = Identity(label, family, label, fingerprint(predictor), library=f"torch {torch.__version__}")
+    content = partial(fingerprint, predictor)
+    # Only a copy is sure to be the same model when it is stored.
+    owned = copy and isinstance(predictor, torch.nn.Module)
+    identity = Identity(label, family, label, content if owned else content(), library=f"torch {torch.__version__}")
     return ModuleForecaster(predictor, identity, limits or Limits(), _read_scale(scale))
 
 

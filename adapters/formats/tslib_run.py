@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.checkpoint import Checkpoint, file_digest
 from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
 from hrx.errors import HrxError, describe_error, unknown
 from hrx.files import read_file, read_json, user_path
@@ -140,13 +140,10 @@ class CheckoutRun(Checkpoint):
         model = self.checkout / "models" / f"{self.arguments['model']}.py"
         folders = [file for name in _SOURCES for file in sorted((self.checkout / name).rglob("*.py"))]
         digest = hashlib.sha256(json.dumps(self.arguments, sort_keys=True).encode())
+        digest.update(file_digest(self.weights[0]))
         try:
-            with self.weights[0].open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
             for file in (model, *folders):
                 digest.update(file.relative_to(self.checkout).as_posix().encode() + b"\0" + read_file(file))
-        except OSError as error:
-            raise ModelError(f"{error.filename} cannot be read: {error.strerror}. Check its permissions.") from error
         except HrxError as error:
             raise ModelError(str(error)) from error
         return digest.hexdigest()

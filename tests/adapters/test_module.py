@@ -1,11 +1,14 @@
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from helpers.tiny import series
 
+import hrx
 from hrx.adapters import Limits, ModelError, from_module
+from hrx.adapters.formats.fingerprint import fingerprint
 
 
 def test_a_copy_of_a_module_is_frozen_and_only_the_first_steps_are_read() -> None:
@@ -50,6 +53,26 @@ def test_a_module_that_cannot_be_copied_is_left_as_it_was_after_each_call(dtype:
     assert all(parameter.requires_grad and parameter.grad is None for parameter in module.parameters())
     assert all(torch.equal(tensor, state[name]) for name, tensor in module.state_dict().items())
     torch.testing.assert_close(y, module.eval()(x.to(dtype))[:, :4].float())
+
+
+def test_a_module_is_fingerprinted_once_and_not_before_something_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = []
+
+    def counted(module: object) -> str:
+        computed.append(module)
+        return fingerprint(module)
+
+    monkeypatch.setattr("hrx.adapters.formats.module.fingerprint", counted)
+    module = torch.nn.Linear(20, 10)
+    model = from_module(module)
+    explained = hrx.explain(model, series(1, 60), horizon=5, lookback=20)
+    assert computed == []
+    explained.save(tmp_path / "explained.npz")
+    assert model.identity.fingerprint == hrx.Explanation.load(tmp_path / "explained.npz").model.fingerprint
+    assert len(computed) == 1
+    assert model.identity.fingerprint == fingerprint(model.predictor) == from_module(module).identity.fingerprint
 
 
 @pytest.mark.parametrize("scale", ["own", (1.0, 0.0), (1.0, float("inf")), (1.0,), None])
