@@ -13,8 +13,17 @@ from hrx.cli.progress import progress
 from hrx.cli.terminal import note, show, terminal_width
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
-from hrx.gift_eval.catalogue import Configuration, Folder
-from hrx.gift_eval.download import Checked, State, bytes_arrived, check, check_sizes, extra_files, fetch
+from hrx.gift_eval.catalogue import (
+    Checked,
+    Configuration,
+    Folder,
+    State,
+    bytes_arrived,
+    check,
+    check_sizes,
+    extra_files,
+    fetch,
+)
 from hrx.gift_eval.leaderboard import NaiveScores, score
 from hrx.reports import render_table
 from hrx.reports.text import counted

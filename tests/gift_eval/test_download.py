@@ -12,8 +12,18 @@ from helpers.hub import Hub
 
 from hrx.errors import HrxError
 from hrx.gift_eval import catalogue
-from hrx.gift_eval.catalogue import DATA_FILE, INFO_FILE, STATE_FILE, Folder
-from hrx.gift_eval.download import PARTS, State, check, check_sizes, extra_files, fetch
+from hrx.gift_eval.catalogue import (
+    DATA_FILE,
+    INFO_FILE,
+    PARTS,
+    STATE_FILE,
+    Folder,
+    State,
+    check,
+    check_sizes,
+    extra_files,
+    fetch,
+)
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed (pip install 'hrx[gift-eval]')")
 

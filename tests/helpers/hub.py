@@ -1,13 +1,13 @@
 """A local server that answers `huggingface_hub` like the hub, for the files of one dataset repository."""
 
 import hashlib
+import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-REPOSITORY = "/datasets/Salesforce/GiftEval/resolve/main/"
+ABOUT = "/api/datasets/Salesforce/GiftEval"
 
 
 class Request(NamedTuple):
@@ -40,6 +40,12 @@ class Hub:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def commit(self) -> str:
+        """The commit of the files as they are."""
+        every = [f"{path} {hashlib.sha1(content).hexdigest()}" for path, content in sorted(self.files.items())]
+        return hashlib.sha1("\n".join(every).encode()).hexdigest()
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -48,6 +54,14 @@ class Hub:
     def gets(self, path: str) -> list[int]:
         """The first byte of each download of a file."""
         return [request.begin for request in self.requests if request.method == "GET" and request.path == path]
+
+
+def _entry(path: str, content: bytes) -> dict[str, object]:
+    entry: dict[str, object] = {"type": "file", "path": path, "size": len(content)}
+    entry["oid"] = hashlib.sha1(content).hexdigest()
+    if path.endswith(".arrow"):
+        entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+    return entry
 
 
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
@@ -63,21 +77,39 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             self._answer(body=True)
 
+        def _about(self) -> None:
+            """What the hub knows of the repository: its commit and file names, or the size and sum of every file."""
+            if "/tree/" in self.path:
+                about: object = [_entry(path, content) for path, content in hub.files.items()]
+            else:
+                siblings = [{"rfilename": path} for path in hub.files]
+                about = {"id": "Salesforce/GiftEval", "sha": hub.commit, "siblings": siblings}
+            content = json.dumps(about).encode()
+            self._head(200, len(content), {"Content-Type": "application/json"})
+            self.wfile.write(content)
+
         def _answer(self, body: bool) -> None:
+            if self.path.startswith(ABOUT):
+                self._about()
+                return
             large = self.path.startswith("/large/")
-            path = self.path.removeprefix("/large/").removeprefix(REPOSITORY)
+            path = re.sub(r"^/(large|datasets/Salesforce/GiftEval/resolve/\w+)/", "", self.path)
             content = hub.files.get(path)
             begin = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or [0, 0])[1])
             if not large or body:
                 hub.requests.append(Request(self.command, path, begin))
             if content is None:
-                self._head(404, 0, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+                self._head(404, 0, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": hub.commit})
             elif path.endswith(".arrow") and not large:
                 digest = hashlib.sha256(content).hexdigest()
-                linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content)), "X-Repo-Commit": COMMIT}
+                linked = {
+                    "X-Linked-Etag": f'"{digest}"',
+                    "X-Linked-Size": str(len(content)),
+                    "X-Repo-Commit": hub.commit,
+                }
                 self._head(302, 0, {**linked, "Location": f"http://localhost:{hub.port}/large/{path}"})
             else:
-                etag = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+                etag = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": hub.commit}
                 if begin:
                     etag["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
                 self._head(206 if begin else 200, len(content) - begin, etag)
