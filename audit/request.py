@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from hrx.errors import HrxError, without_paths
 from hrx.files import user_path
@@ -87,7 +87,7 @@ def _timeout(tasks: str) -> Any:
 
 
 def _engine() -> Any:
-    return option("local", "default: local", choices=("local", "ray"))
+    return option("local", "default: local")
 
 
 def _address() -> Any:
@@ -118,7 +118,7 @@ def json_option() -> Any:
 def undecided_option() -> Any:
     """`--undecided` of a verb with gates."""
     text = "what undecided gates, whose interval contains the bound, count as (default: exit code 4)"
-    return option(None, text, choices=("pass", "fail"))
+    return option(None, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +129,9 @@ class AuditRequest:
     data: str = _data()
     settings: str = _settings("quick")
     series: int = _series()
-    effort: str = option(
+    effort: Literal["light", "paper"] = option(
         "light",
         "light: 1 window and 2 draws a run, enough for a verdict; paper: 4 and 4, for single runs (default: light)",
-        choices=tuple(EFFORTS),
     )
     windows: int | None = option(None, "windows per run (default: that of --effort)", check=positive, metavar="N")
     seeds: int = option(2, "window shifts per series (default: 2)", check=positive, metavar="N")
@@ -153,10 +152,9 @@ class AuditRequest:
         metavar="TIME",
         stored=False,
     )
-    until: str | None = option(
+    until: Literal["decided"] | None = option(
         None,
         "decided: measure in random order, and stop a model when the sign of g_margin over its plan is decided",
-        choices=("decided",),
     )
     estimator: str = option(
         "input_gradient",
@@ -166,10 +164,9 @@ class AuditRequest:
     estimator_setting: tuple[str, ...] = option(
         (), "a setting of the estimator, such as points=64; may be repeated", metavar="NAME=VALUE"
     )
-    axis: str = option(
+    axis: Literal["step", "whole"] = option(
         "step",
         "one row per step, or one for the whole forecast, as published (default: step)",
-        choices=("step", "whole"),
     )
     out: Path = option(Path("hrx-audit"), "default: hrx-audit", check=Path, metavar="DIR", stored=False)
     ledger: Path | None = option(None, "default: DIR/ledger.db", check=Path, metavar="FILE", stored=False)
@@ -183,11 +180,11 @@ class AuditRequest:
         'a bound on each model\'s own figure, such as "g_margin >= 0"; exit code 1 if it fails; may be repeated',
         metavar="EXPR",
     )
-    undecided: str | None = undecided_option()
+    undecided: Literal["pass", "fail"] | None = undecided_option()
     device: str = _device()
     workers: int | None = _workers()
     timeout: float = _timeout("run, admission or load")
-    engine: str = _engine()
+    engine: Literal["local", "ray"] = _engine()
     address: str = _address()
     gpus: float = _gpus()
     python: tuple[str, ...] = option(
@@ -237,10 +234,9 @@ class ExplainRequest:
     lookback: int = option(MISSING, "lookback, in steps", check=positive, metavar="L")
     horizon: int = option(MISSING, "horizon, in steps", check=positive, metavar="H")
     estimator: str = option("input_gradient", "default: input_gradient", metavar="NAME")
-    sweeps: str | None = option(
+    sweeps: Literal["context"] | None = option(
         None,
         "context: also find the shortest lookback that keeps the forecasts of the series",
-        choices=("context",),
         metavar="NAME",
     )
     context_bound: float | None = _context_bound()
@@ -287,7 +283,7 @@ class TrainRequest:
     device: str = _device()
     workers: int | None = _workers()
     timeout: float = _timeout("training")
-    engine: str = _engine()
+    engine: Literal["local", "ray"] = _engine()
     address: str = _address()
     gpus: float = _gpus()
     out: Path = option(Path("hrx-trained"), "default: hrx-trained", check=Path, metavar="DIR", stored=False)
@@ -295,6 +291,25 @@ class TrainRequest:
     @property
     def depths(self) -> tuple[int, ...]:
         return _depths(self.depth) if self.depth else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRequest:
+    """Options of a calibration."""
+
+    full: bool = option(False, "three shapes, three seeds, planted ranks 1 to 16")
+    backbones: str = option(
+        "linear,cnn,transformer", "models to train (default: linear,cnn,transformer)", metavar="NAME,…"
+    )
+    estimator: str = option("input_gradient", "default: input_gradient", metavar="NAME")
+    seeds: int | None = option(None, "default: 1, with --full 3", check=positive, metavar="N")
+    recipe: Literal["converged", "short"] = option(
+        "converged",
+        "converged: nearly exact models; short: 10 epochs on 4,000 windows, near the published gains (default: "
+        "converged)",
+    )
+    out: Path = option(Path("hrx-calibrate"), "default: hrx-calibrate", check=Path, metavar="DIR")
+    json: bool = json_option()
 
 
 def _depths(text: str) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """`hrx explain`: explains forecasts of one or several series by one or several models, on a page."""
 
-import argparse
 import json
 import shlex
 from pathlib import Path
@@ -11,12 +10,11 @@ import pandas as pd
 
 from hrx.adapters import locate
 from hrx.adapters.contract import library_errors
+from hrx.api.audit_plan import context_bound
 from hrx.audit.protocol import Protocol
+from hrx.audit.request import ExplainRequest, without_folder
 from hrx.audit.runner.held_out import explain_series
-from hrx.cli.config import settings_without_paths
-from hrx.cli.progress import progress
-from hrx.cli.request import context_bound
-from hrx.cli.terminal import note, show
+from hrx.cli.terminal import note, progress, show
 from hrx.errors import Exit, HrxError
 from hrx.files import check_target, user_path
 from hrx.gift_eval import TimedSeries, cut, open_series, split_name
@@ -49,7 +47,7 @@ class Explained(NamedTuple):
         return speaking_name(self.forecast.model, self.forecast.series, setting)
 
 
-def explain(options: argparse.Namespace) -> int:
+def explain(options: ExplainRequest) -> int:
     """Writes the page, and prints whether each explanation can be trusted."""
     _check_targets(options)
     # A name that is given twice counts once, as in an audit.
@@ -90,7 +88,7 @@ def _show_context(found: NeededContext | None) -> None:
 
 
 def _explain_model(
-    name: str, chosen: list[tuple[str, TimedSeries]], protocol: Protocol, options: argparse.Namespace
+    name: str, chosen: list[tuple[str, TimedSeries]], protocol: Protocol, options: ExplainRequest
 ) -> list[Explained]:
     """The forecasts of every series by one model."""
     progress.say(f"loading {name}")
@@ -126,7 +124,7 @@ def find_series(text: str) -> TimedSeries:
     return found[0]
 
 
-def _check_targets(options: argparse.Namespace) -> None:
+def _check_targets(options: ExplainRequest) -> None:
     """Refuses files that cannot be written, before anything is read."""
     read = [path for text in options.series for path in _files(text)]
     read += [user_path(name.removeprefix("module:").rpartition(":")[0]) for name in options.models if ":" in name]
@@ -147,11 +145,11 @@ def _files(text: str) -> list[Path]:
     return [user_path(name) for name in (source, source.rpartition("?")[0]) if name]
 
 
-def _command(model: str, series: str, options: argparse.Namespace) -> str:
+def _command(model: str, series: str, options: ExplainRequest) -> str:
     """The command line of one forecast, with `PATH/` for folders."""
     given = {"model": model, "series": series}
     given |= {name: getattr(options, name) for name in ("lookback", "horizon", "estimator")}
-    shown = settings_without_paths(given)
+    shown = {name: without_folder(value) if isinstance(value, str) else value for name, value in given.items()}
     words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
     for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
         words += [] if value is None else [f"--{name}", str(value)]
@@ -171,7 +169,7 @@ def _write_page(found: list[Explained], path: Path) -> Path:
     return write_several(pages, path)
 
 
-def _write_files(found: list[Explained], options: argparse.Namespace) -> list[Path]:
+def _write_files(found: list[Explained], options: ExplainRequest) -> list[Path]:
     """The table of every entry, and the pictures; of several forecasts, one picture each."""
     written = []
     if options.csv is not None:

@@ -1,6 +1,5 @@
 """`hrx report`, `tables`, `compare`, `merge`, `export`, `check`: what reads ledgers and measures nothing."""
 
-import argparse
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
+from hrx.cli.verbs import Check, CompareRequest, Export, Merge, Report, Tables
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
 from hrx.records.export import LedgerCheck
@@ -34,7 +34,7 @@ _TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
 
 
 @incomplete_if_damaged
-def report(options: argparse.Namespace) -> int:
+def report(options: Report) -> int:
     """Writes the page and its figures, and prints where they are."""
     check_directory(options.out, "--out")
     written = write_report(options.ledger, options.out)
@@ -45,9 +45,9 @@ def report(options: argparse.Namespace) -> int:
 
 
 @incomplete_if_damaged
-def tables(options: argparse.Namespace) -> int:
+def tables(options: Tables) -> int:
     """Makes the tables and prints or writes them."""
-    if _is_folder(options.out):
+    if options.out and _is_folder(options.out):
         check_directory(options.out, "--out")
     elif options.out:
         check_target(options.out, "--out")
@@ -60,7 +60,7 @@ def tables(options: argparse.Namespace) -> int:
         fold=not options.pool_seeds,
     )
     made = _with_coverage(filled, frame, options)
-    if _is_folder(options.out):
+    if options.out and _is_folder(options.out):
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
         if options.format == "tex":
@@ -81,7 +81,7 @@ def tables(options: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: argparse.Namespace) -> list[ReportTable]:
+def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: Tables) -> list[ReportTable]:
     """The tables, each with a sentence below it where not every planned run is stored."""
     with Ledger.open(options.ledger, create=False, warn=False) as ledger:
         plan = overall(frame, ledger.plans())
@@ -93,11 +93,11 @@ def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: argpar
     return [replace(table, note=f"{table.note} {sentence}".strip()) for table in made]
 
 
-def _is_folder(out: Path | None) -> bool:
-    return out is not None and (os.path.isdir(out) or not out.suffix)
+def _is_folder(out: Path) -> bool:
+    return os.path.isdir(out) or not out.suffix
 
 
-def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
+def _rendered(made: Sequence[ReportTable], options: Tables) -> str:
     """All tables in one format, one below the other; several LaTeX tables are a document, one is a part of one."""
     if options.format == "json":
         return json.dumps({"tables": [table.as_json() for table in made]}, indent=1, allow_nan=False) + "\n"
@@ -116,7 +116,7 @@ def _rendered(made: Sequence[ReportTable], options: argparse.Namespace) -> str:
 
 
 @incomplete_if_damaged
-def compare(options: argparse.Namespace) -> int:
+def compare(options: CompareRequest) -> int:
     """Compares, and writes every report before the exit code is decided."""
     files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
     for option, path in files.items():
@@ -156,7 +156,7 @@ def compare(options: argparse.Namespace) -> int:
     return comparison.exit
 
 
-def merge(options: argparse.Namespace) -> int:
+def merge(options: Merge) -> int:
     """Joins ledgers; exit code 3 where something of them is damaged and was left out."""
     for ledger in options.ledgers:
         regular_file(ledger)
@@ -173,7 +173,7 @@ def merge(options: argparse.Namespace) -> int:
     return Exit.INCOMPLETE if done.damaged else Exit.DONE
 
 
-def check(options: argparse.Namespace) -> int:
+def check(options: Check) -> int:
     """Verifies ledgers; exit code 3 where one is damaged or may miss runs, 2 where one is not a ledger."""
     codes, documents = [Exit.DONE], []
     for path in options.ledgers:
@@ -241,7 +241,7 @@ def _check_text(found: LedgerCheck) -> str:
 
 
 @incomplete_if_damaged
-def export(options: argparse.Namespace) -> int:
+def export(options: Export) -> int:
     """Writes the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
     check_target(out, "--out", inputs=[options.ledger])

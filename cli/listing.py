@@ -1,6 +1,5 @@
 """`hrx models`, `hrx datasets` and `hrx data`: what is known, what is here, and GIFT-Eval's official download."""
 
-import argparse
 import json
 import math
 import textwrap
@@ -9,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hrx.cli.progress import progress
-from hrx.cli.terminal import note, show, terminal_width
+from hrx.cli.terminal import note, progress, show, terminal_width
+from hrx.cli.verbs import Download, ListDatasets, ListModels
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import (
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _PIPED_WIDTH = 80
 
 
-def models(options: argparse.Namespace) -> int:
+def models(options: ListModels) -> int:
     """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
     # The other two commands do without torch.
     from hrx.adapters import EMBEDDED, families, short_names
@@ -121,7 +120,7 @@ class KnownDataset:
     bring: str = ""
 
 
-def datasets(options: argparse.Namespace) -> int:
+def datasets(options: ListDatasets) -> int:
     """The known datasets, the datasets of one source, or the scores of naive forecasts."""
     if options.scores:
         return _scores("gift-eval" if options.data is None else options.data, options.json)
@@ -239,7 +238,7 @@ def _scores_json(scored: NaiveScores) -> dict[str, object]:
     return shown | ({"damage": scored.damage} if scored.damage else {})
 
 
-def data(options: argparse.Namespace) -> int:
+def data(options: Download) -> int:
     """Download GIFT-Eval's folders, or check them; incomplete where one of them is not right."""
     root, chosen = data_root(options.data), catalogue.choose(options.names)
     states = (_fetch if options.action == "fetch" else _check)(root, chosen, options.json)

@@ -9,37 +9,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
-from hrx.cli.config import with_settings_file
-from hrx.cli.crash import crash_sentence
+from hrx.api.progress import INTERRUPTED
 from hrx.cli.process import keep_freed_memory
-from hrx.cli.progress import progress
-from hrx.cli.verbs import parser
+from hrx.cli.terminal import progress
+from hrx.cli.verbs import VERBS, parser, request_of
+from hrx.crash import crash_sentence
 from hrx.errors import DEBUG_VARIABLE, Exit, HrxError
 from hrx.files import reason
 from hrx.text import clean_lines, message
 
-INTERRUPTED = 130
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code."""
     _replace_unprintable()
-    command_line = parser()
-    options = command_line.parse_args(arguments)
+    options = parser().parse_args(arguments)
     # hrx shows its own progress; the libraries' progress bars would overwrite it.
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TSFM_PYTHON_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     keep_freed_memory()
     try:
-        options = with_settings_file(options, arguments, command_line)
-    except HrxError as error:
-        return _refuse(options, error)
-    try:
         with _library_texts(options.debug):
-            code = _run(options)
+            code = _run(options.verb, request_of(options))
         sys.stdout.flush()  # a full disk is noticed here, not after the exit code is decided
         return code
     except HrxError as error:
@@ -54,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _unexpected(options, error)
 
 
-def _run(options: argparse.Namespace) -> int:
-    module, function = options.command.split(":")
-    with progress.running(f"hrx {options.verb}: importing libraries"):
-        return int(getattr(import_module(module), function)(options))
+def _run(verb: str, request: Any) -> int:
+    module, function = VERBS[verb].command.split(":")
+    with progress.running(f"hrx {verb}: importing libraries"):
+        return int(getattr(import_module(module), function)(request))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 The texts are new_adapter.py.txt and new_adapter_test.py.txt; docs/add-a-model.md fills them in for T0.
 """
 
-import argparse
 import re
 from importlib.resources import files
 from keyword import iskeyword, kwlist
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from hrx.adapters import families
 from hrx.cli.terminal import show
+from hrx.cli.verbs import NewAdapter
 from hrx.errors import Exit, HrxError
 from hrx.files import reason, shown_path
 
@@ -55,7 +55,7 @@ def class_name(name: str) -> str:
     return "".join(part.capitalize() for part in re.split(r"[-.]", name))
 
 
-def new_adapter(options: argparse.Namespace) -> int:
+def new_adapter(options: NewAdapter) -> int:
     """Writes the two files, or none; never over a file that exists."""
     name: str = options.name
     _check_name(name)

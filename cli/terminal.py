@@ -3,11 +3,8 @@
 Plain text when piped. Files are written atomically, and never over a ledger.
 """
 
-import argparse
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,15 +12,16 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from hrx.cli.progress import progress
+from hrx.api.progress import Progress, noting_damage
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_target
-from hrx.records.ledger import MOST_NAMED, LedgerWarning
-from hrx.reports.text import write_bytes
 from hrx.text import clean_lines
 from hrx.text import message as one_line
 
-Verb = Callable[[argparse.Namespace], int]
+Verb = Callable[[Any], int]
+
+progress = Progress()
+"""That of this process: there is one terminal."""
 
 
 class PlainConsole(Console):
@@ -48,36 +46,13 @@ def terminal_width(piped: int) -> int:
     return console.width if console.is_terminal else piped
 
 
-@contextmanager
-def showing_damage() -> Iterator[list[str]]:
-    """Prints what readers of ledgers leave out as damaged, once each, to standard error. Yields what was printed."""
-    shown: list[str] = []
-    usual = warnings.showwarning
-
-    def show_warning(message: Warning | str, *details: Any) -> None:
-        if not isinstance(message, LedgerWarning):
-            usual(message, *details)
-            return
-        lines = [f"{message.path}: left out: {damage}" for damage in message.damaged]
-        new = [line for line in lines if line not in shown]
-        shown.extend(new)
-        more = [f"… and {len(new) - MOST_NAMED} more; hrx check names all"] if len(new) > MOST_NAMED else []
-        for line in [*new[:MOST_NAMED], *more]:
-            note(one_line(line))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", LedgerWarning)
-        warnings.showwarning = show_warning  # type: ignore[assignment]  # the details are passed on as they come
-        yield shown
-
-
 def incomplete_if_damaged(verb: Verb) -> Verb:
     """A verb that names what is damaged in its ledgers, and then ends with exit code 3 instead of 0."""
 
     @wraps(verb)
-    def named(options: argparse.Namespace) -> int:
-        with showing_damage() as damaged:
-            code = verb(options)
+    def named(request: Any) -> int:
+        with noting_damage(progress) as damaged:
+            code = verb(request)
         return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
 
     return named
@@ -96,6 +71,8 @@ def not_written(verb: str, error: HrxError, code: int) -> int:
 
 def write(path: Path, text: str, option: str) -> None:
     """Writes the text of an option, and creates its directory. `check_target` refuses a wrong path before the work."""
+    from hrx.reports.text import write_bytes  # imports pandas, which the first line of progress need not wait for
+
     check_target(path, option)
     try:
         write_bytes(path, text.encode("utf-8", "replace"))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hrx.adapters import from_module, load
+    from hrx.api.audit import run_audit
     from hrx.api.explain import explain, score
-    from hrx.api.run_audit import run_audit
     from hrx.audit.protocol import Protocol
     from hrx.records.explanation import Explanation
     from hrx.reports.compare import compare
@@ -48,7 +48,7 @@ _HOME = {
     "from_module": "hrx.adapters",
     "load": "hrx.adapters",
     "read": "hrx.reports",
-    "run_audit": "hrx.api.run_audit",
+    "run_audit": "hrx.api.audit",
     "score": "hrx.api.explain",
     "tables": "hrx.reports",
 }

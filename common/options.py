@@ -8,7 +8,7 @@
 
 From these fields come the options of the command line (`add_options`, `given`), a settings file in TOML
 (`read_settings`, `as_toml`), Python's keywords (`from_keywords`) and JSON (`as_settings`, `from_settings`). A field of
-type `tuple` may be given several times, one of type `bool` takes no value.
+type `tuple` may be given several times, one of type `bool` takes no value, one of type `Literal` one of these values.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from hrx.errors import HrxError, unknown
 from hrx.files import MOST_SETTINGS, check_depth, read_file
@@ -42,7 +42,6 @@ class Option:
     check: Callable[[str], Any]
     """Reads the text of one value; raises a ValueError with the reason where it is not valid."""
     metavar: str | None
-    choices: tuple[str, ...]
     positional: bool
     const: str | None
     """Value of an option that is given without one."""
@@ -58,14 +57,13 @@ def option(
     *,
     check: Callable[[str], Any] = str,
     metavar: str | None = None,
-    choices: tuple[str, ...] = (),
     positional: bool = False,
     const: str | None = None,
     setting: bool = True,
     stored: bool = True,
 ) -> Any:
     """A field of a request; `default` may be `MISSING` for one that must be given."""
-    about = Option(help, check, metavar, choices, positional, const, setting, stored)
+    about = Option(help, check, metavar, positional, const, setting, stored)
     return field(default=default, metadata={"option": about})
 
 
@@ -131,8 +129,8 @@ def add_options(parser: argparse.ArgumentParser, request: type) -> None:
             )
             continue
         settings["type"] = partial(_typed, one)
-        if about.choices and about.metavar is None:
-            settings["metavar"] = f"{{{','.join(about.choices)}}}"
+        if (choices := _choices(one)) and about.metavar is None:
+            settings["metavar"] = f"{{{','.join(choices)}}}"
         if about.positional:
             many = "+" if required else "*"
             single = None if required else "?"
@@ -232,6 +230,12 @@ def _about(one: Field[Any]) -> Option:
     return about
 
 
+def _choices(one: Field[Any]) -> tuple[str, ...]:
+    """The values of a field of type `Literal`, which may be None too."""
+    kinds = (one.type, *get_args(one.type))
+    return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+
 def _repeats(one: Field[Any]) -> bool:
     return get_origin(one.type) is tuple
 
@@ -253,8 +257,8 @@ def _one_value(one: Field[Any], value: Any) -> Any:
     if isinstance(value, bool | Mapping | list | tuple):
         raise ValueError(f"{value!r} is not a valid value of this option")
     about, text = _about(one), str(value)
-    if about.choices and text not in about.choices:
-        raise ValueError(f"invalid choice: {text!r} (choose from {', '.join(about.choices)})")
+    if (choices := _choices(one)) and text not in choices:
+        raise ValueError(f"invalid choice: {text!r} (choose from {', '.join(choices)})")
     if about.positional and text.startswith("-"):
         raise ValueError("it begins with a dash; options have a line of their own")
     return about.check(text)

@@ -1,15 +1,19 @@
-"""Progress on standard error: what runs now, how much is done, time elapsed and left, the verdict so far.
+"""What a job reports while it works, and how it is stopped: events, progress on standard error, signals, a time budget.
 
-On a terminal, rich draws it from the first moment, moves printed text above it, and removes it at the end. Elsewhere it
-is a plain line now and then. Imports little beside rich: the line must be on screen while torch and pandas are
-imported.
+On a terminal, rich draws the progress from the first moment, moves printed text above it, and removes it at the end.
+Elsewhere it is a plain line now and then. Imports little beside rich: the line must be on screen while torch and pandas
+are imported.
 """
 
+import signal
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TextIO
+from types import FrameType
+from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,19 +22,57 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from hrx.text import clean
+from hrx.text import clean, clean_lines, message
 
 LINE_SECONDS = 15.0
 """Seconds between two lines where standard error is not a terminal."""
+STOPPING = "stopping: running tasks are finished and stored; Ctrl-C again stops at once"
+INTERRUPTED = 130
+"""Exit code of a process that Ctrl-C ended."""
 _DRAWN_PER_SECOND = 4
 _BAR_WIDTH = 20
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _nothing() -> float:
     return 0.0
 
 
-class Progress:
+class Events:
+    """What a job of `hrx.api` reports; this one shows nothing. Override what is of interest."""
+
+    def say(self, what: str, part: Callable[[], float] = _nothing) -> None:
+        """Says what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
+
+    def note(self, text: str) -> None:
+        """Tells something beside the result, such as a warning."""
+
+    def expect(self, total: int, expected: Mapping[str, float], unit: str = "runs") -> None:
+        """Starts a count. `expected`: the time of each remaining item by its key; only the proportions are used."""
+
+    def step(self, key: str, what: str) -> None:
+        """One more item is done."""
+
+    def so_far(self, text: str) -> None:
+        """Tells an interim result."""
+
+    def time_from_here(self) -> None:
+        """The first item starts now: what came before, such as loading, does not count for the remaining time."""
+
+    def announce(self, what: str) -> None:
+        """Says what runs now, at once where standard error is not a terminal too."""
+
+    def pause(self) -> None:
+        """Another process shows its own progress from here, until something is said again."""
+
+    def stage(self, what: str) -> None:
+        """Says what runs now, after a count that is complete."""
+        self.expect(0, {})
+        self.so_far("")
+        self.say(what)
+
+
+class Progress(Events):
     """The progress of one command.
 
     A run at a large setting takes many times as long as one at a small setting, so items are weighted by their expected
@@ -63,25 +105,16 @@ class Progress:
             self.pause()
 
     def expect(self, total: int, expected: Mapping[str, float], unit: str = "runs") -> None:
-        """Starts a count. `expected`: the time of each remaining item by its key; only the proportions are used."""
         self._total, self._done, self._before = total, total - len(expected), total - len(expected)
         self._expected, self._unit = dict(expected), unit
         self._weight, self._passed = sum(expected.values()), 0.0
         self._timed = time.monotonic()
 
-    def stage(self, what: str) -> None:
-        """Says what runs now, after a count that is complete."""
-        self.expect(0, {})
-        self._so_far = ""
-        self.say(what)
-
     def time_from_here(self) -> None:
-        """The first item starts now: what came before, such as loading, does not count for the remaining time."""
         if not self._passed:
             self._timed = time.monotonic()
 
     def say(self, what: str, part: Callable[[], float] = _nothing) -> None:
-        """Says what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
         self._what, self._part = clean(what), part
         self._draw()
         if self._live is not None:
@@ -89,12 +122,10 @@ class Progress:
         self._write_line()
 
     def announce(self, what: str) -> None:
-        """Says what runs now, at once where standard error is not a terminal too."""
         self._what = clean(what)
         self._write_line(at_once=True)
 
     def step(self, key: str, what: str) -> None:
-        """One more item is done."""
         self._part = _nothing
         self._done += 1
         self._passed += self._expected.pop(key, 0.0)
@@ -103,11 +134,12 @@ class Progress:
         self._write_line(at_once=self._done == self._total)
 
     def so_far(self, text: str) -> None:
-        """An interim result, shown below the bar."""
         self._so_far = clean(text)
 
+    def note(self, text: str) -> None:
+        print(clean_lines(text), file=self._stream or sys.stderr)
+
     def pause(self) -> None:
-        """Removes the line from the terminal until progress is reported again."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -171,13 +203,99 @@ class Progress:
         return f", {duration(left / passed * (time.monotonic() - self._timed))} to go"
 
 
-progress = Progress()
-"""That of this process: there is one terminal."""
-
-
 def duration(seconds: float) -> str:
     """`40 s`, `12 min`, `3.5 h`, `4 days`."""
     for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
         if seconds < most * size:
             return f"{seconds / size:.{int(unit == 'h')}f} {unit}"
     return f"{seconds / 86400:.0f} days"
+
+
+class TimeBudget:
+    """The time of one job, from now on."""
+
+    def __init__(self, seconds: float | None):
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds; None without a limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        return self.left == 0
+
+
+class Stopped(BaseException):
+    """A second signal. Not an Exception, so that no library catches it."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+class Stop:
+    """Whether a signal arrived, and the callbacks that forward it."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self.number: int | None = None
+        self.listeners: list[Callable[[int], None]] = []
+
+    def __call__(self) -> bool:
+        return self.number is not None
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        for listener in self.listeners:
+            listener(number)
+        if self.number is not None:
+            raise Stopped(number)
+        self.number = number
+        self._events.announce(STOPPING)
+
+
+@contextmanager
+def finishing(events: Events) -> Iterator[Stop]:
+    """Handles SIGINT and SIGTERM by the `Stop` that it yields: running tasks are finished."""
+    stop = Stop(events)
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread can handle signals
+        return
+    before = {number: signal.signal(number, stop.handle) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def signal_exit_code(number: int) -> int:
+    """The exit code of a process that a signal ended: 130 or 143."""
+    return 128 + number
+
+
+@contextmanager
+def noting_damage(events: Events) -> Iterator[list[str]]:
+    """Notes what readers of ledgers leave out as damaged, once each. Yields what was noted."""
+    from hrx.records.ledger import MOST_NAMED, LedgerWarning
+
+    shown: list[str] = []
+    usual = warnings.showwarning
+
+    def show_warning(warning: Warning | str, *details: Any) -> None:
+        if not isinstance(warning, LedgerWarning):
+            usual(warning, *details)
+            return
+        lines = [f"{warning.path}: left out: {damage}" for damage in warning.damaged]
+        new = [line for line in lines if line not in shown]
+        shown.extend(new)
+        more = [f"… and {len(new) - MOST_NAMED} more; hrx check names all"] if len(new) > MOST_NAMED else []
+        for line in [*new[:MOST_NAMED], *more]:
+            events.note(message(line))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LedgerWarning)
+        warnings.showwarning = show_warning  # type: ignore[assignment]  # the details are passed on as they come
+        yield shown

@@ -1,0 +1,371 @@
+"""Jobs beside audits: admission checks of a model (`verify`), training models (`train`), checking the instrument itself
+(`calibrate`).
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hrx.adapters import Forecaster, locate, trained_setting
+from hrx.adapters.contract import library_errors
+from hrx.adapters.device import on_device, resolve_device
+from hrx.api.audit import AuditResult, draw_examples, perform
+from hrx.api.audit_plan import open_executor, refuse_empty_plan
+from hrx.api.progress import INTERRUPTED, Events
+from hrx.audit.admission.checks import Check, admit, admit_channels
+from hrx.audit.admission.sanity import sanity
+from hrx.audit.attribution import find_estimator
+from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
+from hrx.audit.calibration.calibration import calibrate as run_calibration
+from hrx.audit.calibration.training import BACKBONES, RECIPES, check_backbones
+from hrx.audit.memory import GIBIBYTE
+from hrx.audit.protocol import Protocol
+from hrx.audit.request import AuditRequest, CalibrateRequest, TrainRequest, VerifyRequest, local_workers
+from hrx.audit.runner.plan import NAMED, Run, Setting, admission_windows, parse_settings, plan
+from hrx.audit.runner.processes import start_server
+from hrx.audit.runner.run import no_channel_axis
+from hrx.audit.runner.scheduler import ListQueue, run_tasks
+from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, TaskResult, WorkerSettings
+from hrx.audit.training.backbones import NAMES, check_backbone
+from hrx.audit.training.loop import Recipe
+from hrx.audit.training.plan import TrainingPlan, plan_training
+from hrx.audit.training.train import (
+    TrainedFiles,
+    TrainingTask,
+    TrainModel,
+    is_trained,
+    libraries,
+    publish,
+    worker_tasks,
+)
+from hrx.errors import Exit, HrxError, unknown
+from hrx.files import check_directory
+from hrx.gift_eval import open_source
+from hrx.records.calibration import Calibration, ModelResult
+from hrx.reports.summary import worst_parity
+from hrx.reports.text import counted
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The admission checks of a model."""
+
+    model: str
+    library: str
+    official_call: str
+    admitted: bool
+    checks: Sequence[Check]
+    """Of every setting; sanity checks, which are not part of admission, after the others of the setting."""
+    unchecked: Sequence[Setting]
+    """Settings for which no series has a window."""
+
+    @property
+    def parity(self) -> float:
+        """The worst one; NaN where it was not measured."""
+        return worst_parity(self.checks)
+
+    @property
+    def exit(self) -> Exit:
+        return Exit.DONE if all(check.passed for check in self.checks) else Exit.GATE_FAILED
+
+
+class _Checks(NamedTuple):
+    """The checks of one setting."""
+
+    admission: Sequence[Check]
+    sanity: Sequence[Check] = ()
+    """Not part of admission."""
+
+
+def verify(options: VerifyRequest, events: Events) -> Verified:
+    """Check a model at every setting."""
+    if options.channels and options.sanity:
+        raise HrxError("--sanity checks windows of one variate. Drop --channels, or drop --sanity.")
+    settings = parse_settings(options.settings)
+    device = resolve_device(options.device)
+    events.say(f"finding {options.model}")
+    located = locate(options.model, merge_adapter=options.merge_adapter)
+    if options.settings in NAMED and (own := trained_setting(located)):
+        settings = (Setting(*own),)
+    runs = plan(
+        [located.identity],
+        open_source(options.data),
+        settings,
+        series=3,
+        seeds=1,
+        windows=4,
+        protocol=Protocol(),
+        channels=options.channels,
+    )
+    if runs or not options.channels:  # a source without several variates gets its own sentence below
+        refuse_empty_plan(runs, options.data)
+    events.say(f"loading {located.identity.model}")
+    model = on_device(located.load(), device)
+    if options.channels:
+        model = _with_channels(model)
+    runs = _that_fit(model, runs, options.data, channels=options.channels)
+    by_setting: dict[Setting, _Checks | None] = {}
+    events.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
+    with library_errors(model.identity.model, model.identity.library):
+        for setting in settings:
+            events.say(f"checking {model.identity.model} at {setting}")
+            by_setting[setting] = _check(model, setting, runs, options.sanity)
+            events.step(str(setting), f"{model.identity.model} at {setting} checked")
+    checked = [checks for checks in by_setting.values() if checks is not None]
+    if not checked:
+        raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
+    identity = model.identity
+    return Verified(
+        identity.model,
+        identity.library,
+        model.official_call,
+        all(check.passed for checks in checked for check in checks.admission),
+        [check for checks in checked for check in (*checks.admission, *checks.sanity)],
+        [setting for setting, checks in by_setting.items() if checks is None],
+    )
+
+
+def _with_channels(model: Forecaster) -> Forecaster:
+    together = model.multivariate()
+    if together is None:
+        raise HrxError(f"{no_channel_axis(model.identity)}. Drop --channels.")
+    return together
+
+
+def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: bool) -> list[Run]:
+    """The runs on items with as many variates as the model reads; those of the first count where it takes any."""
+    counts = list(dict.fromkeys(run.channels for run in runs if run.series is not None))
+    if channels and not counts:
+        wanted = model.limits.channels or "several"
+        raise HrxError(f"No dataset of {source} has {wanted} variates. Give other --data.")
+    refusals = {count: model.limits.refusal_of_channels(count) for count in counts}
+    fitting = [count for count in counts if refusals[count] is None]
+    if counts and not fitting:
+        asked = "" if channels else " and --channels"
+        raise HrxError(f"{model.identity.model} {refusals[counts[0]]}{asked}.")
+    # Windows of one batch have one number of variates.
+    return [run for run in runs if run.series is None or run.channels == fitting[0]]
+
+
+def _check(model: Forecaster, setting: Setting, runs: Sequence[Run], with_sanity: bool) -> _Checks | None:
+    """The checks of a setting; None where the data have no window for it."""
+    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
+        note = f"{model.identity.model} {refusal}"
+        return _Checks([Check("limits", str(setting), False, float(setting.lookback), 0.0, note)])
+    windows = admission_windows(run for run in runs if run.setting == setting)
+    if windows is None:
+        return None
+    if windows.ndim == 3:
+        return _Checks(admit_channels(model, windows, setting.horizon))
+    extra = sanity(model, windows, setting.horizon) if with_sanity else ()
+    return _Checks(admit(model, windows, setting.horizon), extra)
+
+
+DEFAULT_SETTINGS = "96x24,96x96,336x96"
+DEFAULT_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A selection of backbones, sets and settings that is trained and audited by one command."""
+
+    backbones: tuple[str, ...]
+    datasets: tuple[str, ...]
+    settings: str
+    seeds: int
+    recipe: Recipe
+    note: str
+    """What differs from the defaults, as a sentence."""
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+PRESETS = {
+    "paper-small": Preset(
+        ("Linear", "CNN", "DLinear", "PatchTST"),
+        ("ETTh1", "ETTh2"),
+        DEFAULT_SETTINGS,
+        2,
+        Recipe(batches=100),
+        "Fewer steps than the defaults, for two cores: an epoch is 100 random batches instead of about 270, and "
+        "PatchTST has 16 hidden units, 4 heads and a feed-forward width of 128.",
+        {"PatchTST": {"hidden_size": 16, "n_heads": 4, "linear_hidden_size": 128}},
+    )
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training made."""
+
+    planned: int
+    failed: Mapping[str, str]
+    """Why each of the others has no model, by name."""
+    exit: int
+    ended: str = ""
+    """Why it ended early, as a sentence."""
+    audit: AuditResult | None = None
+    """That of the models of a preset."""
+
+
+def train(request: TrainRequest, events: Events) -> Trained:
+    """Train what is missing in `--out`, and audit the models of a preset."""
+    resolve_device(request.device)
+    if local_workers(request):
+        start_server()
+    planned = _plan_training(request, events)
+    check_directory(request.out, "--out")
+    missing = [task for task in planned.tasks if not is_trained(task, request.out)]
+    total, done = counted(len(planned.tasks), "model"), len(planned.tasks) - len(missing)
+    events.note("\n".join([*planned.refused, f"{total} in {request.out}: {len(missing)} to train, {done} done"]))
+    events.expect(len(planned.tasks), {task.name: _work(task) for task in missing}, "models")
+    try:
+        failed = _train(missing, request, events) if missing else {}
+    except (KeyboardInterrupt, ExecutorLost) as error:
+        events.pause()
+        lost = isinstance(error, ExecutorLost)
+        ended = f"{error if lost else 'stopped.'} Complete models stay; repeat the command to continue."
+        return Trained(len(planned.tasks), {}, Exit.INCOMPLETE if lost else INTERRUPTED, ended)
+    events.pause()
+    code: int = Exit.INCOMPLETE if failed else Exit.DONE
+    audited = _audit_preset(request, events) if request.preset and len(failed) < len(planned.tasks) else None
+    return Trained(len(planned.tasks), failed, (audited.exit if audited else 0) or code, audit=audited)
+
+
+def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Events) -> dict[str, str]:
+    """Trains and writes models; returns why each of the others has none, by name."""
+    planned = {task.name: task for task in missing}
+    failed: dict[str, str] = {}
+    improving: list[str] = []
+
+    def started(task: Task) -> None:
+        assert isinstance(task, TrainModel)
+        events.time_from_here()
+        events.say(task.name)
+
+    def finished(task: Task, result: TaskResult) -> None:
+        assert isinstance(task, TrainModel)
+        if isinstance(result, TrainedFiles):
+            content = publish(planned[task.name], result, options.out)
+            best = content["best_epoch"]
+            error = content["validation_mse"][best - 1]
+            if best == content["epochs"]:
+                improving.append(task.name)
+            events.step(task.name, f"{task.name}: validation MSE {error:.3f}, best after epoch {best}")
+            return
+        assert isinstance(result, TaskFailed)
+        failed[task.name] = result.shown or result.reason
+        events.step(task.name, f"{task.name}: not trained")
+
+    settings = WorkerSettings((), GIBIBYTE, options.device, libraries(task.backbone for task in missing))
+    with closing(open_executor(settings, options, len(missing))) as executor:
+        run_tasks(ListQueue(worker_tasks(missing), finished), executor, on_start=started)
+    if improving:
+        events.pause()
+        advice = "" if options.preset else ": raise --epochs or --learning-rate, with another --out"
+        share = f"{len(improving)} of {counted(len(missing) - len(failed), 'model')}"
+        events.note(f"{share} had the lowest validation error in the last epoch and may improve further{advice}.")
+    return failed
+
+
+def _plan_training(options: TrainRequest, events: Events) -> TrainingPlan:
+    """Checks the options and plans; nothing is written."""
+    preset = _preset(options)
+    names = preset.backbones if preset else options.backbones
+    if not names:
+        raise HrxError(f"No backbone is given. Known: {', '.join(NAMES)}. Or give --preset {next(iter(PRESETS))}.")
+    for name in names:
+        check_backbone(name, options.depths)
+    settings = parse_settings(preset.settings if preset else options.settings or DEFAULT_SETTINGS)
+    datasets = open_source(options.data)
+    if preset:
+        found = {dataset.name: dataset for dataset in datasets}
+        if absent := [name for name in preset.datasets if name not in found]:
+            raise HrxError(f"{options.data} lacks {' and '.join(absent)}, which --preset {options.preset} trains on.")
+        datasets = [found[name] for name in preset.datasets]
+        events.note(preset.note)
+    given = Recipe(options.learning_rate or Recipe.learning_rate, epochs=options.epochs, batches=options.batches)
+    return plan_training(
+        names,
+        datasets,
+        settings,
+        depths=options.depths,
+        seeds=preset.seeds if preset else options.seeds or DEFAULT_SEEDS,
+        series=options.series,
+        recipe=preset.recipe if preset else given,
+        arguments=preset.arguments if preset else {},
+    )
+
+
+def _preset(options: TrainRequest) -> Preset | None:
+    """The preset that is asked for; refuses options that it decides itself."""
+    if options.preset is None:
+        return None
+    if options.preset not in PRESETS:
+        raise HrxError(unknown("preset", options.preset, PRESETS))
+    decided = {
+        "BACKBONE": options.backbones,
+        "--settings": options.settings,
+        "--seeds": options.seeds,
+        "--depth": options.depth,
+        "--batches": options.batches,
+        "--learning-rate": options.learning_rate,
+        "--epochs": options.epochs != Recipe.epochs,
+    }
+    if given := [name for name, value in decided.items() if value]:
+        raise HrxError(f"--preset {options.preset} decides {given[0]} itself. Drop {given[0]}, or drop --preset.")
+    return PRESETS[options.preset]
+
+
+def _work(task: TrainingTask) -> float:
+    """Relative time of a training; only the proportions matter, for the remaining time."""
+    slow = {"Linear": 1.0, "CNN": 8.0, "DLinear": 3.0, "NLinear": 3.0}.get(task.backbone, 30.0)
+    return slow * task.setting.lookback
+
+
+def _audit_preset(request: TrainRequest, events: Events) -> AuditResult:
+    """Audit all models in `--out` under the paper's effort, with the engine of the training."""
+    asked = AuditRequest(
+        models=(str(request.out),),
+        data=request.data,
+        out=request.out / "audit",
+        effort="paper",
+        device=request.device,
+        workers=request.workers,
+        timeout=request.timeout,
+        engine=request.engine,
+        address=request.address,
+        gpus=request.gpus,
+    )
+    result = perform(asked, events=events)
+    if not result.interrupted:
+        draw_examples(result, events)
+    return result
+
+
+def calibrate(request: CalibrateRequest, events: Events) -> Calibration:
+    """Train models on constructed series and measure them; `hrx.records.calibration.judge` says what passed."""
+    backbones = check_backbones([name.strip() for name in request.backbones.split(",") if name.strip()])
+    find_estimator(request.estimator)
+    check_directory(request.out, "--out")
+    effort = FULL if request.full else QUICK
+    effort = replace(effort, seeds=request.seeds or effort.seeds)
+    expected = {task.label: BACKBONES[task.backbone].seconds for task in tasks(backbones, effort)}
+
+    def started(task: CalibrationTask) -> None:
+        events.time_from_here()
+        events.say(task.label)
+
+    def finished(task: CalibrationTask, result: ModelResult) -> None:
+        events.step(task.label, task.label if result.learned else f"{task.label}, not learned")
+
+    events.note(f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)")
+    events.expect(len(expected), expected, "models")
+    return run_calibration(
+        backbones,
+        estimator=request.estimator,
+        effort=effort,
+        recipe=RECIPES[request.recipe],
+        on_start=started,
+        progress=finished,
+    )
