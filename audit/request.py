@@ -56,6 +56,13 @@ class Engine(Protocol):
     def gpus(self) -> float: ...
 
 
+def _gibibytes(text: str) -> float:
+    try:
+        return above_zero(text)
+    except ValueError as error:
+        raise ValueError(f"{text[:20]!r} is not a valid amount of memory in gibibytes, such as 2") from error
+
+
 # Options that several verbs have.
 
 
@@ -170,7 +177,7 @@ class AuditRequest:
     )
     out: Path = option(Path("hrx-audit"), "default: hrx-audit", check=Path, metavar="DIR", stored=False)
     ledger: Path | None = option(None, "default: DIR/ledger.db", check=Path, metavar="FILE", stored=False)
-    memory: float = option(2.0, "memory for batches (default: 2)", check=above_zero, metavar="GIB")
+    memory: float = option(2.0, "memory for batches (default: 2)", check=_gibibytes, metavar="GIB")
     sweeps: str = option("", "also score: truncation, distance, context", metavar="NAME,…")
     context_bound: float | None = _context_bound()
     merge_adapter: bool = _merge_adapter()

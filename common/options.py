@@ -89,7 +89,11 @@ def number(text: str) -> float:
 
 def above_zero(text: str) -> float:
     """A number above zero, such as a share."""
-    if not (value := number(text)):
+    try:
+        value = number(text)
+    except ValueError:
+        value = 0.0
+    if not value:
         raise ValueError(f"{text[:20]!r} is not a number above 0, such as 0.01")
     return value
 

@@ -31,7 +31,7 @@ def pytest_sessionfinish() -> None:
 def in_this_process() -> Iterator[None]:
     """Audits run their models here unless a test asks for workers: a process would import the libraries each time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hrx.cli.request.DEFAULT_WORKERS", 0)
+        patch.setattr("hrx.audit.request.DEFAULT_WORKERS", 0)
         yield
 
 

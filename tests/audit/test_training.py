@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hrx.adapters import load, locate, locate_each
+from hrx.api.audit import AuditResult
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
 from hrx.audit.training.loop import Recipe, Splits, cut_splits, fit, learning_rate, mean_squared_error
@@ -356,8 +357,11 @@ def test_the_audit_of_a_preset_gets_the_engine_of_the_training(
 ) -> None:
     """Without options they are those of `hrx audit`."""
     seen: list[Any] = []
-    monkeypatch.setattr("hrx.cli.train.is_trained", lambda task, out: True)
-    monkeypatch.setattr("hrx.api.run_audit.audit", lambda parsed: seen.append(parsed) or 0)
+    monkeypatch.setattr("hrx.api.checkpoints.is_trained", lambda task, out: True)
+    monkeypatch.setattr(
+        "hrx.api.checkpoints.perform", lambda request, **_: seen.append(request) or AuditResult(request, 0)
+    )
+    monkeypatch.setattr("hrx.api.checkpoints.draw_examples", lambda *_: [])
     command = ["train", "--preset", "paper-small", "--data", f"tslib:{ett}", *words, "--out", str(tmp_path / "out")]
     assert main(command) == 0
     assert {name: getattr(seen[0], name) for name in expected} == expected

@@ -21,10 +21,10 @@ from side_by_side import Line, arguments, begin, quiet, report
 from hrx.adapters import Located, locate
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
+from hrx.audit.request import EFFORTS
 from hrx.audit.runner.plan import STAR, Setting, plan
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import InProcessExecutor, WorkerSettings
-from hrx.cli.request import EFFORTS
 from hrx.gift_eval import open_source
 from hrx.records.ledger import Ledger
 from hrx.reports import read

@@ -18,9 +18,9 @@ from side_by_side import Line, arguments, begin, quiet, report, timed
 from hrx.adapters import Forecaster, locate
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
+from hrx.audit.request import EFFORTS
 from hrx.audit.runner.plan import Run, Setting, parse_settings, plan
 from hrx.audit.runner.run import SeriesCache, measure_run
-from hrx.cli.request import EFFORTS
 from hrx.gift_eval import open_source
 from hrx.records.record import DONE, Record
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hrx.api import checkpoints as verb
 from hrx.audit.calibration.calibration import Effort
-from hrx.cli import calibrate as verb
 from hrx.cli import main
 from hrx.records.calibration import GENERATORS, Calibration
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
@@ -23,7 +23,7 @@ SMALL = Effort("quick", ((64, 24),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 @pytest.fixture(scope="module")
 def made() -> Calibration:
-    return verb.run(["linear"], effort=SMALL)
+    return verb.run_calibration(["linear"], effort=SMALL)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def quickly(made: Calibration, monkeypatch: pytest.MonkeyPatch) -> pytest.Monkey
     """The verb on a calibration that is there already."""
 
     monkeypatch.setattr(verb, "QUICK", SMALL)
-    monkeypatch.setattr(verb, "run", lambda backbones, **options: unpictured(made))
+    monkeypatch.setattr(verb, "run_calibration", lambda backbones, **options: unpictured(made))
     return monkeypatch
 
 
@@ -48,7 +48,7 @@ def broken(made: Calibration) -> Calibration:
 def test_it_ends_with_a_verdict_tables_beside_the_published_ones_and_a_figure_of_each_generator(
     quickly: pytest.MonkeyPatch, made: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    quickly.setattr(verb, "run", lambda backbones, **options: made)
+    quickly.setattr(verb, "run_calibration", lambda backbones, **options: made)
     assert main(["calibrate", "--backbones", "linear", "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "Verdict: sound" in out
@@ -81,7 +81,7 @@ def test_json_has_what_the_design_promises_and_equals_the_results_file(
 def test_a_failing_criterion_is_exit_code_1_after_the_report(
     quickly: pytest.MonkeyPatch, made: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    quickly.setattr(verb, "run", lambda backbones, **options: broken(unpictured(made)))
+    quickly.setattr(verb, "run_calibration", lambda backbones, **options: broken(unpictured(made)))
     assert main(["calibrate", "--backbones", "linear", "--out", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "Verdict: NOT sound" in out
@@ -137,7 +137,7 @@ def test_a_wrong_request_is_a_sentence_before_any_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(verb, "run", None)
+    monkeypatch.setattr(verb, "run_calibration", None)
     assert main(["calibrate", *arguments]) == 2
     assert sentence in capsys.readouterr().err
 
@@ -145,7 +145,7 @@ def test_a_wrong_request_is_a_sentence_before_any_training(
 def test_a_directory_that_may_not_be_written_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(verb, "run", None)
+    monkeypatch.setattr(verb, "run_calibration", None)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # a test may run as a user who may write anywhere
     assert main(["calibrate", "--out", str(tmp_path)]) == 2
     assert "may not be written" in capsys.readouterr().err

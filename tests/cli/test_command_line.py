@@ -154,8 +154,12 @@ def test_models_and_datasets_are_listed(capsys: pytest.CaptureFixture[str]) -> N
 
 def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The sentence that a wrong request is answered with; nothing else may be printed."""
-    assert main(list(arguments)) == 2
+    try:
+        code = main(list(arguments))
+    except SystemExit as ended:  # of the parser
+        code = int(ended.code or 0)
     captured = capsys.readouterr()
+    assert code == 2
     assert captured.out == ""
     assert "Traceback" not in captured.err
     return captured.err
@@ -177,7 +181,7 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--memory", "inf"], "is not a valid amount of memory"),
         ([""], "Unknown model ''"),
         (["--data", ""], "Unknown source ''"),
-        (["--precision", "-1"], "must be above 0"),
+        (["--precision", "-1"], "is not a number above 0"),
     ],
 )
 def test_a_wrong_request_is_answered_in_words(
@@ -211,7 +215,7 @@ def test_damaged_weights_are_named(
 def test_a_damaged_dataset_makes_the_audit_incomplete_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hrx.cli import request as module
+    from hrx.api import audit_plan as module
     from hrx.gift_eval import Dataset, open_source
 
     broken = Dataset.damaged("broken/H", "broken/H/data.arrow is cut short")

@@ -10,10 +10,12 @@ from helpers.records import record
 from helpers.screen import Session
 from rich.console import Console
 
-from hrx.cli import audit_progress, main
-from hrx.cli import progress as module
-from hrx.cli.audit_progress import VerdictSoFar
-from hrx.cli.progress import Progress, duration, progress
+from hrx.api import audit
+from hrx.api import progress as module
+from hrx.api.audit import VerdictSoFar
+from hrx.api.progress import Progress, duration
+from hrx.cli import main
+from hrx.cli.terminal import progress
 from hrx.records.ledger import Ledger
 from hrx.reports import read, summarise
 
@@ -110,8 +112,8 @@ def test_durations_have_one_unit() -> None:
 def test_the_verdict_so_far_is_the_figure_of_the_summary_over_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_progress, "_SECONDS", 0.0)
-    monkeypatch.setattr(audit_progress, "_SHARE", float("inf"))
+    monkeypatch.setattr(audit, "_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "_SHARE", float("inf"))
     gains = [0.3, 0.1, -0.2, 0.5, 0.4, 0.25, float("nan"), 1e200]
     runs = [
         record(

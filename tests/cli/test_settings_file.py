@@ -5,20 +5,22 @@ import os
 import subprocess
 import sys
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from helpers.damage import change
 from helpers.records import replace_record
 
+import hrx
 from hrx.adapters import EMBEDDED
+from hrx.api.audit_plan import OtherInterpreter, divide, family_of
+from hrx.api.progress import Events, Stop
+from hrx.audit.request import AuditRequest
 from hrx.cli import main
-from hrx.cli.config import as_arguments, as_toml, effective, with_settings_file
-from hrx.cli.other_python import OtherInterpreter, divide, family_of
-from hrx.cli.process import Stop
-from hrx.cli.verbs import parser
+from hrx.cli.verbs import AuditCommand, parse_request
 from hrx.errors import HrxError
+from hrx.options import as_settings, as_toml, from_settings
 from hrx.records.ledger import Ledger
 from hrx.reports import read
 
@@ -40,13 +42,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.mkdir()
     (place / "line.py").write_text(MODEL)
     monkeypatch.chdir(place)
-    monkeypatch.setattr("hrx.cli.audit.heatmaps", lambda *_: [])
+    monkeypatch.setattr("hrx.api.audit.heatmaps", lambda *_: [])
     return place
 
 
-def options(*arguments: str):  # type: ignore[no-untyped-def]
-    line = parser()
-    return with_settings_file(line.parse_args(["audit", *arguments]), ["audit", *arguments], line)
+def options(*arguments: str) -> AuditCommand:
+    request = parse_request(["audit", *arguments])
+    assert isinstance(request, AuditCommand)
+    return request
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(folder: Path) -> None:
@@ -55,7 +58,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(fold
         'memory = 1.5\n[python]\n"timesfm-2.5" = "/bin/a"\ntimer = "/bin/b"\n'
     )
     found = options("--config", "audit.toml", "--series", "3", "--seeds=2")
-    assert found.models == ["bolt-mini", "ttm-r2"]
+    assert found.models == ("bolt-mini", "ttm-r2")
     assert (found.settings, found.series, found.seeds, found.effort, found.memory) == (
         "96x24,512x96",
         3,
@@ -64,10 +67,10 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(fold
         1.5,
     )
     assert found.json is True
-    assert found.python == ["timesfm-2.5=/bin/a", "timer=/bin/b"]
+    assert found.python == ("timesfm-2.5=/bin/a", "timer=/bin/b")
     alone = options("chronos-2", "--config", "audit.toml", "--python", "timer=/bin/c")
-    assert alone.models == ["chronos-2"]
-    assert alone.python == ["timer=/bin/c"]
+    assert alone.models == ("chronos-2",)
+    assert alone.python == ("timer=/bin/c",)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +78,10 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(fold
     [
         ("data = 'sample'\nserie = 3", "audit.toml, line 2: Unknown option 'serie'. Did you mean 'series'"),
         ("\nseries = 0", "audit.toml, line 2: series = 0: '0' is not a whole number"),
-        ("series = true", "line 1: series = True is not a valid value"),
-        ("json = 'yes'", "line 1: json = 'yes' is neither true nor false"),
+        ("series = true", "line 1: series = True: True is not a valid value"),
+        ("json = 'yes'", "line 1: json = 'yes': 'yes' is neither true nor false"),
         ("engine = 'spark'", "line 1: engine = 'spark': invalid choice"),
-        ("# all\nmemory = 'much'", "line 2: memory = 'much': invalid float value"),
+        ("# all\nmemory = 'much'", "line 2: memory = 'much': 'much' is not a valid amount of memory"),
         ("series = 3\nseries = 4", "is not TOML"),
         ("series", "is not TOML"),
         ("dry-run = true", "Unknown option 'dry-run'"),
@@ -100,15 +103,29 @@ def test_a_file_that_is_not_there_is_named(folder: Path, capsys: pytest.CaptureF
     assert "absent.toml cannot be read" in capsys.readouterr().err
 
 
-def test_effective_settings_are_a_settings_file_and_a_command_line_with_the_same_meaning(folder: Path) -> None:
+def test_a_request_is_the_same_after_a_settings_file_and_after_json(folder: Path) -> None:
     given = options(
-        "ttm:some dir", "--workers", "2", "--python", "timer=/bin/b", "--estimator-setting", "a=1", "--json"
-    )
-    output = effective(given, parser())
-    (folder / "again.toml").write_text(as_toml(output))
-    assert effective(options("--config", "again.toml"), parser()) == output
-    assert effective(options(*as_arguments(output)), parser()) == output
-    assert tomllib.loads(as_toml(output))["python"] == {"timer": "/bin/b"}
+        "ttm:some dir", "--workers", "2", "--python", "timer=/bin/b", "--estimator-setting", "a=1", "--json",
+        "--budget", "1.5min", "--precision", "1e-3", "--out", "x y",
+    )  # fmt: skip
+    (folder / "again.toml").write_text(as_toml(given))
+    assert replace(options("--config", "again.toml"), config=None) == given
+    assert from_settings(AuditCommand, json.loads(json.dumps(as_settings(given)))) == given
+    assert tomllib.loads(as_toml(given))["budget"] == 90
+    assert (given.budget, given.precision, given.out) == (90, 0.001, Path("x y"))
+
+
+def test_python_names_an_unknown_keyword_a_wrong_value_and_what_is_for_the_command_only(folder: Path) -> None:
+    for given, sentence in (
+        ({"serie": 2}, r"run_audit: Unknown keyword 'serie'\. Did you mean 'series'"),
+        ({"series": 0}, "run_audit: series=0: '0' is not a whole number"),
+        ({"engine": "spark"}, "run_audit: engine='spark': invalid choice: 'spark' .choose from local, ray"),
+        ({"channels": 1}, "run_audit: channels=1: 1 is neither true nor false"),
+        ({"json": True}, "Unknown keyword 'json'"),
+    ):
+        with pytest.raises(HrxError, match=sentence):
+            hrx.run_audit("bolt-mini", **given)
+    assert not (folder / "hrx-audit").exists()
 
 
 def test_an_unknown_sweep_is_refused_with_its_near_match(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,9 +213,9 @@ def test_a_failed_admission_in_another_interpreter_is_a_result_and_a_failed_impo
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
-    other = OtherInterpreter(python, ["ttm-r2"], {}, tmp_path / "ledger.db")
-    assert other.audit(Stop()) == 1
-    for fails in (lambda: other.plan(estimate=False), lambda: other.audit(Stop(), "--recheck=1")):
+    other = OtherInterpreter(python, ["ttm-r2"], AuditRequest(out=tmp_path))
+    assert other.audit(Stop(Events())) == 1
+    for fails in (lambda: other.plan(estimate=False), lambda: other.audit(Stop(Events()), recheck=1)):
         with pytest.raises(HrxError, match="could not audit ttm-r2"):
             fails()
 

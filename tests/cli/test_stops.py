@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from hrx.api.audit import AuditProgress
+from hrx.api.progress import TimeBudget
 from hrx.audit.runner.plan import Run
 from hrx.cli import main
-from hrx.cli.audit_progress import AuditProgress
-from hrx.cli.process import Budget
 from hrx.records.ledger import Ledger
 from hrx.records.record import Record
 from hrx.reports import read, summarise, tables
@@ -29,7 +29,7 @@ AUDIT = ["audit", "module:model.py:make", *PLAN]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hrx.cli.audit.heatmaps", lambda *_: [])  # they take most of the time
+    monkeypatch.setattr("hrx.api.audit.heatmaps", lambda *_: [])  # they take most of the time
     return tmp_path
 
 
@@ -44,7 +44,7 @@ def over_after(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         count(self, run, record)
 
     monkeypatch.setattr(AuditProgress, "stored", counting)
-    monkeypatch.setattr(Budget, "over", property(lambda self: self._end is not None and stored[0] >= limit[0]))
+    monkeypatch.setattr(TimeBudget, "over", property(lambda self: self._end is not None and stored[0] >= limit[0]))
     return limit
 
 
@@ -142,7 +142,7 @@ def test_a_stop_that_cannot_be_understood_is_refused(
 
 
 def test_times_have_seconds_minutes_and_hours() -> None:
-    from hrx.cli.verbs import parser
+    from hrx.cli.verbs import parse_request
 
-    found = [parser().parse_args(["audit", "--budget", text]).budget for text in ("90s", "90", "10m", "1.5min", "2h")]
+    found = [parse_request(["audit", "--budget", text]).budget for text in ("90s", "90", "10m", "1.5min", "2h")]
     assert found == [90, 90, 600, 90, 7200]

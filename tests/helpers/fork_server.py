@@ -126,7 +126,9 @@ def _serve() -> None:
     # Everything that an audit would import, before the first fork; heat maps take longer than all the rest.
     import torch._dynamo  # noqa: F401
 
-    from hrx.cli import audit, main, request
+    from hrx.api import audit
+    from hrx.audit import request
+    from hrx.cli import main
 
     audit.heatmaps = lambda *_: []  # type: ignore[attr-defined]
     request.DEFAULT_WORKERS = 0  # type: ignore[attr-defined]  # models run in the process that is killed

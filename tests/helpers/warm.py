@@ -18,7 +18,7 @@ from pathlib import Path
 
 PRELOADED = (
     "hrx.adapters.families.chronos", "hrx.api.explain", "hrx.cli.audit", "hrx.cli.explain", "hrx.cli.ledgers",
-    "hrx.cli.verify", "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats",
+    "hrx.cli.measure", "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats",
     "torch._dynamo",
 )  # fmt: skip
 CLIENT = """#!{python} -IS
@@ -55,7 +55,7 @@ class WarmPrograms:
 def _serve(address: str) -> None:
     for module in PRELOADED:
         __import__(module)
-    from hrx.cli import request
+    from hrx.audit import request
 
     request.DEFAULT_WORKERS = 0  # type: ignore[misc]
     listener = socket.socket(socket.AF_UNIX)

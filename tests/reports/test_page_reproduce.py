@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.browser import open_browser
 
-from hrx.cli.config import settings_without_paths
-from hrx.cli.request import Request, understand
-from hrx.cli.verbs import parser
+from hrx.api.audit_plan import AuditPlan, plan_audit
+from hrx.cli.verbs import parse_request
 from hrx.records.ledger import Ledger, StoredAudit
 from hrx.records.record import DONE
 from hrx.reports import write_report
@@ -35,8 +34,8 @@ class Reproduced:
     page: Path
 
 
-def planned(words: list[str]) -> Request:
-    return understand(parser().parse_args(words))
+def planned(words: list[str]) -> AuditPlan:
+    return plan_audit(parse_request(words))
 
 
 @pytest.fixture(params=range(len(AUDITS)), ids=["sample", "whole", "estimator", "files"])
@@ -49,7 +48,7 @@ def reproduced(request, tmp_path, monkeypatch) -> Reproduced:
     (tmp_path / "it's.csv").write_text("\n".join(["ds,y", *rows]))
     asked = planned(["audit", *(word.format(folder=tmp_path) for word in AUDITS[request.param])])
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        settings = json.dumps(settings_without_paths(asked.settings), sort_keys=True)
+        settings = json.dumps(asked.request.stored(), sort_keys=True)
         ledger.write_audit(StoredAudit("2026-01-01T00:00:00+00:00", "0.1.0", settings))
         for run in asked.runs:
             ledger.write(run.record(DONE))
