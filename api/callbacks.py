@@ -26,11 +26,11 @@ from torch import Tensor
 from hrx.adapters import Forecaster, from_module
 from hrx.adapters.device import OnDevice
 from hrx.adapters.formats.module import frozen_copy
-from hrx.audit.attribution.random_state import kept_random_state
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.run import measure_run
+from hrx.audit.torch_state import kept_random_state
 from hrx.errors import HrxError, describe_error
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import StoredSeries

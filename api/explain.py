@@ -18,12 +18,12 @@ from hrx.adapters import Forecaster, Limits, ModelError, load
 from hrx.adapters.contract import Scale, library_errors
 from hrx.adapters.formats.module import held_model
 from hrx.adapters.standardisation import Rescaled, in_own_unit
-from hrx.audit.attribution import Estimate, as_estimator, estimate, find_estimator
-from hrx.audit.attribution.explanation import MOST_ROWS
-from hrx.audit.attribution.functions import AttributionFunction
-from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
+from hrx.audit.attribution import Estimate
+from hrx.audit.attribution.explanation import MOST_ROWS, estimate
+from hrx.audit.attribution.registry import AttributionFunction, as_estimator, find_estimator
+from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.score import ScoredRun
-from hrx.errors import HrxError, describe_error
+from hrx.errors import HrxError, ProtocolError, describe_error
 from hrx.gift_eval import Options, SeriesInput, TimedSeries, read_series
 from hrx.gift_eval import frequency as frequencies
 from hrx.gift_eval.series import UnusableSeries
@@ -98,7 +98,7 @@ def explain(
         forecast=forecast.numpy(),
         x=np.stack([one.series.values[-length:] for one in timed]),
         observed=np.stack([_observed(one)[-length:] for one in timed]),
-        steps=tuple(step + 1 for step in rows),
+        steps=estimated.steps,
         items=tuple(one.series.item for one in timed),
         times=tuple(_times(one, length, horizon) for one in timed),
         seasons=tuple(one.series.season for one in timed),
@@ -177,7 +177,8 @@ def score_explanation(explained: Explanation, model: Model | None, protocol: Pro
             f"Step {missing[0] + 1} is scored and has no row in this explanation. Explain without steps=, or with them."
         )
     run = ScoredRun(model, torch.as_tensor(explained.x, dtype=torch.float32), explained.horizon, used)
-    return run.score(run.forecast, Estimate(torch.as_tensor(explained.matrix), (), steps, method.settings))
+    matrix = torch.as_tensor(explained.matrix)
+    return run.score(run.forecast, Estimate(matrix, steps=explained.steps, settings=method.settings))
 
 
 def _options(date: str, id: Names, value: Names, frequency: str, season: int | None) -> Options:
@@ -259,13 +260,13 @@ def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = 
 
 
 def _rows(protocol: Protocol, horizon: int, steps: Sequence[int] | None) -> list[int]:
-    """The explained steps from 0: those asked for, which count from 1, or those of the estimator."""
+    """The explained steps, from 1: those asked for, or those of the estimator."""
     if steps is None:
         every = find_estimator(protocol.estimator).every_step
-        return [int(step) for step in scored_steps(horizon, horizon if every else protocol.scored)]
+        return [int(step) + 1 for step in scored_steps(horizon, horizon if every else protocol.scored)]
     if not len(steps) or not all(1 <= step <= horizon for step in steps):
         raise ProtocolError(f"steps={list(steps)} are not all within the horizon. Steps count from 1 to {horizon}.")
-    return sorted({int(step) - 1 for step in steps})
+    return sorted({int(step) for step in steps})
 
 
 def _check_size(series: int, rows: int, lookback: int) -> None:

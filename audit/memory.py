@@ -1,4 +1,4 @@
-"""Batch sizes from a memory budget, and the number of threads of a kernel.
+"""Batch sizes from a memory budget.
 
 The bytes that a forward pass allocates are counted at three small batch sizes. Counting all of them as if none were
 freed bounds the peak from above, with and without gradients. Attention over the batch axis makes the count grow
@@ -6,8 +6,7 @@ quadratically, so a parabola through the three gives the bytes of any batch. Whe
 budget, a batch that does not fit is halved, and no later one is larger.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -102,17 +101,6 @@ class MemoryBudget:
             line = np.polyfit(COUNTED_BATCHES[-2:], taken[-2:], deg=1)
             self._measured[key] = fit if fit[0] >= 0 else np.array([0.0, *line])
         return self._measured[key]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread per kernel: a sum that is split over threads has other last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hrx.errors import HrxError, unknown
+from hrx.audit.attribution.registry import find_estimator, stored_name
+from hrx.errors import ProtocolError, unknown
 from hrx.records.quantities import Ints
 
 PROTOCOL_VERSION = "3"
@@ -18,10 +19,6 @@ PROTOCOL_VERSION = "3"
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]
 Axis = Literal["step", "whole"]
-
-
-class ProtocolError(HrxError):
-    """A setting that is not valid."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,9 @@ class Protocol:
         for name, kind in (("draws_kind", DrawsKind), ("area", Area), ("axis", Axis)):
             if getattr(self, name) not in get_args(kind):
                 raise ProtocolError(unknown(name, str(getattr(self, name)), get_args(kind)))
-        from hrx.audit.attribution.registry import find_estimator
-
         # In canonical form, so that equal settings have equal keys.
-        settings = find_estimator(self.estimator).read(self.estimator_settings).as_json()
+        estimator = find_estimator(self.estimator)
+        settings = estimator.settings.read(self.estimator_settings, estimator.name).as_json()
         object.__setattr__(self, "estimator_settings", settings)
         for name, least in (
             ("draws", 1),
@@ -104,8 +100,6 @@ class Protocol:
 
     def decisive(self) -> dict[str, Any]:
         """Every setting as a key and a record hold it; one without effect has its default, or None."""
-        from hrx.audit.attribution.functions import stored_name
-
         idle: dict[str, Any] = {} if self.precision is not None else {"max_draws": Protocol.max_draws}
         if not self.context:
             idle |= {"context_bound": None, "context_windows": None}

@@ -33,6 +33,10 @@ class HrxError(Exception):
     exit: Exit = Exit.WRONG_REQUEST
 
 
+class ProtocolError(HrxError):
+    """A setting of the measurement that is not valid."""
+
+
 class NotWritten(HrxError):
     """A file that could not be written after the work was done: the result is incomplete, the request was right."""
 

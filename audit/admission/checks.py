@@ -13,7 +13,7 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Identity, Limits
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.attribution.gradients import jacobian
 from hrx.records.ledger import Ledger, StoredCheck
 
 EQUIVALENCE_LIMIT = 1e-5

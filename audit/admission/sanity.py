@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.admission.checks import Check, at_most
-from hrx.audit.attribution import explain
+from hrx.audit.attribution.explanation import explain
 from hrx.audit.scoring.deletion import ranks
 
 RANDOMISED_LIMIT = 0.5

@@ -1,105 +1,44 @@
-"""The attribution classes of captum and of time_interpret by name: `captum:GradientShap`, `tint:Occlusion`.
+"""The attribution classes of captum and of time_interpret as estimators: `captum:GradientShap`, `tint:Occlusion`.
 
 A class is usable if it explains the input of a forward function and needs nothing that was trained. Its settings are
 arguments of its `attribute`, and named rules for the arguments that depend on the window: the baseline, the segments
-that share a value, the references that are drawn. Imports neither library: whether one is installed is looked up.
+that share a value, the references that are drawn. Neither library is imported before it is used.
+
+The definition is a loop: for each window and each row, the global generators are seeded by the window's place and the
+class explains the row alone, so every row sees the same perturbations. What is computed together gives the same
+numbers: a class without random draws explains the rows of several windows in one call, each by its own `target`; a
+class that perturbs asks for the same forecasts at every row, so each batch of them is computed once for all rows.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-from hrx.audit.attribution.registry import Estimator, Settings, setting
-from hrx.audit.protocol import ProtocolError
-from hrx.errors import unknown
+import torch
+from torch import Tensor
+
+from hrx.adapters import Forecaster, GradientPath
+from hrx.audit.attribution import AttributionTask, Estimate, Estimator, Inapplicable
+from hrx.audit.attribution import settings as known
+from hrx.audit.attribution.gradients import ROWS_AT_ONCE
+from hrx.audit.attribution.perturbation import FORECASTS_AT_ONCE, lag_segments, replacements_of
+from hrx.audit.attribution.settings import Settings
+from hrx.audit.torch_state import one_thread, seeded
+from hrx.errors import HrxError, ProtocolError, describe_error, unknown
 from hrx.install import install_command
 
-if TYPE_CHECKING:
-    from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
-
-BASELINES = ("mean", "zeros")
-RULES = ("gausslegendre", "riemann_left", "riemann_middle", "riemann_right", "riemann_trapezoid")
-_BASELINE = partial(
-    setting, "mean", "baseline: the window's mean or zeros", "as integrated_gradients", choices=BASELINES
-)
-_REFERENCES = partial(setting, 16, "rearrangements of the window that the baselines are drawn from", "ours")
-_SEGMENTS = partial(setting, meaning="segments of the lookback that share a value; 0: each position its own", least=0)
-
-
-@dataclass(frozen=True)
-class BaselineSettings(Settings):
-    baseline: str = _BASELINE()
-
-
-@dataclass(frozen=True)
-class PathSettings(BaselineSettings):
-    n_steps: int = setting(50, "points of the integral", "captum", least=1)
-    method: str = setting("gausslegendre", "rule of the integral", "captum", choices=RULES)
-
-
-@dataclass(frozen=True)
-class ReferenceSettings(Settings):
-    references: int = _REFERENCES(least=2)
-
-
-@dataclass(frozen=True)
-class GradientShapSettings(ReferenceSettings):
-    n_samples: int = setting(5, "samples of each window", "captum", least=1)
-    stdevs: float = setting(0.0, "standard deviation of the noise, in units of the series", "captum", least=0)
-
-
-@dataclass(frozen=True)
-class AblationSettings(BaselineSettings):
-    segments: int = _SEGMENTS(0, source="captum")
-
-
-@dataclass(frozen=True)
-class SpanSettings(Settings):
-    window: int = setting(0, "positions that are occluded together; 0: a sixteenth of the lookback", "ours", least=0)
-    stride: int = setting(0, "positions from one occlusion to the next; 0: the window", "ours", least=0)
-
-
-@dataclass(frozen=True)
-class OcclusionSettings(SpanSettings):
-    baseline: str = _BASELINE()
-
-
-@dataclass(frozen=True)
-class AugmentedOcclusionSettings(SpanSettings):
-    references: int = _REFERENCES(least=1)
-    n_sampling: int = setting(8, "draws of each occlusion", "ours: time_interpret has 1", least=1)
-
-
-@dataclass(frozen=True)
-class ShapleySamplingSettings(BaselineSettings):
-    segments: int = _SEGMENTS(16, source="ours: captum has 0")
-    n_samples: int = setting(25, "permutations", "captum", least=1)
-
-
-@dataclass(frozen=True)
-class ShapleySettings(BaselineSettings):
-    segments: int = setting(
-        5, "segments of the lookback that share a value; the cost grows as its factorial", "ours", 1, 8
-    )
-
-
-@dataclass(frozen=True)
-class SurrogateSettings(BaselineSettings):
-    segments: int = _SEGMENTS(16, source="ours: captum has 0")
-    n_samples: int = setting(
-        256, "perturbed windows that the linear model is fitted to", "ours: captum has 25", least=2
-    )
-
-
-@dataclass(frozen=True)
-class LimeSettings(SurrogateSettings):
-    alpha: float = setting(0.01, "weight of the lasso penalty, in units of the forecast", "captum", least=0)
+LIBRARY_STREAM = 5
+"""Separates the draws of a library from the other random draws under one seed."""
+ADDS_UP = 1e-3
+"""Largest difference between the sum of DeepLift's attributions and the change that they explain, relative to it."""
 
 
 class LibraryClass(NamedTuple):
@@ -139,16 +78,16 @@ CAPTUM = Library(
     {
         "Saliency": LibraryClass("gradient"),
         "InputXGradient": LibraryClass("gradient"),
-        "IntegratedGradients": LibraryClass("gradient", PathSettings),
-        "GradientShap": LibraryClass("sampled gradient", GradientShapSettings),
-        "DeepLift": LibraryClass("module", BaselineSettings),
-        "DeepLiftShap": LibraryClass("module", ReferenceSettings),
-        "FeatureAblation": LibraryClass("perturbation", AblationSettings),
-        "Occlusion": LibraryClass("perturbation", OcclusionSettings),
-        "ShapleyValueSampling": LibraryClass("perturbation", ShapleySamplingSettings),
-        "ShapleyValues": LibraryClass("perturbation", ShapleySettings),
-        "KernelShap": LibraryClass("perturbation", SurrogateSettings),
-        "Lime": LibraryClass("perturbation", LimeSettings),
+        "IntegratedGradients": LibraryClass("gradient", known.PathSettings),
+        "GradientShap": LibraryClass("sampled gradient", known.GradientShapSettings),
+        "DeepLift": LibraryClass("module", known.BaselineSettings),
+        "DeepLiftShap": LibraryClass("module", known.ReferenceSettings),
+        "FeatureAblation": LibraryClass("perturbation", known.AblationSettings),
+        "Occlusion": LibraryClass("perturbation", known.LibraryOcclusionSettings),
+        "ShapleyValueSampling": LibraryClass("perturbation", known.ShapleySamplingSettings),
+        "ShapleyValues": LibraryClass("perturbation", known.ShapleySettings),
+        "KernelShap": LibraryClass("perturbation", known.SurrogateSettings),
+        "Lime": LibraryClass("perturbation", known.LimeSettings),
     },
     {
         "DataLoaderAttribution": "explains a whole dataset at once, not a window",
@@ -171,12 +110,12 @@ TINT = Library(
     ("time_interpret", "captum"),
     "tint",
     {
-        "AugmentedOcclusion": LibraryClass("perturbation", AugmentedOcclusionSettings),
-        "BayesKernelShap": LibraryClass("perturbation", SurrogateSettings),
-        "BayesLime": LibraryClass("perturbation", SurrogateSettings),
-        "FeatureAblation": LibraryClass("perturbation", AblationSettings),
-        "Occlusion": LibraryClass("perturbation", OcclusionSettings),
-        "SequentialIntegratedGradients": LibraryClass("gradient", PathSettings),
+        "AugmentedOcclusion": LibraryClass("perturbation", known.AugmentedOcclusionSettings),
+        "BayesKernelShap": LibraryClass("perturbation", known.SurrogateSettings),
+        "BayesLime": LibraryClass("perturbation", known.SurrogateSettings),
+        "FeatureAblation": LibraryClass("perturbation", known.AblationSettings),
+        "Occlusion": LibraryClass("perturbation", known.LibraryOcclusionSettings),
+        "SequentialIntegratedGradients": LibraryClass("gradient", known.PathSettings),
     },
     {
         "DiscretetizedIntegratedGradients": "needs a path between word embeddings",
@@ -197,35 +136,26 @@ TINT = Library(
 LIBRARIES = {"captum": CAPTUM, "tint": TINT}
 
 
-@dataclass(frozen=True)
-class LibraryEstimator(Estimator):
-    """An attribution class of a library as an estimator; `fill` takes the name of the estimator first."""
-
-    def load(self) -> Callable[[AttributionTask, Any], EstimatedRows]:
-        by_name = cast("Callable[[str, AttributionTask, Any], EstimatedRows]", super().load())
-        return partial(by_name, self.name)
-
-
 def library_names() -> tuple[str, ...]:
     """Every usable class as the name of an estimator, installed or not."""
     return tuple(f"{prefix}:{name}" for prefix, library in LIBRARIES.items() for name in library.classes)
 
 
-def library_estimator(name: str) -> LibraryEstimator:
+def library_estimator(name: str) -> Estimator:
     """The estimator of a name such as `captum:GradientShap`."""
     prefix, _, chosen = name.partition(":")
     library = LIBRARIES[prefix]
     if chosen not in library.classes:
-        if need := _refusal(library, chosen):
-            raise ProtocolError(f"The estimator {name!r} cannot be used: {chosen} {need}.")
+        for refused, need in library.refused.items():
+            if chosen == refused or (refused.endswith("*") and chosen.startswith(refused[:-1])):
+                raise ProtocolError(f"The estimator {name!r} cannot be used: {chosen} {need}.")
         raise ProtocolError(unknown(f"attribution class of {prefix}", chosen, library.classes))
     if find_spec(prefix) is None:
         raise ProtocolError(
             f"The estimator {name!r} needs {library.distributions[0]}, which is not installed. "
             f"Install it: {install_command(library.extra)}"
         )
-    fill = "hrx.audit.attribution.library_classes:explain_by_class"
-    return LibraryEstimator(name, fill, library.classes[chosen].settings)
+    return Estimator(name, partial(_by_class, name), library.classes[chosen].settings)
 
 
 def library_versions(name: str) -> str:
@@ -234,15 +164,195 @@ def library_versions(name: str) -> str:
     return ", ".join(f"{distribution} {version(distribution)}" for distribution in distributions)
 
 
-def library_class(name: str) -> tuple[LibraryClass, Any]:
-    """What is known about the class of an estimator's name, and the class itself."""
+def _by_class(name: str, task: AttributionTask, settings: Settings) -> Estimate:
+    """Magnitudes of a class's attributions, `(W, R, L)`; `name` as `captum:GradientShap`."""
     prefix, _, chosen = name.partition(":")
     library = LIBRARIES[prefix]
-    return library.classes[chosen], getattr(import_module(library.module), chosen)
+    kind = library.classes[chosen].kind
+    work = _ByClass(name, getattr(import_module(library.module), chosen), task, settings)
+    with _library_errors(name, task.model):
+        if kind == "gradient":
+            matrix = work.by_gradient()
+        elif kind == "sampled gradient":
+            matrix = work.row_by_row()
+        elif kind == "module":
+            matrix = work.by_module()
+        else:
+            with torch.no_grad(), one_thread():
+                matrix = work.row_by_row()
+    return Estimate(matrix.abs().detach(), work.path.rewrites)
 
 
-def _refusal(library: Library, name: str) -> str:
-    for refused, need in library.refused.items():
-        if name == refused or (refused.endswith("*") and name.startswith(refused[:-1])):
-            return need
-    return ""
+class _ByClass:
+    """One call of an attribution class for the rows of a task."""
+
+    def __init__(self, name: str, kind: Any, task: AttributionTask, settings: Settings):
+        self.name, self.kind, self.task, self.settings = name, kind, task, settings
+        self.path = GradientPath()
+
+    def by_gradient(self) -> Tensor:
+        """`(W, R, L)` of a class without random draws: a row is a `target`, and several are explained in one call."""
+        rows, task = len(self.task.picks), self.task
+        points = asdict(self.settings).get("n_steps", 1)
+        most = task.budget.block(task.model, task.x[0], task.horizon, ROWS_AT_ONCE)
+        batched = {"internal_batch_size": most} if points > 1 else {}
+        windows = torch.split(torch.arange(len(task.x)).repeat_interleave(rows), max(1, most // points))
+        targets = torch.split(torch.arange(rows).repeat(len(task.x)), max(1, most // points))
+        method = self.kind(partial(self._explained, task.model))
+        parts = [
+            method.attribute(task.x[some].clone(), target=target, **self._arguments(some), **batched)
+            for some, target in zip(windows, targets, strict=True)
+        ]
+        return torch.unflatten(torch.cat(parts), 0, (-1, rows))
+
+    def row_by_row(self) -> Tensor:
+        """`(W, R, L)` of a class that draws or perturbs: every window and row alone, under the window's seed."""
+        return torch.stack([self._window(torch.tensor([place])) for place in range(len(self.task.x))])
+
+    def by_module(self) -> Tensor:
+        """`(W, R, L)` of a class that sets hooks on the modules of a network: a copy of the model's is explained."""
+        module = _HookedForecaster(self.task)
+        rows = [self._hooked_rows(module, place) for place in range(len(self.task.x))]
+        return torch.stack(rows)
+
+    def _window(self, place: Tensor) -> Tensor:
+        """`(R, L)`: the rows of one window; forecasts that several rows ask for are computed once."""
+        x, rows, arguments = self.task.x[place], [], self._arguments(place)
+        forecasts = (
+            partial(self._explained, self.task.model) if torch.is_grad_enabled() else _SharedForecasts(self.task)
+        )
+        if "perturbations_per_eval" in inspect.signature(self.kind.attribute).parameters:
+            task = self.task
+            at_once = task.budget.rows(task.model, task.x[0], task.horizon, FORECASTS_AT_ONCE)
+            arguments["perturbations_per_eval"] = at_once
+        for row in range(len(self.task.picks)):
+            with seeded(self.task.seed, self.task.stream, int(place), LIBRARY_STREAM, 0):
+                method = self.kind(lambda windows, row=row: forecasts(windows)[:, row], **self._constructed(place))
+                given = method.attribute(x.clone(), **arguments)
+            # The Bayesian classes return a credible interval beside the attribution.
+            rows.append((given[0] if isinstance(given, tuple) else given)[0].to(x))
+        return torch.stack(rows)
+
+    def _hooked_rows(self, module: "_HookedForecaster", place: int) -> Tensor:
+        """`(R, L)` of one window, where the rules of the class reach every nonlinearity of the model."""
+        baselines = self._arguments(torch.tensor([place]))["baselines"]
+        attribution = self._attribution(module, place, baselines)
+        # Attributions to a flat baseline add up in any model that scales with its window, whatever the rules reach.
+        if len(baselines) == 1:
+            self._attribution(module, place, self._references(place, 2)[:1])
+        return attribution
+
+    def _attribution(self, module: "_HookedForecaster", place: int, baselines: Tensor) -> Tensor:
+        """`(R, L)` from baselines `(N, L)`; raises where they do not add up to the change, as the class promises."""
+        rows = len(self.task.picks)
+        x = self.task.x[place].repeat(rows, 1)
+        each = baselines if len(baselines) > 1 else baselines.expand(rows, -1)
+        attribution: Tensor = self.kind(module).attribute(x.clone(), each, target=torch.arange(rows))
+        with torch.no_grad():
+            change = module(x[:1])[0] - module(baselines).mean(dim=0)
+        off = float((attribution.sum(dim=1) - change).abs().max() / change.abs().max())
+        if off > ADDS_UP:
+            raise Inapplicable(
+                f"{self.name} cannot explain {self.task.model.identity.model}: its attributions miss the change that "
+                f"they should add up to by {off:.2g} of it (limit {ADDS_UP:g}), since captum has rules for torch's "
+                "activation modules only. Use captum:GradientShap or integrated_gradients"
+            )
+        return attribution
+
+    def _explained(self, model: Forecaster, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, R)`: what each row explains, differentiable where gradients are enabled."""
+        with self.path:
+            y = model.forward(x, self.task.horizon)
+        return y @ self.task.picks.to(y).T
+
+    def _constructed(self, place: Tensor) -> dict[str, Any]:
+        """Arguments of the class itself, besides the forward function."""
+        settings, arguments = asdict(self.settings), dict[str, Any]()
+        if "n_sampling" in settings:
+            arguments = {
+                "n_sampling": settings["n_sampling"],
+                "data": self._references(int(place), settings["references"]),
+            }
+        if "alpha" in settings:
+            from captum._utils.models.linear_model import SkLearnLasso
+
+            arguments["interpretable_model"] = SkLearnLasso(alpha=settings["alpha"])
+        return arguments
+
+    def _arguments(self, places: Tensor) -> dict[str, Any]:
+        """Arguments of `attribute` for the windows at these places."""
+        settings, x = asdict(self.settings), self.task.x[places]
+        passed: dict[str, Any] = {
+            name: settings[name] for name in ("n_samples", "n_steps", "method", "stdevs") if name in settings
+        }
+        if "baseline" in settings:
+            mean = x.mean(dim=1, keepdim=True).expand_as(x)
+            passed["baselines"] = mean.contiguous() if settings["baseline"] == "mean" else torch.zeros_like(x)
+        elif "references" in settings and "n_sampling" not in settings:
+            passed["baselines"] = self._references(int(places[0]), settings["references"])
+        if settings.get("segments"):
+            passed["feature_mask"] = lag_segments(x.shape[1], settings["segments"])[None]
+        if "window" in settings:
+            window = min(settings["window"] or -(-x.shape[1] // 16), x.shape[1])
+            passed |= {"sliding_window_shapes": (window,), "strides": (min(settings["stride"] or window, window),)}
+        return passed
+
+    def _references(self, place: int, count: int) -> Tensor:
+        """`(N, L)`: rearrangements of one window, in antithetic pairs."""
+        return replacements_of(self.task, "rearranged", 0, count)[place].contiguous()
+
+
+class _SharedForecasts:
+    """Explained values `(B, R)` of batches of perturbed windows, each batch forecast once."""
+
+    def __init__(self, task: AttributionTask):
+        self._task, self._known = task, dict[bytes, Tensor]()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        key = hashlib.blake2b(x.contiguous().numpy().tobytes()).digest()
+        if key not in self._known:
+            y = self._task.budget.forward(self._task.model, x, self._task.horizon)
+            self._known[key] = y @ self._task.picks.to(y).T
+        return self._known[key]
+
+
+class _HookedForecaster(torch.nn.Module):
+    """A copy of a task's model as a module, `(B, L) -> (B, R)`, that contains the modules of its network."""
+
+    def __init__(self, task: AttributionTask):
+        super().__init__()
+        self._task, self._path = task, GradientPath()
+
+        def keep(module: torch.nn.Module) -> torch.nn.Module:
+            self.network = module
+            return module
+
+        self._model = task.model.converted(keep)
+        if self._model is None:
+            raise Inapplicable(
+                f"{task.model.identity.model} has no torch.nn.Module on the CPU for DeepLift to change. "
+                "Use captum:GradientShap or integrated_gradients"
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, R)`."""
+        assert self._model is not None
+        with self._path:
+            y = self._model.forward(x, self._task.horizon)
+        return y @ self._task.picks.to(y).T
+
+
+@contextmanager
+def _library_errors(name: str, model: Forecaster) -> Iterator[None]:
+    """Hides the warnings of a library about its own arguments, and quotes its exceptions in a sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (HrxError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a library may raise anything
+        raise HrxError(
+            f"{name} raised an error while it explained {model.identity.model}: {describe_error(error)}. "
+            "Try other settings, or another estimator."
+        ) from error

@@ -1,34 +1,166 @@
-"""The three mask methods: Dynamask, ExtremalMask and ContraLSP, with the network that learns a perturbation.
+"""The three mask methods, Dynamask, ExtremalMask and ContraLSP, and the solver that they share.
 
-The solver is in `hrx.audit.attribution.perturbation`; a method adds its mask, its perturbation and its penalty.
+One problem per window and row: keep as little of the window as possible while the forecast at the row's step stays the
+same. `P` problems form one batch. Losses are summed, optimisers work element by element and each problem has its own
+draws, so solving them together equals solving each alone. The error is divided by that of deleting everything, so that
+the weights of a penalty mean the same for every model, window and step.
 """
 
+from __future__ import annotations
+
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
-from hrx.audit.attribution.perturbation import (
-    REFERENCE_DRAWS,
-    MaskMethod,
-    MaskProblems,
-    forecasts,
-    mask_problems,
-    replacements_of,
-    solve,
-)
-from hrx.audit.attribution.registry import ContraLSPSettings, DynamaskSettings, ExtremalMaskSettings
+from hrx.adapters import GradientPath
+from hrx.adapters.gradients import differentiable_input
+from hrx.audit.attribution import AttributionTask, Estimate
+from hrx.audit.attribution.perturbation import forecasts, replacements_of
+from hrx.audit.attribution.settings import ContraLSPSettings, DynamaskSettings, ExtremalMaskSettings
+from hrx.audit.memory import out_of_memory
+from hrx.audit.torch_state import one_thread
 
+PROBLEMS_AT_ONCE = 64
+"""Fewer only where memory cannot hold them: another batch size changes the last bits."""
+REFERENCE_DRAWS = 8
 INITIAL_STREAM = 3
 """Separates a problem's own random numbers from the other draws under one seed."""
 GATES = 3
 """Reset, update and candidate of a GRU, in torch's order."""
 Streams = list[np.random.Generator]
 """The random numbers of each problem."""
+
+
+class MaskProblems(NamedTuple):
+    """Mask problems along the batch axis."""
+
+    x: Tensor
+    """`(P, L)`."""
+    window: Tensor
+    """`(P,)`: the window of each problem, by its place in the run."""
+    label: Tensor
+    """`(P,)`: the forecast step from 0, or the horizon for the whole forecast; what a problem's draws depend on."""
+    picks: Tensor
+    """`(P, H)`: which steps of the forecast are to be preserved."""
+    forecast: Tensor
+    """`(P, H)`: the forecast of the unperturbed window."""
+    scale: Tensor
+    """`(P,)`: the error when everything is deleted, mean of some draws."""
+    variant: Tensor
+    """`(P,)`: distinguishes several problems of one row."""
+
+    def part(self, start: int, count: int) -> MaskProblems:
+        """Consecutive problems."""
+        return MaskProblems(*(values[start : start + count] for values in self))
+
+    def repeated(self, count: int) -> MaskProblems:
+        """`count` variants of each problem, side by side."""
+        each = MaskProblems(*(values.repeat_interleave(count, dim=0) for values in self))
+        return each._replace(variant=torch.arange(count).repeat(len(self.x)))
+
+    def error(self, y: Tensor) -> Tensor:
+        """`(…, P, H) -> (…, P)`: squared change at the steps to be preserved, relative to deleting everything."""
+        return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
+
+
+class MaskMethod(ABC):
+    """A mask method's optimisation of some problems. Every parameter and result has the problems as one axis."""
+
+    optimiser: torch.optim.Optimizer
+    """Over the parameters, element by element."""
+
+    def __init__(self, drawn: Tensor, problems: MaskProblems):
+        self._drawn, self._problems = drawn, problems
+
+    @abstractmethod
+    def perturbed(self, iteration: int) -> Tensor:
+        """`(P, L)`: the windows under the current masks, differentiable in the parameters."""
+
+    @abstractmethod
+    def penalty(self, iteration: int) -> Tensor:
+        """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
+
+    @abstractmethod
+    def mask(self) -> Tensor:
+        """`(P, L)`: the current masks, in [0, 1]."""
+
+    def constrain(self) -> None:  # noqa: B027 (optional: not every method projects)
+        """Projects the parameters back into their domain after a step, where that is needed."""
+
+    def _blend(self, iteration: int, mask: Tensor, shift: Tensor | float = 0) -> Tensor:
+        """`(P, L)`: the windows where the mask is 1, and this iteration's replacements, shifted, where it is 0."""
+        return torch.lerp(self._drawn[self._problems.window, iteration] + shift, self._problems.x, mask)
+
+
+def mask_problems(task: AttributionTask) -> MaskProblems:
+    """The problems of a task, window by window and row by row."""
+    rows = len(task.picks)
+    picks = task.picks.to(task.x)
+    everything = replacements_of(task, "rearranged", 0, REFERENCE_DRAWS)
+    y = forecasts(task, torch.cat([task.x[:, None], everything], dim=1))
+    change = torch.square(y[:, 1:] - y[:, :1]).mean(dim=1) @ picks.T
+    scale = torch.where(change > 0, change, 1)
+    return MaskProblems(
+        x=task.x.repeat_interleave(rows, dim=0),
+        window=torch.arange(len(task.x)).repeat_interleave(rows),
+        label=torch.tensor(task.steps or (task.horizon + 1,)).sub(1).repeat(len(task.x)),
+        picks=picks.repeat(len(task.x), 1),
+        forecast=y[:, 0].repeat_interleave(rows, dim=0),
+        scale=scale.flatten(),
+        variant=torch.zeros(scale.numel(), dtype=torch.int64),
+    )
+
+
+def solve(
+    task: AttributionTask, problems: MaskProblems, begin: Callable[[MaskProblems], MaskMethod], iterations: int
+) -> Estimate:
+    """The masks that minimise error and penalty of every problem.
+
+    In batches, which are halved where memory does not suffice; `begin` starts the optimisation of one.
+    """
+    path = GradientPath()
+    at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
+    masks: list[Tensor] = []
+    start = 0
+    # Hundreds of optimiser steps amplify the last bits of a sum that is split over threads.
+    with torch.enable_grad(), one_thread():
+        while start < len(problems.x):
+            part = problems.part(start, at_once)
+            try:
+                masks.append(_minimise(task, part, begin(part), iterations, path))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or len(part.x) == 1:
+                    raise
+                at_once = len(part.x) // 2
+            else:
+                start += len(part.x)
+    return Estimate(torch.unflatten(torch.cat(masks), 0, (len(task.x), -1)), path.rewrites)
+
+
+def _minimise(
+    task: AttributionTask, problems: MaskProblems, method: MaskMethod, iterations: int, path: GradientPath
+) -> Tensor:
+    """The masks `(P, L)` of problems that are solved in one batch."""
+    for iteration in range(iterations):
+        perturbed = method.perturbed(iteration)
+        with path:  # around the model only, not around the method's own code
+            leaf, working = differentiable_input(perturbed)
+            error = problems.error(task.model.forward(working, task.horizon))
+            (slope,) = torch.autograd.grad(error.sum(), leaf, allow_unused=True, materialize_grads=True)
+        # A problem whose gradient is not finite takes no step, and does not affect the others.
+        slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+        method.optimiser.zero_grad()
+        torch.autograd.backward([perturbed, method.penalty(iteration).sum()], [slope, None])
+        method.optimiser.step()
+        with torch.no_grad():
+            method.constrain()
+    return method.mask().detach()
 
 
 def excess(mask: Tensor, area: float | Tensor) -> Tensor:
@@ -82,7 +214,7 @@ class _Dynamask(MaskMethod):
         return self._mask
 
 
-def dynamask(task: AttributionTask, settings: DynamaskSettings) -> EstimatedRows:
+def dynamask(task: AttributionTask, settings: DynamaskSettings) -> Estimate:
     """Dynamask (Crabbé & van der Schaar 2021): the mask of the least area that still preserves the forecast.
 
     Minimises `L_e + λ_a L_a + λ_c L_c`: the error; the distance of the sorted mask from one that keeps exactly the
@@ -147,7 +279,7 @@ class _ExtremalMask(_LearnedPerturbation):
         return self._mask
 
 
-def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> EstimatedRows:
+def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> Estimate:
     """ExtremalMask (Enguehard 2023): the mask and the perturbation are learned together.
 
     Minimises `λ_1 ‖m‖₁ + λ_2 ‖NN(x)‖₁ + L(f(x), f(m x + (1 − m) NN(x)))`, norms as means over the lookback.
@@ -209,7 +341,7 @@ class _ContraLSP(_LearnedPerturbation):
         return (triplet + self._shift.abs().sum(dim=-1)) / length
 
 
-def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> EstimatedRows:
+def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> Estimate:
     """ContraLSP (Liu et al. 2024): sparse smooth gates, and counterfactuals learned by contrast.
 
     Minimises `L(f(x), f(m x + (1 − m) x^r)) + α Σ P(gate open) + β L_cntr(x^r)`. A gate is `m = clamp(μ' + ε, 0, 1)`

@@ -1,36 +1,27 @@
-"""Estimators that perturb the window: occlusion, and the solver that the three mask methods share.
+"""Estimators that perturb parts of the lookback: occlusion, grouped Shapley values by lag, and WinIT.
 
 A perturbed position receives a value from elsewhere in the same window, in antithetic pairs of draws, as in the
-deletion sweep. The draws are not those of the sweep: the matrix would otherwise be fitted to its own test.
-
-Mask methods solve one problem per window and row: keep as little of the window as possible while the forecast at the
-row's step stays the same. `P` problems form one batch. Losses are summed, optimisers work element by element and each
-problem has its own draws, so solving them together equals solving each alone. The error is divided by that of deleting
-everything, so that the weights of a penalty mean the same for every model, window and step.
+deletion sweep. The draws are not those of the sweep: the matrix would otherwise be fitted to its own test. Every row
+is read from the same forecasts.
 """
 
-from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import GradientPath
-from hrx.adapters.gradients import differentiable_input
-from hrx.audit.attribution.explanation import AttributionTask, EstimatedRows
-from hrx.audit.attribution.registry import OcclusionSettings
-from hrx.audit.memory import one_thread, out_of_memory
+from hrx.audit.attribution import AttributionTask, Estimate
+from hrx.audit.attribution.settings import OcclusionSettings, ShapleySegmentsSettings, WinITSettings
+from hrx.audit.torch_state import one_thread
 
 REARRANGEMENT_STREAM = 2
 """Separates these rearrangements from the other random draws under one seed."""
+PERMUTATION_STREAM = 4
+"""Separates the permutations from the other random draws under one seed."""
 FORECASTS_AT_ONCE = 64
-PROBLEMS_AT_ONCE = 64
-"""Fewer only where memory cannot hold them: another batch size changes the last bits."""
-REFERENCE_DRAWS = 8
 
 
 def rearranged(x: Tensor, key: Sequence[int], first: int, count: int, pairs: bool = True, shared: int = 1) -> Tensor:
@@ -70,7 +61,7 @@ def forecasts(task: AttributionTask, inputs: Tensor) -> Tensor:
     return torch.unflatten(y, 0, inputs.shape[:2])
 
 
-def occlusion(task: AttributionTask, settings: OcclusionSettings) -> EstimatedRows:
+def occlusion(task: AttributionTask, settings: OcclusionSettings) -> Estimate:
     """`|ŷ[h] − f(x with one span corrupted)[h]|` for every position of the span (Zeiler & Fergus 2014).
 
     Spans do not overlap. The magnitude is averaged over draws.
@@ -85,7 +76,7 @@ def occlusion(task: AttributionTask, settings: OcclusionSettings) -> EstimatedRo
     inputs = torch.cat([task.x[:, None], inputs.flatten(1, 2)], dim=1)
     explained = forecasts(task, inputs) @ task.picks.to(task.x).T
     change = torch.unflatten((explained[:, 1:] - explained[:, :1]).abs(), 1, (len(spans), -1)).mean(dim=2)
-    return EstimatedRows(change[:, owner].transpose(1, 2))
+    return Estimate(change[:, owner].transpose(1, 2))
 
 
 def lag_segments(length: int, count: int) -> Tensor:
@@ -93,127 +84,72 @@ def lag_segments(length: int, count: int) -> Tensor:
     return torch.arange(length - 1, -1, -1) // -(-length // count)
 
 
-class MaskProblems(NamedTuple):
-    """Mask problems along the batch axis."""
+class Coalitions(NamedTuple):
+    """Coalitions of `S` segments, and how their values add up to Shapley values."""
 
-    x: Tensor
-    """`(P, L)`."""
-    window: Tensor
-    """`(P,)`: the window of each problem, by its place in the run."""
-    label: Tensor
-    """`(P,)`: the forecast step, or the horizon for a problem about the whole forecast."""
-    picks: Tensor
-    """`(P, H)`: which steps of the forecast are to be preserved."""
-    forecast: Tensor
-    """`(P, H)`: the forecast of the unperturbed window."""
-    scale: Tensor
-    """`(P,)`: the error when everything is deleted, mean of some draws."""
-    variant: Tensor
-    """`(P,)`: distinguishes several problems of one row."""
-
-    def part(self, start: int, count: int) -> MaskProblems:
-        """Consecutive problems."""
-        return MaskProblems(*(values[start : start + count] for values in self))
-
-    def repeated(self, count: int) -> MaskProblems:
-        """`count` variants of each problem, side by side."""
-        each = MaskProblems(*(values.repeat_interleave(count, dim=0) for values in self))
-        return each._replace(variant=torch.arange(count).repeat(len(self.x)))
-
-    def error(self, y: Tensor) -> Tensor:
-        """`(…, P, H) -> (…, P)`: squared change at the steps to be preserved, relative to deleting everything."""
-        return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
+    kept: Tensor
+    """`(N, S)`: whether a coalition keeps a segment."""
+    weight: Tensor
+    """`(S, N)`, float64: weight of each value in the Shapley value of each segment."""
 
 
-class MaskMethod(ABC):
-    """A mask method's optimisation of some problems. Every parameter and result has the problems as one axis."""
-
-    optimiser: torch.optim.Optimizer
-    """Over the parameters, element by element."""
-
-    def __init__(self, drawn: Tensor, problems: MaskProblems):
-        self._drawn, self._problems = drawn, problems
-
-    @abstractmethod
-    def perturbed(self, iteration: int) -> Tensor:
-        """`(P, L)`: the windows under the current masks, differentiable in the parameters."""
-
-    @abstractmethod
-    def penalty(self, iteration: int) -> Tensor:
-        """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
-
-    @abstractmethod
-    def mask(self) -> Tensor:
-        """`(P, L)`: the current masks, in [0, 1]."""
-
-    def constrain(self) -> None:  # noqa: B027 (optional: not every method projects)
-        """Projects the parameters back into their domain after a step, where that is needed."""
-
-    def _blend(self, iteration: int, mask: Tensor, shift: Tensor | float = 0) -> Tensor:
-        """`(P, L)`: the windows where the mask is 1, and this iteration's replacements, shifted, where it is 0."""
-        return torch.lerp(self._drawn[self._problems.window, iteration] + shift, self._problems.x, mask)
+def every_coalition(segments: int) -> Coalitions:
+    """All `2^S` coalitions with the weights of the definition."""
+    kept = (torch.arange(2**segments)[:, None] >> torch.arange(segments)) & 1 == 1
+    size = kept.sum(dim=1)
+    # A coalition of k others is joined in k! (S − 1 − k)! of the S! orders.
+    share = [factorial(k) * factorial(segments - 1 - k) / factorial(segments) for k in range(segments)]
+    table = torch.tensor([0.0, *share, 0.0], dtype=torch.float64)
+    return Coalitions(kept, torch.where(kept.T, table[size], -table[size + 1]))
 
 
-def mask_problems(task: AttributionTask) -> MaskProblems:
-    """The problems of a task, window by window and row by row."""
-    rows = len(task.picks)
-    picks = task.picks.to(task.x)
-    everything = replacements_of(task, "rearranged", 0, REFERENCE_DRAWS)
-    y = forecasts(task, torch.cat([task.x[:, None], everything], dim=1))
-    change = torch.square(y[:, 1:] - y[:, :1]).mean(dim=1) @ picks.T
-    scale = torch.where(change > 0, change, 1)
-    return MaskProblems(
-        x=task.x.repeat_interleave(rows, dim=0),
-        window=torch.arange(len(task.x)).repeat_interleave(rows),
-        label=torch.tensor(task.steps or (task.horizon,)).repeat(len(task.x)),
-        picks=picks.repeat(len(task.x), 1),
-        forecast=y[:, 0].repeat_interleave(rows, dim=0),
-        scale=scale.flatten(),
-        variant=torch.zeros(scale.numel(), dtype=torch.int64),
-    )
+def sampled_coalitions(segments: int, count: int, rng: np.random.Generator) -> Coalitions:
+    """About `count` coalitions: those that grow along random orders of the segments, each with its reverse."""
+    pairs = max(1, count // (2 * (segments + 1)))
+    drawn = rng.permuted(np.tile(np.arange(segments), (pairs, 1)), axis=1)
+    place = torch.as_tensor(np.concatenate([drawn, drawn[:, ::-1]]).argsort(axis=1))  # (M, S): when a segment joins
+    joined = torch.arange(segments + 1)[:, None] > place[:, None]  # (M, S + 1, S)
+    after = (torch.arange(segments + 1)[:, None] == place[:, None] + 1).double()
+    before = (torch.arange(segments + 1)[:, None] == place[:, None]).double()
+    return Coalitions(joined.flatten(0, 1), ((after - before) / len(place)).flatten(0, 1).T)
 
 
-def solve(
-    task: AttributionTask, problems: MaskProblems, begin: Callable[[MaskProblems], MaskMethod], iterations: int
-) -> EstimatedRows:
-    """The masks that minimise error and penalty of every problem.
+def shapley_segments(task: AttributionTask, settings: ShapleySegmentsSettings) -> Estimate:
+    """Magnitude of the Shapley value of each lag segment; its positions share it (TimeSHAP, Bento et al. 2021).
 
-    In batches, which are halved where memory does not suffice; `begin` starts the optimisation of one.
+    The value of a coalition is the row's forecast with every other segment replaced, mean of the draws.
     """
-    path = GradientPath()
-    at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
-    masks: list[Tensor] = []
-    start = 0
-    # Hundreds of optimiser steps amplify the last bits of a sum that is split over threads.
-    with torch.enable_grad(), one_thread():
-        while start < len(problems.x):
-            part = problems.part(start, at_once)
-            try:
-                masks.append(_minimise(task, part, begin(part), iterations, path))
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error) or len(part.x) == 1:
-                    raise
-                at_once = len(part.x) // 2
-            else:
-                start += len(part.x)
-    return EstimatedRows(torch.unflatten(torch.cat(masks), 0, (len(task.x), -1)), path.rewrites)
+    owner = lag_segments(task.x.shape[1], settings.segments)
+    segments = int(owner.max()) + 1
+    if 2**segments <= settings.coalitions:
+        games = [every_coalition(segments)] * len(task.x)
+    else:
+        keys = [[task.seed, task.stream, w, PERMUTATION_STREAM, 0] for w in range(len(task.x))]
+        games = [sampled_coalitions(segments, settings.coalitions, np.random.default_rng(key)) for key in keys]
+    kept = torch.stack([game.kept for game in games])[:, :, owner]  # (W, N, L)
+    change = _explained(task, ~kept, settings.replacement, settings.draws).mean(dim=2)  # (W, N, R)
+    value = torch.stack([game.weight for game in games]) @ change
+    return Estimate(value.abs()[:, owner].transpose(1, 2).to(task.x))
 
 
-def _minimise(
-    task: AttributionTask, problems: MaskProblems, method: MaskMethod, iterations: int, path: GradientPath
-) -> Tensor:
-    """The masks `(P, L)` of problems that are solved in one batch."""
-    for iteration in range(iterations):
-        perturbed = method.perturbed(iteration)
-        with path:  # around the model only, not around the method's own code
-            leaf, working = differentiable_input(perturbed)
-            error = problems.error(task.model.forward(working, task.horizon))
-            (slope,) = torch.autograd.grad(error.sum(), leaf, allow_unused=True, materialize_grads=True)
-        # A problem whose gradient is not finite takes no step, and does not affect the others.
-        slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
-        method.optimiser.zero_grad()
-        torch.autograd.backward([perturbed, method.penalty(iteration).sum()], [slope, None])
-        method.optimiser.step()
-        with torch.no_grad():
-            method.constrain()
-    return method.mask().detach()
+def winit(task: AttributionTask, settings: WinITSettings) -> Estimate:
+    """How much farther the forecast moves when the span joins the later ones (WinIT, Leung et al. 2023).
+
+    `max(0, D(j) − D(j + 1))`, where `D(j)` is the mean magnitude of the row's change when span `j` and all later ones
+    are replaced; `D` is zero after the last span.
+    """
+    owner = lag_segments(task.x.shape[1], settings.spans)
+    perturbed = owner <= torch.arange(int(owner.max()) + 1)[:, None]  # (S, L): from lag segment s to the end
+    change = _explained(task, perturbed.expand(len(task.x), -1, -1), settings.replacement, settings.draws)
+    distance = change.abs().mean(dim=2)  # (W, S, R)
+    gain = torch.diff(distance, dim=1, prepend=torch.zeros_like(distance[:, :1])).clamp(min=0)
+    return Estimate(gain[:, owner].transpose(1, 2).to(task.x))
+
+
+def _explained(task: AttributionTask, perturbed: Tensor, replacement: str, draws: int) -> Tensor:
+    """`(W, N, L) -> (W, N, D, R)`, float64: change of each row when the positions are replaced, for each draw."""
+    drawn = replacements_of(task, replacement, 0, 1 if replacement == "mean" else draws)
+    inputs = torch.where(perturbed[:, :, None], drawn[:, None], task.x[:, None, None])
+    y = forecasts(task, torch.cat([task.x[:, None], inputs.flatten(1, 2)], dim=1)).double()
+    explained = y @ task.picks.to(y).T
+    return torch.unflatten(explained[:, 1:] - explained[:, :1], 1, inputs.shape[1:3])

@@ -28,10 +28,10 @@ from hrx.audit.calibration.training import (
     train,
     windows,
 )  # fmt: skip
-from hrx.audit.memory import one_thread
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.rank import rank
 from hrx.audit.scoring.score import ScoredRun
+from hrx.audit.torch_state import one_thread
 from hrx.errors import HrxError
 from hrx.records.calibration import (
     GENERATORS,
@@ -131,7 +131,7 @@ def _measure(
     x, y = windows(generator, task.seed, SCORED, count, recipe)
     scored = ScoredRun(from_module(module, name=task.backbone), x, generator.horizon, protocol)
     quantities = scored.quantities
-    matrix, steps = scored.explanation.matrix.double(), scored.explanation.steps
+    matrix, steps = scored.explanation.matrix.double(), np.array(scored.explanation.steps) - 1
     positions = torch.from_numpy(generator.positions[steps])
     shared = matrix.mean(dim=1, keepdim=True).expand_as(matrix)
     forms = {"vector": recovery(shared, positions), "matrix": recovery(matrix, positions)}

@@ -75,7 +75,7 @@ def explain_series(
         x=np.asarray(series.values[-lookback:]),
         forecast=forecast * scale.std + scale.mean,
         matrix=explanation.matrix[0].numpy(),
-        steps=tuple(int(step) for step in explanation.steps),
+        steps=tuple(step - 1 for step in explanation.steps),
         labels=None if labels is None else labels[-lookback:],
         windows=len(held_out.x),
         checks=checks,

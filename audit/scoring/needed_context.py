@@ -14,10 +14,10 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster
 from hrx.audit.memory import MemoryBudget, out_of_memory
-from hrx.audit.protocol import Protocol, ProtocolError
+from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.score import usable_variance
-from hrx.errors import stored_reason
+from hrx.errors import ProtocolError, stored_reason
 from hrx.records.quantities import Floats, Ints, NeededContext, kept_contexts
 
 MOST_REPEATS, REPEAT_SECONDS = 5, 0.25

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hrx.audit.memory import one_thread
+from hrx.audit.torch_state import one_thread
 
 MASS = 0.9
 

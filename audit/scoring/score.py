@@ -16,15 +16,16 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import Forecaster
-from hrx.audit.attribution import Estimate, estimate
-from hrx.audit.attribution.explanation import Inapplicable, refuse_infinite
-from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.attribution import Estimate, Inapplicable
+from hrx.audit.attribution.explanation import estimate, refuse_infinite
+from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MemoryBudget
-from hrx.audit.protocol import Protocol, ProtocolError, scored_steps
+from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import Along, Sweep, orderings
 from hrx.audit.scoring.quantities import distant_gains, mean_curves, measure, moments, trapezoid, truncated_gains
 from hrx.audit.scoring.rank import effective_lookback, rank
-from hrx.errors import HrxError
+from hrx.audit.torch_state import differentiable, plain
+from hrx.errors import HrxError, ProtocolError
 from hrx.records.quantities import GAINS, QUANTITIES, Floats, Quantities, Values
 
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -57,7 +58,9 @@ def score(
     gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
     """
     refuse_infinite(x)
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream, variance).quantities
+    with differentiable():
+        run = ScoredRun(model, plain(x), horizon, protocol or Protocol(), budget or MemoryBudget(), stream, variance)
+        return run.quantities
 
 
 def score_channels(
@@ -75,7 +78,9 @@ def score_channels(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
     refuse_infinite(x)
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream).channel_scores
+    with differentiable():
+        run = ScoredRun(model, plain(x), horizon, protocol or Protocol(), budget or MemoryBudget(), stream)
+        return run.channel_scores
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,8 @@ class ScoredRun:
         rows = jacobian(self.model, self.x, self.horizon, budget=self.budget)
         importance = rows.jacobian.abs()
         self._check_finite(importance)
-        steps, settings = np.arange(self.horizon), self.protocol.estimator_settings
-        time = Estimate(importance.sum(dim=3), rows.rewrites, steps, settings)
+        steps, settings = tuple(range(1, self.horizon + 1)), self.protocol.estimator_settings
+        time = Estimate(importance.sum(dim=3), rows.rewrites, steps=steps, settings=settings)
         return {"time": time, "channel": time._replace(matrix=importance.sum(dim=2))}
 
     @cached_property
@@ -158,8 +163,11 @@ class ScoredRun:
     def score(self, forecast: Tensor, explanation: Estimate, along: Along = "time") -> Quantities:
         """The quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
         protocol, variance = self.protocol, self._scale(forecast)
-        steps = scored_steps(self.horizon, protocol.scored)
-        ordered = orderings(explanation.matrix, explanation.steps, steps, protocol)
+        steps, estimated = (
+            scored_steps(self.horizon, protocol.scored),
+            np.asarray(explanation.steps, dtype=np.int64) - 1,
+        )
+        ordered = orderings(explanation.matrix, estimated, steps, protocol)
         sweep = Sweep(
             self.model, self.x, forecast, ordered.importance, steps, protocol, self.budget, self.stream, along
         )
@@ -177,7 +185,7 @@ class ScoredRun:
         gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
         ranks = rank(explanation.matrix).mean()
         reach = effective_lookback(explanation.matrix)
-        at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(explanation.steps, steps)
+        at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(estimated, steps)
         return Quantities(
             normalised=_values({name: means[name].mean / scale[name] for name in QUANTITIES}),
             raw=_values({name: means[name].mean for name in QUANTITIES}),

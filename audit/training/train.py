@@ -20,9 +20,9 @@ from hrx.adapters.checkpoint import TRAINING
 from hrx.adapters.families import families
 from hrx.adapters.formats.backbones import OWN
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.audit.memory import one_thread
 from hrx.audit.runner.plan import ModelKey, Setting
 from hrx.audit.runner.worker import WorkerContext
+from hrx.audit.torch_state import one_thread
 from hrx.audit.training import backbones
 from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, missing_shares, past_rows
 from hrx.errors import HrxError, NotWritten

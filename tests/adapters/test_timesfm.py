@@ -19,7 +19,7 @@ from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.families.timesfm import SharedContext
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission.checks import admit
-from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.attribution.gradients import jacobian
 
 
 @pytest.fixture(scope="module", autouse=True)

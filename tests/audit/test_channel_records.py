@@ -6,7 +6,8 @@ import torch
 from helpers.multivariate import one_channel_per_step, windows
 
 from hrx.adapters import Identity, Limits, from_module
-from hrx.audit import MemoryBudget, Protocol
+from hrx.audit import Protocol
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, MultivariateSeries, cut_region

@@ -10,11 +10,11 @@ from helpers.multivariate import MULTIVARIATE, mixing, one_channel_per_step, win
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, from_module, load
-from hrx.audit import Protocol, Unscorable, score
+from hrx.audit import Protocol, score
 from hrx.audit.admission.checks import admit_channels
-from hrx.audit.protocol import ProtocolError
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.score import ScoredRun, score_channels
+from hrx.audit.scoring.score import ScoredRun, Unscorable, score_channels
+from hrx.errors import ProtocolError
 
 
 def test_a_step_that_depends_on_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:

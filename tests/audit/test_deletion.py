@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hrx.adapters import from_module
-from hrx.audit import MemoryBudget, Protocol
+from hrx.audit import Protocol
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import deletion_counts
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 

@@ -12,16 +12,20 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
-from hrx.audit import MemoryBudget, Protocol, explain
-from hrx.audit.attribution import AttributionTask, estimate, find_estimator
+from hrx.audit import Protocol, explain
+from hrx.audit.attribution import AttributionTask
+from hrx.audit.attribution.explanation import estimate
 from hrx.audit.attribution.gradients import noise, path_integral
 from hrx.audit.attribution.perturbation import replacements_of
-from hrx.audit.attribution.registry import IntegratedGradientsSettings, SmoothGradSettings
-from hrx.audit.protocol import ProtocolError, scored_steps
+from hrx.audit.attribution.registry import find_estimator
+from hrx.audit.attribution.settings import IntegratedGradientsSettings, SmoothGradSettings
+from hrx.audit.memory import MemoryBudget
+from hrx.audit.protocol import scored_steps
+from hrx.errors import ProtocolError
 
 HORIZON = 24
 LOOKBACK = 96
-STEPS = [0, 9, 23]
+STEPS = [1, 10, 24]
 AXES = [("step", STEPS), ("whole", None)]
 
 
@@ -40,7 +44,7 @@ def explained(model: Forecaster, step: int | None) -> Callable[[Tensor], Tensor]
 
     def forecast(x: Tensor) -> Tensor:
         y = model.forward(x, HORIZON)
-        return y.sum(dim=1) if step is None else y[:, step]
+        return y.sum(dim=1) if step is None else y[:, step - 1]
 
     return forecast
 
@@ -186,7 +190,7 @@ def test_tsr_is_its_definition(base: str) -> None:
 def test_tsr_runs_on_a_library_model_with_and_without_the_axis(checkpoints: dict[str, Path]) -> None:
     model, x = load(str(checkpoints["chronos-bolt"])), series(1, 48)
     for axis, rows in (("step", 3), ("whole", 1)):
-        steps = None if axis == "whole" else [0, 5, 11]
+        steps = None if axis == "whole" else [1, 6, 12]
         matrix = explain(model, x, 12, estimator="tsr", axis=axis, steps=steps)
         assert matrix.shape == (1, rows, 48)
         assert (matrix.amax(dim=-1) == 1).all()
@@ -197,20 +201,21 @@ def test_integrated_gradients_of_every_step_add_up_to_its_change_from_the_baseli
 ) -> None:
     for double in (from_module(small_module()).double(), load(str(checkpoints["chronos-bolt"])).double()):
         x = series(2, LOOKBACK).double()
-        steps = tuple(scored_steps(HORIZON, 8).tolist())
-        signed = path_integral(task_of(double, x, steps), IntegratedGradientsSettings(points=64)).jacobian
+        steps = scored_steps(HORIZON, 8)
+        task = task_of(double, x, tuple((steps + 1).tolist()))
+        signed = path_integral(task, IntegratedGradientsSettings(points=64)).jacobian
         with torch.no_grad():
             # Just off the flat window: Chronos-Bolt divides by the window's deviation, and jumps where it is zero.
             flat = x.mean(dim=1, keepdim=True)
             change = double.forward(x, HORIZON) - double.forward(flat + 1e-8 * (x - flat), HORIZON)
-            change = change[:, list(steps)]
+            change = change[:, steps]
         assert (signed.sum(dim=-1) - change).abs().max() <= 1e-5 * change.abs().max()
 
 
 def test_saliency_is_the_input_gradient_at_the_scored_steps(model: Forecaster) -> None:
     x, steps = series(2, LOOKBACK), scored_steps(HORIZON, 8)
     result = estimate(model, x, HORIZON, Protocol(estimator="saliency"))
-    assert result.steps.tolist() == steps.tolist()
+    assert result.steps == (1, 4, 8, 11, 14, 17, 21, 24)
     assert torch.equal(result.matrix, explain(model, x, HORIZON)[:, steps])
 
 
@@ -238,12 +243,12 @@ def test_the_whole_forecast_has_one_row_and_no_steps() -> None:
     assert result.matrix.shape == (2, 1, LOOKBACK)
     assert len(result.steps) == 0
     with pytest.raises(ProtocolError, match="Drop steps"):
-        explain(model, x, HORIZON, axis="whole", steps=[0])
+        explain(model, x, HORIZON, axis="whole", steps=[1])
 
 
-@pytest.mark.parametrize("steps", [[], [HORIZON], [-1]])
+@pytest.mark.parametrize("steps", [[], [HORIZON + 1], [0]])
 def test_steps_outside_the_horizon_are_refused(steps: list[int]) -> None:
-    with pytest.raises(ProtocolError, match="Give indices 0 to 23"):
+    with pytest.raises(ProtocolError, match="Steps count from 1 to 24"):
         explain(from_module(small_module()), series(2, LOOKBACK), HORIZON, steps=steps)
 
 
@@ -251,7 +256,7 @@ def test_steps_outside_the_horizon_are_refused(steps: list[int]) -> None:
 def test_a_windows_explanation_does_not_depend_on_later_windows(name: str, checkpoints: dict[str, Path]) -> None:
     model, x = load(str(checkpoints["chronos-bolt"])), series(3, 48)
     settings = {"integrated_gradients": '{"points": 6}', "smoothgrad": '{"samples": 6}'}.get(name, "{}")
-    steps = [0, 4, 11]
+    steps = [1, 5, 12]
     together = explain(model, x, 12, estimator=name, steps=steps, settings=settings)
     first = explain(model, x[:1], 12, estimator=name, steps=steps, settings=settings)
     assert torch.equal(together[:1], first)

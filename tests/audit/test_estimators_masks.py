@@ -9,10 +9,12 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import Forecaster, from_module, load
-from hrx.audit import MemoryBudget, Protocol, explain
-from hrx.audit.attribution import AttributionTask, estimate
+from hrx.audit import Protocol, explain
+from hrx.audit.attribution import AttributionTask
+from hrx.audit.attribution.explanation import estimate
 from hrx.audit.attribution.masks import PerturbationNetwork, excess, gru_states
 from hrx.audit.attribution.perturbation import replacements_of
+from hrx.audit.memory import MemoryBudget
 
 METHODS = [pytest.param(name, marks=pytest.mark.slow) for name in ("dynamask", "extremalmask", "contralsp")]
 LOOKBACK, HORIZON, BLOCKS, POSITIONS = 96, 24, 4, 4
@@ -64,8 +66,8 @@ def test_a_mask_method_finds_planted_positions_and_its_shared_vector_does_not(na
     matrix, vector = [], []
     for rows in result.matrix:
         for row, step in zip(rows, result.steps, strict=True):
-            matrix.append(average_precision(row, weight[step] != 0))
-            vector.append(average_precision(rows.mean(dim=0), weight[step] != 0))
+            matrix.append(average_precision(row, weight[step - 1] != 0))
+            vector.append(average_precision(rows.mean(dim=0), weight[step - 1] != 0))
     assert np.mean(matrix) >= 0.7
     assert np.mean(matrix) >= np.mean(vector) + 0.2
 
@@ -103,7 +105,7 @@ class OneAtATime(MemoryBudget):
 def test_solving_problems_together_is_solving_each_alone(name: str) -> None:
     model, x = from_module(linear(sparseband())).double(), windows(2).double()
     assert model is not None
-    settings, steps = '{"iterations": 30}', [0, 7, 23]
+    settings, steps = '{"iterations": 30}', [1, 8, 24]
     together = explain(model, x, HORIZON, estimator=name, settings=settings, steps=steps)
     alone = explain(model, x, HORIZON, estimator=name, settings=settings, steps=steps, budget=OneAtATime())
     assert (together - alone).abs().max() <= 1e-6
@@ -153,7 +155,7 @@ def test_a_window_without_a_finite_gradient_does_not_affect_the_others(name: str
     def broken(window: Tensor) -> Tensor:
         return window @ weight.T * torch.where(window.mean(dim=1, keepdim=True) > 50, torch.nan, 1.0)
 
-    steps = [0, 12, 23]
+    steps = [1, 13, 24]
     result = explain(from_module(broken), far, HORIZON, estimator=name, settings=settings, steps=steps)
     sound = explain(from_module(linear(weight)), x, HORIZON, estimator=name, settings=settings, steps=steps)
     torch.testing.assert_close(result[0], sound[0], rtol=0, atol=1e-5)
@@ -161,7 +163,7 @@ def test_a_window_without_a_finite_gradient_does_not_affect_the_others(name: str
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_a_mask_keeps_of_a_trained_model_preserves_its_step_better_than_chance(name: str) -> None:
-    model, x, steps = load("bolt-mini"), series(1, 96), [0, 23]
+    model, x, steps = load("bolt-mini"), series(1, 96), [1, 24]
     settings = {"iterations": 40} | ({"halvings": 0} if name == "dynamask" else {})
     matrix = explain(model, x, 24, estimator=name, settings=json.dumps(settings), steps=steps)[0]
     draws = replacements_of(AttributionTask(model, x, 24, (), MemoryBudget(), seed=9), "rearranged", 0, 16)[0]
@@ -170,8 +172,8 @@ def test_what_a_mask_keeps_of_a_trained_model_preserves_its_step_better_than_cha
     def error(row: Tensor, step: int) -> float:
         kept = row >= row.sort(descending=True).values[18]
         with torch.no_grad():
-            y = model.forward(torch.where(kept, x, draws), 24)[:, step]
-            return float(torch.square(y - model.forward(x, 24)[:, step]).mean())
+            y = model.forward(torch.where(kept, x, draws), 24)[:, step - 1]
+            return float(torch.square(y - model.forward(x, 24)[:, step - 1]).mean())
 
     own = np.mean([error(row, step) for row, step in zip(matrix, steps, strict=True)])
     chance = np.mean([error(torch.rand(96, generator=generator), step) for step in steps for _ in range(8)])

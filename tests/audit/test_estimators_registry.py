@@ -12,19 +12,10 @@ from helpers.tiny import series
 
 from hrx.adapters import from_module
 from hrx.audit import Protocol, explain
-from hrx.audit.attribution import (
-    AttributionTask,
-    EstimatedRows,
-    Estimator,
-    Settings,
-    estimate,
-    estimator_names,
-    find_estimator,
-    parse_estimator_settings,
-    registry,
-    setting,
-)
-from hrx.audit.protocol import ProtocolError
+from hrx.audit.attribution import AttributionTask, Estimate, Estimator, Settings, registry, setting
+from hrx.audit.attribution.explanation import estimate
+from hrx.audit.attribution.registry import estimator_names, find_estimator, parse_estimator_settings
+from hrx.errors import ProtocolError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimators.md"
 
@@ -34,10 +25,10 @@ class Distance(Settings):
     power: float = setting(1.0, "how fast importance falls", "this test", least=0)
 
 
-def recency(task: AttributionTask, settings: Distance) -> EstimatedRows:
+def recency(task: AttributionTask, settings: Distance) -> Estimate:
     """The later, the more important."""
     row = torch.linspace(0, 1, task.x.shape[1]) ** settings.power
-    return EstimatedRows(row.expand(len(task.x), len(task.picks), -1))
+    return Estimate(row.expand(len(task.x), len(task.picks), -1))
 
 
 RECENCY = Estimator("recency", f"{__name__}:recency", Distance)
@@ -156,4 +147,4 @@ def test_the_documentation_lists_every_estimator_and_every_setting_with_its_defa
 def test_a_settings_default_is_a_value_it_accepts() -> None:
     for estimator in registry.BUILT_IN:
         defaults = estimator.settings()
-        assert estimator.read(defaults.as_json()) == defaults
+        assert estimator.settings.read(defaults.as_json(), estimator.name) == defaults

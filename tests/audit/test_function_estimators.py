@@ -12,10 +12,9 @@ from torch import Tensor
 
 from hrx.adapters import from_module
 from hrx.audit import Protocol, explain, score
-from hrx.audit.attribution import as_estimator, functions
-from hrx.audit.attribution.registry import package_of
-from hrx.audit.protocol import ProtocolError
+from hrx.audit.attribution.registry import as_estimator, package_of, stored_name
 from hrx.cli.main import main
+from hrx.errors import ProtocolError
 from hrx.reports import read
 
 HORIZON, LOOKBACK = 6, 24
@@ -25,7 +24,7 @@ raised = None
 def gradient(forward, x, step):
     x = x.requires_grad_()
     y = forward(x)
-    (y.sum() if step is None else y[:, step].sum()).backward()
+    (y.sum() if step is None else y[:, step - 1].sum()).backward()
     return x.grad
 """
 
@@ -38,7 +37,7 @@ def model() -> Any:
 def gradient(forward: Any, x: Tensor, step: int | None) -> Tensor:
     x = x.requires_grad_()
     y = forward(x)
-    (y.sum() if step is None else y[:, step].sum()).backward()
+    (y.sum() if step is None else y[:, step - 1].sum()).backward()
     return x.grad
 
 
@@ -67,6 +66,13 @@ def test_a_function_draws_the_same_numbers_at_every_step_and_leaves_the_global_g
     assert (matrix == matrix[:, :1]).all()
     assert torch.equal(explain(model(), series(2, LOOKBACK), HORIZON, estimator=noise), matrix)
     assert not torch.equal(explain(model(), series(2, LOOKBACK), HORIZON, estimator=noise, seed=1), matrix)
+
+
+def test_a_function_sees_the_steps_that_are_asked_for_counted_from_1() -> None:
+    seen = []
+    explain(model(), series(1, LOOKBACK), HORIZON, estimator=lambda forward, x, step: seen.append(step) or x)
+    explain(model(), series(1, LOOKBACK), HORIZON, estimator=lambda forward, x, step: seen.append(step) or x, steps=[6])
+    assert seen == [1, 2, 3, 4, 5, 6, 6]
 
 
 def test_two_functions_of_one_name_are_two_estimators() -> None:
@@ -121,7 +127,7 @@ def test_a_file_is_identified_by_its_content_and_its_directory_is_not_stored(tmp
         file = Path(name.rpartition(":")[0])
         file.parent.mkdir()
         file.write_text(text, encoding="utf-8")
-    assert [functions.stored_name(name) for name in names] == ["mine.py:gradient"] * 3
+    assert [stored_name(name) for name in names] == ["mine.py:gradient"] * 3
     assert Protocol(estimator=names[0]).decisive()["estimator"] == "mine.py:gradient"
     packages = [package_of(name) for name in names]
     assert packages[0] == packages[1] != packages[2]

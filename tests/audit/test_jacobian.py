@@ -1,5 +1,6 @@
 """Jacobian rows against one backward pass per step, and what happens where memory or a batching rule is missing."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, from_module, load
 from hrx.adapters.gradients import backward_alone, differentiable_input
-from hrx.audit import explain
-from hrx.audit.attribution.jacobian import ROWS_AT_ONCE, WINDOWS_TOGETHER, derivatives, jacobian
-from hrx.audit.protocol import ProtocolError
+from hrx.audit import Protocol, explain, score
+from hrx.audit.attribution.gradients import ROWS_AT_ONCE, WINDOWS_TOGETHER, derivatives, jacobian
+from hrx.errors import HrxError, ProtocolError
 
 FAMILIES = ("chronos-bolt", "chronos-2", "ttm", "moirai-2")
 
@@ -275,6 +276,59 @@ def test_an_error_of_the_model_itself_is_raised() -> None:
 def test_a_horizon_with_very_many_rows_is_refused_at_once_unless_steps_are_chosen() -> None:
     model = from_module(lambda x: x.mean(dim=1, keepdim=True).expand(-1, 5000))
     x = torch.randn(1, 8)
-    with pytest.raises(ProtocolError, match=r"horizon=5000 has more than 1024 rows.*steps=\[0, 4999\]"):
+    with pytest.raises(ProtocolError, match=r"horizon=5000 has more than 1024 rows.*steps=\[1, 5000\]"):
         explain(model, x, horizon=5000)
-    assert explain(model, x, horizon=5000, steps=[0, 4999]).shape == (1, 2, 8)
+    assert explain(model, x, horizon=5000, steps=[1, 5000]).shape == (1, 2, 8)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", ["input_gradient", "integrated_gradients", "occlusion", "dynamask", "captum:Saliency"])
+def test_a_matrix_is_right_where_the_caller_has_disabled_gradients(mode: Any, name: str) -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(24, 8), torch.nn.Tanh(), torch.nn.Linear(8, 6)), series(2, 24)
+    settings = '{"iterations": 5}' if name == "dynamask" else None
+    expected = explain(from_module(module), x, 6, estimator=name, settings=settings)
+    with mode():
+        inside = explain(from_module(module), x + 0, 6, estimator=name, settings=settings)
+    assert torch.equal(inside, expected)
+    assert expected.any()
+    assert inside.mul_(2).isfinite().all()
+
+
+def test_a_gradient_under_inference_mode_is_the_weight_of_a_linear_model() -> None:
+    module = torch.nn.Linear(24, 6)
+    with torch.inference_mode():
+        rows = jacobian(from_module(module), series(2, 24) + 0, 6).jacobian
+    torch.testing.assert_close(rows, module.weight.detach().expand(2, -1, -1))
+
+
+def test_a_model_that_was_built_under_inference_mode_is_refused() -> None:
+    with torch.inference_mode():
+        model = from_module(torch.nn.Sequential(torch.nn.Linear(24, 8), torch.nn.Tanh(), torch.nn.Linear(8, 6)))
+        with pytest.raises(HrxError, match=r"holds tensors that were made under torch\.inference_mode\(\)"):
+            explain(model, series(1, 24), 6)
+    with pytest.raises(HrxError, match="Build or load the model outside of it"):
+        score(model, series(1, 24), 6)
+
+
+def test_explaining_and_scoring_leave_the_global_state_and_the_windows_as_they_were() -> None:
+    def careless(x: torch.Tensor) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        torch.set_float32_matmul_precision("medium")
+        torch.rand(3), np.random.rand(3), random.random()  # noqa: NPY002
+        return x @ weight
+
+    def state() -> list[Any]:
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype()
+        generators = torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+        return [*modes, torch.get_float32_matmul_precision(), torch.get_num_threads(), *generators]
+
+    weight, x = torch.randn(24, 6), series(2, 24).requires_grad_()
+    before, values = state(), x.detach().clone()
+    for name in ("input_gradient", "occlusion"):
+        matrix = explain(from_module(careless), x, 6, estimator=name)
+        score(from_module(careless), x, 6, protocol=Protocol(estimator=name))
+        assert state() == before
+        assert not matrix.requires_grad
+    assert torch.equal(x, values)
+    assert x.requires_grad
+    assert x.grad is None

@@ -9,12 +9,12 @@ from helpers.tiny import series
 from torch import Tensor
 
 from hrx.adapters import from_module
-from hrx.audit import MemoryBudget, explain
+from hrx.audit import explain
 from hrx.audit.attribution import AttributionTask
-from hrx.audit.attribution.lag_spans import sampled_coalitions
-from hrx.audit.attribution.perturbation import replacements_of
+from hrx.audit.attribution.perturbation import replacements_of, sampled_coalitions
+from hrx.audit.memory import MemoryBudget
 
-HORIZON, LOOKBACK, STEPS = 5, 22, [0, 2, 4]
+HORIZON, LOOKBACK, STEPS = 5, 22, [1, 3, 5]
 SPANS = [range(16, 22), range(10, 16), range(4, 10), range(4)]
 """Positions of four segments of 22 positions, the latest first: ⌈22 / 4⌉ = 6 each, the rest in the oldest."""
 AXES = [("step", STEPS), ("whole", None)]
@@ -28,7 +28,7 @@ def curved(x: Tensor) -> Tensor:
 
 def explained(x: Tensor, step: int | None) -> float:
     y = curved(x[None])[0]
-    return float(y.sum() if step is None else y[step])
+    return float(y.sum() if step is None else y[step - 1])
 
 
 def draws_of(x: Tensor, replacement: str, count: int) -> Tensor:
@@ -95,7 +95,7 @@ def test_the_segment_values_of_a_linear_model_are_its_closed_form_exact_or_sampl
     ours = explain(
         from_module(lambda w: w @ weight.T), x, HORIZON, estimator="shapley_segments", settings=settings, steps=STEPS
     )
-    away = weight[STEPS] * (x - x.mean(dim=1, keepdim=True))[:, None]
+    away = weight[[step - 1 for step in STEPS]] * (x - x.mean(dim=1, keepdim=True))[:, None]
     for span in SPANS:
         expected = away[:, :, list(span)].sum(dim=-1, keepdim=True).abs().expand(-1, -1, len(span))
         torch.testing.assert_close(ours[:, :, list(span)], expected, rtol=1e-4, atol=1e-5)

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, Identity, Limits, from_module
-from hrx.audit import MemoryBudget, Protocol, needed_context
-from hrx.audit.protocol import ProtocolError
+from hrx.audit import Protocol
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.audit.scoring.deletion import replacements
+from hrx.audit.scoring.needed_context import needed_context
+from hrx.errors import ProtocolError
 from hrx.gift_eval import Dataset, Series, cut_region
 from hrx.gift_eval.windows import seasonal_error, split, standardise
 from hrx.records.merge import differences

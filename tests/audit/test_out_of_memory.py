@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from hrx.adapters import from_module
-from hrx.audit import MemoryBudget, Protocol, score
-from hrx.audit.memory import out_of_memory
+from hrx.audit import Protocol, score
+from hrx.audit.memory import MemoryBudget, out_of_memory
 
 
 @pytest.mark.parametrize(

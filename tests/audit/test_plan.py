@@ -19,7 +19,6 @@ from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit import Protocol
 from hrx.audit.attribution import registry
-from hrx.audit.protocol import ProtocolError
 from hrx.audit.runner.plan import (
     QUICK,
     STAR,
@@ -31,7 +30,7 @@ from hrx.audit.runner.plan import (
     parse_settings,
     plan,
 )
-from hrx.errors import HrxError
+from hrx.errors import HrxError, ProtocolError
 from hrx.gift_eval import Dataset, UnusableSeries
 from hrx.records.record import DONE
 

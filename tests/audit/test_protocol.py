@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from helpers.by_definition import fraction_counts, steps_of
 
-from hrx.audit.protocol import Protocol, ProtocolError, deletion_counts, scored_steps
+from hrx.audit.protocol import Protocol, deletion_counts, scored_steps
+from hrx.errors import ProtocolError
 
 
 @pytest.mark.parametrize("horizon", [1, 5, 8, 9, 24, 48, 96, 192, 720])

@@ -12,7 +12,8 @@ import torch
 from helpers.tiny import series
 
 from hrx.adapters import Identity, from_module
-from hrx.audit import MemoryBudget, Protocol, score
+from hrx.audit import Protocol, score
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run, rank_run
 from hrx.gift_eval import Dataset, Series

@@ -9,11 +9,12 @@ import torch
 from helpers.tiny import series as made
 
 from hrx.adapters import Forecaster, Identity, from_module, load
-from hrx.audit import MemoryBudget, Protocol
-from hrx.audit.protocol import ProtocolError
+from hrx.audit import Protocol
+from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner import run as runs
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.run import SeriesCache, measure_run
+from hrx.errors import ProtocolError
 from hrx.gift_eval import Dataset, Series, open_source
 from hrx.records.record import DONE, EXCLUDED, Record
 

@@ -20,7 +20,7 @@ from side_by_side import Line, arguments, begin, by_definition, fastest, models,
 from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath
-from hrx.audit.attribution.jacobian import jacobian
+from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Setting, parse_settings
 
