@@ -127,7 +127,8 @@ def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
     """A copy of a module on the same device, in evaluation mode, fp32, without parameter gradients."""
     module = getattr(module, "_orig_mod", module)  # of `torch.compile`, which would compile the copy again
     try:
-        copied = copy.deepcopy(module)
+        with torch.inference_mode(False):  # under it the copy's parameters could not have gradients
+            copied = copy.deepcopy(module)
     except Exception as error:  # a module may hold anything
         raise HrxError(
             f"{type(module).__name__} cannot be copied for an audit: {describe_error(error)}. Remove what it keeps of "

@@ -301,11 +301,14 @@ def test_a_gradient_under_inference_mode_is_the_weight_of_a_linear_model() -> No
     torch.testing.assert_close(rows, module.weight.detach().expand(2, -1, -1))
 
 
-def test_a_model_that_was_built_under_inference_mode_is_refused() -> None:
+def test_a_module_that_was_built_under_inference_mode_is_copied_and_other_tensors_of_it_are_refused() -> None:
     with torch.inference_mode():
-        model = from_module(torch.nn.Sequential(torch.nn.Linear(24, 8), torch.nn.Tanh(), torch.nn.Linear(8, 6)))
+        module, weight = torch.nn.Linear(24, 6), torch.randn(24, 6)
+        rows = explain(from_module(module), series(1, 24), 6)
+        model = from_module(lambda x: x @ weight)
         with pytest.raises(HrxError, match=r"holds tensors that were made under torch\.inference_mode\(\)"):
             explain(model, series(1, 24), 6)
+    np.testing.assert_allclose(rows[0].numpy(), np.abs(module.weight.detach().numpy()), rtol=1e-6)
     with pytest.raises(HrxError, match="Build or load the model outside of it"):
         score(model, series(1, 24), 6)
 

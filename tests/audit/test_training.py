@@ -147,7 +147,7 @@ def test_a_seed_decides_the_weights_and_the_saved_model_forecasts_as_the_trained
     fit(module, splits, one.recipe, 0, CPU)
     assert a.identity.fingerprint == b.identity.fingerprint != c.identity.fingerprint
     past = series.values[:240]
-    assert a.training_scale == (pytest.approx(past.mean()), pytest.approx(past.std()))
+    assert a.scale == (pytest.approx(past.mean()), pytest.approx(past.std()))
     assert not a.reads_units
     x = splits.validation.x[:5]
     assert torch.equal(a.official(x, HORIZON), b.official(x, HORIZON))
