@@ -15,7 +15,7 @@ from hrx.api.audit_plan import open_executor, refuse_empty_plan
 from hrx.api.progress import INTERRUPTED, Events
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.admission.sanity import sanity
-from hrx.audit.attribution import find_estimator
+from hrx.audit.attribution.registry import find_estimator
 from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
 from hrx.audit.calibration.calibration import calibrate as run_calibration
 from hrx.audit.calibration.training import BACKBONES, RECIPES, check_backbones
