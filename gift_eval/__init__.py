@@ -6,7 +6,7 @@ This package does not depend on models or audits.
 from .series import DamagedDataset, Dataset, MultivariateSeries, Series, TimedSeries, UnusableSeries, fill, spaced
 from .sources import SeriesInput, data_root, open_series, open_source, read_series, split_name
 from .tables import Options
-from .windows import Windows, admits, cut, cut_item, cut_region, refuse_extreme, refuse_missing
+from .windows import Windows, admits, cut, cut_region, refuse_extreme, refuse_missing
 
 __all__ = [
     "DamagedDataset",
@@ -20,7 +20,6 @@ __all__ = [
     "Windows",
     "admits",
     "cut",
-    "cut_item",
     "cut_region",
     "data_root",
     "fill",

@@ -1,4 +1,4 @@
-"""A directory in GIFT-Eval's official on-disk format, read with Hugging Face `datasets`.
+"""Folders in GIFT-Eval's official on-disk format, read with Hugging Face `datasets`.
 
     <root>/<dataset>[/<frequency>]/{data-00000-of-00001.arrow, dataset_info.json, state.json}
 
@@ -41,7 +41,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def open_directory(path: str | Path) -> list[Dataset]:
-    """Every dataset at `path`, by name: a root, one dataset with its frequencies, or one folder of data.
+    """Return every dataset at `path`, by name: a root, one dataset with its frequencies, or one folder of data.
 
     A name is the path below the root, `us_births/D` or `m4_hourly`; a folder opened directly keeps that name.
     The stray copy of `jena_weather` in the official download is listed under its name on disk.
@@ -50,7 +50,10 @@ def open_directory(path: str | Path) -> list[Dataset]:
     _library()
     if not os.path.isdir(root):
         raise HrxError(f"{root} is not a directory. Give a directory in GIFT-Eval's format.")
-    folders = [each for each in _candidates(root) if (each / STATE_FILE).exists() or any(each.glob("data-*.arrow"))]
+    levels = ("", "*/", "*/*/")
+    files = {path for level in levels for name in (STATE_FILE, "data-*.arrow") for path in root.glob(level + name)}
+    # Hidden folders are not data.
+    folders = {file.parent for file in files if not any(part[0] == "." for part in file.parent.relative_to(root).parts)}
     if not folders:
         raise HrxError(
             f"No dataset was found under {root}. Expected <dataset>/state.json or "
@@ -61,7 +64,7 @@ def open_directory(path: str | Path) -> list[Dataset]:
 
 @dataclass(frozen=True)
 class _SavedDataset:
-    """One folder: row i holds the series i·variates … (i+1)·variates − 1."""
+    """A folder: row i holds the series i·variates … (i+1)·variates − 1."""
 
     name: str
     folder: Path
@@ -70,7 +73,7 @@ class _SavedDataset:
     multivariate: bool
 
     def row(self, index: int) -> StoredSeries:
-        """One series, copied out of the mapped file."""
+        """Return one series, copied out of the mapped file."""
         row, variate = divmod(index, self.variates)
         with naming(self.name):
             table = _load(self.folder)
@@ -79,7 +82,7 @@ class _SavedDataset:
             return self._series(_validated(table.slice(row, 1)), 0, variate)
 
     def stream(self) -> Iterator[StoredSeries]:
-        """Every series in order; the files are mapped once."""
+        """Yield every series in order; the files are mapped once."""
         with naming(self.name):
             for batch in _load(self.folder).to_batches():
                 records = _validated(batch)
@@ -88,7 +91,7 @@ class _SavedDataset:
                         yield self._series(records, row, variate)
 
     def sizes(self) -> list[int]:
-        """The length of every series, from the offsets of the mapped lists."""
+        """Return the length of every series, from the offsets of the mapped lists."""
         compute = import_module("pyarrow.compute")
         with naming(self.name):
             lists = _load(self.folder).column("target")
@@ -125,14 +128,12 @@ def _open(folder: Path, name: str) -> Dataset:
     except DamagedDataset as error:
         return Dataset.damaged(name, str(error))
     saved = _SavedDataset(name, folder, declared, variates, multivariate)
-    count, season = variates * table.num_rows, frequency.season(declared)
-    return Dataset(
-        name, declared, season, "", count, saved.row, variates=variates, stream=saved.stream, sizes=saved.sizes
-    )
+    about = (name, declared, frequency.season(declared), "", variates * table.num_rows, saved.row)
+    return Dataset(*about, variates=variates, stream=saved.stream, sizes=saved.sizes)
 
 
 def _load(folder: Path) -> Any:
-    """The rows of a folder as one memory-mapped Arrow table.
+    """Return the rows of a folder as one memory-mapped Arrow table.
 
     Only state.json and the Arrow files are needed, so `Dataset.from_file` is used instead of `load_from_disk`, which
     also requires dataset_info.json and every field of the state.
@@ -167,7 +168,7 @@ def _load(folder: Path) -> Any:
 
 
 def _shard_paths(folder: Path) -> list[Path]:
-    """The Arrow files that state.json lists, in order; others (`cache-*.arrow`) are not data."""
+    """Return the Arrow files that state.json lists, in order; others (`cache-*.arrow`) are not data."""
     try:
         state = read_json(folder / STATE_FILE)
         names = [entry["filename"] for entry in state["_data_files"]]
@@ -218,7 +219,7 @@ def _check_schema(path: Path, schema: Any) -> None:
 
 
 def _validated(records: Any) -> Any:
-    """The needed columns of some rows. Offsets damaged on disk would otherwise point outside the mapped file."""
+    """Return the needed columns of some rows. Offsets damaged on disk would otherwise point outside the mapped file."""
     chosen = records.select(COLUMNS)
     try:
         chosen.validate(full=True)
@@ -241,7 +242,7 @@ def _floats(values: Any) -> Floats:
 
 
 def _start(stored: Any) -> datetime | None:
-    """The time of an Arrow scalar, written as a time or as text; None where it is neither."""
+    """Return the time of an Arrow scalar, written as a time or as text; None where it is neither."""
     try:
         value = stored.as_py()
         value = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -251,7 +252,7 @@ def _start(stored: Any) -> datetime | None:
 
 
 def _frequency(text: object, which: str) -> str:
-    """The name of the frequency that a row declares; the first row's is the dataset's."""
+    """Return the name of the frequency that a row declares; the first row's is the dataset's."""
     if text is None:
         raise DamagedDataset(f"{which} has no frequency.")
     try:
@@ -261,23 +262,12 @@ def _frequency(text: object, which: str) -> str:
 
 
 def _inner(kind: Any) -> Any:
-    """The type of the values of an Arrow list type; None for any other type."""
+    """Return the type of the values of an Arrow list type; None for any other type."""
     return getattr(kind, "value_type", None)
 
 
-def _candidates(path: Path, levels: int = 2) -> Iterator[Path]:
-    """A folder and the two levels below the root that the format has; hidden folders are not data."""
-    yield path
-    try:
-        below = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    except OSError as error:
-        raise HrxError(f"{path} cannot be listed: {error.strerror}.") from error
-    for folder in below if levels else ():
-        yield from _candidates(folder, levels - 1)
-
-
 def _name(folder: Path, root: Path) -> str:
-    """The path below the root; before a frequency stands always the dataset's own name."""
+    """Return the path below the root; before a frequency stands always the dataset's own name."""
     below = folder.relative_to(root).parts
     # Not resolved: behind a link, a download cache may have other names.
     parts = Path(os.path.abspath(folder)).parts

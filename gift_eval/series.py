@@ -43,8 +43,8 @@ class DamagedDataset(HrxError):
 
 
 class FilledValues(NamedTuple):
-    """`values` (T,) without gaps, the number of filled values, the number dropped before the first observation, and
-    `observed` (T,), which is false where a value was filled in.
+    """`values` (T,) or (C, T) without gaps, the number of filled values, the number of steps dropped before the first
+    observation, and `observed`, which is false where a value was filled in.
     """
 
     values: Floats
@@ -54,7 +54,7 @@ class FilledValues(NamedTuple):
 
 
 class OfficialSplit(NamedTuple):
-    """The split of a benchmark, in rows: those before `train` scale a series, `test` to `end` is its test region.
+    """Split of a benchmark, in rows: those before `train` scale a series, `test` to `end` is its test region.
 
     With `lookback_inside`, windows do not read rows before the test region.
     """
@@ -65,7 +65,7 @@ class OfficialSplit(NamedTuple):
     lookback_inside: bool = False
 
     def after(self, dropped: int) -> "OfficialSplit":
-        """The same split of a series without its first `dropped` rows."""
+        """Return the same split of a series without its first `dropped` rows."""
         train, test, end = (max(row - dropped, 0) for row in (self.train, self.test, self.end))
         return OfficialSplit(train, test, end, self.lookback_inside)
 
@@ -93,7 +93,7 @@ def fill(values: ArrayLike) -> FilledValues:
 
 
 def infinite_value(values: Floats) -> str:
-    """Why values (T',) with an infinite one are refused; empty where there is none. 1e400 is infinite as a float64."""
+    """Return why values (T',) with an infinite one are refused; empty where there is none. 1e400 is infinite."""
     wrong = np.flatnonzero(np.isinf(values))
     if not wrong.size:
         return ""
@@ -102,7 +102,7 @@ def infinite_value(values: Floats) -> str:
 
 
 def inexact_integer(values: Ints) -> str:
-    """Why whole numbers (T',) that float64 does not hold are refused; empty where it holds them all."""
+    """Return why whole numbers (T',) that float64 does not hold are refused; empty where it holds them all."""
     if not values.size or (values.min() >= -EXACT and values.max() <= EXACT):
         return ""
     wrong = np.flatnonzero(values.astype(np.float64).astype(object) != values.astype(object))
@@ -116,6 +116,7 @@ class _FrozenValues:
     item: str
     frequency: str
     values: Floats
+    official: OfficialSplit | None = None
 
     def __post_init__(self) -> None:
         copy = np.array(self.values, dtype=np.float64)
@@ -125,11 +126,11 @@ class _FrozenValues:
     @property
     def identity(self) -> list[object]:
         """What the fingerprint covers beside the values."""
-        return [self.dataset, self.item, self.frequency]
+        return [self.dataset, self.item, self.frequency, *([list(self.official)] if self.official else [])]
 
     @property
     def label(self) -> str:
-        """The name in messages."""
+        """Name in messages."""
         return _label(self.dataset, self.item)
 
     @cached_property
@@ -141,7 +142,7 @@ class _FrozenValues:
 
 @dataclass(frozen=True, eq=False)
 class Series(_FrozenValues):
-    """One series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
+    """A series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
     missing values before the first observation were removed. `observed` (T,) is false where a value was filled in;
     None where every value was observed. `official` is the split of its benchmark, where that has one.
     """
@@ -157,14 +158,10 @@ class Series(_FrozenValues):
     observed: Bools | None = None
     official: OfficialSplit | None = None
 
-    @property
-    def identity(self) -> list[object]:
-        return [*super().identity, *([list(self.official)] if self.official else [])]
-
 
 @dataclass(frozen=True, eq=False)
 class MultivariateSeries(_FrozenValues):
-    """The variates of one item on a common time axis: `values` (C, T) float64, read-only, without gaps.
+    """Variates of one item on a common time axis: `values` (C, T) float64, read-only, without gaps.
 
     `names` and `missing` have one entry per variate. The first `dropped` steps, before each variate has been observed
     once, are removed, so an item can be shorter than its longest variate read alone. `observed` (C, T) is false where a
@@ -202,7 +199,7 @@ class StoredSeries(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The series' name in its dataset: the item, the variate, or both: `T1[0]`."""
+        """Name of the series in its dataset: the item, the variate, or both: `T1[0]`."""
         return f"{self.item}[{self.variate}]" if self.item and self.variate else self.item or self.variate
 
 
@@ -234,24 +231,24 @@ class Dataset:
 
     @classmethod
     def damaged(cls, name: str, reason: str) -> "Dataset":
-        """The entry of a dataset that cannot be read: its name and the reason."""
+        """Return the entry of a dataset that cannot be read: its name and the reason."""
         return cls(name, frequency="", season=1, domain="", count=0, row=[].__getitem__, damage=reason)
 
     @property
     def items(self) -> int:
-        """The number of items; equal to the number of series where items have one variate."""
+        """Number of items; equal to the number of series where items have one variate."""
         return self.count // self.variates
 
     def rows(self) -> Iterator[StoredSeries]:
-        """Every stored series in order, in one pass where the source has one."""
+        """Return every stored series in order, in one pass where the source has one."""
         return self.stream() if self.stream else map(self._row, range(self.count))
 
     def lengths(self) -> Sequence[int]:
-        """The stored length of every series, gaps included."""
+        """Return the stored length of every series, gaps included."""
         return self.sizes() if self.sizes else [self.row(index).values.size for index in range(self.count)]
 
     def read(self, index: int) -> Series:
-        """The series at `index`, 0 … count − 1, its gaps filled."""
+        """Return the series at `index`, 0 … count − 1, its gaps filled."""
         self._check(index, self.count, "series")
         row = self._row(index)
         with naming(_label(self.name, row.name)):
@@ -260,14 +257,17 @@ class Dataset:
         return Series(self.name, row.name, self.frequency, self.season, self.domain, *filled, official=split)
 
     def read_item(self, index: int) -> MultivariateSeries:
-        """The variates of the item at `index`, 0 … items − 1, together, their gaps filled."""
+        """Return the variates of the item at `index`, 0 … items − 1, together, their gaps filled."""
         self._check(index, self.items, "items")
         rows = [self._row(index * self.variates + variate) for variate in range(self.variates)]
         names = tuple(row.variate or row.item for row in rows)
         with naming(_label(self.name, rows[0].item)):
-            values, missing, dropped, observed = _together(rows)
+            filled = fill_together(rows)
         about = (self.frequency, self.season, self.domain)
-        return MultivariateSeries(self.name, rows[0].item, names, *about, values, missing, dropped, observed)
+        missing = tuple((~filled.observed).sum(axis=1).tolist())
+        return MultivariateSeries(
+            self.name, rows[0].item, names, *about, filled.values, missing, filled.dropped, filled.observed
+        )
 
     def _row(self, index: int) -> StoredSeries:
         row = self.row(index)
@@ -342,17 +342,8 @@ def naming(label: str) -> Iterator[None]:
         raise type(error)(f"{label}: {error}") from error
 
 
-class _FilledVariates(NamedTuple):
-    """`values` and `observed` (C, T), the number of filled values of each variate, and the number of dropped steps."""
-
-    values: Floats
-    missing: tuple[int, ...]
-    dropped: int
-    observed: Bools
-
-
-def _together(rows: Sequence[StoredSeries]) -> _FilledVariates:
-    """C series of T' values on a common time axis, without gaps."""
+def fill_together(rows: Sequence[StoredSeries]) -> FilledValues:
+    """C series (T',) -> (C, T): on a common time axis, without gaps."""
     lengths = sorted({row.values.size for row in rows})
     if len(lengths) > 1:
         raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
@@ -360,11 +351,13 @@ def _together(rows: Sequence[StoredSeries]) -> _FilledVariates:
     for row in rows:
         with naming(f"variate {row.variate}") if row.variate else nullcontext():
             every.append(fill(row.values))
-    dropped = max(filled.dropped for filled in every)
-    extra = [dropped - filled.dropped for filled in every]
-    observed = np.stack([filled.observed[more:] for filled, more in zip(every, extra, strict=True)])
-    values = np.stack([filled.values[more:] for filled, more in zip(every, extra, strict=True)])
-    return _FilledVariates(values, tuple((~observed).sum(axis=1).tolist()), dropped, observed)
+    # All end together; the steps before each has been observed once are dropped.
+    length, dropped = min(filled.values.size for filled in every), max(filled.dropped for filled in every)
+    values, observed = (
+        np.stack([array[-length:] for array in arrays])
+        for arrays in zip(*((f.values, f.observed) for f in every), strict=True)
+    )
+    return FilledValues(values, int((~observed).sum()), dropped, observed)
 
 
 def _label(dataset: str, item: str) -> str:

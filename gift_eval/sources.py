@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from numbers import Number
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from .arrow_folders import open_directory
 from .cells import ID_NAMES, as_table, read_table, table_kind
 from .frequency import Clock, TimeGrid
 from .paper_sets import open_prices, open_tslib
-from .sample import open_sample
+from .sample import open_sample, read_sample
 from .series import Dataset, StoredSeries, TimedSeries, place
 from .tables import Options, open_table, parse_source, table_series
 
@@ -173,11 +172,9 @@ def _dated(dataset: Dataset, index: int) -> TimedSeries:
 def _sample_dates(dataset: Dataset) -> list[TimedSeries]:
     """Return the series of an embedded dataset as a table gives them, with its dates where it has some."""
     name = dataset.name.partition("/")[0]
-    with files("hrx.gift_eval.sample").joinpath(f"{name}.csv").open(encoding="utf-8") as opened:
-        frame = pd.read_csv(opened, dtype=str, keep_default_na=False)
     names = tuple(row.name for row in dataset.rows())
     options = Options(value=names, frequency=dataset.frequency, season=dataset.season)
-    return list(table_series(as_table(frame, name), options, dataset=name))
+    return list(table_series(as_table(read_sample(name), name), options, dataset=name))
 
 
 def _series_of_file(text: str, options: Options) -> list[TimedSeries]:

@@ -1,4 +1,4 @@
-"""From a series to standardised windows: split, standardise, place the forecast starts, cut.
+"""Standardised windows of a series: split, standardise, place the forecast starts, cut.
 
 Pure functions of arrays; the plan of an audit decides settings, number of windows and seeds.
 """
@@ -31,7 +31,7 @@ class StandardisedValues(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """The n windows of one run, on the standardised scale: lookback `x` (n, L), truth `y` (n, H), position
+    """Windows of one run, on the standardised scale: n lookbacks `x` (n, L), truth `y` (n, H), position
     `starts` (n,) of the first true value in the series, the seasonal-naive forecast `seasonal` (n, H), and the
     `seasonal_error` (C,) of that forecast before the test region, by which MASE divides.
 
@@ -46,21 +46,20 @@ class Windows(NamedTuple):
 
 
 def split(length: int, horizon: int) -> int:
-    """Where the test region starts: it is the last 20 % of the series, rounded up to whole values, at least
-    one horizon.
+    """Return where the test region starts: it is the last 20 % of the series, rounded up to whole values, at least one
+    horizon.
     """
     fifth = -(-length // 5)
     return max(length - max(fifth, horizon), 0)
 
 
 def test_start(series: Series | MultivariateSeries, horizon: int) -> int:
-    """Where the test region of a series starts: at its official split, else as `split` says."""
-    official = _official(series)
-    return official.test if official else split(series.values.shape[-1], horizon)
+    """Return where the test region of a series starts: at its official split, else as `split` says."""
+    return series.official.test if series.official else split(series.values.shape[-1], horizon)
 
 
 def validation_start(series: Series, horizon: int) -> int:
-    """Where the validation split of a training starts; it ends where the test region starts.
+    """Return where the validation split of a training starts; it ends where the test region starts.
 
     At its official split, else so that it is the last eighth of the values before the test region, rounded up to whole
     values, at least one horizon: with the test region, 70, 10 and 20 % of the series.
@@ -72,13 +71,8 @@ def validation_start(series: Series, horizon: int) -> int:
 
 
 def scaling_end(series: Series | MultivariateSeries, horizon: int) -> int:
-    """The values before it standardise a series: the official training rows, else all before the test region."""
-    official = _official(series)
-    return official.train if official else test_start(series, horizon)
-
-
-def _official(series: Series | MultivariateSeries) -> OfficialSplit | None:
-    return series.official if isinstance(series, Series) else None
+    """Return the end of the values that standardise a series: the official training rows, else the test region."""
+    return series.official.train if series.official else test_start(series, horizon)
 
 
 def admits(length: int, lookback: int, horizon: int) -> bool:
@@ -105,7 +99,7 @@ def standardise(values: Floats, region_start: int) -> StandardisedValues:
 
 
 def statistics(series: Series | MultivariateSeries, horizon: int) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation that standardise the windows of a series, one of each per variate."""
+    """Return mean and standard deviation that standardise the windows of a series, one of each per variate."""
     end = scaling_end(series, horizon)
     scaled = [standardise(values, end) for values in np.atleast_2d(series.values)]
     return [one.mean for one in scaled], [one.std for one in scaled]
@@ -120,17 +114,16 @@ def starts(
     place: float = 0.0,
     official: OfficialSplit | None = None,
 ) -> Ints:
-    """At most `windows` forecast starts (n,), evenly spaced over the test region and shifted by the seed.
+    """Return at most `windows` forecast starts (n,), evenly spaced over the test region and shifted by the seed.
 
     A single window has no spacing: it lies at the share `place`, 0 ≤ place < 1, of the possible starts. For several
     windows `place` has no effect.
 
     The first possible start is lo = max(region start, L), the last hi = T − H; a split that keeps lookbacks inside the
-    test region has lo = region start + L. The seed shifts all of them
-    together by at most m = min(H // 2, (hi − lo) // windows), along the van der Corput sequence 0, 1/2, 1/4,
-    3/4, … of m; the unshifted starts end m before hi, and the spacing between starts is never below m. Halves
-    round to even. A region too small for `windows` distinct starts gives fewer, and with m = 0 every seed has the
-    same starts.
+    test region has lo = region start + L. The seed shifts all of them together by at most
+    m = min(H // 2, (hi − lo) // windows), along the van der Corput sequence 0, 1/2, 1/4, 3/4, … of m; the unshifted
+    starts end m before hi, and the spacing between starts is never below m. Halves round to even. A region too small
+    for `windows` distinct starts gives fewer, and with m = 0 every seed has the same starts.
     """
     least = {"lookback": (lookback, 1), "horizon": (horizon, 1), "windows": (windows, 1), "seed": (seed, 0)}
     for name, (value, lowest) in least.items():
@@ -151,7 +144,7 @@ def starts(
 
 
 def region_starts(length: int, lookback: int, horizon: int, count: int, official: OfficialSplit | None = None) -> Ints:
-    """At most `count` forecast starts (n,), evenly spaced over the whole test region, first and last included."""
+    """Return at most `count` forecast starts (n,), evenly spaced over the whole test region, both ends included."""
     low, high = _first_and_last_start(length, lookback, horizon, official)
     distinct = min(count, high - low + 1)
     return np.unique(np.rint(np.linspace(low, high, distinct)).astype(np.int64))
@@ -170,7 +163,7 @@ def _first_and_last_start(length: int, lookback: int, horizon: int, official: Of
 
 
 def van_der_corput(index: int) -> float:
-    """The binary digits of `index` mirrored at the binary point: 0, 1/2, 1/4, 3/4, 1/8, 5/8, …"""
+    """Mirror the binary digits of `index` at the binary point: 0, 1/2, 1/4, 3/4, 1/8, 5/8, …"""
     value, weight = 0.0, 0.5
     while index:
         value += weight * (index & 1)
@@ -195,33 +188,28 @@ def seasonal_error(past: Floats, season: int) -> Floats:
     return errors
 
 
-def cut(series: Series, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
-    """The windows of one run of the setting (L, H), standardised by the values before the test region."""
+def cut(series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
+    """Return the windows of one run of the setting (L, H), standardised by the values before the test region.
+
+    With all variates of an item, `x` is (n, L, C): several starts are those of a single series of this length, and
+    every variate is standardised by its own values.
+    """
     with naming(series.label):
         first = _starts(series, lookback, horizon, windows, seed)
         return _windows(series, first, lookback, horizon)
 
 
-def cut_item(item: MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Windows:
-    """The windows of one run with all variates of an item, `x` (n, L, C): several starts are those of a single series
-    of this length, and every variate is standardised by its own values before the test region.
-    """
-    with naming(item.label):
-        first = _starts(item, lookback, horizon, windows, seed)
-        return _windows(item, first, lookback, horizon)
-
-
 def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Windows:
-    """At most `count` windows of the setting (L, H), evenly spaced over the test region; the same for every seed."""
+    """Return at most `count` windows of the setting (L, H), evenly spaced over the test region, for every seed."""
     with naming(series.label):
-        first = region_starts(series.values.shape[-1], lookback, horizon, count, _official(series))
+        first = region_starts(series.values.shape[-1], lookback, horizon, count, series.official)
         return _windows(series, first, lookback, horizon)
 
 
 def refuse_missing(
     series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int, limit: float
 ) -> None:
-    """Raises where more than the share `limit` of the test region, or of the lookback of a window, was filled in.
+    """Raise where more than the share `limit` of the test region, or of the lookback of a window, was filled in.
 
     The variates of an item are counted together.
     """
@@ -242,7 +230,7 @@ def refuse_missing(
 
 
 def refuse_extreme(windows: Windows, label: str) -> None:
-    """Raises where a value of the windows is so far from the mean that a 32-bit float cannot hold its square."""
+    """Raise where a value of the windows is so far from the mean that a 32-bit float cannot hold its square."""
     largest = max(float(np.abs(values).max()) for values in (windows.x, windows.y))
     if not largest < LARGEST:
         raise UnusableSeries(
@@ -253,11 +241,11 @@ def refuse_extreme(windows: Windows, label: str) -> None:
 
 def _starts(series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Ints:
     length = series.values.shape[-1]
-    return starts(length, lookback, horizon, windows, seed, _place(series, seed), _official(series))
+    return starts(length, lookback, horizon, windows, seed, _place(series, seed), series.official)
 
 
 def _place(series: Series | MultivariateSeries, seed: int) -> float:
-    """Where a single window lies: uniform over series and seeds, so that a mean over series is one over the region.
+    """Return where a single window lies: uniform over series and seeds, so a mean over series is one over the region.
 
     It follows from the name of the series: its values include the future of the window.
     """
@@ -277,7 +265,7 @@ def _standardised(series: Series | MultivariateSeries, end: int) -> Floats:
 
 
 def _windows(series: Series | MultivariateSeries, first: Ints, lookback: int, horizon: int) -> Windows:
-    """The windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
+    """Return the windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
     region = test_start(series, horizon)
     values = _standardised(series, scaling_end(series, horizon))
     needed = first.size * (lookback + horizon) * (values.size // len(values))

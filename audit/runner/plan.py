@@ -34,7 +34,6 @@ from hrx.gift_eval import (
     Windows,
     admits,
     cut,
-    cut_item,
     refuse_extreme,
     refuse_missing,
     spaced,
@@ -199,10 +198,7 @@ class Run:
             raise UnusableSeries("the series could not be read")
         if self.too_many_missing:
             raise UnusableSeries(self.too_many_missing)
-        if isinstance(self.series, MultivariateSeries):
-            windows = cut_item(self.series, *self._request)
-        else:
-            windows = cut(self.series, *self._request)
+        windows = cut(self.series, *self._request)
         refuse_extreme(windows, self.series.label)
         return windows
 

@@ -1,15 +1,12 @@
-"""The embedded sample: five public-domain datasets that need neither a download nor an extra library.
+"""Embedded sample: five public-domain datasets that need neither a download nor an extra library.
 
 `README.md` beside the files names their sources; `tests/gift_eval/build_sample.py` rebuilds them.
 """
 
-import csv
 from functools import cache, partial
 from importlib.resources import files
 
-import numpy as np
-
-from hrx.records.quantities import Floats
+import pandas as pd
 
 from .. import frequency
 from ..series import Dataset, StoredSeries
@@ -25,7 +22,7 @@ _FILES = (
 
 
 def open_sample() -> list[Dataset]:
-    """The five datasets of the sample, by name."""
+    """Return the five datasets of the sample, by name."""
     return [
         Dataset(f"{file}/{step}", step, frequency.season(step), domain, len(columns), partial(_row, file, columns))
         for file, step, domain, columns in _FILES
@@ -33,10 +30,11 @@ def open_sample() -> list[Dataset]:
 
 
 def _row(file: str, columns: tuple[str, ...], index: int) -> StoredSeries:
-    return StoredSeries(columns[index], _column(file, columns[index]))
+    return StoredSeries(columns[index], read_sample(file)[columns[index]].astype(float).to_numpy())
 
 
 @cache
-def _column(file: str, column: str) -> Floats:
-    lines = files(__name__).joinpath(f"{file}.csv").read_text(encoding="utf-8").splitlines()
-    return np.array([float(record[column] or "nan") for record in csv.DictReader(lines)])
+def read_sample(file: str) -> pd.DataFrame:
+    """Return an embedded file, its cells as text but for the missing ones."""
+    with files(__name__).joinpath(f"{file}.csv").open(encoding="utf-8") as opened:
+        return pd.read_csv(opened, dtype=str)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hrx.gift_eval import Dataset, UnusableSeries, Windows, cut, cut_item
+from hrx.gift_eval import Dataset, UnusableSeries, Windows, cut
 from hrx.gift_eval.series import StoredSeries
 from hrx.gift_eval.windows import split, standardise
 from hrx.records.quantities import Floats
@@ -39,7 +39,7 @@ class Case:
         return Dataset("d/H", "H", 5, domain, len(rows), rows.__getitem__, variates=len(rows))
 
     def cut(self, stored: Floats | None = None) -> Windows:
-        return cut_item(self.dataset(stored).read_item(0), *self.setting)
+        return cut(self.dataset(stored).read_item(0), *self.setting)
 
 
 @st.composite

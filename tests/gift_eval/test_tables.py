@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hrx.errors import HrxError
-from hrx.gift_eval import Dataset, UnusableSeries, cut, cut_item, open_source
+from hrx.gift_eval import Dataset, UnusableSeries, cut, open_source
 
 Write = Callable[..., str]
 DAYS = [f"2024-01-{day:02}" for day in range(1, 32)]
@@ -101,7 +101,7 @@ def test_a_dataset_of_a_table_can_be_sent_to_another_process_and_its_windows_cut
     again = pickle.loads(pickle.dumps(dataset))
     assert again.read(1).fingerprint == dataset.read(1).fingerprint
     assert cut(again.read(0), 96, 24, 4, 0).x.shape == (4, 96)
-    assert cut_item(again.read_item(0), 96, 24, 4, 0).x.shape == (4, 96, 2)
+    assert cut(again.read_item(0), 96, 24, 4, 0).x.shape == (4, 96, 2)
 
 
 @pytest.mark.parametrize(
