@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError
-from hrx.adapters.families import EMBEDDED, Family, ModelCard, families, model_card, short_names
-from hrx.adapters.registry import AUTO, Located, load, locate, locate_each, trained_setting
+from hrx.adapters.families import EMBEDDED, Family, ModelCard, model_card, short_names
+from hrx.adapters.registry import Located, load, locate, locate_each, trained_setting
 
 if TYPE_CHECKING:
     from hrx.adapters.device import on_device, resolve_device
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hrx.adapters.gradients import GradientPath
 
 __all__ = [
-    "AUTO",
     "EMBEDDED",
     "Family",
     "Forecaster",
@@ -27,7 +26,6 @@ __all__ = [
     "Located",
     "ModelCard",
     "ModelError",
-    "families",
     "from_module",
     "load",
     "locate",

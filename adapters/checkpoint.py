@@ -30,10 +30,26 @@ if TYPE_CHECKING:
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """What the libraries read first; each may be cut into the shards that `NAME.index.json` lists."""
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.pth", "*.ckpt")
+ADAPTER_CONFIG = "adapter_config.json"
+"""What marks a LoRA adapter, which has no model of its own."""
 TRAINING = "training.json"
 """What `hrx train` writes beside the weights."""
 STATE_OF_TRAINING = ("training_args.bin", "optimizer.bin", "scheduler.bin")
 _NUMBER_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def checkpoint_directory(path: Path) -> Path:
+    """The directory itself, or the only folder below it that holds a checkpoint.
+
+    Raises where there are several, as in the output of a trainer that saves every few steps.
+    """
+    if any(next(path.glob(mark), None) for mark in ("config.json", ADAPTER_CONFIG, *WEIGHT_PATTERNS)):
+        return path
+    nested = sorted(file.parent for pattern in ("*/config.json", "*/*/config.json") for file in path.glob(pattern))
+    if len(nested) > 1:
+        names = ", ".join(str(folder.relative_to(path)) for folder in nested)
+        raise ModelError(f"{path} holds {len(nested)} checkpoints: {names}. Give the directory of one of them.")
+    return nested[0] if nested else path
 
 
 def file_digest(file: Path) -> bytes:
@@ -147,6 +163,11 @@ class Checkpoint:
     def architecture(self) -> Architecture:
         """Class, depth and training seed, for a format of models that users train."""
         return Architecture()
+
+    @property
+    def setting(self) -> tuple[int, int] | None:
+        """The only lookback and horizon of a model that was trained for one setting; None for other models."""
+        return None
 
     @cached_property
     def _safetensors_headers(self) -> list[tuple[str, str]]:

@@ -13,23 +13,25 @@ from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from textwrap import shorten
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.checkpoint import ADAPTER_CONFIG, TRAINING, Checkpoint, checkpoint_directory
 from hrx.adapters.contract import Forecaster, Identity, ModelError
 from hrx.adapters.families import EMBEDDED, Family, built_in, families, registration_problems, short_names
-from hrx.adapters.formats.directories import checkpoint_directory, is_adapter, merged_directory, only_trained_model
+from hrx.adapters.formats.lora import merged_directory
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.formats.neuralforecast_directory import SavedModel, is_saved_directory, saved_models
+from hrx.adapters.formats.neuralforecast_directory import is_saved_directory, saved_models
 from hrx.adapters.formats.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
-from hrx.adapters.formats.tslib_run import CheckoutRun, checkout_run
+from hrx.adapters.formats.tslib_run import checkout_run
 from hrx.errors import describe_error, unknown
 from hrx.files import user_path
 
 AUTO = "auto"
 Pair = tuple[int, int]
 """Lookback and horizon."""
+_SHOWN = 3
+"""Trained models that a message names; a grid has hundreds."""
 
 
 class Located(Protocol):
@@ -116,8 +118,12 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
         from hrx.adapters.formats.module import ModuleFile  # imports torch
 
         return ModuleFile.parse(rest)
-    if only := only_trained_model(user_path(name)):
-        return locate(str(only))
+    if runs := trained_runs(user_path(name)):
+        if len(runs) > 1:
+            shown = ", ".join(run.path.name for run in runs[:_SHOWN])
+            more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
+            raise ModelError(f"{name} holds {len(runs)} trained models: {shown}{more}. Name one: {runs[0].path}.")
+        return _trained(runs[0])
     if saved := _saved(name):
         if len(saved) > 1:
             names = ", ".join(one.checkpoint.name.rpartition(":")[2] for one in saved)
@@ -132,41 +138,18 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
         path, _, source = _fetch(released.hub_id + at + revision)
         return _checkpoint(path, name, source, family=families()[released.family])
     path, label, source = _fetch(name)
-    if merge_adapter and is_adapter(path):
+    if merge_adapter and (path / ADAPTER_CONFIG).exists():
         path = merged_directory(path, locate)
     return _checkpoint(path, label, source)
 
 
-class CheckpointSettings(NamedTuple):
-    """A checkpoint and the settings at which it is audited."""
-
-    located: Located
-    settings: list[Pair]
-    trained: TrainedRun | None = None
-    """What `hrx train` trained it on: it is audited on that series, at that setting and seed only."""
-
-
-def trained_setting(located: Located | Forecaster) -> Pair | None:
-    """The only lookback and horizon of a model that was trained for one setting; None for other models."""
-    checkpoint = getattr(located, "checkpoint", None)
-    if isinstance(checkpoint, SavedModel | CheckoutRun):
-        return checkpoint.setting
-    return next((run.setting for run in trained_runs(checkpoint.path)), None) if checkpoint else None
-
-
-def _other_settings(name: str, runs: Sequence[TrainedRun]) -> NoReturn:
-    known = ", ".join(f"{lookback}x{horizon}" for lookback, horizon in sorted({run.setting for run in runs}))
-    raise ModelError(f"No model in {name} was trained at these settings. Drop --settings, or give some of {known}.")
-
-
-def _trained_here(run: TrainedRun) -> LocatedCheckpoint:
+def _trained(run: TrainedRun) -> LocatedCheckpoint:
     """The model of a directory that `hrx train` wrote, by the name of that directory."""
     path = run.path.resolve()
-    if is_saved_directory(path):
-        found = _saved(str(path))[0]
-        return replace(found, checkpoint=replace(found.checkpoint, name=path.name))
-    found = _checkpoint(path, path.name, path.name)
-    return replace(found, checkpoint=TrainedCheckpoint(path, path.name, path.name, run=run))
+    if not is_saved_directory(path):
+        return _checkpoint(path, path.name, path.name)
+    found = _saved(str(path))[0]
+    return replace(found, checkpoint=replace(found.checkpoint, name=path.name))
 
 
 def _saved(name: str) -> list[LocatedCheckpoint]:
@@ -183,27 +166,61 @@ def _saved(name: str) -> list[LocatedCheckpoint]:
     return [LocatedCheckpoint(checkpoint, family) for checkpoint in found]
 
 
+def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
+    revision = path.name if path.parent.name == "snapshots" else ""  # the hub names a snapshot by its commit
+    path = checkpoint_directory(path.resolve())
+    kind = TrainedCheckpoint if (path / TRAINING).is_file() else Checkpoint
+    checkpoint = kind(path, name, source, revision)
+    family = family or _recognise(checkpoint)
+    require(family, name)
+    return LocatedCheckpoint(checkpoint, family)
+
+
+class CheckpointSettings(NamedTuple):
+    """A checkpoint and the settings at which it is audited."""
+
+    located: Located
+    settings: list[Pair]
+    trained: TrainedRun | None = None
+    """What `hrx train` trained it on: it is audited on that series, at that setting and seed only."""
+
+
+def trained_setting(located: Located | Forecaster) -> Pair | None:
+    """The only lookback and horizon of a model that was trained for one setting; None for other models."""
+    checkpoint: Checkpoint | None = getattr(located, "checkpoint", None)
+    return None if checkpoint is None else checkpoint.setting
+
+
 def locate_each(
     name: str, settings: Sequence[Pair], *, merge_adapter: bool = False, as_trained: bool = False
 ) -> list[CheckpointSettings]:
     """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
-    With `@auto`, a family that releases one checkpoint per lookback and horizon uses its library's own rule, and each
-    selected release is a model of its own in the records. A directory of neuralforecast gives all its models, and one
-    of `hrx train` all that it trained. With `as_trained`, a model that was trained for one setting has that one instead
-    of the given ones; a model of `hrx train` never has another.
+    A directory of neuralforecast gives all its models, and one of `hrx train` all that it trained. With `as_trained`, a
+    model that was trained for one setting has that one instead of the given ones; a model of `hrx train` never has
+    another.
     """
     if runs := trained_runs(user_path(name)):
-        every = [CheckpointSettings(_trained_here(run), [run.setting], run) for run in runs]
-        return [one for one in every if as_trained or one.settings[0] in settings] or _other_settings(name, runs)
+        chosen = [run for run in runs if as_trained or run.setting in settings]
+        if not chosen:
+            known = ", ".join(f"{lookback}x{horizon}" for lookback, horizon in sorted({run.setting for run in runs}))
+            raise ModelError(
+                f"No model in {name} was trained at these settings. Drop --settings, or give some of {known}."
+            )
+        return [CheckpointSettings(_trained(run), [run.setting], run) for run in chosen]
     if saved := _saved(name):
         own = [trained_setting(one) if as_trained else None for one in saved]
         return [
             CheckpointSettings(one, [pair] if pair else list(settings)) for one, pair in zip(saved, own, strict=True)
         ]
-    short, _, suffix = name.rpartition("@")
-    if suffix != AUTO:
-        return [CheckpointSettings(locate(name, merge_adapter=merge_adapter), list(settings))]
+    if name.endswith(f"@{AUTO}"):
+        return _selected(name, settings)
+    return [CheckpointSettings(locate(name, merge_adapter=merge_adapter), list(settings))]
+
+
+def _selected(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]:
+    """The releases that the library of a family selects for the settings, each a model of its own in the records."""
+    short = name.rpartition("@")[0]
     offered = {known: r for known, r in short_names().items() if families()[r.family].revision_selector}
     if short not in offered:
         raise ModelError(
@@ -216,14 +233,6 @@ def locate_each(
     for pair in settings:
         by_revision.setdefault(select(offered[short].hub_id, *pair), []).append(pair)
     return [CheckpointSettings(locate(f"{short}@{revision}"), pairs) for revision, pairs in by_revision.items()]
-
-
-def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
-    revision = path.name if path.parent.name == "snapshots" else ""  # the hub names a snapshot by its commit
-    checkpoint = Checkpoint(checkpoint_directory(path.resolve()), name, source, revision)
-    family = family or _recognise(checkpoint)
-    require(family, name)
-    return LocatedCheckpoint(checkpoint, family)
 
 
 def require(family: Family, name: str) -> None:
@@ -274,7 +283,7 @@ def _download(hub_id: str, revision: str | None) -> Path:
 def _recognise(checkpoint: Checkpoint) -> Family:
     """The family that the checkpoint's files identify."""
     config = checkpoint.path / "config.json"
-    if is_adapter(checkpoint.path) or (config.exists() and "peft_type" in checkpoint.config):
+    if (checkpoint.path / ADAPTER_CONFIG).exists() or (config.exists() and "peft_type" in checkpoint.config):
         raise ModelError(
             f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that, or give "
             "--merge-adapter."

@@ -19,13 +19,13 @@ from hrx.adapters import (
     Identity,
     Located,
     ModelError,
-    families,
     locate_each,
     resolve_device,
     short_names,
     trained_setting,
 )
 from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.families import families
 from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.formats.neuralforecast_directory import is_saved_directory

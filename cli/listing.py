@@ -36,8 +36,7 @@ _PIPED_WIDTH = 80
 def models(options: ListModels) -> int:
     """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
     # The other two commands do without torch.
-    from hrx.adapters import EMBEDDED, families, short_names
-    from hrx.adapters.families import published_card
+    from hrx.adapters.families import EMBEDDED, families, published_card, short_names
 
     released = [(card.name, card.family, card.hub_id) for card in short_names().values()]
     listed = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from hrx.adapters import families
+from hrx.adapters.families import families
 from hrx.cli.terminal import show
 from hrx.cli.verbs import NewAdapter
 from hrx.errors import Exit, HrxError

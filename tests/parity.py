@@ -63,7 +63,7 @@ returns too few steps, and the setting is refused.
 Parity says nothing about a gradient. **Toto-2** shows why the derivative check exists: its layers multiply by one
 factor forward and by another backward, on purpose, for training. The forecasts agree in every bit and the gradient is
 finite, but it is wrong by more than its own size: only finite differences show it. hrx takes the derivative
-(`adapters/families/unit_scaling.py`). The call that is matched is `Toto2Model.forecast` with its defaults, one pass
+(`adapters/families/toto_2.py`). The call that is matched is `Toto2Model.forecast` with its defaults, one pass
 without block decoding. A window whose length is not a multiple of the patch is padded on its left with masked zeros, as
 the library's GluonTS predictor does; the predictor's cap on quantiles and its scale for short series are not part of
 the call. Where a window starts flat, the model divides by a standard deviation of 1e-6: its slopes there are true

@@ -126,7 +126,9 @@ def test_reports_and_ledgers_are_read_without_torch(module: str) -> None:
 
 
 def test_the_families_and_a_checkpoint_are_found_without_torch() -> None:
-    loaded = loaded_by("import hrx.adapters; hrx.adapters.families(); hrx.adapters.locate('bolt-mini').identity")
+    loaded = loaded_by(
+        "import hrx.adapters; hrx.adapters.families.families(); hrx.adapters.locate('bolt-mini').identity"
+    )
     assert loaded & set(MODEL_LIBRARIES) == {"safetensors"}
 
 

@@ -4,8 +4,9 @@ The official call is `Toto2Model.forecast` with its defaults: one pass for any h
 library's GluonTS wrapper has other defaults (a scale for patches with few values, a cap on the quantiles) and is not
 what is compared here. `predict` marks the forecast as masked and calls the model's `forward`.
 
-The gradient that the library's layers return is not the derivative of the forecast: `families.unit_scaling` says why,
-and `predict` runs under its `exact_gradients`.
+Its layers (`dd_unit_scaling`) multiply by one factor forward and by another backward, on purpose: it keeps the
+gradients of a training run near one. The forecast is right, and backward returns something other than its derivative,
+finite and plausible: only finite differences show it. Under `exact_gradients` both factors are the same.
 
 A window whose length is not a multiple of the patch is padded on its left with masked zeros, as the library's GluonTS
 wrapper does.
@@ -16,10 +17,14 @@ others.
 """
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from dd_unit_scaling.scale import _ScaledGrad
 from torch import Tensor
 from torch.nn.functional import pad
 from toto2 import Toto2Model
@@ -27,7 +32,6 @@ from toto2 import Toto2Model
 from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
-from hrx.adapters.families.unit_scaling import exact_gradients
 
 FAMILY = Family(
     "toto-2", f"{__name__}:Toto2", "timecopilot-toto-2", "toto-2",
@@ -45,6 +49,35 @@ FAMILY = Family(
         )
     ),
 )  # fmt: skip
+
+
+class _Exact(threading.local):
+    """Whether this thread runs a forward pass whose gradient is to be the derivative."""
+
+    active = False
+
+
+_exact = _Exact()
+
+
+def _store_factor(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
+    """Called by torch after each scaled operation, to store what its backward needs."""
+    _, forward, backward = inputs
+    ctx.bwd_scale = forward if _exact.active else backward
+
+
+# The function belongs to a class of the library, and so to the whole process, in which a user may train a model.
+_ScaledGrad.setup_context = staticmethod(_store_factor)
+
+
+@contextmanager
+def exact_gradients() -> Iterator[None]:
+    """Around a forward pass in this thread: backward, inside or later, takes the derivative of what was computed."""
+    before, _exact.active = _exact.active, True
+    try:
+        yield
+    finally:
+        _exact.active = before
 
 
 @dataclass(frozen=True)

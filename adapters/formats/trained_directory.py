@@ -8,6 +8,7 @@ A model that was trained on one series is audited on the test split of that seri
 import math
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,19 @@ class TrainedRun:
 class TrainedCheckpoint(Checkpoint):
     """The weights of one of our own backbones, with what it was trained on."""
 
-    run: TrainedRun | None = None
+    @cached_property
+    def run(self) -> TrainedRun:
+        return _read(self.path)
 
     @property
     def architecture(self) -> Architecture:
         depth = self.config.get("depth")
         depth = depth if type(depth) is int else None
-        if self.run is None:
-            return Architecture(depth=depth)
         return Architecture(self.run.backbone, depth, self.run.seed, self.run.training)
+
+    @property
+    def setting(self) -> tuple[int, int]:
+        return self.run.setting
 
 
 _FIELDS: dict[str, type] = dict.fromkeys(("backbone", "dataset", "series", "series_fingerprint"), str)

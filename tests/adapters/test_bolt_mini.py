@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-import hrx.adapters.bolt_mini
+import hrx.adapters
 from hrx.adapters import load as load_model
 from hrx.audit.runner.plan import QUICK, STAR, Setting
 from hrx.gift_eval import cut, open_source, spaced
 
 chronos = pytest.importorskip("chronos")
 
-CHECKPOINT = Path(hrx.adapters.bolt_mini.__file__).parent
+CHECKPOINT = Path(hrx.adapters.__file__).parent / "bolt_mini"
 LOOKBACK = torch.sin(torch.arange(512) / 4).repeat(3, 1) * torch.tensor([[1.0], [2.0], [30.0]])
 
 

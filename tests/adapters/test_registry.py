@@ -1,6 +1,5 @@
 """From a name to a model: recognition by content, refusals, revisions, selection per setting, factories."""
 
-import importlib
 import json
 import shutil
 import subprocess
@@ -16,12 +15,13 @@ from helpers import tiny
 from helpers.tiny import series
 from safetensors.torch import load_file, save_file
 
-from hrx.adapters import Family, Forecaster, Identity, Limits, ModelError, families, load, locate, locate_each
+from hrx.adapters import Family, Forecaster, Identity, Limits, ModelError, load, locate, locate_each
+from hrx.adapters import families as families_module
 from hrx.adapters import registry as registry_module
 from hrx.adapters.checkpoint import Checkpoint, CheckpointForecaster
+from hrx.adapters.families import families
 from hrx.audit.admission.checks import admit
 
-families_module = importlib.import_module("hrx.adapters.families")
 SETTINGS = [(512, 24), (512, 48), (512, 96), (512, 192)]
 
 

@@ -60,7 +60,7 @@ def test_without_exact_gradients_only_the_derivative_check_refuses_toto_2(
 def test_unit_scaled_layers_keep_their_training_gradient_elsewhere() -> None:
     from dd_unit_scaling.scale import scale_bwd, scale_fwd
 
-    from hrx.adapters.families.unit_scaling import exact_gradients
+    from hrx.adapters.families.toto_2 import exact_gradients
 
     def slope() -> float:
         x = torch.ones((), requires_grad=True)

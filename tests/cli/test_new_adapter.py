@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from hrx.adapters import families
 from hrx.cli.main import main
 from hrx.cli.new_adapter import skeleton
 
-families_package = importlib.import_module("hrx.adapters.families")
 ROOT = Path(__file__).parents[2]
 
 
@@ -54,10 +54,10 @@ def test_in_a_clone_the_files_go_to_the_folders_of_hrx(
     assert main(["new-adapter", "my-model"]) == 0
     written = tmp_path / "adapters" / "families" / "my_model.py"
     assert "class MyModel(CheckpointForecaster)" in written.read_text()
-    monkeypatch.setattr(families_package, "_FOLDERS", (written.parent,))
-    families_package.built_in.cache_clear()
-    (family,) = families_package.built_in()
-    families_package.built_in.cache_clear()
+    monkeypatch.setattr(families, "_FOLDERS", (written.parent,))
+    families.built_in.cache_clear()
+    (family,) = families.built_in()
+    families.built_in.cache_clear()
     assert (family.name, family.loader) == ("my-model", "hrx.adapters.families.my_model:MyModel")
     test = (tmp_path / "tests" / "adapters" / "test_my_model.py").read_text()
     assert "from hrx.adapters.families.my_model import MyModel\n" in test

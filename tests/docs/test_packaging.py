@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from hrx import install
-from hrx.adapters import families
+from hrx.adapters.families import families
 from hrx.install import install_command
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 def noisy_bolt_mini(folder: Path, percent: int, seed: int = 0) -> Path:
     """A checkpoint in `folder` whose weights have noise of `percent` % of each tensor's standard deviation."""
-    weights = Path(str(files("hrx.adapters.bolt_mini")))
+    weights = Path(str(files("hrx.adapters") / "bolt_mini"))
     noisy = folder / f"noise{percent}"
     noisy.mkdir(parents=True)
     shutil.copy(weights / "config.json", noisy)

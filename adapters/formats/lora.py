@@ -1,21 +1,18 @@
-"""Directories that are not a checkpoint themselves: one that holds a checkpoint in a folder, and a LoRA adapter.
+"""LoRA adapters: merged by `peft` into their base model and written as an ordinary checkpoint.
 
-An adapter is merged by `peft` into its base model, and the result is written as an ordinary checkpoint, so every check
-of admission applies to it.
+So every check of admission applies to the result.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hrx.adapters.checkpoint import TRAINING, CheckpointForecaster
+from hrx.adapters.checkpoint import ADAPTER_CONFIG, CheckpointForecaster
 from hrx.adapters.contract import ModelError
-from hrx.adapters.formats.trained_directory import trained_runs
 from hrx.errors import HrxError, describe_error
 from hrx.files import read_json
 
@@ -24,45 +21,8 @@ if TYPE_CHECKING:
 
     from hrx.adapters.registry import Located
 
-ADAPTER_CONFIG = "adapter_config.json"
 MERGED = "merged"
 """The folder of a merged checkpoint, in the directory of its adapter."""
-_MARKS = ("config.json", ADAPTER_CONFIG, "*.safetensors", "*.bin", "*.pth", "*.ckpt")
-_SHOWN = 3
-"""Trained models that a message names; a grid has hundreds."""
-
-
-def checkpoint_directory(path: Path) -> Path:
-    """The directory itself, or the only folder below it that holds a checkpoint.
-
-    Raises where there are several, as in the output of a trainer that saves every few steps.
-    """
-    if any(next(path.glob(mark), None) for mark in _MARKS):
-        return path
-    nested = sorted(file.parent for pattern in ("*/config.json", "*/*/config.json") for file in path.glob(pattern))
-    if len(nested) > 1:
-        names = ", ".join(str(folder.relative_to(path)) for folder in nested)
-        raise ModelError(f"{path} holds {len(nested)} checkpoints: {names}. Give the directory of one of them.")
-    return nested[0] if nested else path
-
-
-def only_trained_model(path: Path) -> Path | None:
-    """The folder of the only model in a directory that `hrx train` wrote; None where it holds none of them in folders.
-
-    Raises where there are several.
-    """
-    if not os.path.isdir(path) or (path / TRAINING).exists() or any(next(path.glob(mark), None) for mark in _MARKS):
-        return None
-    names = [run.path.name for run in trained_runs(path)]
-    if len(names) > 1:
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        raise ModelError(f"{path} holds {len(names)} trained models: {shown}. Name one: {path / names[0]}.")
-    return path / names[0] if names else None
-
-
-def is_adapter(path: Path) -> bool:
-    """Whether a directory holds a LoRA adapter, which has no model of its own."""
-    return (path / ADAPTER_CONFIG).exists()
 
 
 def merged_directory(path: Path, locate: Callable[[str], Located]) -> Path:
