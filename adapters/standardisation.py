@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from hrx.adapters.contract import Convert, Forecaster, Scale
+from hrx.adapters.contract import Convert, Forecaster
 
 Numbers = float | Sequence[float]
 
@@ -58,6 +58,6 @@ class Rescaled(Forecaster):
         return self._base.unloaded()
 
 
-def in_own_unit(model: Forecaster, scale: Scale | None) -> Forecaster:
+def in_own_unit(model: Forecaster, scale: tuple[float, float] | None) -> Forecaster:
     """The model on values in the unit of their series, by the scale that it reads; None: it reads the unit itself."""
     return model if scale is None else Rescaled(model, *scale, standardise=True)

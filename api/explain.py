@@ -1,36 +1,35 @@
-"""What `import hrx` offers beside the packages: `explain`, `score` and `run_audit` on the objects that people hold.
+"""`hrx.explain` and `hrx.score`, on the objects that people hold; `hrx explain` calls the same function.
 
 `hrx.audit.explain` and `hrx.audit.score` are the same measurement on tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Limits, ModelError, load
+from hrx.adapters import Forecaster, Limits, ModelError
 from hrx.adapters.contract import Scale, library_errors
-from hrx.adapters.formats.module import held_model
-from hrx.adapters.standardisation import Rescaled, in_own_unit
-from hrx.audit.attribution import Estimate
+from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
 from hrx.audit.attribution.explanation import MOST_ROWS, estimate
 from hrx.audit.attribution.registry import AttributionFunction, as_estimator, find_estimator
 from hrx.audit.protocol import Protocol, scored_steps
-from hrx.audit.scoring.score import ScoredRun
+from hrx.audit.runner.held_out import measure_held_out
 from hrx.errors import HrxError, ProtocolError, describe_error
-from hrx.gift_eval import Options, SeriesInput, TimedSeries, read_series
+from hrx.gift_eval import Options, SeriesInput, TimedSeries, cut, read_series
 from hrx.gift_eval import frequency as frequencies
-from hrx.gift_eval.series import UnusableSeries
-from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
+from hrx.gift_eval.series import UnusableSeries, naming
+from hrx.gift_eval.windows import scaling_end, standardise
+from hrx.records.explanation import ExplainedModel, ExplainedTimes, Method
 
 if TYPE_CHECKING:
-    from hrx.records.quantities import Quantities
+    from hrx.records.quantities import Bools, Quantities
 
 Model = Forecaster | str | torch.nn.Module | Callable[..., Tensor]
 Names = str | Sequence[str]
@@ -39,6 +38,13 @@ MOST_CELLS = 2**26
 """Entries of a matrix (B, R, L): a quarter of a gibibyte."""
 LONGEST_DEFAULT = 4096
 """Lookback by default for a model that states no limit."""
+
+
+class Reader(NamedTuple):
+    """How a model reads a series."""
+
+    season: int
+    scale: tuple[float, float] | None
 
 
 def explain(
@@ -56,8 +62,11 @@ def explain(
     value: Names = (),
     frequency: str = "",
     season: int | None = None,
+    held_out: bool = False,
+    context_bound: float | None = None,
+    report: Callable[[str], None] = lambda what: None,
 ) -> Explanation:
-    """What each step of the forecast after the end of each series reads.
+    """Explains the forecast after the end of each series: what each of its steps reads.
 
     `model` is a forecaster, a name or path that `hrx.load` takes, a module `(B, L) -> (B, H)`, or a fitted
     `NeuralForecast` of one model. `data` holds one or several series: a DataFrame (long or wide), a Series, an array
@@ -65,12 +74,16 @@ def explain(
     window, or the name of a source such as `"sample:elnino/M"` or `"sales.csv"`. `date`, `id` and `value` name the
     columns of a frame where they are not found, `frequency` and `season` what is not inferred.
 
-    The model reads the last `lookback` values as 32-bit floats, in their own unit; a model of `hrx train` reads them
-    standardised as in its training, and its forecast is in their unit again. By default these are as many as
+    The model reads the last `lookback` values as 32-bit floats, in their own unit unless it was trained on standardised
+    ones (`scale` of `hrx.from_module`); its forecast is in their unit in each case. By default these are as many as
     the model's limits and the shortest series allow, and at most 4096 for a model without a limit. A missing value
     repeats the one before it; a window with more than half of its values missing is refused. `steps` are the forecast
     steps that get a row, counted from 1: by default all for the input gradient, eight for every other estimator.
     `estimator` is a name, or a function `f(forward, x, step) -> attribution`.
+
+    With `held_out`, windows of each series whose future is known say whether its explanation can be trusted:
+    `x.held_out[0].trust`. With `context_bound` they also say how short the lookback can be. `report` is called with
+    what is done next. The model, its mode and the data stay as they were.
 
         import pandas as pd
         frame = pd.DataFrame({"ds": pd.date_range("2024-01-31", periods=48, freq="ME"), "y": range(48)})
@@ -80,32 +93,43 @@ def explain(
     _check_horizon(horizon, steps)
     name = estimator if isinstance(estimator, str) else as_estimator(estimator)
     protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
+    if context_bound is not None:
+        held_out, protocol = True, replace(protocol, context=True, context_bound=context_bound)
     given = read_series(data, _options(date, id, value, frequency, season))
-    forecaster = _for_seasons(_as_forecaster(model), given)
-    length = _lookback(forecaster, given, horizon, lookback)
+    forecaster = as_forecaster(model)
+    readers = _readers(forecaster, given, horizon)
+    models = {one: reads_own_unit(forecaster, *one) for one in readers}
+    length = _lookback(list(models.values()), given, horizon, lookback)
+    if held_out:
+        for one in given.series:
+            cut(one.series, length, horizon, windows=1, seed=0)  # refused before anything is computed
     x = _windows(given, length, protocol.max_missing)
     rows = _rows(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())
     _check_size(len(x), len(rows), length)
-    forecast = _forecast(forecaster, x, horizon)
-    identity = forecaster.identity
-    content = partial(getattr, identity, "fingerprint")  # computed when the explanation is saved
-    with library_errors(identity.model, identity.library):
-        estimated = estimate(forecaster, x, horizon, protocol, steps=rows, signed=True)
-    timed = given.series
+    report(f"explaining the forecast at {length}x{horizon}")
+    forecast, matrix, signed = _estimate(models, readers, x, horizon, protocol, rows)
+    identity, measured = forecaster.identity, []
+    for one, reader in zip(given.series if held_out else (), readers, strict=False):
+        with library_errors(identity.model, identity.library):
+            seasonal = reads_own_unit(forecaster, reader.season, None)
+            measured.append(measure_held_out(seasonal, reader.scale, one.series, length, horizon, protocol, report))
+    content = partial(getattr, identity, "fingerprint")  # computed when something is stored or compared
     return Explanation(
-        matrix=estimated.matrix.numpy(),
-        signed=None if estimated.signed is None else estimated.signed.numpy(),
+        matrix=matrix.numpy(),
+        signed=None if signed is None else signed.numpy(),
         forecast=forecast.numpy(),
-        x=np.stack([one.series.values[-length:] for one in timed]),
-        observed=np.stack([_observed(one)[-length:] for one in timed]),
-        steps=estimated.steps,
-        items=tuple(one.series.item for one in timed),
-        times=tuple(_times(one, length, horizon) for one in timed),
-        seasons=tuple(one.series.season for one in timed),
+        x=np.stack([one.series.values[-length:] for one in given.series]),
+        observed=np.stack([_observed(one)[-length:] for one in given.series]),
+        steps=tuple(rows),
+        items=tuple(one.series.item for one in given.series),
+        times=tuple(_times(one, length, horizon) for one in given.series),
+        seasons=tuple(one.series.season for one in given.series),
+        scales=tuple(reader.scale for reader in readers),
         model=ExplainedModel(identity.model, identity.checkpoint, content, identity.library),
-        method=Method(name, estimated.settings, find_estimator(name).sign, seed),
+        method=Method(name, protocol.estimator_settings, find_estimator(name).sign, seed),
         windows=given.windows,
-        notes=(*_notes(given, length), *_scale_notes(forecaster)),
+        notes=(*_notes(given, length), *_scale_notes(forecaster, given, readers)),
+        held_out=tuple(measured),
         forecaster=forecaster,
     )
 
@@ -148,39 +172,6 @@ def score(
     return explained.score(protocol=protocol)
 
 
-def score_explanation(explained: Explanation, model: Model | None, protocol: Protocol | None) -> Quantities:
-    """The quantities of an explanation of one run."""
-    if len(explained) > 1 and not explained.windows:
-        raise HrxError(
-            f"This explanation holds {len(explained)} series, and each is a run of its own. Score one, as in "
-            f"x[{explained.items[0]!r}].score(), or all: [one.score() for one in x]."
-        )
-    if model is None:
-        raise HrxError("This explanation was read from a file, without its model. Give it: x.score(hrx.load(NAME)).")
-    model = _as_forecaster(model)
-    if model.identity.fingerprint != explained.model.fingerprint:
-        raise HrxError(
-            f"{model.identity.model} has other weights than the model of this explanation, {explained.model.name} "
-            f"(sha256 {explained.model.fingerprint[:12]}). Give that model, or explain again."
-        )
-    method = explained.method
-    if protocol is not None and protocol.estimator not in (method.estimator, Protocol.estimator):
-        raise ProtocolError(
-            f"The explanation is by {method.estimator}, the protocol by {protocol.estimator}. Explain with it."
-        )
-    used = replace(
-        protocol or Protocol(seed=method.seed), estimator=method.estimator, estimator_settings=method.settings
-    )
-    steps = np.asarray(explained.steps, dtype=np.int64) - 1
-    if missing := sorted(set(scored_steps(explained.horizon, used.scored).tolist()) - set(steps.tolist())):
-        raise HrxError(
-            f"Step {missing[0] + 1} is scored and has no row in this explanation. Explain without steps=, or with them."
-        )
-    run = ScoredRun(model, torch.as_tensor(explained.x, dtype=torch.float32), explained.horizon, used)
-    matrix = torch.as_tensor(explained.matrix)
-    return run.score(run.forecast, Estimate(matrix, steps=explained.steps, settings=method.settings))
-
-
 def _options(date: str, id: Names, value: Names, frequency: str, season: int | None) -> Options:
     ids, values = ((one,) if isinstance(one, str) and one else tuple(one) for one in (id, value))
     if season is not None and season < 1:
@@ -210,42 +201,79 @@ def _is_count(value: Any) -> bool:
     return _is_whole(value) and bool(value >= 1)
 
 
-def _as_forecaster(model: Model) -> Forecaster:
-    """The model on values in the units of the series."""
-    found = load(model) if isinstance(model, str) else held_model(model)
-    return in_own_unit(found, found.scale) if isinstance(found.scale, Scale) else found
+def _readers(model: Forecaster, given: SeriesInput, horizon: int) -> list[Reader]:
+    """How the model reads each series; the season is 1 for a model that does not take one."""
+    seasons = {one.series.season for one in given.series} - {1}
+    taken = {season for season in seasons if model.for_season(season) is not model}
+    return [
+        Reader(one.series.season if one.series.season in taken else 1, _scale(model, one, given, horizon))
+        for one in given.series
+    ]
 
 
-def _for_seasons(model: Forecaster, given: SeriesInput) -> Forecaster:
-    """The model for the season of the series, where it takes one and it is known."""
-    dated = {one.series.season for one in given.series if one.series.frequency or one.series.season > 1}
-    variants = [model.for_season(season) for season in sorted(dated)]
-    if len(variants) > 1 and any(variant is not model for variant in variants):
-        raise HrxError(
-            f"{model.identity.model} takes the season of a series, and these have {len(dated)} of them. Explain series "
-            "of one frequency at a time, or give season=."
-        )
-    return variants[0] if variants else model
+def _scale(model: Forecaster, one: TimedSeries, given: SeriesInput, horizon: int) -> tuple[float, float] | None:
+    """By which mean and std the model reads a series; None where it reads the values themselves.
+
+    A model without a stored scale reads a series standardised as in an audit: by its values before the test region. The
+    rows of one array have none, and are standardised together.
+    """
+    if model.scale == "raw":
+        return None
+    if isinstance(model.scale, Scale):
+        return model.scale
+    with naming(f"series {one.series.item}"):
+        if given.windows:
+            together = np.concatenate([row.series.values for row in given.series])
+            found = standardise(together, len(together))
+        else:
+            found = standardise(one.series.values, scaling_end(one.series, horizon) or one.series.values.size)
+    return found.mean, found.std
 
 
-def _lookback(model: Forecaster, given: SeriesInput, horizon: int, asked: int | None) -> int:
-    """The lookback that was asked for, or the longest that the model and every series allow."""
+def _estimate(
+    models: Mapping[Reader, Forecaster],
+    readers: Sequence[Reader],
+    x: Tensor,
+    horizon: int,
+    protocol: Protocol,
+    rows: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Forecasts `(B, H)`, matrix `(B, R, L)` and signed matrix; series that are read alike share a batch."""
+    forecast, matrix = x.new_empty(len(x), horizon), x.new_empty(len(x), len(rows), x.shape[1])
+    signed: Tensor | None = None
+    for reader, model in models.items():
+        at = [number for number, one in enumerate(readers) if one == reader]
+        forecast[at] = _forecast(model, x[at], horizon)
+        with library_errors(model.identity.model, model.identity.library):
+            estimated = estimate(model, x[at], horizon, protocol, steps=rows, signed=True)
+        matrix[at] = estimated.matrix
+        if estimated.signed is not None:
+            signed = torch.empty_like(matrix) if signed is None else signed
+            signed[at] = estimated.signed
+    for what, values in (("forecast", forecast), ("explanation", matrix)):
+        if not torch.isfinite(values).all():
+            raise HrxError(f"non-finite {what}: {protocol.estimator} is NaN or infinite on these windows")
+    return forecast, matrix, signed
+
+
+def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None) -> int:
+    """The lookback that was asked for, or the longest that the model, for each season, and every series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
-    name, longest = model.identity.model, shortest.values.size
-    if refusal := model.limits.refusal_of_horizon(horizon):
-        raise ModelError(f"{name} {refusal}.")
-    if asked is not None:
-        if not _is_count(asked):
-            raise HrxError(f"lookback={asked!r} is not a number of values. Give a whole number of at least 1.")
-        if refusal := model.limits.refusal(asked, horizon):
+    name, longest = models[0].identity.model, shortest.values.size
+    if asked is not None and not _is_count(asked):
+        raise HrxError(f"lookback={asked!r} is not a number of values. Give a whole number of at least 1.")
+    for model in models:
+        if refusal := model.limits.refusal_of_horizon(horizon) or (asked and model.limits.refusal(asked, horizon)):
             raise ModelError(f"{name} {refusal}.")
+    if asked is not None:
         if asked > longest:
             raise UnusableSeries(
                 f"Series {shortest.item} has {longest} values from its first observed one on, fewer than "
                 f"lookback={asked}. Give a shorter lookback, or leave out that series."
             )
         return asked
-    return default_lookback(model.limits, longest, horizon, f"{name}, at series {shortest.item} of {longest} values,")
+    subject = f"{name}, at series {shortest.item} of {longest} values,"
+    return min(default_lookback(model.limits, longest, horizon, subject) for model in models)
 
 
 def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = "The model") -> int:
@@ -311,7 +339,7 @@ def _forecast(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
         ) from error
 
 
-def _observed(one: TimedSeries) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _observed(one: TimedSeries) -> Bools:
     values, observed = one.series.values, one.series.observed
     return np.ones(values.size, dtype=bool) if observed is None else observed
 
@@ -333,16 +361,14 @@ def _notes(given: SeriesInput, lookback: int) -> tuple[str, ...]:
     return (*read, *filled)
 
 
-def _scale_notes(model: Forecaster) -> tuple[str, ...]:
-    """By what the values were standardised for a model that was trained on standardised ones."""
-    name = model.identity.model
-    model = model._base if isinstance(model, Rescaled) else model
-    if isinstance(model.scale, Scale):
-        mean, std = model.scale
-        return (f"{name} read (value - {mean:.6g}) / {std:.6g}, the scaling of its training",)
-    if model.scale == "standardised":
-        return (
-            f"{name} was trained on standardised values; their mean and standard deviation are not stored, so it read "
-            "the given values as they are",
-        )
-    return ()
+def _scale_notes(model: Forecaster, given: SeriesInput, readers: Sequence[Reader]) -> tuple[str, ...]:
+    """By what the values were standardised, for a model that reads standardised ones."""
+    found: dict[str, None] = {}
+    for one, reader in zip(given.series, readers, strict=True):
+        if reader.scale is not None:
+            by = f"mean and std of series {one.series.item} before its test region"
+            by = "mean and std of these windows" if given.windows else by
+            by = "the scaling of its training" if isinstance(model.scale, Scale) else by
+            mean, std = reader.scale
+            found[f"{model.identity.model} read (value - {mean:.6g}) / {std:.6g}, {by}"] = None
+    return tuple(found)

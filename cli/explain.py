@@ -2,79 +2,82 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from hrx.adapters import locate
-from hrx.adapters.contract import library_errors
+from hrx.adapters import load
 from hrx.api.audit_plan import context_bound
-from hrx.audit.protocol import Protocol
+from hrx.api.explain import explain as explain_series
+from hrx.api.explanation import Explanation
 from hrx.audit.request import ExplainRequest, without_folder
-from hrx.audit.runner.held_out import explain_series
 from hrx.cli.terminal import note, progress, show
 from hrx.errors import Exit, HrxError
 from hrx.files import check_target, user_path
 from hrx.gift_eval import TimedSeries, cut, open_series, split_name
-from hrx.records.explained import ExplainedForecast
-from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
+from hrx.options import stored_settings
+from hrx.records.explanation import show_time
 from hrx.records.quantities import GAINS, NeededContext
 from hrx.reports.context import context_sentence, padding_sentence, share
-from hrx.reports.explained_figures import show_time
 from hrx.reports.figures import check_format, save
-from hrx.reports.heatmap import speaking_name
-from hrx.reports.page.explain import trust_sentence, write_explanation
-from hrx.reports.page.explain_several import ExplainedPage, write_several
+from hrx.reports.page.explain import ExplainedPage, setting_name, trust_sentence, write_explanation, write_several
 from hrx.reports.text import number_or_none, write_bytes
 
 
-class Explained(NamedTuple):
-    """One forecast of one series by one model."""
+class Found(NamedTuple):
+    """The explanation of one series by one model, and the command that makes it alone."""
 
-    forecast: ExplainedForecast
-    timed: TimedSeries
+    x: Explanation
     command: str
 
-    @property
-    def label(self) -> str:
-        return f"{self.forecast.model} on {self.forecast.series}"
 
-    @property
-    def file_name(self) -> str:
-        setting = f"{len(self.forecast.x)}x{len(self.forecast.forecast)}"
-        return speaking_name(self.forecast.model, self.forecast.series, setting)
-
-
-def explain(options: ExplainRequest) -> int:
+def explain(request: ExplainRequest) -> int:
     """Writes the page, and prints whether each explanation can be trusted."""
-    _check_targets(options)
-    # A name that is given twice counts once, as in an audit.
-    models, named = dict.fromkeys(options.models), dict.fromkeys(options.series)
-    wanted = options.sweeps == "context"
-    bound = context_bound(options.context_bound, requested=wanted)
-    protocol = Protocol(estimator=options.estimator, context=wanted, context_bound=bound)
-    chosen = [(text, find_series(text)) for text in named]
-    for sentence in dict.fromkeys(timed.note for _, timed in chosen if timed.note):
+    _check_targets(request)
+    found = _explanations(request)
+    for sentence in dict.fromkeys(sentence for one in found for sentence in one.x.notes):
         note(f"{sentence}.")
-    for _, timed in chosen:
-        cut(timed.series, options.lookback, options.horizon, windows=1, seed=0)  # refused before a model is loaded
-    found = [one for name in models for one in _explain_model(name, chosen, protocol, options)]
-    if options.json:
-        print(json.dumps({"explanations": [_as_json(one) for one in found]}, indent=1, allow_nan=False))
+    if request.json:
+        print(json.dumps({"explanations": [_as_json(one.x) for one in found]}, indent=1, allow_nan=False))
     else:
         for one in found:
-            about = f" ({one.label})" if len(found) > 1 else ""
-            show(f"Verdict{about}: {trust_sentence(one.forecast)}")
-            _show_context(one.forecast.context)
+            about = f" ({one.x.model.name} on {one.x.items[0]})" if len(found) > 1 else ""
+            show(f"Verdict{about}: {trust_sentence(one.x.held_out[0])}")
+            _show_context(one.x.held_out[0].context)
     progress.say("writing the page")
-    written = [_write_page(found, options.out), *_write_files(found, options)]
-    if not options.json:
+    written = [_write_page(found, request.out), *_write_files([one.x for one in found], request)]
+    if not request.json:
         show(f"{written[0]}: open it in a browser; it needs no network.")
         for path in written[1:]:
             show(str(path))
     return Exit.DONE
+
+
+def _explanations(request: ExplainRequest) -> list[Found]:
+    """One explanation for each model and series; a name that is given twice counts once, as in an audit."""
+    wanted = request.sweeps == "context"
+    bound = context_bound(request.context_bound, requested=wanted)
+    series = {text: find_series(text) for text in dict.fromkeys(request.series)}
+    for timed in series.values():
+        cut(timed.series, request.lookback, request.horizon, windows=1, seed=0)  # refused before a model is loaded
+    found = []
+    for name in dict.fromkeys(request.models):
+        progress.say(f"loading {name}")
+        explained = explain_series(
+            load(name, merge_adapter=request.merge_adapter),
+            list(series.values()),
+            request.horizon,
+            lookback=request.lookback,
+            estimator=request.estimator,
+            held_out=True,
+            context_bound=bound if wanted else None,
+            report=progress.say,
+        )
+        found += [Found(one, _command(name, text, request)) for one, text in zip(explained, series, strict=True)]
+    return found
 
 
 def _show_context(found: NeededContext | None) -> None:
@@ -85,29 +88,6 @@ def _show_context(found: NeededContext | None) -> None:
     show(f"Needed context, {within}: {context_sentence(found)}")
     if padding := padding_sentence([found]):
         show(padding)
-
-
-def _explain_model(
-    name: str, chosen: list[tuple[str, TimedSeries]], protocol: Protocol, options: ExplainRequest
-) -> list[Explained]:
-    """The forecasts of every series by one model."""
-    progress.say(f"loading {name}")
-    model = locate(name, merge_adapter=options.merge_adapter).load()
-    found = []
-    for text, timed in chosen:
-        fitting = model.for_season(timed.series.season) if timed.series.frequency else model
-        with library_errors(model.identity.model, model.identity.library):
-            forecast = explain_series(
-                fitting,
-                timed.series,
-                options.lookback,
-                options.horizon,
-                protocol=protocol,
-                labels=None if timed.times is None else tuple(show_time(time) for time in timed.times),
-                report=progress.say,
-            )
-        found.append(Explained(forecast, timed, _command(name, text, options)))
-    return found
 
 
 def find_series(text: str) -> TimedSeries:
@@ -124,19 +104,19 @@ def find_series(text: str) -> TimedSeries:
     return found[0]
 
 
-def _check_targets(options: ExplainRequest) -> None:
+def _check_targets(request: ExplainRequest) -> None:
     """Refuses files that cannot be written, before anything is read."""
-    read = [path for text in options.series for path in _files(text)]
-    read += [user_path(name.removeprefix("module:").rpartition(":")[0]) for name in options.models if ":" in name]
+    read = [path for text in request.series for path in _files(text)]
+    read += [user_path(name.removeprefix("module:").rpartition(":")[0]) for name in request.models if ":" in name]
     named: dict[Path, str] = {}
-    for option, path in (("--out", options.out), ("--csv", options.csv), ("--png", options.png)):
+    for option, path in (("--out", request.out), ("--csv", request.csv), ("--png", request.png)):
         if path is None:
             continue
         check_target(path, option, inputs=read)
         if (other := named.setdefault(path.absolute(), option)) != option:
             raise HrxError(f"{other} and {option} name the same file, {path}. Give each a file of its own.")
-    if options.png is not None:
-        check_format(options.png)
+    if request.png is not None:
+        check_format(request.png)
 
 
 def _files(text: str) -> list[Path]:
@@ -145,69 +125,76 @@ def _files(text: str) -> list[Path]:
     return [user_path(name) for name in (source, source.rpartition("?")[0]) if name]
 
 
-def _command(model: str, series: str, options: ExplainRequest) -> str:
+def _command(model: str, series: str, request: ExplainRequest) -> str:
     """The command line of one forecast, with `PATH/` for folders."""
-    given = {"model": model, "series": series}
-    given |= {name: getattr(options, name) for name in ("lookback", "horizon", "estimator")}
-    shown = {name: without_folder(value) if isinstance(value, str) else value for name, value in given.items()}
-    words = [word for name, value in shown.items() if name != "model" for word in (f"--{name}", str(value))]
-    for name, value in (("sweeps", options.sweeps), ("context-bound", options.context_bound)):
-        words += [] if value is None else [f"--{name}", str(value)]
-    words += ["--merge-adapter"] if options.merge_adapter else []
-    return shlex.join(["hrx", "explain", shown["model"], *words])
+    settings = stored_settings(replace(request, models=(model,), series=(series,)), without_folder)
+    words = ["hrx", "explain", *settings.pop("models")]
+    for name, value in settings.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [] if one in (None, False) else [f"--{name}"] if one is True else [f"--{name}", str(one)]
+    return shlex.join(words)
 
 
-def _write_page(found: list[Explained], path: Path) -> Path:
+def _beside(path: Path, number: int, x: Explanation, suffix: str) -> Path:
+    """The file of one of several explanations."""
+    return path.with_name(f"{path.stem}--{number}--{setting_name(x)}{suffix}")
+
+
+def _write_page(found: list[Found], path: Path) -> Path:
     """The page of one forecast; of several, a page with all of them side by side, and one of each beside it."""
     if len(found) == 1:
-        return write_explanation(found[0].forecast, path, found[0].command)
+        return write_explanation(found[0].x, path, found[0].command)
     pages = []
-    for number, one in enumerate(found):
-        beside = path.with_name(f"{path.stem}--{number + 1}--{one.file_name}.html")
-        write_explanation(one.forecast, beside, one.command)
-        pages.append(ExplainedPage(one.forecast, beside.name, as_explanation(one).plot()))
+    for number, one in enumerate(found, 1):
+        beside = _beside(path, number, one.x, ".html")
+        write_explanation(one.x, beside, one.command)
+        pages.append(ExplainedPage(one.x, beside.name))
     return write_several(pages, path)
 
 
-def _write_files(found: list[Explained], options: ExplainRequest) -> list[Path]:
+def _write_files(found: list[Explanation], request: ExplainRequest) -> list[Path]:
     """The table of every entry, and the pictures; of several forecasts, one picture each."""
     written = []
-    if options.csv is not None:
-        frames = [as_explanation(one).to_frame().assign(model=one.forecast.model) for one in found]
-        table = pd.concat(frames, ignore_index=True)
-        table = table[["model", *(name for name in table if name != "model")]]
-        written.append(write_bytes(options.csv, table.to_csv(index=False).encode()))
-    if options.png is not None:
-        for number, one in enumerate(found):
-            name = options.png.name if len(found) == 1 else f"{options.png.stem}--{number + 1}--{one.file_name}"
-            path = options.png if len(found) == 1 else options.png.with_name(name + options.png.suffix)
-            written.append(save(as_explanation(one).plot(), path))
+    if request.csv is not None:
+        table = pd.concat([x.to_frame().assign(model=x.model.name) for x in found], ignore_index=True)
+        table.insert(0, "model", table.pop("model"))
+        written.append(write_bytes(request.csv, table.to_csv(index=False).encode()))
+    if request.png is not None:
+        for number, x in enumerate(found, 1):
+            path = request.png if len(found) == 1 else _beside(request.png, number, x, request.png.suffix)
+            written.append(save(x.plot(), path))
     return written
 
 
-def as_explanation(one: Explained) -> Explanation:
-    """The forecast as `hrx.explain` gives it, for its frame and its figure."""
-    forecast, timed = one.forecast, one.timed
-    lookback, after = len(forecast.x), timed.after(len(forecast.forecast))
-    observed = np.ones(lookback, dtype=bool)
-    if timed.series.observed is not None:
-        observed = timed.series.observed[-lookback:]
-    times = None
-    if timed.times is not None and after is not None:
-        times = ExplainedTimes(timed.times[-lookback:], after)
-    return Explanation(
-        matrix=forecast.matrix[None],
-        signed=None,
-        forecast=forecast.forecast[None],
-        x=forecast.x[None],
-        observed=observed[None],
-        steps=tuple(step + 1 for step in forecast.steps),
-        items=(forecast.series,),
-        times=(times,),
-        seasons=(timed.series.season,),
-        model=ExplainedModel(forecast.model, forecast.checkpoint, forecast.fingerprint, forecast.library),
-        method=Method(forecast.estimator, "", "", 0),
-    )
+def _as_json(x: Explanation) -> dict[str, object]:
+    """One forecast with its verdict, its figures and its matrix."""
+    (held_out,), (times,), (series,) = x.held_out, x.times, x.items
+    quantities, skill, context = held_out.quantities, held_out.skill, held_out.context
+    gains: dict[str, object] = {}
+    if quantities is not None:
+        for name in GAINS:
+            value, error = getattr(quantities, name), getattr(quantities.error, name)
+            gains[name] = {"value": number_or_none(value), "error": number_or_none(error)}
+        gains |= {name: number_or_none(getattr(quantities, name)) for name in ("rank", "effective_lookback")}
+    return {
+        "model": x.model.name,
+        "checkpoint": x.model.checkpoint,
+        "fingerprint": x.model.fingerprint,
+        "series": series,
+        "estimator": x.method.estimator,
+        "trust": held_out.trust.value,
+        "verdict": trust_sentence(held_out),
+        "notes": list(x.notes),
+        **gains,
+        "context": None if context is None else _context_json(context),
+        "errors": None if skill is None else {name: number_or_none(value) for name, value in skill._asdict().items()},
+        "input_times": None if times is None else [show_time(time) for time in times.inputs],
+        "forecast_times": None if times is None else [show_time(time) for time in times.forecasts],
+        "x": x.x[0].tolist(),
+        "forecast": x.forecast[0].tolist(),
+        "steps": list(x.steps),
+        "matrix": x.matrix[0].astype(np.float64).tolist(),
+    }
 
 
 def _context_json(found: NeededContext) -> dict[str, object]:
@@ -218,41 +205,4 @@ def _context_json(found: NeededContext) -> dict[str, object]:
         "needed": found.needed,
         "outcome": found.outcome,
         "shortest_cut": None if shortest is None else shortest.lookback,
-    }
-
-
-def _as_json(one: Explained) -> dict[str, object]:
-    """One forecast with its verdict, its figures and its matrix."""
-    forecast, explanation = one.forecast, as_explanation(one)
-    (times,) = explanation.times
-    quantities, skill = forecast.quantities, forecast.skill
-    gains: dict[str, object] = {}
-    if quantities is not None:
-        gains = {
-            name: {
-                "value": number_or_none(getattr(quantities, name)),
-                "error": number_or_none(getattr(quantities.error, name)),
-            }
-            for name in GAINS
-        } | {
-            "rank": number_or_none(quantities.rank),
-            "effective_lookback": number_or_none(quantities.effective_lookback),
-        }
-    return {
-        "model": forecast.model,
-        "checkpoint": forecast.checkpoint,
-        "fingerprint": forecast.fingerprint,
-        "series": forecast.series,
-        "estimator": forecast.estimator,
-        "trust": forecast.trust.value,
-        "verdict": trust_sentence(forecast),
-        **gains,
-        "context": None if forecast.context is None else _context_json(forecast.context),
-        "errors": None if skill is None else {name: number_or_none(value) for name, value in skill._asdict().items()},
-        "input_times": None if times is None else [show_time(time) for time in times.inputs],
-        "forecast_times": None if times is None else [show_time(time) for time in times.forecasts],
-        "x": explanation.x[0].tolist(),
-        "forecast": explanation.forecast[0].tolist(),
-        "steps": list(explanation.steps),
-        "matrix": explanation.matrix[0].astype(np.float64).tolist(),
     }

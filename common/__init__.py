@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hrx.adapters import from_module, load
     from hrx.api.audit import run_audit
     from hrx.api.explain import explain, score
+    from hrx.api.explanation import Explanation
     from hrx.audit.protocol import Protocol
-    from hrx.records.explanation import Explanation
     from hrx.reports.compare import compare
     from hrx.reports.runs import read
     from hrx.reports.tables import tables
@@ -41,7 +41,7 @@ __all__ = [
     "tables",
 ]
 _HOME = {
-    "Explanation": "hrx.records.explanation",
+    "Explanation": "hrx.api.explanation",
     "Protocol": "hrx.audit.protocol",
     "compare": "hrx.reports",
     "explain": "hrx.api.explain",

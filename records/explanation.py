@@ -1,36 +1,34 @@
-"""`Explanation`: forecasts of some series, and what each step of them reads. It is made of arrays and needs no torch.
+"""Explanations as plain data: forecasts, what each step of them reads, and what held-out windows say about that.
 
-`hrx.explain` makes one. The figures are in `hrx.reports.explained_figures`, the file format in `explanation_file`.
+`hrx.explain` makes an `Explanation`; the one that people get, with figures and scores, is `hrx.api.explanation`.
 """
 
 from __future__ import annotations
 
-import base64
-import html
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 
-from hrx.errors import HrxError, unknown
-from hrx.records.quantities import Bools, Floats
+from hrx.errors import HrxError, describe_error, unknown
+from hrx.files import MOST_TABLE, atomic_write, check_target, read_file
 from hrx.text import ComputedText
 
 if TYPE_CHECKING:
-    from anywidget import AnyWidget
-    from matplotlib.figure import Figure
+    from hrx.records.ledger import StoredCheck
+    from hrx.records.quantities import Bools, Floats, NeededContext, Quantities, Skill
 
-    from hrx.adapters import Forecaster
-    from hrx.audit.protocol import Protocol
-    from hrx.records.quantities import Quantities
-    from hrx.reports.explained_figures import ShownForecast
-
-_MOST_SHOWN = 3
-"""Series of several that a notebook shows by themselves."""
+_FORMAT = 2
+_ARRAYS = ("matrix", "forecast", "x", "observed")
+SURE = 2.0
+"""A gain is positive where it exceeds this many Monte Carlo errors."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +60,60 @@ class ExplainedTimes(NamedTuple):
     forecasts: pd.Index
 
 
+class Trust(Enum):
+    """Whether an explanation can be trusted, worst first. The first that applies is the verdict."""
+
+    NOT_ADMITTED = "not admitted"
+    NOT_SCORED = "not scored"
+    NOT_BETTER_THAN_NAIVE = "not better than naive"
+    NO_EVIDENCE = "no evidence"
+    SHARED = "shared"
+    OWN_ROWS = "own rows"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What windows of the same series whose future is known say about a model and its explanations."""
+
+    windows: int
+    checks: tuple[StoredCheck, ...]
+    skill: Skill | None
+    quantities: Quantities | None
+    unscored: str = ""
+    """Why there are no quantities."""
+    padded: int = 0
+    """Zeros that the library puts before the window and the model reads as observed values."""
+    context: NeededContext | None = None
+    """Where it was requested and the series could be scored."""
+
+    @property
+    def failed(self) -> tuple[StoredCheck, ...]:
+        return tuple(check for check in self.checks if not check.passed)
+
+    @property
+    def trust(self) -> Trust:
+        """The verdict."""
+        if self.failed:
+            return Trust.NOT_ADMITTED
+        if self.quantities is None or self.skill is None:
+            return Trust.NOT_SCORED
+        if not self.skill.beats_naive:
+            return Trust.NOT_BETTER_THAN_NAIVE
+        if not self.surely_positive("g_margin"):
+            return Trust.NO_EVIDENCE
+        return Trust.OWN_ROWS if self.surely_positive("g_own") else Trust.SHARED
+
+    def surely_positive(self, gain: str) -> bool:
+        """Whether a gain exceeds zero by more than its Monte Carlo error explains."""
+        if self.quantities is None:
+            return False
+        value, error = getattr(self.quantities.normalised, gain), getattr(self.quantities.error, gain)
+        return bool(value > SURE * error)
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What each step of a forecast reads, for one or several series.
-
-        x = hrx.explain("bolt-mini", "sample:elnino/M", horizon=12, lookback=96)
-        x.matrix.shape                     # (1, 12, 96)
-        x.to_frame()                       # one row per series, step and input
-        x.plot(), x.plot_steps([1, 12])    # matplotlib figures; in a notebook x shows itself
-        x.score().g_margin                 # measured by deletion, with its error
-
-    Forecast steps count from 1. An explanation of several series is indexed by name or position, `x["T1"]`, `x[0]`,
-    and gives an explanation of one.
-    """
+    """What each step of a forecast reads, for one or several series: arrays, names and times."""
 
     matrix: Floats
     """`(B, R, L)`, non-negative: importance of each input for each explained step."""
@@ -86,7 +125,7 @@ class Explanation:
     forecast: Floats
     """`(B, H)`, in the unit of the series."""
     x: Floats
-    """`(B, L)`: the values that the model read, in the unit of the series."""
+    """`(B, L)`: the last values of each series, in its unit."""
     observed: Bools
     """`(B, L)`: false where a missing value repeats the one before it."""
     steps: tuple[int, ...]
@@ -97,14 +136,16 @@ class Explanation:
     """Of each series; None where it has none."""
     seasons: tuple[int, ...]
     """Values per season of each series; 1 where it is not known."""
+    scales: tuple[tuple[float, float] | None, ...]
+    """Of each series: the model read `(x - mean) / std` with this mean and std; None: `x` itself."""
     model: ExplainedModel
     method: Method
     windows: bool = False
     """Whether the rows of `x` came as one array: windows of one run, which are scored together."""
     notes: tuple[str, ...] = ()
-    """What a reader has to know: missing values that were filled in."""
-    forecaster: Forecaster | None = field(default=None, repr=False)
-    """The model, where the explanation was not read from a file."""
+    """What a reader has to know: how dates were read, missing values that were filled in, the scale of the model."""
+    held_out: tuple[HeldOut, ...] = ()
+    """Of each series, where `held_out=True` asked for it; a file does not keep it."""
 
     @property
     def lookback(self) -> int:
@@ -119,11 +160,11 @@ class Explanation:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[Self]:
         return (self[number] for number in range(len(self)))
 
-    def __getitem__(self, item: str | int) -> Explanation:
-        at = slice(place := self._place(item), place + 1)
+    def __getitem__(self, item: str | int) -> Self:
+        at = slice(place := self.place(item), place + 1)
         return replace(
             self,
             matrix=self.matrix[at],
@@ -134,18 +175,17 @@ class Explanation:
             items=self.items[at],
             times=self.times[at],
             seasons=self.seasons[at],
+            scales=self.scales[at],
+            held_out=self.held_out[at],
         )
 
     def __repr__(self) -> str:
-        return f"<Explanation of {self._about()}>"
-
-    def _about(self) -> str:
         series = f"series {self.items[0]!r}" if len(self) == 1 else f"{len(self)} series"
         some = f"{len(self.steps)} of " if len(self.steps) < self.horizon else ""
         size = f"{some}{self.horizon} steps × {self.lookback} inputs"
-        return f"{self.model.name} on {series} by {self.method.estimator}: {size}"
+        return f"<Explanation of {self.model.name} on {series} by {self.method.estimator}: {size}>"
 
-    def _place(self, item: str | int | None) -> int:
+    def place(self, item: str | int | None) -> int:
         """The position of a series; without a name, the first."""
         if item is None:
             return 0
@@ -156,6 +196,15 @@ class Explanation:
         if not -len(self) <= item < len(self):
             raise IndexError(f"This explanation holds {len(self)} series; there is no number {item}.")
         return item % len(self)
+
+    def row(self, step: int) -> int:
+        """The row of a forecast step, which counts from 1."""
+        if step not in self.steps:
+            first, last = self.steps[0], self.steps[-1]
+            whole = len(self.steps) > 1 and self.steps == tuple(range(first, last + 1))
+            known = f"{first} to {last}" if whole else ", ".join(map(str, self.steps))
+            raise HrxError(f"Step {step} has no row in this explanation. Steps count from 1; it has {known}.")
+        return self.steps.index(step)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per series, explained step and input.
@@ -193,130 +242,93 @@ class Explanation:
             columns["signed"] = self.signed[number].reshape(-1)
         return pd.DataFrame(columns)
 
-    def score(self, model: Forecaster | None = None, *, protocol: Protocol | None = None) -> Quantities:
-        """Whether a step's own row explains it better than a shared one: `g_own`, `g_shuffled`, `g_margin` and `rank`.
-
-        Measured by deletion on the explained windows, with the Monte Carlo error of each quantity. Series are runs of
-        their own and are scored one at a time, `x["T1"].score()`; the rows of one array are windows of one run. An
-        explanation that was read from a file needs its `model`. One window is an indication: `hrx.run_audit` measures
-        many.
-        """
-        from hrx.api.explain import score_explanation
-
-        return score_explanation(self, model or self.forecaster, protocol)
-
-    def quantities(self) -> Quantities:
-        """`score()` under the default protocol."""
-        return self.score()
-
-    def plot(self, item: str | int | None = None) -> Figure:
-        """The heat map of one series, by default the first: window and forecast, and what each step reads."""
-        from hrx.reports.explained_figures import heatmap_figure
-
-        return heatmap_figure(self._shown(item), "; ".join(self.notes))
-
-    def plot_steps(self, steps: Sequence[int], item: str | int | None = None) -> Figure:
-        """The rows of some forecast steps, counted from 1, below the series: `x.plot_steps([1, 12, 24])`."""
-        from hrx.reports.explained_figures import steps_figure
-
-        return steps_figure(self._shown(item), steps)
-
-    def plot_profile(self, item: str | int | None = None) -> Figure:
-        """Importance by lag, the distance from an input to the forecast step, with the season marked where known."""
-        from hrx.reports.explained_figures import profile_figure
-
-        return profile_figure(self._shown(item))
-
-    def plot_waterfall(self, step: int, item: str | int | None = None, *, top: int = 10) -> Figure:
-        """How the largest `top` contributions of inputs add up to the forecast of one step, counted from 1.
-
-        It needs an estimator with a sign. Contributions of integrated gradients add up from the forecast of a flat
-        window at the mean. A slope is multiplied by the input's distance from the mean of the window, a first-order
-        contribution: what they leave over is the base.
-        """
-        from hrx.reports.explained_figures import waterfall_figure
-
-        shown, number = self._shown(item), self._place(item)
-        row, base = shown.row(step), "forecast less the contributions"
-        if self.signed is None:
-            raise HrxError(
-                f"A waterfall needs contributions with a sign, and {self.method.estimator} has none. Explain with "
-                "estimator='integrated_gradients', or with the input gradient."
-            )
-        contributions = np.asarray(self.signed[number, row], dtype=np.float64)
-        if self.method.sign == "slope":
-            contributions = contributions * (self.x[number] - self.x[number].mean())
-        elif self.method.estimator == "integrated_gradients":
-            base = "forecast of a flat window at the mean"
-        return waterfall_figure(shown, step, contributions, base, top)
-
-    def widget(self) -> AnyWidget:
-        """The interactive heat map of the report page, for a notebook; it needs anywidget, the extra `notebook`.
-
-        Its traits `series`, `step` and `position` follow the cell that the reader chooses.
-        """
-        from hrx.reports.explained_figures import show_time
-        from hrx.reports.page.widget import ShownItem, heatmap_widget
-
-        title = f"What each step of the forecast reads, by {self.method.estimator}"
-        return heatmap_widget(
-            [
-                ShownItem(
-                    model=self.model.name,
-                    name=name,
-                    x=self.x[number],
-                    forecast=self.forecast[number],
-                    matrix=self.matrix[number],
-                    steps=self.steps,
-                    labels=None if times is None else [show_time(time) for time in times.inputs],
-                    title=f"{title}. {'. '.join((*self.notes, ''))}".strip(),
-                )
-                for number, (name, times) in enumerate(zip(self.items, self.times, strict=True))
-            ]
-        )
-
-    def _shown(self, item: str | int | None) -> ShownForecast:
-        """What the figures take of one series."""
-        from hrx.reports.explained_figures import ShownForecast
-
-        number = self._place(item)
-        times = self.times[number]
-        which = f", series {number + 1} of {len(self)}" if len(self) > 1 else ""
-        return ShownForecast(
-            title=f"{self.model.name} on {self.items[number]}{which}, by {self.method.estimator}",
-            x=self.x[number],
-            forecast=self.forecast[number],
-            matrix=self.matrix[number],
-            steps=np.asarray(self.steps, dtype=np.int64),
-            times=None if times is None else times.inputs.append(times.forecasts),
-            season=self.seasons[number],
-        )
-
     def save(self, path: str | Path) -> Path:
         """Writes arrays, names, times and settings to one NPZ file, without the model. Returns its path."""
-        from hrx.records.explanation_file import write_explanation
-
-        return write_explanation(self, Path(path))
+        check_target(path := Path(path), "save")
+        about = {
+            "hrx_explanation": _FORMAT,
+            **{name: getattr(self, name) for name in ("steps", "items", "seasons", "scales", "windows", "notes")},
+            "zones": [None if times is None else _zone(times.inputs) for times in self.times],
+            "model": asdict(self.model),
+            "method": self.method._asdict(),
+        }
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        if self.signed is not None:
+            arrays["signed"] = self.signed
+        for number, times in enumerate(self.times):
+            if times is not None:
+                arrays[f"times_{number}"] = _numbers(times.inputs.append(times.forecasts))
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, about=np.array(json.dumps(about)), **arrays)
+        with atomic_write(path) as file:
+            file.write(buffer.getvalue())
+        return path
 
     @classmethod
-    def load(cls, path: str | Path) -> Explanation:
-        """Reads a file that `save` wrote."""
-        from hrx.records.explanation_file import read_explanation
+    def load(cls, path: str | Path) -> Self:
+        """Reads a file that `save` wrote; that executes nothing."""
+        try:
+            with np.load(io.BytesIO(read_file(path := Path(path), MOST_TABLE)), allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            about = json.loads(str(arrays["about"]))
+            if about["hrx_explanation"] != _FORMAT:
+                raise HrxError(f"{path} has format {about['hrx_explanation']}; this version of hrx reads {_FORMAT}.")
+            return cls._assembled(arrays, about)
+        except HrxError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise HrxError(
+                f"{path} is not a valid explanation: {describe_error(error)}. Give a file that Explanation.save wrote."
+            ) from error
 
-        return read_explanation(Path(path))
+    @classmethod
+    def _assembled(cls, arrays: dict[str, Any], about: dict[str, Any]) -> Self:
+        lookback = arrays["x"].shape[1]
+        times: list[ExplainedTimes | None] = []
+        for number, zone in enumerate(about["zones"]):
+            stored = arrays.get(f"times_{number}")
+            index = None if stored is None else _index(stored, zone)
+            times.append(None if index is None else ExplainedTimes(index[:lookback], index[lookback:]))
+        shape = (len(about["items"]), len(about["steps"]), lookback)
+        if arrays["matrix"].shape != shape or len(times) != shape[0]:
+            raise ValueError(f"its matrix has the shape {arrays['matrix'].shape}, not {shape}")
+        plain: dict[str, Any] = {one: tuple(about[one]) for one in ("steps", "items", "seasons", "notes")}
+        return cls(
+            **{name: arrays[name] for name in _ARRAYS},
+            **plain,
+            signed=arrays.get("signed"),
+            times=tuple(times),
+            scales=tuple(None if scale is None else (scale[0], scale[1]) for scale in about["scales"]),
+            model=ExplainedModel(**about["model"]),
+            method=Method(**about["method"]),
+            windows=about["windows"],
+        )
 
-    def _repr_html_(self) -> str:
-        """The heat maps of the first series, for a notebook."""
-        parts = [f"<p><b>Explanation</b> of {html.escape(self._about())}</p>"]
-        parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
-        parts += [_picture(self.plot(number)) for number in range(min(len(self), _MOST_SHOWN))]
-        if len(self) > _MOST_SHOWN:
-            parts.append(f"<p>and {len(self) - _MOST_SHOWN} more series: <code>x.plot(name)</code></p>")
-        return f"<div>{''.join(parts)}</div>"
+
+def show_time(time: Any) -> str:
+    """A time without what every time of a day has in common: midnight, seconds, and the zone."""
+    if not isinstance(time, pd.Timestamp):
+        return str(time)
+    text = time.strftime("%Y-%m-%d %H:%M:%S")
+    return text.removesuffix(" 00:00:00").removesuffix(":00") if text.endswith(":00") else text
 
 
-def _picture(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return f'<img alt="heat map" style="max-width:100%" src="data:image/png;base64,{data}">'
+def _zone(index: pd.Index) -> str:
+    """The zone of times; `number` for whole numbers, empty for times without a zone."""
+    if not isinstance(index, pd.DatetimeIndex):
+        return "number"
+    return "" if index.tz is None else str(index.tz)
+
+
+def _numbers(index: pd.Index) -> Any:
+    """Times as nanoseconds since 1970, in UTC where they have a zone; whole numbers as they are."""
+    if not isinstance(index, pd.DatetimeIndex):
+        return index.to_numpy(dtype=np.int64)
+    return (index.tz_convert("UTC").tz_localize(None) if index.tz else index).as_unit("ns").to_numpy().astype(np.int64)
+
+
+def _index(numbers: Any, zone: str) -> pd.Index:
+    if zone == "number":
+        return pd.Index(np.asarray(numbers, dtype=np.int64))
+    times = pd.DatetimeIndex(numbers.astype("datetime64[ns]"))
+    return pd.DatetimeIndex(times.tz_localize("UTC").tz_convert(zone)) if zone else times

@@ -1,24 +1,28 @@
-"""The heat map of one run: its example window with the forecast, and below it what each forecast step reads.
+"""Figures of explanations: the heat map of a run or of an explained series, single steps, importance by lag, waterfall.
 
-All panels share one time axis: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the cell from 0 to
-1, so that the forecast starts at 0.
+All panels of a heat map share one time axis: position −1 of the lookback is the cell from −1 to 0, forecast step 1 the
+cell from 0 to 1, so that the forecast starts at 0.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hrx.errors import HrxError
+from hrx.records.explanation import Explanation, show_time
 from hrx.records.ledger import Ledger, StoredExample
 from hrx.records.quantities import Floats, Ints
 from hrx.records.record import DONE, Record
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
-from hrx.reports.text import clean, counted, make_directory, shorten, signed, slug
+from hrx.reports.text import clean, counted, file_stem, make_directory, shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +33,13 @@ HEATMAP_SIZE = (10, 7.2)
 GUIDED = "below: the step that each row explains"
 GAMMA = 0.5
 _LONGEST_NAME, _SHORTEST_NAME = 40, 8
+_LONGEST_HEADING = 60
 _TITLE_SHARE = 0.96
 _MOST_STEP_LABELS = 8
+_DATES = 6
+_MOST_SEASONS = 12
+_DPI = 120
+_POSITIONS = "steps from the start of the forecast (lookback < 0 < forecast)"
 
 
 def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
@@ -49,7 +58,7 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
                 subjects.setdefault(subject, []).append(record)
         chosen = {subject: min(records, key=_preference) for subject, records in subjects.items()}
         names = {
-            subject: speaking_name(str(one.model), str(one.dataset), str(one.series), f"{one.lookback}x{one.horizon}")
+            subject: file_stem(str(one.model), str(one.dataset), str(one.series), f"{one.lookback}x{one.horizon}")
             for subject, one in chosen.items()
         }
         written = []
@@ -66,14 +75,6 @@ def _preference(record: Record) -> tuple[bool, int]:
     return record.beats_naive != 1, -(record.lookback or 0) * (record.horizon or 0)
 
 
-def speaking_name(*names: str) -> str:
-    """The file name, without a suffix, of a picture, from model, dataset, series and setting, or other names.
-
-    For example `bolt-mini--co2-w--co2--512x96`.
-    """
-    return "--".join(map(slug, names))
-
-
 def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
     """Draws the example of one run to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
     path = Path(path)
@@ -83,7 +84,7 @@ def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
 
 
 def draw(stored: StoredExample, record: Record) -> Figure:
-    """The figure: window and forecast, heat map, shared vector, all over the same steps."""
+    """Window and forecast, heat map, shared vector, all over the same steps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=HEATMAP_SIZE, dpi=120, layout="constrained")
@@ -91,7 +92,7 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     draw_window(panels.window, stored.x, stored.truth, stored.forecast, guide=GUIDED)
     panels.window.set_ylabel("standardised value")
     draw_matrix(panels, stored.matrix, row_steps(stored, record.scored_steps))
-    panels.shared.set_xlabel("steps from the start of the forecast (lookback < 0 < forecast)")
+    panels.shared.set_xlabel(_POSITIONS)
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
         # Names are shortened until the title fits; one between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
@@ -215,3 +216,194 @@ def draw_image(
         interpolation=interpolation,
         interpolation_stage="data",
     )
+
+
+def heatmap_figure(x: Explanation, number: int = 0) -> Figure:
+    """Window and forecast of one series, what each step reads, and the shared vector, over one time axis."""
+    with plain_style():
+        figure = _new_figure(HEATMAP_SIZE)
+        panels = add_panels(figure)
+        draw_window(panels.window, x.x[number], np.empty(0), x.forecast[number], guide=GUIDED)
+        panels.window.set_ylabel("value")
+        draw_matrix(panels, x.matrix[number], np.asarray(x.steps))
+        _label_time(panels.shared, x, number)
+        figure.suptitle(_heading(x, number), fontsize=10, parse_math=False)
+        if x.notes:
+            figure.supxlabel("; ".join(x.notes), fontsize=9, color=INK, parse_math=False)
+        return figure
+
+
+def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figure:
+    """The window of one series, and a panel with the row of each of some forecast steps, counted from 1."""
+    if not len(steps):
+        raise HrxError("No step is given. Give some, counted from 1, as in plot_steps([1, 12, 24]).")
+    rows = x.matrix[number, [x.row(step) for step in steps]]
+    largest = float(np.nanmax(rows)) if np.isfinite(rows).any() else 0.0
+    with plain_style():
+        figure = _new_figure((10, 2.4 + 1.1 * len(rows)))
+        window, *panels = figure.subplots(
+            len(rows) + 1, 1, sharex=True, gridspec_kw={"height_ratios": [2.2, *[1] * len(rows)]}
+        )
+        draw_window(window, x.x[number], np.empty(0), x.forecast[number])
+        window.set_ylabel("value")
+        positions = np.arange(-x.lookback, 0)
+        for axes, step, row in zip(panels, steps, rows, strict=True):
+            axes.bar(positions + 0.5, row, width=1.0, color=TRUTH)
+            axes.axvline(0, color=GUIDE, linewidth=1)
+            axes.axvspan(step - 1, step, color=FORECAST, alpha=0.35, linewidth=0)
+            axes.set_ylim(0, 1.05 * largest or 1.0)
+            axes.set_ylabel(f"step {step}")
+            axes.spines[["top", "right"]].set_visible(False)
+        _label_time(panels[-1], x, number)
+        heading = f"{_heading(x, number)}: importance for some forecast steps (orange)"
+        figure.suptitle(heading, fontsize=10, parse_math=False)
+        figure.supylabel("importance, on one scale", fontsize=9)
+        return figure
+
+
+def lag_profile(matrix: Floats, steps: Ints) -> Floats:
+    """`(R, L) -> (L,)`: the mean share of a row at the lags 1 to L, over the rows that reach that lag.
+
+    The lag is the distance from an input to the forecast step: from the last input to step 1 it is 1. NaN where no row
+    reaches it, or each that does is zero.
+    """
+    rows, lookback = matrix.shape
+    total = matrix.sum(axis=1, keepdims=True)
+    shares = matrix / np.where(total > 0, total, np.nan)
+    by_lag = np.full((rows, lookback), np.nan)
+    for row, step in enumerate(steps):
+        # Step h reaches the lags h to h + L - 1; the last position of the row has lag h.
+        reached = max(lookback - int(step) + 1, 0)
+        by_lag[row, lookback - reached :] = shares[row, ::-1][:reached]
+    known = np.isfinite(by_lag)
+    counts = known.sum(axis=0)
+    sums = np.where(known, by_lag, 0.0).sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def profile_figure(x: Explanation, number: int = 0) -> Figure:
+    """Importance by lag for one series, with the season and its multiples marked."""
+    profile = lag_profile(np.asarray(x.matrix[number], dtype=np.float64), np.asarray(x.steps))
+    lags, season = np.arange(1, len(profile) + 1), x.seasons[number]
+    with plain_style():
+        figure = _new_figure((10, 4.2))
+        axes = figure.add_subplot()
+        axes.plot(lags, 100 * profile, color=TRUTH, linewidth=1.4, marker="." if len(lags) <= 64 else None)
+        seasons = range(season, len(profile) + 1, season) if season > 1 else ()
+        for count, lag in enumerate(list(seasons)[:_MOST_SEASONS]):
+            label = f"season of {season} steps, and its multiples" if not count else None
+            axes.axvline(lag, color=FORECAST, linestyle="--", linewidth=1, alpha=0.7, label=label)
+        if seasons:
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
+        axes.set_xlim(len(profile) + 0.5, 0.5)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("lag: steps from the input to the forecast step (the most recent on the right)")
+        axes.set_ylabel("share of a row at that lag, mean (%)")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.suptitle(f"{_heading(x, number)}: importance by lag", fontsize=10, parse_math=False)
+        return figure
+
+
+def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) -> Figure:
+    """From the base at the bottom to the forecast of one step at the top, the `top` largest contributions one by one.
+
+    The base is the forecast less all contributions. Positive contributions point to the right.
+    """
+    contributions, base = _contributions(x, step, number)
+    forecast = float(x.forecast[number, step - 1])
+    order = np.argsort(-np.abs(contributions), kind="stable")
+    named, rest = order[:top], order[top:]
+    bars = [(f"{x.x[number, at]:.4g} = {_input_name(x, number, int(at))}", float(contributions[at])) for at in named]
+    if rest.size:
+        bars.append((f"{rest.size} other inputs", float(contributions[rest].sum())))
+    start = forecast - float(contributions.sum())
+    with plain_style():
+        figure = _new_figure((9, 1.8 + 0.36 * len(bars)))
+        axes = figure.add_subplot()
+        # From the top, as people read it: the largest is the last step to the forecast.
+        right = forecast
+        for row, (_, value) in enumerate(bars):
+            colour = FORECAST if value > 0 else TRUTH
+            axes.barh(row, value, left=right - value, color=colour, height=0.72)
+            axes.plot([right - value] * 2, [row - 0.4, row + 1.4], color=GUIDE, linewidth=0.7, linestyle=":")
+            outer = max(right, right - value)
+            axes.annotate(
+                f"{value:+.3g}", (outer, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
+            )  # fmt: skip
+            right -= value
+        # Behind the bars, and the labels have a ground of their own, so that neither line crosses a number.
+        ends = ((forecast, INK, f"forecast of step {step}"), (start, GUIDE, base))
+        for value, colour, name in ends:
+            axes.axvline(value, color=colour, linewidth=0.9, linestyle="--", zorder=0.5, label=f"{name}: {value:.4g}")
+        axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
+        axes.set_ylim(len(bars) - 0.4, -0.6)
+        sides = forecast - np.cumsum([0.0, *(value for _, value in bars)])
+        room = 0.1 * float(np.ptp(sides)) or 1.0
+        axes.set_xlim(sides.min() - room, sides.max() + room)
+        axes.set_xlabel("value of the forecast (right, orange: raises it; left, blue: lowers it)")
+        axes.spines[["top", "right"]].set_visible(False)
+        times = x.times[number]
+        when = "" if times is None else f", {show_time(times.forecasts[step - 1])}"
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+        figure.suptitle(f"{_heading(x, number)}: step {step}{when}", fontsize=10, parse_math=False)
+        return figure
+
+
+def _contributions(x: Explanation, step: int, number: int) -> tuple[Floats, str]:
+    """The contributions `(L,)` of the inputs to the forecast of one step, and what they are added to."""
+    row, base = x.row(step), "forecast less the contributions"
+    if x.signed is None:
+        raise HrxError(
+            f"A waterfall needs contributions with a sign, and {x.method.estimator} has none. Explain with "
+            "estimator='integrated_gradients', or with the input gradient."
+        )
+    contributions = np.asarray(x.signed[number, row], dtype=np.float64)
+    if x.method.sign == "slope":
+        contributions = contributions * (x.x[number] - x.x[number].mean())
+    elif x.method.estimator == "integrated_gradients":
+        base = "forecast of a flat window at the mean"
+    return contributions, base
+
+
+def _heading(x: Explanation, number: int) -> str:
+    which = f", series {number + 1} of {len(x)}" if len(x) > 1 else ""
+    title = f"{x.model.name} on {x.items[number]}{which}, by {x.method.estimator}"
+    return shorten(clean(title), _LONGEST_HEADING)
+
+
+def _input_name(x: Explanation, number: int, at: int) -> str:
+    """An input by its position before the forecast, and its time where it has one."""
+    times, position = x.times[number], at - x.lookback
+    return f"position {position}" if times is None else f"{show_time(times.inputs[at])} ({position})"
+
+
+def _label_time(axes: Axes, x: Explanation, number: int) -> None:
+    """Dates below the last panel where there are some, else positions."""
+    if (known := x.times[number]) is None:
+        axes.set_xlabel(_POSITIONS)
+        return
+    times = known.inputs.append(known.forecasts)
+    at = np.unique(np.linspace(0, len(times) - 1, min(_DATES, len(times))).round().astype(int))
+    axes.set_xticks(at - x.lookback + 0.5, [show_time(times[place]) for place in at])
+    axes.set_xlabel(f"time; the forecast starts at {show_time(times[x.lookback])}")
+
+
+def picture(figure: Figure) -> str:
+    """A figure as the address of an image in HTML."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def _new_figure(size: tuple[float, float]) -> Figure:
+    """A figure that a notebook shows although it does not come from pyplot."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+    return ShownFigure(figsize=size, dpi=_DPI, layout="constrained")

@@ -145,6 +145,14 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")[:_LONGEST_SLUG].strip("-") or "unnamed"
 
 
+def file_stem(*names: str) -> str:
+    """A file name without a suffix, from model, dataset, series and setting, or other names.
+
+    For example `bolt-mini--co2-w--co2--512x96`.
+    """
+    return "--".join(map(slug, names))
+
+
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 _LINE_START = re.compile(r"^(\s*\d*)([-+=#:.)])")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")

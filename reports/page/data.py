@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.records.ledger import Ledger, StoredCheck, StoredExample
+from hrx.records.ledger import Ledger, StoredCheck
 from hrx.records.quantities import Floats
 from hrx.records.record import DONE
-from hrx.reports.heatmap import COLOURS, row_steps, speaking_name
+from hrx.reports.heatmap import COLOURS, row_steps
 from hrx.reports.runs import beats_seasonal, mask_impossible, trained_by_hrx
 from hrx.reports.summary import GAINS
-from hrx.reports.text import clean, listed, shorten
+from hrx.reports.text import clean, file_stem, listed, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
 """The columns that runs can be filtered and grouped by."""
@@ -174,8 +174,8 @@ def choose_examples(
         row = frame.iloc[at]
         names = (models[at], row["dataset"], row["series"], f"{row['lookback']}x{row['horizon']}")
         steps = row_steps(example, row["scored_steps"]).tolist()
-        about = {"run": at, "steps": steps, "why": shorten(clean(why[key]), 200), "file": speaking_name(*names)}
-        item = example_json(example) | about
+        about = {"run": at, "steps": steps, "why": shorten(clean(why[key]), 200), "file": file_stem(*names)}
+        item = example_json(example.x, example.truth, example.forecast, example.matrix, example.curves) | about
         spent += len(str(item["matrix"]))
         if spent > budget:
             break
@@ -184,15 +184,14 @@ def choose_examples(
     return ChosenExamples(shown, len(keys))
 
 
-def example_json(example: StoredExample) -> Json:
-    """One example: its values, truth and forecast, its matrix, and its curves `(3, 2, K)` if they are stored."""
-    curves = example.curves
+def example_json(x: Floats, truth: Floats, forecast: Floats, matrix: Floats, curves: Floats | None = None) -> Json:
+    """One example: its values, truth and forecast, its matrix, and its curves `(3, 2, K)` if there are some."""
     return {
-        "x": rounded(example.x),
-        "truth": rounded(example.truth),
-        "forecast": rounded(example.forecast),
+        "x": rounded(x),
+        "truth": rounded(truth),
+        "forecast": rounded(forecast),
         "curves": None if curves is None else [[rounded(line) for line in pair] for pair in curves],
-        **matrix_json(np.asarray(example.matrix, dtype=np.float64)),
+        **matrix_json(np.asarray(matrix, dtype=np.float64)),
     }
 
 

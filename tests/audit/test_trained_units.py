@@ -1,7 +1,6 @@
 """Models of `hrx train` on values in the units of a series, and the independence of their official call."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from hrx.adapters.contract import ModelError
 from hrx.adapters.registry import locate
 from hrx.adapters.standardisation import Rescaled
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
-from hrx.audit.runner.held_out import explain_series
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training.loop import Recipe
 from hrx.audit.training.train import TrainingTask, train
@@ -61,8 +59,7 @@ def test_python_explains_a_trained_model_in_the_units_of_the_series(trained: dic
         assert x.notes[-1].startswith(f"{directory.name} read (value - {BEFORE_TEST.mean():.6g}) / ")
     again, at_once = x.score(str(directory)), hrx.score(str(directory), FRAME, HORIZON)
     assert again.g_margin == x.score().g_margin == at_once.g_margin
-    wrapped = x.forecaster
-    assert isinstance(wrapped, Rescaled)
+    wrapped = Rescaled(x.forecaster, *x.scales[0], standardise=True)
     window = torch.as_tensor(VALUES[None, -LOOKBACK:])
     double = wrapped.double()
     assert double is not None
@@ -76,8 +73,9 @@ def test_the_command_line_gives_the_forecast_of_python_also_after_the_series_has
     directory = trained["Linear"]
     grown = np.append(VALUES, VALUES[:60] + 900)  # its mean before the test region is another
     for values in (VALUES, grown):
-        forecast = explain_series(load(str(directory)), replace(SERIES, values=values), LOOKBACK, HORIZON).forecast
-        np.testing.assert_allclose(forecast, by_hand(directory, values), rtol=1e-5)
+        x = hrx.explain(str(directory), values, HORIZON, lookback=LOOKBACK, held_out=True)
+        np.testing.assert_allclose(x.forecast[0], by_hand(directory, values), rtol=1e-5)
+        assert not x.held_out[0].failed
     days = pd.date_range("2024-01-01", periods=len(grown))
     pd.DataFrame({"ds": days, "y": grown}).to_csv(tmp_path / "shop.csv", index=False)
     setting = ["--lookback", str(LOOKBACK), "--horizon", str(HORIZON)]
@@ -108,7 +106,7 @@ def test_a_series_with_mostly_missing_training_or_validation_rows_is_left_out(
     assert stated["missing"] == {"training": 0.5, "validation": 0.0}
 
 
-def test_a_directory_without_stored_scaling_reads_the_values_as_they_are_and_says_so(
+def test_a_directory_without_stored_scaling_reads_values_standardised_before_the_test_region_and_says_so(
     trained: dict[str, Path], tmp_path: Path
 ) -> None:
     directory = tmp_path / "old"
@@ -120,10 +118,8 @@ def test_a_directory_without_stored_scaling_reads_the_values_as_they_are_and_say
     assert stated.pop("std") == pytest.approx(BEFORE_TEST.std())
     (directory / "training.json").write_text(json.dumps(stated))
     x = hrx.explain(str(directory), FRAME, HORIZON)
-    assert "are not stored, so it read the given values as they are" in x.notes[-1]
-    weights = load_file(directory / "model.safetensors")
-    raw = weights["weight"].double().numpy() @ VALUES[-LOOKBACK:] + weights["bias"].double().numpy()
-    np.testing.assert_allclose(x.forecast[0], raw, rtol=1e-4)
+    assert x.notes[-1].endswith(", mean and std of series y before its test region")
+    np.testing.assert_allclose(x.forecast[0], by_hand(directory, VALUES), rtol=1e-5)
     (directory / "training.json").write_text(json.dumps(stated | {"mean": 5000.0, "std": 0}))
     with pytest.raises(ModelError, match=r"mean is 5000\.0 and std 0, which do not standardise"):
         load(str(directory))

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,15 @@ import pytest
 import torch
 from helpers.browser import open_browser
 
+import hrx
 from hrx.adapters import from_module
 from hrx.audit import explain as explain_windows
-from hrx.audit.runner.held_out import explain_series
 from hrx.cli import main
 from hrx.cli.explain import find_series
 from hrx.errors import HrxError
-from hrx.records.explained import ExplainedForecast, Trust
+from hrx.records.explanation import Explanation, Trust
 from hrx.records.ledger import StoredCheck
 from hrx.records.quantities import Skill
-from hrx.reports.explained_figures import show_time
 from hrx.reports.page.explain import render, trust_sentence
 
 LOOKBACK, HORIZON = 32, 8
@@ -51,40 +51,49 @@ def model():
     return from_module(Season(), name="season")
 
 
-def test_the_rows_are_those_of_the_last_window_and_the_forecast_is_in_the_series_own_unit(table, model):
+@pytest.fixture
+def good(table, model) -> Explanation:
+    """Can be read step by step."""
+    return hrx.explain(model, find_series(f"{table}:units"), HORIZON, lookback=LOOKBACK, held_out=True)
+
+
+def changed(x: Explanation, **values: object) -> Explanation:
+    """The explanation with other held-out scores."""
+    return replace(x, held_out=(replace(x.held_out[0], **values),))
+
+
+def test_the_rows_are_those_of_the_last_window_and_the_forecast_is_in_the_series_own_unit(table, model, good):
     found = find_series(f"{table}:units")
-    reading = explain_series(model, found.series, LOOKBACK, HORIZON, labels=tuple(map(show_time, found.times)))
-    np.testing.assert_array_equal(reading.x, found.series.values[-LOOKBACK:])
-    np.testing.assert_allclose(reading.forecast, found.series.values[-8:], rtol=1e-5)
+    np.testing.assert_array_equal(good.x[0], found.series.values[-LOOKBACK:])
+    np.testing.assert_allclose(good.forecast[0], found.series.values[-8:], rtol=1e-5)
     expected = np.zeros((HORIZON, LOOKBACK))
     expected[np.arange(8), LOOKBACK - 8 + np.arange(8)] = 1
-    np.testing.assert_allclose(reading.matrix, expected, atol=1e-6)
+    np.testing.assert_allclose(good.matrix[0], expected, atol=1e-6)
     x = torch.randn(1, LOOKBACK)
     np.testing.assert_allclose(explain_windows(model, x, HORIZON)[0].numpy(), expected, atol=1e-6)
-    assert reading.labels[-1] == "2024-09-30"
-    assert len(reading.labels) == LOOKBACK
-    assert reading.trust is Trust.OWN_ROWS
+    assert good.times[0].inputs[-1] == pd.Timestamp("2024-09-30")
+    assert len(good.times[0].inputs) == LOOKBACK
+    assert good.held_out[0].trust is Trust.OWN_ROWS
 
 
-def test_the_verdict_is_the_first_reason_against_the_explanation(table, model):
-    from dataclasses import replace
-
-    found = find_series(f"{table}:units")
-    good = explain_series(model, found.series, LOOKBACK, HORIZON)
+def test_the_verdict_is_the_first_reason_against_the_explanation(good, tmp_path):
     failed = StoredCheck("f", "l", "1", "t", "m", "32x8", "derivative", False, 1.0, 0.1, "differs")
     worse = Skill(2.0, 1.0, 1.0, 1.5, 1.0)
-    changed = {
-        Trust.NOT_ADMITTED: replace(good, checks=(*good.checks, failed), skill=worse),
-        Trust.NOT_SCORED: replace(good, quantities=None, skill=None, unscored="constant forecast"),
-        Trust.NOT_BETTER_THAN_NAIVE: replace(good, skill=worse),
+    verdicts = {
+        Trust.NOT_ADMITTED: changed(good, checks=(*good.held_out[0].checks, failed), skill=worse),
+        Trust.NOT_SCORED: changed(good, quantities=None, skill=None, unscored="constant forecast"),
+        Trust.NOT_BETTER_THAN_NAIVE: changed(good, skill=worse),
         Trust.NO_EVIDENCE: _with_gains(good, own=0.5, margin=0.01),
         Trust.SHARED: _with_gains(good, own=-0.5, margin=0.5),
         Trust.OWN_ROWS: _with_gains(good, own=0.5, margin=0.5),
     }
-    for trust, reading in changed.items():
-        assert reading.trust is trust
-        assert trust_sentence(reading).split(":")[0] in render(reading)
-    assert "derivative has 1 against 0.1" in render(changed[Trust.NOT_ADMITTED])
+    for trust, x in verdicts.items():
+        assert x.held_out[0].trust is trust
+        assert trust_sentence(x.held_out[0]).split(":")[0] in render(x)
+    assert "derivative has 1 against 0.1" in render(verdicts[Trust.NOT_ADMITTED])
+    assert "Made from Python, without a command." in good.write_page(tmp_path / "x.html").read_text()
+    with pytest.raises(HrxError, match="held_out=True"):
+        replace(good, held_out=()).write_page(tmp_path / "y.html")
 
 
 @pytest.mark.parametrize(
@@ -95,36 +104,64 @@ def test_the_verdict_is_the_first_reason_against_the_explanation(table, model):
         (float("nan"), 'data-passed="unsure">Seasonal naive: unknown.'),
     ],
 )
-def test_seasonal_naive_stands_beside_the_naive_forecasts_and_decides_nothing(table, model, mse_seasonal, sentence):
-    from dataclasses import replace
-
-    good = explain_series(model, find_series(f"{table}:units").series, LOOKBACK, HORIZON)
-    changed = replace(good, skill=Skill(0.5, 0.5, 1.0, 1.0, mse_seasonal))
-    assert sentence in render(changed)
-    assert changed.trust is good.trust
+def test_seasonal_naive_stands_beside_the_naive_forecasts_and_decides_nothing(good, mse_seasonal, sentence):
+    x = changed(good, skill=Skill(0.5, 0.5, 1.0, 1.0, mse_seasonal))
+    assert sentence in render(x)
+    assert x.held_out[0].trust is good.held_out[0].trust
 
 
-def _with_gains(reading: ExplainedForecast, own: float, margin: float) -> ExplainedForecast:
-    from dataclasses import replace
+def _with_gains(x: Explanation, own: float, margin: float) -> Explanation:
+    quantities = x.held_out[0].quantities
+    assert quantities is not None
+    normalised = quantities.normalised._replace(g_own=own, g_margin=margin)
+    error = quantities.error._replace(g_own=0.02, g_margin=0.02)
+    return changed(x, quantities=replace(quantities, normalised=normalised, error=error))
 
-    assert reading.quantities is not None
-    normalised = reading.quantities.normalised._replace(g_own=own, g_margin=margin)
-    error = reading.quantities.error._replace(g_own=0.02, g_margin=0.02)
-    return replace(reading, quantities=replace(reading.quantities, normalised=normalised, error=error))
 
-
-def test_windows_whose_matrix_is_zero_are_reported_instead_of_a_rank(table, model):
-    from dataclasses import replace
-
-    found = find_series(f"{table}:units")
-    good = explain_series(model, found.series, LOOKBACK, HORIZON)
+def test_windows_whose_matrix_is_zero_are_reported_instead_of_a_rank(good):
+    quantities = good.held_out[0].quantities
     assert "is zero" not in render(good)
-    some = replace(good, quantities=replace(good.quantities, rank_dropped=1))
+    some = changed(good, quantities=replace(quantities, rank_dropped=1))
     assert "The matrix of 1 of 4 windows is zero and left out of both." in render(some)
-    nothing = replace(good.quantities, rank=float("nan"), effective_lookback=float("nan"), rank_dropped=4)
-    page = render(replace(good, quantities=nothing))
+    nothing = replace(quantities, rank=float("nan"), effective_lookback=float("nan"), rank_dropped=4)
+    page = render(changed(good, quantities=nothing))
     assert "The matrix of every held-out window is zero: it has no rank" in page
     assert "Rank of the matrix" not in page
+
+
+LEVEL = """
+import torch, hrx
+
+def level():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(32, 8)
+    return hrx.from_module(lambda x: torch.relu(layer(x)) + 1, name="level", scale=SCALE)
+"""
+
+
+@pytest.mark.parametrize("scale", ["'raw'", "'standardised'", "(40.0, 8.0)"])
+def test_the_command_gives_forecast_matrix_and_notes_of_python(scale, table, tmp_path, capsys):
+    (tmp_path / "level.py").write_text(LEVEL.replace("SCALE", scale))
+    name = f"module:{tmp_path / 'level.py'}:level"
+    words = ["--series", f"{table}:units", "--lookback", "32", "--horizon", "8", "--out", str(tmp_path / "x.html")]
+    assert main(["explain", name, *words, "--estimator", "occlusion", "--json"]) == 0
+    shown = capsys.readouterr()
+    (printed,) = json.loads(shown.out)["explanations"]
+    x = hrx.explain(name, f"{table}:units", HORIZON, lookback=LOOKBACK, estimator="occlusion")
+    assert printed["forecast"] == x.forecast[0].tolist()
+    assert printed["matrix"] == x.matrix[0].tolist()
+    assert printed["steps"] == list(x.steps)
+    assert printed["notes"] == list(x.notes)
+    assert len(x.notes) == (scale != "'raw'")
+    assert all(f"{sentence}." in shown.err for sentence in x.notes)
+    # By hand: the layer reads values of its scale, and its forecast returns to the unit of the series.
+    torch.manual_seed(0)
+    layer, values = torch.nn.Linear(32, 8), find_series(f"{table}:units").series.values
+    past = values[: len(values) - -(-len(values) // 5)]
+    mean, std = {"'raw'": (0, 1), "(40.0, 8.0)": (40, 8)}.get(scale, (past.mean(), past.std()))
+    z = torch.as_tensor((values[-LOOKBACK:] - mean) / std, dtype=torch.float32)
+    by_hand = (torch.relu(layer(z)) + 1).detach().numpy() * std + mean
+    np.testing.assert_allclose(x.forecast[0], by_hand, rtol=1e-5)
 
 
 def test_a_gap_repeats_the_value_before_it_and_keeps_its_date(table):

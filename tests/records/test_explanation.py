@@ -18,7 +18,7 @@ import torch
 
 import hrx
 from hrx.errors import HrxError
-from hrx.reports.explained_figures import lag_profile
+from hrx.reports.heatmap import lag_profile
 
 LOOKBACK, HORIZON = 32, 8
 
@@ -95,8 +95,9 @@ def test_a_file_gives_back_everything_but_the_model(explained, model, tmp_path):
     path = explained.save(tmp_path / "x.npz")
     again = hrx.Explanation.load(path)
     pd.testing.assert_frame_equal(again.to_frame(), explained.to_frame())
-    for name in ("items", "steps", "seasons", "model", "method", "windows", "notes"):
+    for name in ("items", "steps", "seasons", "scales", "model", "method", "windows", "notes"):
         assert getattr(again, name) == getattr(explained, name)
+    assert again.model.fingerprint == explained.model.fingerprint
     np.testing.assert_array_equal(again.forecast, explained.forecast)
     with pytest.raises(HrxError, match=r"read from a file, without its model"):
         again["a"].score()
@@ -241,5 +242,5 @@ def test_a_model_and_a_frame_in_memory_are_audited(tmp_path, frame):
     assert sorted(runs["missing"]) == [0, 1]
     with pytest.raises(HrxError, match=r"runs in this process only. Drop workers"):
         hrx.run_audit(Season(), data=data, out=tmp_path, workers=1)
-    with pytest.raises(HrxError, match=r"unrecognized arguments: --nonsense"):
+    with pytest.raises(HrxError, match=r"Unknown keyword 'nonsense'"):
         hrx.run_audit("bolt-mini", out=tmp_path, nonsense=1)

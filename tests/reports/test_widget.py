@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.browser import OpenPage, open_browser
 
 from hrx.errors import HrxError
-from hrx.reports.page.widget import ShownItem, _widget_class, heatmap_widget
+from hrx.records.explanation import ExplainedModel, ExplainedTimes, Explanation, Method
+from hrx.reports.page.explain import _widget_class, heatmap_widget
 
 pytest.importorskip("anywidget", reason="no anywidget: pip install anywidget")
 
@@ -36,19 +38,32 @@ document.body.dataset.ready = "yes";
 </script>"""
 
 
-def item(name: str, lookback: int, scale: float) -> ShownItem:
-    rng = np.random.default_rng(lookback)
-    x, matrix = np.sin(np.arange(lookback) / 3), scale * rng.random((3, lookback))
-    labels = [f"day {day}" for day in range(lookback)]
-    return ShownItem("model", name, x, x[:12], matrix, (1, 6, 12), labels, "By hand.")
+def explanation(*items: str) -> Explanation:
+    rng = np.random.default_rng(0)
+    x = np.stack([np.sin(np.arange(40) / (3 + number)) for number in range(len(items))])
+    days = pd.Index([f"day {day}" for day in range(52)])
+    return Explanation(
+        matrix=2 * rng.random((len(items), 3, 40)),
+        signed=None,
+        forecast=x[:, :12],
+        x=x,
+        observed=np.ones_like(x, dtype=bool),
+        steps=(1, 6, 12),
+        items=items,
+        times=(ExplainedTimes(days[:40], days[40:]),) * len(items),
+        seasons=(1,) * len(items),
+        scales=(None,) * len(items),
+        model=ExplainedModel("model", "model", "0", "torch"),
+        method=Method("hand", "{}", "", 0),
+    )
 
 
-ITEMS = (item("<b>first</b>", 40, 2.0), item("second", 24, 1.0))
+EXPLAINED = explanation("<b>first</b>", "second")
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
-    widget = heatmap_widget(ITEMS)
+    widget = heatmap_widget(EXPLAINED)
     state = widget.get_state(["items", "palette", "series", "step", "position"])
     state |= {"_esm": widget._esm, "_css": widget._css}
     data = json.dumps(state, default=str).replace("<", "\\u003c")
@@ -65,7 +80,7 @@ def test_the_widget_reads_the_matrix_and_sends_the_chosen_cell_to_python(page: O
     for key in ("ArrowDown", "ArrowLeft", "ArrowLeft"):
         page.tab.keyboard.press(key)
     assert page.run("[states[0].series, states[0].step, states[0].position]") == ["<b>first</b>", 6, -3]
-    value = ITEMS[0].matrix[1, -3]
+    value = EXPLAINED.matrix[0, 1, -3]
     assert f"Step 6 reads position -3 (day 37): E = {float(f'{value:.3g}')}" in page.text("#a .readout")
     assert page.run("[states[1].step, states[1].position]") == [1, -1], "the other widget stays where it is"
 
@@ -74,7 +89,7 @@ def test_another_series_is_chosen_by_name(page: OpenPage) -> None:
     page.tab.select_option("#b select", "second")
     page.wait("states[1].series === 'second'")
     assert page.run("states[1].position") == -1
-    assert page.text("#b .heat-title strong") == "model on second, 24x12."
+    assert page.text("#b .heat-title strong") == "model on second, 40x12."
 
 
 def test_it_leaves_the_rest_of_a_notebook_alone(page: OpenPage) -> None:
@@ -97,4 +112,4 @@ def test_without_anywidget_the_sentence_names_the_installation(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "anywidget", None)
     _widget_class.cache_clear()
     with pytest.raises(HrxError, match=r"A widget needs anywidget, which is not installed\. .*install.*notebook"):
-        heatmap_widget(ITEMS)
+        heatmap_widget(EXPLAINED)

@@ -1,0 +1,175 @@
+"""`hrx.Explanation`: explanations as people hold them, with figures, scores, a page and a widget.
+
+What it holds is plain data, in `hrx.records.explanation`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hrx.errors import HrxError, ProtocolError
+from hrx.records.explanation import Explanation as ExplanationData
+
+if TYPE_CHECKING:
+    from anywidget import AnyWidget
+    from matplotlib.figure import Figure
+
+    from hrx.adapters import Forecaster
+    from hrx.audit.protocol import Protocol
+    from hrx.records.quantities import Quantities
+
+_MOST_SHOWN = 3
+"""Series of several that a notebook shows by themselves."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(ExplanationData):
+    """What each step of a forecast reads, for one or several series.
+
+        x = hrx.explain("bolt-mini", "sample:elnino/M", horizon=12, lookback=96)
+        x.matrix.shape                     # (1, 12, 96)
+        x.to_frame()                       # one row per series, step and input
+        x.plot(), x.plot_steps([1, 12])    # matplotlib figures; in a notebook x shows itself
+        x.score().g_margin                 # measured by deletion, with its error
+
+    Forecast steps count from 1. An explanation of several series is indexed by name or position, `x["T1"]`, `x[0]`,
+    and gives an explanation of one.
+    """
+
+    forecaster: Forecaster | None = field(default=None, repr=False)
+    """The model, where the explanation was not read from a file."""
+
+    def score(self, model: Any = None, *, protocol: Protocol | None = None) -> Quantities:
+        """Whether a step's own row explains it better than a shared one: `g_own`, `g_shuffled`, `g_margin` and `rank`.
+
+        Measured by deletion on the explained windows, with the Monte Carlo error of each quantity. Series are runs of
+        their own and are scored one at a time, `x["T1"].score()`; the rows of one array are windows of one run. An
+        explanation that was read from a file needs its `model`, as `hrx.explain` takes it. One window is an
+        indication: `hrx.run_audit` measures many.
+        """
+        import torch
+
+        from hrx.audit.attribution import Estimate
+        from hrx.audit.protocol import Protocol, scored_steps
+        from hrx.audit.scoring.score import ScoredRun
+
+        if len(self) > 1 and not self.windows:
+            raise HrxError(
+                f"This explanation holds {len(self)} series, and each is a run of its own. Score one, as in "
+                f"x[{self.items[0]!r}].score(), or all: [one.score() for one in x]."
+            )
+        method = self.method
+        if protocol is not None and protocol.estimator not in (method.estimator, Protocol.estimator):
+            raise ProtocolError(
+                f"The explanation is by {method.estimator}, the protocol by {protocol.estimator}. Explain with it."
+            )
+        used = replace(
+            protocol or Protocol(seed=method.seed), estimator=method.estimator, estimator_settings=method.settings
+        )
+        scored = scored_steps(self.horizon, used.scored) + 1
+        if missing := sorted(set(scored.tolist()) - set(self.steps)):
+            raise HrxError(
+                f"Step {missing[0]} is scored and has no row in this explanation. Explain without steps=, or with them."
+            )
+        reader = reads_own_unit(self._forecaster(model), self.seasons[0], self.scales[0])
+        run = ScoredRun(reader, torch.as_tensor(self.x, dtype=torch.float32), self.horizon, used)
+        rows = Estimate(torch.as_tensor(self.matrix), steps=self.steps, settings=method.settings)
+        return run.score(run.forecast, rows)
+
+    def _forecaster(self, model: Any) -> Forecaster:
+        """The model of this explanation; raises where the given one is another."""
+        if model is None and self.forecaster is not None:
+            return self.forecaster
+        if model is None:
+            raise HrxError(
+                "This explanation was read from a file, without its model. Give it: x.score(hrx.load(NAME))."
+            )
+        found = as_forecaster(model)
+        if found is not self.forecaster and found.identity.fingerprint != self.model.fingerprint:
+            raise HrxError(
+                f"{found.identity.model} has other weights than the model of this explanation, {self.model.name} "
+                f"(sha256 {self.model.fingerprint[:12]}). Give that model, or explain again."
+            )
+        return found
+
+    def quantities(self) -> Quantities:
+        """`score()` under the default protocol."""
+        return self.score()
+
+    def plot(self, item: str | int | None = None) -> Figure:
+        """The heat map of one series, by default the first: window and forecast, and what each step reads."""
+        from hrx.reports.heatmap import heatmap_figure
+
+        return heatmap_figure(self, self.place(item))
+
+    def plot_steps(self, steps: Sequence[int], item: str | int | None = None) -> Figure:
+        """The rows of some forecast steps, counted from 1, below the series: `x.plot_steps([1, 12, 24])`."""
+        from hrx.reports.heatmap import steps_figure
+
+        return steps_figure(self, steps, self.place(item))
+
+    def plot_profile(self, item: str | int | None = None) -> Figure:
+        """Importance by lag, the distance from an input to the forecast step, with the season marked where known."""
+        from hrx.reports.heatmap import profile_figure
+
+        return profile_figure(self, self.place(item))
+
+    def plot_waterfall(self, step: int, item: str | int | None = None, *, top: int = 10) -> Figure:
+        """How the largest `top` contributions of inputs add up to the forecast of one step, counted from 1.
+
+        It needs an estimator with a sign. Contributions of integrated gradients add up from the forecast of a flat
+        window at the mean. A slope is multiplied by the input's distance from the mean of the window, a first-order
+        contribution: what they leave over is the base.
+        """
+        from hrx.reports.heatmap import waterfall_figure
+
+        return waterfall_figure(self, step, self.place(item), top)
+
+    def widget(self) -> AnyWidget:
+        """The interactive heat map of the report page, for a notebook; it needs anywidget, the extra `notebook`.
+
+        Its traits `series`, `step` and `position` follow the cell that the reader chooses.
+        """
+        from hrx.reports.page.explain import heatmap_widget
+
+        return heatmap_widget(self)
+
+    def write_page(self, path: str | Path) -> Path:
+        """Writes the page of `hrx explain`, for one series explained with `held_out=True`. Returns its path."""
+        from hrx.reports.page.explain import write_explanation
+
+        if len(self) != 1 or not self.held_out:
+            raise HrxError("A page shows one series and its held-out scores: hrx.explain(…, held_out=True)[NAME].")
+        return write_explanation(self, path)
+
+    def _repr_html_(self) -> str:
+        """The heat maps of the first series, for a notebook."""
+        from hrx.reports.heatmap import picture
+
+        about = repr(self).removeprefix("<Explanation of ").removesuffix(">")
+        parts = [f"<p><b>Explanation</b> of {html.escape(about)}</p>"]
+        parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
+        for number in range(min(len(self), _MOST_SHOWN)):
+            parts.append(f'<img alt="heat map" style="max-width:100%" src="{picture(self.plot(number))}">')
+        if len(self) > _MOST_SHOWN:
+            parts.append(f"<p>and {len(self) - _MOST_SHOWN} more series: <code>x.plot(name)</code></p>")
+        return f"<div>{''.join(parts)}</div>"
+
+
+def as_forecaster(model: Any) -> Forecaster:
+    """The forecaster of a name, a path, or an object that holds one."""
+    from hrx.adapters import load
+    from hrx.adapters.formats.module import held_model
+
+    return load(str(model)) if isinstance(model, str | Path) else held_model(model)
+
+
+def reads_own_unit(model: Forecaster, season: int, scale: tuple[float, float] | None) -> Forecaster:
+    """The model on values in the unit of a series with that season; 1 where it has none, or none is known."""
+    from hrx.adapters.standardisation import in_own_unit
+
+    return in_own_unit(model.for_season(season) if season > 1 else model, scale)
