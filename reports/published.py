@@ -11,9 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from hrx.reports.cells import Basis, Cell, Span, TableColumn, TableRow, Value
 from hrx.reports.statistics import FEW_TEXT
-from hrx.reports.table import ReportTable
+from hrx.reports.table import Basis, Cell, ReportTable, Span, TableColumn, TableRow, Value
 from hrx.reports.text import clean, counted, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"

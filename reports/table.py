@@ -1,51 +1,29 @@
-"""The table: one frozen object that renders to the terminal, Markdown, LaTeX, CSV, HTML and JSON.
+"""Tables as data, and as text for a terminal, Markdown, LaTeX, CSV, HTML and JSON.
 
-A column in which any cell has a published value is shown beside that value, and beside the difference where one is
-meaningful: not for counts, intervals and p values. Its cells are in `hrx.reports.cells`, the content of the tables in
-`hrx.reports.tables`.
+Signs, decimals and percentages follow the published tables. A column in which any cell has a published value is shown
+beside that value, and beside the difference where one is meaningful: not for counts, intervals and p values. The
+content of the tables is made in `hrx.reports.tables`.
 """
 
-import csv
-import io
-import json
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from __future__ import annotations
 
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import pandas as pd
 from rich.cells import cell_len
 
 from hrx.reports import text
-from hrx.reports.cells import (
-    COUNT,
-    FINE_GAIN,
-    GAIN,
-    INTERVAL,
-    MISSING,
-    SHARE,
-    TEXT,
-    TIMES,
-    Basis,
-    Cell,
-    Format,
-    P,
-    Part,
-    ShownColumn,
-    Span,
-    TableColumn,
-    TableRow,
-    Value,
-    difference_text,
-    plain,
-)
-from hrx.reports.statistics import FEW_TEXT
-from hrx.reports.text import clean, escape_csv, escape_html, escape_latex, escape_markdown, number_or_none, wrap
+from hrx.reports.page import render, render_macro
+from hrx.reports.statistics import FEW, FEW_TEXT, is_few
+from hrx.reports.text import clean, escape_csv, escape_latex, escape_markdown, number_or_none, wrap
 
-__all__ = [
-    "COUNT", "FINE_GAIN", "GAIN", "INTERVAL", "SHARE", "TEXT", "TIMES", "Basis", "Cell", "Format", "P", "ReportTable",
-    "ReportTables", "Span", "TableColumn", "TableRow", "Value", "html_page", "latex_document", "latex_frame",
-    "latex_number", "plain",
-]  # fmt: skip
+MISSING = "-"
+_TINY_P = 1e-12
 _NARROWEST_NAME = 28
 """Terminal columns that a name keeps, so that numbers are never cut."""
 _SYMBOLS = {
@@ -55,21 +33,225 @@ _SYMBOLS = {
 _LATEX_LINES = 42
 """Lines of a LaTeX table that fit on a page."""
 PACKAGES = "adjustbox,amsmath,array,booktabs,xcolor"
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>hrx tables</title>
-<style>
-{style}</style>
-<main>
-{body}</main>
-</html>
-"""
 _PREAMBLE = (
     rf"% needs \usepackage{{{PACKAGES}}}",
     r"\providecolor{hred}{RGB}{168,26,38}\providecolor{hblue}{RGB}{26,62,148}",
 )
+
+
+class Span(NamedTuple):
+    """A 95 % interval."""
+
+    low: float
+    high: float
+
+
+Value = str | int | float | Span | None
+Kind = Literal["text", "count", "number", "share", "span", "p", "times"]
+Part = Literal["own", "published", "difference"]
+Hue = Literal["", "red", "blue"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a value is written; `plus` shows the sign of a positive number."""
+
+    kind: Kind = "text"
+    decimals: int = 3
+    plus: bool = True
+
+
+TEXT = Format()
+COUNT = Format("count")
+SHARE = Format("share")
+"""From 0 to 1; written in whole percent."""
+P = Format("p")
+TIMES = Format("times")
+GAIN = Format("number")
+FINE_GAIN = Format("number", decimals=4)
+INTERVAL = Format("span")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value, its format, and the published value beside it."""
+
+    value: Value = None
+    format: Format = TEXT
+    bold: bool = False
+    """Significant: the interval of the row's gain excludes zero, over at least ten runs. Nothing else is bold."""
+    hue: Hue = ""
+    """The paper's colour: of a bold value in the direction that the paper calls ideal."""
+    faint: bool = False
+    few: bool = False
+    """Over fewer than ten runs."""
+    published: Value = None
+    difference: float | None = None
+    """This value less the published one, both as printed, in the unit of `value`."""
+
+    @property
+    def text(self) -> str:
+        """The value in plain text; a name is not cleaned yet."""
+        return plain(self.value, self.format)
+
+    def beside(self, published: Value) -> Cell:
+        """The same cell with the published value and the difference of the printed values."""
+        here, there = printed(self.value, self.format), printed(published, self.format)
+        difference = None if here is None or there is None else round(here - there, 10)
+        return replace(self, published=published, difference=difference)
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column with its name in files and its heading for people."""
+
+    name: str
+    heading: str
+    format: Format = TEXT
+    unit: str = ""
+    prose: bool = False
+    """Words that may be broken into lines, in LaTeX and HTML."""
+    hue: Hue = ""
+    """Which values the paper prints in colour: above zero in red, below zero in blue."""
+
+    def cell(self, value: Value, *, n: int = FEW, significant: bool = False) -> Cell:
+        """A cell over `n` runs: bold only where it is significant, and never with fewer than ten."""
+        number = value if isinstance(value, (int, float)) else math.nan
+        ideal = number > 0 if self.hue == "red" else number < 0 if self.hue == "blue" else False
+        few = is_few(n)
+        missing = value is None or (isinstance(value, float) and not math.isfinite(value))
+        bold = significant and not few
+        return Cell(value, self.format, bold, self.hue if bold and ideal else "", faint=few or missing, few=few)
+
+
+class ShownColumn(NamedTuple):
+    """A column of a rendered table: the values of a column, their published ones, or the differences."""
+
+    place: int
+    """Of the column in its table."""
+    column: TableColumn
+    part: Part = "own"
+
+    @property
+    def is_number(self) -> bool:
+        return self.part != "own" or self.column.format.kind != "text"
+
+    def title(self, published: str = "published", difference: str = "difference") -> str:
+        unit = f" ({self.column.unit})" if self.column.unit else ""
+        return {"own": self.column.heading + unit, "published": published, "difference": difference}[self.part]
+
+    def value(self, cell: Cell) -> Value:
+        return {"own": cell.value, "published": cell.published, "difference": cell.difference}[self.part]
+
+    def write(self, row: TableRow, name: Callable[[str], str] = str, number: Callable[[str], str] = str) -> str:
+        """This column's text of a row, with its names and its numbers escaped by these functions."""
+        cell = row.cells[self.place]
+        if self.part == "difference":
+            return number(difference_text(cell))
+        value = self.value(cell)
+        if not isinstance(value, str):
+            return number(plain(value, cell.format))
+        return name(value) + (name(f" ({FEW_TEXT})") if cell.few and not self.is_number else "")
+
+    def compared(
+        self, row: TableRow, part: Part, name: Callable[[str], str] = str, number: Callable[[str], str] = str
+    ) -> str:
+        """The text of the published value or the difference of a row; empty where there is none."""
+        other = self._replace(part=part)
+        return "" if other.value(row.cells[self.place]) is None else other.write(row, name, number)
+
+
+class Basis(NamedTuple):
+    """The models, datasets and settings that a row rests on, models and datasets by the paper's names."""
+
+    models: frozenset[str]
+    """Zero-shot models."""
+    datasets: frozenset[str]
+    settings: frozenset[str]
+    backbones: frozenset[str] = frozenset()
+    """Trained backbones."""
+    unlike: frozenset[tuple[str, str]] = frozenset()
+    """Settings of the protocol that are not the published ones: estimator, area, variates; each with its value."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """The cells of one group of runs."""
+
+    cells: tuple[Cell, ...]
+    key: str = ""
+    """The name of this row in the published table."""
+    section: str = ""
+    """Rows of one section stand together below its name."""
+    total: bool = False
+    """Stands apart from the rows above, over all of them."""
+    where: tuple[tuple[str, str | int], ...] = ()
+    """Which records these are: columns of the ledger and the value that each has in all of them."""
+    basis: Basis | None = None
+    """What the row was measured on, where that can be compared with the published row."""
+
+    @property
+    def compared(self) -> list[Part]:
+        """The parts that are shown below its own values."""
+        return [
+            part
+            for part, values in (
+                ("published", [cell.published for cell in self.cells]),
+                ("difference", [cell.difference for cell in self.cells]),
+            )
+            if any(value is not None for value in values)
+        ]
+
+    @classmethod
+    def of(cls, columns: Sequence[TableColumn], values: Sequence[Value], key: str = "", section: str = "") -> TableRow:
+        """A row of plain values, one for each column."""
+        return cls(tuple(column.cell(value) for column, value in zip(columns, values, strict=True)), key, section)
+
+
+def printed(value: Value, format: Format) -> float | None:
+    """The number that a reader sees: rounded as it is written."""
+    if value is None or isinstance(value, (str, Span)) or not math.isfinite(value):
+        return None
+    if format.kind == "share":
+        return round(100 * value) / 100
+    if format.kind == "times":
+        return float(_times(value))
+    return round(value, format.decimals) if format.kind == "number" else None
+
+
+def plain(value: Value, format: Format) -> str:
+    """The value in plain text, a dash where there is none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Span):
+        low, high = (plain(end, Format("number", format.decimals, format.plus)) for end in value)
+        return MISSING if MISSING in (low, high) else f"[{low}, {high}]"
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if format.kind == "count":
+        return f"{int(value):,}"
+    if format.kind == "share":
+        return f"{100 * value:.0f}%"
+    if format.kind == "p":
+        return "<10^-12" if value < _TINY_P else f"{value:.1e}" if value < 0.001 else f"{value:.3f}"
+    if format.kind == "times":
+        return f"{_times(value)}×"
+    # Adding zero turns a negative zero into zero: an exact zero has no direction.
+    return f"{value + 0.0:{'+' if format.plus else ''}.{format.decimals}f}"
+
+
+def _times(value: float) -> str:
+    """At least two digits: `3.1`, `98`, `592`."""
+    return f"{value:.1f}" if round(value, 1) < 10 else f"{value:.0f}"
+
+
+def difference_text(cell: Cell) -> str:
+    """The difference with its sign, shares in points."""
+    if cell.difference is None:
+        return MISSING
+    if cell.format.kind == "share":
+        return f"{100 * cell.difference:+.0f} pt"
+    return f"{cell.difference:+.{1 if cell.format.kind == 'times' else cell.format.decimals}f}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +290,7 @@ class ReportTable:
         """The columns of LaTeX and HTML, where published values and differences stand below the own ones: side by side
         they would be too wide for a page. Words on a comparison stand below too.
         """
-        return [ShownColumn(at, column, "own") for at, column in enumerate(self.columns) if not column.prose]
+        return [ShownColumn(at, column) for at, column in enumerate(self.columns) if not column.prose]
 
     def remark(self, row: TableRow) -> str:
         """The words of a row in the columns of prose."""
@@ -131,12 +313,7 @@ class ReportTable:
     def to_text(self, width: int = 80) -> str:
         """For a terminal, in at most `width` columns where the numbers fit."""
         names = [shown.title("paper", "diff.") for shown in self.shown]
-        rows = [
-            [f"{_name(row)}:", *[""] * (len(names) - 1)]
-            if isinstance(row, str)
-            else [shown.write(row, _name) for shown in self.shown]
-            for row in self.sectioned()
-        ]
+        rows = self._grid(lambda section: f"{_name(section)}:", lambda shown, row: shown.write(row, _name))
         widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
         needed = min(widths[0], _NARROWEST_NAME) + sum(2 + min(width, _NARROWEST_NAME) for width in widths[1:])
         body = text.render_table(names, rows, max(width, needed)).rstrip("\n")
@@ -146,35 +323,46 @@ class ReportTable:
     def to_markdown(self) -> str:
         """A pipe table with its title above and its note below."""
 
+        def name(shown: str) -> str:
+            return escape_markdown(_name(shown))
+
         def written(shown: ShownColumn, row: TableRow) -> str:
-            field = shown.write(row, lambda name: escape_markdown(_name(name)), lambda n: n.replace("<", "&lt;"))
+            field = shown.write(row, name, lambda number: number.replace("<", "&lt;"))
             return f"**{field}**" if shown.part == "own" and row.cells[shown.place].bold else field
 
         lines = [
-            [escape_markdown(_name(shown.title())) for shown in self.shown],
+            [name(shown.title()) for shown in self.shown],
             ["---:" if shown.is_number else "---" for shown in self.shown],
+            *self._grid(lambda section: f"*{name(section)}*", written),
         ]
-        for row in self.sectioned():
-            if isinstance(row, str):
-                lines.append([f"*{escape_markdown(_name(row))}*", *[""] * (len(self.shown) - 1)])
-            else:
-                lines.append([written(shown, row) for shown in self.shown])
         note = ["", escape_markdown(self.note)] if self.note else []
         body = [f"| {' | '.join(fields)} |" for fields in lines]
-        return "\n".join([f"**{escape_markdown(_name(self.title))}**", "", *body, *note]) + "\n"
+        return "\n".join([f"**{name(self.title)}**", "", *body, *note]) + "\n"
+
+    def _grid(self, section: Callable[[str], str], written: Callable[[ShownColumn, TableRow], str]) -> list[list[str]]:
+        """The text of every row and shown column; the name of a section stands alone in its row."""
+        empty = [""] * (len(self.shown) - 1)
+        return [
+            [section(row), *empty] if isinstance(row, str) else [written(shown, row) for shown in self.shown]
+            for row in self.sectioned()
+        ]
 
     def to_csv(self) -> str:
         """Values in full precision under the columns' names. An interval takes two fields."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        sections = any(row.section for row in self.rows)
-        names = [name for shown in self.shown for name in _csv_names(shown)]
-        writer.writerow([*(["section"] if sections else []), *names, "few"])
-        for row in self.rows:
-            fields = [field for shown in self.shown for field in _csv_fields(shown, row.cells[shown.place])]
-            few = int(any(cell.few for cell in row.cells))
-            writer.writerow([*([escape_csv(row.section)] if sections else []), *fields, few])
-        return out.getvalue()
+        fields: dict[str, list[Value]] = {}
+        if any(row.section for row in self.rows):
+            fields["section"] = [row.section for row in self.rows]
+        for shown in self.shown:
+            name = shown.column.name if shown.part == "own" else f"{shown.column.name}_{shown.part}"
+            values = [shown.value(row.cells[shown.place]) for row in self.rows]
+            if shown.column.format.kind == "span":
+                for end in ("low", "high"):
+                    fields[f"{name}_{end}"] = [getattr(value, end, None) for value in values]
+            else:
+                fields[name] = values
+        fields["few"] = [int(any(cell.few for cell in row.cells)) for row in self.rows]
+        written = pd.DataFrame(fields, dtype=object).map(_csv_field)
+        return written.to_csv(index=False, lineterminator="\n")
 
     def to_json(self) -> str:
         """The object of `as_json`, written."""
@@ -204,7 +392,7 @@ class ReportTable:
         A table that is longer than a page becomes several. `latex_document` makes a document of tables.
         """
         kinds = "".join("c" if shown.is_number else "l" for shown in self.stacked)
-        pages = _latex_pages(_latex_rows(self))
+        pages = _latex_pages(self)
         lines = list(_PREAMBLE)
         for index, rows in enumerate(pages):
             part = f" (part {index + 1} of {len(pages)})" if len(pages) > 1 else ""
@@ -222,45 +410,12 @@ class ReportTable:
             lines.append(r"\end{table}")
         return "\n".join(lines) + "\n"
 
-    def _repr_html_(self) -> str:
-        """For a notebook, whose own style is left alone: the numbers to the right, bold and faint cells as such."""
-        rules = (
-            "caption { font-weight: 600; text-align: left }",
-            "th, .hrx-notebook td { padding: 2px 10px; text-align: left }",
-            "tbody th { font-weight: 400 }",
-            ".number { text-align: right }",
-            ".bold { font-weight: 700 }",
-            ".faint, .hrx-notebook .hrx-note { opacity: .75 }",
-        )
-        style = "".join(f".hrx-notebook {rule} " for rule in rules)
-        return f'<style>{style}</style><div class="hrx-notebook">{self.to_html()}</div>'
-
     def to_html(self) -> str:
-        """A `<table>` with its caption and note, to be put into a page.
+        """A `<table>` with its caption and note, to be put into a page."""
+        return render_macro("table.html", "shown", self)
 
-        The classes of a cell are text or number, bold with its hue, faint, few.
-        """
-        heads = (
-            f'<th scope="col" class="{"number" if shown.is_number else "text"}">{escape_html(shown.title())}</th>'
-            for shown in self.stacked
-        )
-        lines = [
-            '<div class="hrx-scroll">',
-            f'<table class="hrx-table" data-table="{escape_html(self.name)}">',
-            f"<caption>{escape_html(self.title)}</caption>",
-            f"<thead><tr>{''.join(heads)}</tr></thead>",
-            "<tbody>",
-        ]
-        for row in self.sectioned():
-            if isinstance(row, str):
-                head = f'<th colspan="{len(self.stacked)}" scope="rowgroup">{escape_html(row)}</th>'
-                lines.append(f'<tr class="section">{head}</tr>')
-            else:
-                cells = "".join(_html_cell(shown, row) for shown in self.stacked)
-                lines.append(('<tr class="total">' if row.total else "<tr>") + cells + "</tr>")
-                lines += _html_compared(self, row)
-        note = [f'<p class="hrx-note">{escape_html(self.note)}</p>'] if self.note else []
-        return "\n".join([*lines, "</tbody>", "</table>", "</div>", *note]) + "\n"
+    def _repr_html_(self) -> str:
+        return render_macro("table.html", "in_notebook", self)
 
 
 class ReportTables(list[ReportTable]):
@@ -274,19 +429,10 @@ def _name(name: str) -> str:
     return text.shorten(clean(name), text.LONGEST)
 
 
-def _csv_names(shown: ShownColumn) -> list[str]:
-    name = shown.column.name if shown.part == "own" else f"{shown.column.name}_{shown.part}"
-    return [f"{name}_low", f"{name}_high"] if shown.column.format.kind == "span" else [name]
-
-
-def _csv_fields(shown: ShownColumn, cell: Cell) -> list[str]:
-    value = shown.value(cell)
-    if shown.column.format.kind == "span" and not isinstance(value, Span):
-        return ["", ""]
-    ends = value if isinstance(value, Span) else (value,)
-    return [
-        escape_csv(end) if isinstance(end, str) else "" if number_or_none(end) is None else repr(end) for end in ends
-    ]
+def _csv_field(value: Value) -> Value:
+    if isinstance(value, str):
+        return escape_csv(value)
+    return None if value is None or isinstance(value, Span) or not math.isfinite(value) else value
 
 
 def _json_cell(cell: Cell, compared: bool) -> dict[str, object]:
@@ -313,59 +459,39 @@ def _latex_heading(shown: ShownColumn) -> str:
     return rf"\textbf{{{_latex_name(shown.column.heading)}}}{unit}"
 
 
-def _latex_rows(table: ReportTable) -> Iterator[list[str]]:
-    """The lines of each row, and of each section's name with the rule above it."""
-    width = len(table.stacked)
-    first, totals = True, False
-    for row in table.sectioned():
-        if isinstance(row, str):
-            name = rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\"
-            yield [name] if first else [r"\midrule", name]
-        else:
-            rule = [r"\midrule"] if row.total and not totals and not first else []
-            totals = totals or row.total
-            yield rule + _latex_row(table, row, width)
-        first = False
-
-
-def _latex_row(table: ReportTable, row: TableRow, width: int) -> list[str]:
-    """The row, then what was published and the difference, each in a line below it."""
-    written = " & ".join(_latex_cell(shown, row) for shown in table.stacked)
-    indent = r"\quad " if row.section else ""
-    # After `\\` and a rule, LaTeX would take a bracket for an option and an asterisk for a variant.
-    guard = "{}" if not indent and written[:1] in ("[", "*") else ""
-    lines = [indent + guard + written + r" \\"]
-    for part in _compared_parts(row):
-        cells = (
-            shown._replace(part=part).write(row, _latex_name, latex_number)
-            if _has(row.cells[shown.place], part)
-            else ""
-            for shown in table.stacked[1:]
-        )
-        lines.append(rf"{indent}\quad \textit{{{part}}} & {' & '.join(cells)} \\")
-    if remark := table.remark(row):
-        words = rf"{indent}\quad {{\footnotesize \textit{{in common:}} {escape_latex(remark)}}}"
-        lines.append(rf"\multicolumn{{{width}}}{{l}}{{{words}}} \\")
-    return lines
-
-
-def _latex_pages(rows: Iterator[list[str]]) -> list[list[str]]:
-    """The lines of each page; a row stays together."""
+def _latex_pages(table: ReportTable) -> list[list[str]]:
+    """The lines of each page. A row stays together, and a section's name has a rule above it."""
     pages: list[list[str]] = [[]]
-    for lines in rows:
+    totals = False
+    for row in table.sectioned():
+        first = pages == [[]]
+        if isinstance(row, str):
+            name = rf"\multicolumn{{{len(table.stacked)}}}{{l}}{{\textit{{{escape_latex(_name(row))}}}}} \\"
+            lines = [name] if first else [r"\midrule", name]
+        else:
+            lines = [r"\midrule"] if row.total and not totals and not first else []
+            lines += _latex_row(table, row)
+            totals = totals or row.total
         if pages[-1] and len(pages[-1]) + len(lines) > _LATEX_LINES:
             pages.append([])
         pages[-1] += lines
     return pages
 
 
-def _compared_parts(row: TableRow) -> list[Part]:
-    parts: tuple[Part, ...] = ("published", "difference")
-    return [part for part in parts if any(_has(cell, part) for cell in row.cells)]
-
-
-def _has(cell: Cell, part: Part) -> bool:
-    return (cell.published if part == "published" else cell.difference) is not None
+def _latex_row(table: ReportTable, row: TableRow) -> list[str]:
+    """The row, then what was published and the difference, each in a line below it."""
+    written = " & ".join(_latex_cell(shown, row) for shown in table.stacked)
+    indent = r"\quad " if row.section else ""
+    # After `\\` and a rule, LaTeX would take a bracket for an option and an asterisk for a variant.
+    guard = "{}" if not indent and written[:1] in ("[", "*") else ""
+    lines = [indent + guard + written + r" \\"]
+    for part in row.compared:
+        cells = (shown.compared(row, part, _latex_name, latex_number) for shown in table.stacked[1:])
+        lines.append(rf"{indent}\quad \textit{{{part}}} & {' & '.join(cells)} \\")
+    if remark := table.remark(row):
+        words = rf"{indent}\quad {{\footnotesize \textit{{in common:}} {escape_latex(remark)}}}"
+        lines.append(rf"\multicolumn{{{len(table.stacked)}}}{{l}}{{{words}}} \\")
+    return lines
 
 
 def _latex_name(name: str) -> str:
@@ -394,34 +520,6 @@ def _latex_cell(shown: ShownColumn, row: TableRow) -> str:
     return rf"\textcolor{{h{hue}}}{{{heavy}}}" if hue else heavy
 
 
-def _html_compared(table: ReportTable, row: TableRow) -> Iterator[str]:
-    """What was published and the difference, each in a row below that of the own values, and the words on both."""
-    for part in _compared_parts(row):
-        cells = (
-            f'<td class="number">{shown._replace(part=part).write(row, escape_html, escape_html)}</td>'
-            if _has(row.cells[shown.place], part)
-            else "<td></td>"
-            for shown in table.stacked[1:]
-        )
-        yield f'<tr class="{part}"><th scope="row" class="text">{part}</th>{"".join(cells)}</tr>'
-    if remark := table.remark(row):
-        words = f"<small>in common: {escape_html(remark)}</small>"
-        yield f'<tr class="common"><td colspan="{len(table.stacked)}">{words}</td></tr>'
-
-
-def _html_cell(shown: ShownColumn, row: TableRow) -> str:
-    cell = row.cells[shown.place]
-    classes = ["number" if shown.is_number else "text"]
-    classes += ["bold", cell.hue] if cell.bold else []
-    classes += ["faint"] if cell.faint else []
-    classes += ["few"] if cell.few else []
-    few = f" <small>({escape_html(FEW_TEXT)})</small>" if cell.few and not shown.is_number else ""
-    # A name may run from right to left: it must not reorder what stands beside it.
-    written = f"<bdi>{escape_html(cell.text)}</bdi>" if isinstance(cell.value, str) else escape_html(cell.text)
-    tag, scope = ("th", ' scope="row"') if shown.place == 0 else ("td", "")
-    return f'<{tag}{scope} class="{" ".join(filter(None, classes))}">{written}{few}</{tag}>'
-
-
 def latex_document(tables: Sequence[ReportTable]) -> str:
     """A document of the tables that `pdflatex` compiles as it stands."""
     return latex_frame("\n".join(table.to_latex() + "\\clearpage\n" for table in tables))
@@ -436,6 +534,4 @@ def latex_frame(body: str) -> str:
 
 def html_page(tables: Sequence[ReportTable]) -> str:
     """A page of the tables that is readable on a screen and on a phone, where wide tables scroll by themselves."""
-    style = (files("hrx.reports") / "tables.css").read_text(encoding="utf-8")
-    body = "\n".join(table.to_html() for table in tables)
-    return _PAGE.format(style=style, body=body)
+    return render("tables.html", tables=tables)

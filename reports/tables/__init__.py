@@ -14,10 +14,20 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
-from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, INTERVAL, TIMES, Cell, Format, TableColumn
 from hrx.reports.runs import CONFIGURATION, SEEDS, fold_seeds, require_runs
 from hrx.reports.statistics import GroupStatistics, is_few, median, trimmed_mean
-from hrx.reports.table import ReportTable, ReportTables
+from hrx.reports.table import (
+    COUNT,
+    FINE_GAIN,
+    GAIN,
+    INTERVAL,
+    TIMES,
+    Cell,
+    Format,
+    ReportTable,
+    ReportTables,
+    TableColumn,
+)
 from hrx.reports.tables import scored, trained
 from hrx.reports.tables.recipes import SCORED, Content, Recipes, TableRecipe
 from hrx.reports.tables.scored import (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from hrx.reports.cells import TableColumn
+from hrx.reports.table import TableColumn
 from hrx.reports.tables.scored import Figure, ScoredRuns, TableGroup
 
 SCORED = "scored runs of that estimator with one row per forecast step"

@@ -12,7 +12,6 @@ import pandas as pd
 
 from hrx.records.quantities import DISTANCES, TRUNCATIONS
 from hrx.records.record import DECLARED, DONE
-from hrx.reports.cells import COUNT, GAIN, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.published import backbone_name, benchmark_name, dataset_name, domain_name, model_name
 from hrx.reports.runs import (
     CONFIGURATION,
@@ -26,6 +25,7 @@ from hrx.reports.runs import (
     unknown_rows_remark,
 )
 from hrx.reports.statistics import GroupStatistics, describe
+from hrx.reports.table import COUNT, GAIN, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.text import counted, listed
 
 DEFAULT_ESTIMATOR = "input_gradient"
