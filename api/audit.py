@@ -48,11 +48,9 @@ from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan
 from hrx.records.log import in_wal_mode
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports import heatmaps, read, summarise
-from hrx.reports.audit_summary import AuditSummary
-from hrx.reports.backbones import BackboneSummary, summarise_backbones
-from hrx.reports.coverage import without_runs
+from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
-from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS
+from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, without_runs
 from hrx.reports.statistics import clustered_median
 from hrx.reports.summary import ModelSummary
 from hrx.reports.text import bracketed, counted, signed

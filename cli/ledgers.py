@@ -23,7 +23,7 @@ from hrx.records.merge import merge as join
 from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
-from hrx.reports.coverage import overall, rests_on
+from hrx.reports.runs import overall_progress, rests_on
 from hrx.reports.table import html_page, latex_document, latex_frame
 from hrx.reports.text import counted
 from hrx.text import message as one_line
@@ -84,7 +84,7 @@ def tables(options: Tables) -> int:
 def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: Tables) -> list[ReportTable]:
     """The tables, each with a sentence below it where not every planned run is stored."""
     with Ledger.open(options.ledger, create=False, warn=False) as ledger:
-        plan = overall(frame, ledger.plans())
+        plan = overall_progress(frame, ledger.plans())
     if plan is None or plan.complete:
         return made
     sentence = f"{rests_on(plan.stored, plan.planned)} of this ledger."

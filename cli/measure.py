@@ -12,7 +12,7 @@ from hrx.cli.terminal import not_written, note, progress, show
 from hrx.errors import Exit, NotWritten
 from hrx.records.calibration import judge
 from hrx.reports import render_table
-from hrx.reports.backbones import render_audit
+from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.text import counted, number_or_none
 

@@ -3,13 +3,12 @@
 Reads records only: never a model, never a series, and so never torch.
 """
 
-from hrx.reports.audit_summary import AuditSummary
+from hrx.reports.audit_summary import AuditSummary, render
 from hrx.reports.compare import compare
 from hrx.reports.heatmap import heatmaps
 from hrx.reports.page.report import write_report
 from hrx.reports.runs import read
 from hrx.reports.summary import summarise
-from hrx.reports.summary_text import render
 from hrx.reports.table import ReportTable
 from hrx.reports.tables import tables
 from hrx.reports.text import render_table

@@ -1,18 +1,306 @@
-"""The summary that `hrx.run_audit` returns: what an audit found about each model, as text and in a notebook."""
+"""What an audit shows, as text and in a notebook: models of `hrx train` by backbone, every other model by itself.
+
+A training is one model, audited on one series at one setting, so a verdict on each says nothing. The verdict on a
+backbone follows the rules of every other verdict over the runs of all its models, each a configuration of its own, as
+in `hrx tables`. Models that a user named are variants to compare, so each keeps a verdict of its own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+
+import pandas as pd
 
 from hrx.errors import Exit
-from hrx.reports.backbones import BackboneSummary, audit_html, render_audit
-from hrx.reports.runs import read
-from hrx.reports.summary import ModelSummary
+from hrx.records.quantities import GAINS
+from hrx.records.record import DONE, EXCLUDED, FAILED, StoredCheck, StoredPlan
+from hrx.reports.context import context_lines
+from hrx.reports.page import render as render_html
+from hrx.reports.runs import (
+    LONGEST_REASON,
+    NO_REASON,
+    PlanProgress,
+    backbone_progress,
+    beats_naive,
+    fold_seeds,
+    planned_models,
+    read,
+    reason_kinds,
+    scored_runs,
+    trained_by_hrx,
+    training_facts,
+)
+from hrx.reports.statistics import median
+from hrx.reports.summary import GAIN_HEADS, ModelSummary, summarise_runs
+from hrx.reports.text import (
+    INDENT,
+    clean,
+    counted,
+    hanging,
+    listed,
+    number_or_none,
+    render_table,
+    shorten,
+    signed,
+)
 
-if TYPE_CHECKING:
-    import pandas as pd
+_NARROWEST = 40
+MOST_CELLS = 48
+"""Rows of the table by dataset and setting; a longer one is left to the page and to `hrx tables`."""
+_MOST_UNSCORED = 8
+_OF_ONE_TRAINING = (
+    "best_epoch", "validation_mse", "dataset", "series", "training_rows", "validation_rows", "device",
+)  # fmt: skip
+"""Facts of a training that differ between the models of one backbone without making them another recipe."""
+_MOST_REASONS = 8
+
+
+class BackboneCell(NamedTuple):
+    """Medians over the scored runs of some models of one backbone, window seeds folded; NaN without any."""
+
+    dataset: str
+    setting: str
+    models: int
+    scored: int
+    g_own: float
+    g_shuffled: float
+    g_margin: float
+    mse: float
+    beating_naive: int
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Gains, error and naive verdicts as cells of a text table."""
+        gains = (signed(getattr(self, name)) for name in GAINS)
+        error = number_or_none(self.mse)
+        beats = f"{self.beating_naive} of {self.scored}" if self.scored else "-"
+        return (*gains, "-" if error is None else f"{error:.3f}", beats)
+
+    def as_json(self) -> dict[str, object]:
+        numbers = {name: number_or_none(getattr(self, name)) for name in (*GAINS, "mse")}
+        return {**self._asdict(), **numbers}
+
+
+@dataclass(frozen=True)
+class BackboneSummary:
+    """The results of all models of one backbone."""
+
+    backbone: str
+    summary: ModelSummary
+    """Of all their runs; its `model` is the backbone."""
+    total: BackboneCell
+    """Over all of them, with neither dataset nor setting."""
+    cells: tuple[BackboneCell, ...]
+    """By dataset and setting."""
+    unscored: tuple[str, ...]
+    """Each excluded or failed run: its status, model and reason."""
+    members: frozenset[tuple[str, str]]
+    """Name and fingerprint of each model."""
+
+    def holds(self, model: ModelSummary) -> bool:
+        return (model.model, model.fingerprint) in self.members
+
+    def as_json(self) -> dict[str, object]:
+        """The object of `hrx audit --json`: that of a model, with the cells."""
+        own = ("model", "checkpoint")
+        of_group = {name: value for name, value in self.summary.as_json().items() if name not in own}
+        return {
+            "backbone": self.backbone,
+            "models": self.total.models,
+            **of_group,
+            "mse": number_or_none(self.total.mse),
+            "cells": [cell.as_json() for cell in self.cells],
+            "unscored": list(self.unscored),
+        }
+
+
+def summarise_backbones(
+    frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
+) -> list[BackboneSummary]:
+    """One summary per backbone of `hrx train` in the order of the frame's rows; empty where none has several models."""
+    trained = frame[trained_by_hrx(frame)]
+    if not trained.drop_duplicates(["model", "fingerprint"])["backbone"].duplicated().any():
+        return []
+    planned = planned_models(frame, plans)
+    groups = [(str(name), runs) for name, runs in trained.groupby("backbone", sort=False)]
+    return [_summarise(name, runs, checks, backbone_progress(planned, runs, name)) for name, runs in groups]
+
+
+def _summarise(
+    name: str, runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: PlanProgress | None
+) -> BackboneSummary:
+    summary = summarise_runs(runs, checks, plan)
+    because = " ".join([summary.because, *_recipes(runs)])
+    cells = [
+        _cell(part, str(dataset), f"{lookback}x{horizon}")
+        for (dataset, lookback, horizon), part in runs.groupby(["dataset", "lookback", "horizon"])
+    ]
+    unscored = runs[runs["status"] != DONE]
+    reasons = tuple(
+        f"{row.status}: {clean(row.model)}: {shorten(clean(row.reason or NO_REASON), LONGEST_REASON)}"
+        for row in unscored.itertuples()
+    )
+    named = replace(summary, model=name, checkpoint=name, fingerprint="", because=because)
+    members = frozenset(zip(runs["model"].astype(str), runs["fingerprint"].astype(str), strict=True))
+    return BackboneSummary(name, named, _cell(runs, "", ""), tuple(cells), reasons, members)
+
+
+def _cell(runs: pd.DataFrame, dataset: str, setting: str) -> BackboneCell:
+    done = scored_runs(runs)
+    folded = fold_seeds(done, (*GAINS, "mse"))
+    own, shuffled, margin, mse = (median(folded[name]) for name in (*GAINS, "mse"))
+    models = len(runs.drop_duplicates(["model", "fingerprint"]))
+    beating = int(beats_naive(done).sum())
+    return BackboneCell(dataset, setting, models, len(done), own, shuffled, margin, mse, beating)
+
+
+def _recipes(runs: pd.DataFrame) -> Iterator[str]:
+    """A sentence where the models of a backbone were trained in different manners."""
+    facts = [training_facts(text) for text in runs["training"].unique()]
+    differing = ["depth"] if runs["depth"].nunique(dropna=False) > 1 else []
+    for name in dict.fromkeys(name for one in facts for name in one):
+        if name not in _OF_ONE_TRAINING and len({str(one.get(name)) for one in facts}) > 1:
+            differing.append(name)
+    if differing:
+        yield f"Pools trainings that differ in {listed(differing)}."
+
+
+def render(summaries: Sequence[ModelSummary], width: int = 80) -> str:
+    """All summaries as terminal text, in lines of at most `width` columns (never fewer than 40)."""
+    if not summaries:
+        return "The ledger holds no runs.\n"
+    width = max(width, _NARROWEST)
+    return "\n".join("\n".join(_model_lines(summary, width)) + "\n" for summary in summaries)
+
+
+def _model_lines(summary: ModelSummary, width: int) -> Iterator[str]:
+    yield shorten(summary.title, width)
+    for label, fact in summary.facts.items():
+        yield from hanging(f"{INDENT}{label:<10}", fact, width)
+    if summary.done:
+        yield ""
+        yield from _gain_table(summary, width)
+    yield ""
+    yield from hanging(f"{INDENT}Verdict: ", clean(summary.verdict), width)
+    yield from context_lines(summary.contexts, width)
+    yield from reason_lines("Excluded", summary.exclusions, width)
+    yield from reason_lines("Failed", summary.failures, width)
+
+
+def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
+    rows = [(name, *group[name].cells) for _, group in summary.groups for name in GAINS]
+    head, rule, *lines = render_table(GAIN_HEADS, rows, width - len(INDENT)).splitlines()
+    yield from (INDENT + head, INDENT + rule)
+    for index, (title, group) in enumerate(summary.groups):
+        yield from hanging(INDENT, f"{title} ({group.size})", width)
+        yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
+    if summary.remark:
+        yield from hanging(INDENT, summary.remark, width)
+
+
+def reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
+    """The lines of a summary with the most frequent reasons."""
+    if not reasons:
+        return
+    total = sum(reasons.values())
+    yield from ("", f"{INDENT}{title} ({counted(total, 'run')})")
+    kinds = reason_kinds(reasons)
+    shown = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
+    if rest := kinds[_MOST_REASONS:]:
+        others = f"for {counted(len(rest), 'other reason')}"
+        shown.append((sum(one.runs for one in rest), others))
+    for runs, text in shown:
+        yield from hanging(f"{INDENT}{runs:>6}  ", text, width)
+
+
+def render_audit(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary], width: int = 80) -> str:
+    """All that an audit shows: the models of `hrx train` by backbone, and every other model with its own verdict."""
+    if not backbones:
+        return render(summaries, width)
+    others = _others(summaries, backbones)
+    parts = ["\n".join(_backbone_lines(backbones, width)) + "\n", *([render(others, width)] if others else [])]
+    return "\n".join(parts)
+
+
+def audit_html(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> str:
+    """The same for a notebook."""
+    parts = []
+    if backbones:
+        verdicts = [f"{one.backbone}: {one.summary.verdict}" for one in backbones]
+        tables = [_totals(backbones), *([cells] if len((cells := _cells(backbones)).rows) <= MOST_CELLS else [])]
+        unscored = [text for status in (EXCLUDED, FAILED) for text in _unscored(_of_status(backbones, status))]
+        lines = [_counts(backbones), *verdicts, *unscored]
+        parts = [render_html("notebook.html", title="Models of hrx train", lines=lines, tables=tables, note="")]
+    return "".join([*parts, *(one._repr_html_() for one in _others(summaries, backbones))])
+
+
+def _others(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> list[ModelSummary]:
+    return [summary for summary in summaries if not any(one.holds(summary) for one in backbones)]
+
+
+def _backbone_lines(backbones: Sequence[BackboneSummary], width: int) -> Iterator[str]:
+    yield from hanging("", _counts(backbones), width)
+    yield ""
+    yield render_table(*_totals(backbones), width)
+    heads, cells = _cells(backbones)
+    if len(cells) <= MOST_CELLS:
+        yield render_table(heads, cells, width)
+    else:
+        yield f"By dataset and setting there are {len(cells)} rows: see the page, or hrx tables.\n"
+    for one in backbones:
+        yield from hanging(f"{clean(one.backbone)}: ", clean(one.summary.verdict), width)
+    for status in (EXCLUDED, FAILED):
+        if unscored := _of_status(backbones, status):
+            yield ""
+            for text in _unscored(unscored):
+                yield from hanging(INDENT, text, width)
+
+
+def _counts(backbones: Sequence[BackboneSummary]) -> str:
+    """What the tables hold."""
+    models = sum(one.total.models for one in backbones)
+    runs, scored, excluded, failed = (
+        sum(getattr(one.summary, name) for one in backbones) for name in ("runs", "done", "excluded", "failed")
+    )
+    of = f"{counted(models, 'trained model')} of {counted(len(backbones), 'backbone')}"
+    counts = f"{counted(runs, 'run')}: {scored} scored, {excluded} excluded, {failed} failed"
+    return f"{of}, {counts}. Medians over all scored runs, window seeds folded; a verdict counts those that beat naive."
+
+
+class _Table(NamedTuple):
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+_FIGURES = (*GAINS, "MSE", "beats naive")
+
+
+def _totals(backbones: Sequence[BackboneSummary]) -> _Table:
+    rows = [(clean(one.backbone), str(one.total.models), *one.total.row) for one in backbones]
+    return _Table(("backbone", "models", *_FIGURES), rows)
+
+
+def _cells(backbones: Sequence[BackboneSummary]) -> _Table:
+    """By dataset and setting."""
+    rows = [
+        (clean(one.backbone), clean(cell.dataset), cell.setting, *cell.row) for one in backbones for cell in one.cells
+    ]
+    return _Table(("backbone", "dataset", "setting", *_FIGURES), rows)
+
+
+def _of_status(backbones: Sequence[BackboneSummary], status: str) -> list[str]:
+    return [text for one in backbones for text in one.unscored if text.startswith(status)]
+
+
+def _unscored(runs: Sequence[str]) -> Iterator[str]:
+    """The excluded or the failed runs, the first of them by name."""
+    yield from runs[:_MOST_UNSCORED]
+    if len(runs) > _MOST_UNSCORED:
+        status = runs[0].partition(":")[0]
+        yield f"… and {counted(len(runs) - _MOST_UNSCORED, 'run')} more {status}: the page and --json name all."
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ import pandas as pd
 from hrx.errors import Exit, HrxError, unknown
 from hrx.records.quantities import Bools, Floats, Ints
 from hrx.records.record import DONE, EXCLUDED, FAILED
-from hrx.reports.coverage import Coverage, attached
 from hrx.reports.gates import (
     GATED,
     DatasetChange,
@@ -33,8 +32,16 @@ from hrx.reports.gates import (
     parse,
     too_few,
 )
-from hrx.reports.notebook import facts_html
-from hrx.reports.runs import SEEDS, TASK, impossible_remark, mask_impossible, require_runs
+from hrx.reports.page import render
+from hrx.reports.runs import (
+    SEEDS,
+    TASK,
+    PlanProgress,
+    impossible_remark,
+    mask_impossible,
+    require_runs,
+    stored_progress,
+)
 from hrx.reports.statistics import Interval, finite
 from hrx.reports.text import clean, counted, listed, shorten
 
@@ -65,7 +72,7 @@ class ComparedModel:
     """A sentence about impossible numbers of its scored runs; empty where there are none."""
     failed_checks: tuple[str, ...]
     """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
-    plan: Coverage | None = None
+    plan: PlanProgress | None = None
     """The stored part of what was planned in its ledger; None where that is not known."""
 
     def as_json(self) -> dict[str, object]:
@@ -153,7 +160,8 @@ class CheckpointComparison:
 
         shown = [quantities(self), *([datasets(self)] if len(self.datasets) else [])]
         heading = f"{self.base.model} against {self.new.model}, {counted(self.pairs, 'pair')} of runs"
-        return facts_html(clean(heading), [clean(self.verdict)]) + "".join(table._repr_html_() for table in shown)
+        about = render("notebook.html", title=heading, lines=[self.verdict], tables=[], note="")
+        return "".join([about, *(table._repr_html_() for table in shown)])
 
     @property
     def verdict(self) -> str:
@@ -327,7 +335,7 @@ def _compared_model(runs: pd.DataFrame, wanted: str | None, unpaired: int) -> Co
         unpaired=unpaired,
         impossible=impossible_remark(runs.loc[status == DONE, list(GATED)]),
         failed_checks=_failed_checks(runs),
-        plan=attached(runs, str(first["backbone"]) if of_backbone else ""),
+        plan=stored_progress(runs, str(first["backbone"]) if of_backbone else ""),
     )
 
 

@@ -1,23 +1,28 @@
-"""Runs of a ledger as a pandas frame: what decides their numbers, which of them count, and their seeds folded.
+"""Runs of a ledger as a pandas frame: what decides their numbers, which of them count, and what was planned.
 
-Seeds are folded before anything is counted. The columns are described in `hrx.records.record`.
+Seeds are folded before anything is counted. The columns are described in `hrx.records.record`. A ledger stores what was
+planned before the first run is measured: a plan names its model but not the backbone, so that of a model without a
+stored run is known from the name only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from hrx.errors import HrxError
 from hrx.records import record
+from hrx.records.decision import Decision, PlanTest, sign_of
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import Bools, Floats
-from hrx.reports.coverage import attach
-from hrx.reports.text import counted, listed
+from hrx.records.record import StoredPlan
+from hrx.reports.text import clean, counted, listed, shorten
 
 BY_HRX = "hrx train"
 """`by` among the facts of a training that `hrx train` did."""
@@ -38,6 +43,11 @@ LARGEST = record.LARGEST
 # The precision is a setting, and an infinite parity must stay visible as the worst one.
 _MEASURED = [c.name for c in record.COLUMNS if c.kind == "REAL" and c.name not in ("precision", "parity")]
 _MOST_NAMED = 8
+NO_REASON = "no reason was recorded"
+LONGEST_REASON = 200
+_TRAINED_NAME = re.compile(r"([^-]+)-.+-\d+x\d+-seed\d+")
+"""`BACKBONE-DATASET-LxH-seedN`, the name that `hrx train` gives a model."""
+NOT_CORRECTED = "The intervals are not corrected for this stop."
 
 
 def read(ledger_path: str | Path) -> pd.DataFrame:
@@ -57,7 +67,13 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
     frame.attrs["damaged"] = damaged
-    attach(frame, plans)
+    # Text, which pandas writes with a Parquet file: it copies attributes deeply with each column that is taken.
+    frame.attrs["plans"] = json.dumps(
+        [
+            {"model": one.model, "fingerprint": one.fingerprint, "has_runs": one.has_runs, **one.plan.as_json()}
+            for one in planned_models(frame, plans)
+        ]
+    )
     return frame
 
 
@@ -183,3 +199,170 @@ def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
     known = frame[list(CONFIGURATION)].set_axis(pd.Index(ids), axis=0)
     known = known[~known.index.duplicated()]
     return known.join(folded).reset_index(drop=True)
+
+
+class PlanProgress(NamedTuple):
+    """The stored part of the plan of a model, or of all models of a backbone."""
+
+    stored: int
+    """Planned runs that the ledger holds: scored, excluded or failed."""
+    planned: int
+    decisions: tuple[Decision, ...] = ()
+    """One for each plan that ends when the sign of `g_margin` is decided."""
+    unassigned: int = 0
+    """Of a backbone: further planned runs of models without a stored run, whose names do not state their backbone."""
+
+    def as_json(self) -> dict[str, object]:
+        decided = [decision.as_json() for decision in self.decisions]
+        found: dict[str, object] = {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
+        return found | ({"unassigned": self.unassigned} if self.unassigned else {})
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> PlanProgress:
+        """What `as_json` wrote."""
+        return cls(stored["stored"], stored["planned"], tuple(Decision(**one) for one in stored["until_decided"] or ()))
+
+    @property
+    def complete(self) -> bool:
+        return self.stored == self.planned and not self.unassigned
+
+    def sentences(self) -> Iterator[str]:
+        """What a reader of the verdict must know; nothing where every planned run is stored and none was to stop."""
+        if self.stored != self.planned:
+            yield f"{rests_on(self.stored, self.planned)}."
+        if self.unassigned:
+            more = counted(self.unassigned, "further planned run")
+            yield f"The backbone of {more}, of models without a stored run, is not known."
+        for decision in self.decisions:
+            yield str(decision)
+            if decision.sign and not self.complete:
+                yield NOT_CORRECTED
+
+
+def rests_on(stored: int, planned: int) -> str:
+    return f"Rests on {stored} of {counted(planned, 'planned run')}"
+
+
+def progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
+    """The progress of all plans of the models of `runs`, a run that several hold counted once; None without one.
+
+    A row of `runs` is a record.
+    """
+    models = set(zip(runs["model"], runs["fingerprint"], strict=True))
+    mine = [plan for plan in plans if (plan.model, plan.fingerprint) in models]
+    if not mine:
+        return None
+    keys = {key for plan in mine for key in plan.run_keys}
+    return PlanProgress(_stored(runs, keys), len(keys), tuple(_decision(runs, plan) for plan in mine if plan.until))
+
+
+class PlannedModel(NamedTuple):
+    """A model that was planned, with what is stored of its plan."""
+
+    model: str
+    fingerprint: str
+    has_runs: bool
+    plan: PlanProgress
+
+
+def planned_models(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> list[PlannedModel]:
+    """Every model that has a plan: those with a run in the order of the frame's rows, then those without any."""
+    groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
+    found = [(str(model), str(fingerprint), progress(runs, plans)) for (model, fingerprint), runs in groups]
+    planned = [PlannedModel(model, fingerprint, True, plan) for model, fingerprint, plan in found if plan]
+    with_runs = set(zip(frame["model"], frame["fingerprint"], strict=True))
+    absent: dict[tuple[str, str], set[str]] = {}
+    for plan in plans:
+        if (model := (plan.model, plan.fingerprint)) not in with_runs:
+            absent.setdefault(model, set()).update(plan.run_keys)
+    return planned + [PlannedModel(*model, False, PlanProgress(0, len(keys))) for model, keys in absent.items()]
+
+
+def backbone_progress(planned: Sequence[PlannedModel], runs: pd.DataFrame, backbone: str) -> PlanProgress | None:
+    """The progress of the models of `runs`, all of one backbone, and of its models without a run; None without a plan.
+
+    `planned` holds the models of the whole ledger. It has no decisions: an audit stops model by model.
+    """
+    models = set(zip(runs["model"], runs["fingerprint"], strict=True))
+    mine = [one.plan for one in planned if (one.model, one.fingerprint) in models]
+    if not mine:
+        return None
+    unassigned = 0
+    for one in planned:
+        stated = None if one.has_runs else _TRAINED_NAME.fullmatch(one.model)
+        if stated and stated[1] == backbone:
+            mine.append(one.plan)
+        elif not (one.has_runs or stated):
+            unassigned += one.plan.planned
+    return PlanProgress(sum(plan.stored for plan in mine), sum(plan.planned for plan in mine), (), unassigned)
+
+
+def stored_progress(runs: pd.DataFrame, backbone: str = "") -> PlanProgress | None:
+    """The progress of the model or backbone of `runs` in the ledger that they were read from; None where not known."""
+    planned = [
+        PlannedModel(one["model"], one["fingerprint"], one["has_runs"], PlanProgress.from_json(one))
+        for one in json.loads(runs.attrs.get("plans", "[]"))
+    ]
+    if backbone:
+        return backbone_progress(planned, runs, backbone)
+    first = runs.iloc[0]
+    own = first["model"], first["fingerprint"]
+    return next((one.plan for one in planned if (one.model, one.fingerprint) == own), None)
+
+
+def overall_progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
+    """The progress of all plans of all models, also of those without a stored run; None without a plan."""
+    keys = {key for plan in plans for key in plan.run_keys}
+    return PlanProgress(_stored(runs, keys), len(keys)) if plans else None
+
+
+def without_runs(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> dict[str, int]:
+    """The models that were planned and have no stored run, with the number of planned runs."""
+    absent: dict[str, int] = {}
+    for one in planned_models(runs, plans):
+        if not one.has_runs:
+            absent[one.model] = absent.get(one.model, 0) + one.plan.planned
+    return absent
+
+
+def _stored(runs: pd.DataFrame, keys: Collection[str]) -> int:
+    return int(runs["key"].isin(list(keys)).sum())
+
+
+def _decision(runs: pd.DataFrame, plan: StoredPlan) -> Decision:
+    """What the test says of the stored runs, in the order of the plan."""
+    keys = plan.run_keys
+    test = PlanTest(keys)
+    planned = runs[runs["key"].isin(keys)]
+    columns = (planned[name] for name in ("key", "status", "beats_naive", "g_margin"))
+    for key, status, beats, margin in zip(*columns, strict=True):
+        test.add(key, sign_of(status, None if pd.isna(beats) else int(beats), margin))
+    return test.decision
+
+
+def count_reasons(runs: pd.DataFrame, status: str) -> dict[str, int]:
+    """How many runs of a status have which reason, most frequent first."""
+    reasons = runs.loc[runs["status"] == status, "reason"].fillna(NO_REASON)
+    return {str(reason): int(count) for reason, count in reasons.value_counts().items()}
+
+
+class ReasonKind(NamedTuple):
+    """Reasons that agree up to their first colon."""
+
+    kind: str
+    runs: int
+    example: str
+    """The most frequent of them, shortened, and how many others there are."""
+
+
+def reason_kinds(reasons: dict[str, int]) -> list[ReasonKind]:
+    """The kinds of the reasons, most frequent first."""
+    kinds: dict[str, list[str]] = {}
+    for reason in reasons:
+        kinds.setdefault(reason.partition(":")[0], []).append(reason)
+    found = []
+    for kind, alike in kinds.items():
+        more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
+        runs = sum(reasons[reason] for reason in alike)
+        found.append(ReasonKind(kind, runs, shorten(clean(alike[0]), LONGEST_REASON) + more))
+    return sorted(found, key=lambda one: -one.runs)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hrx.records.quantities import Floats, Ints
-from hrx.reports.text import bracketed, number_or_none, signed
+from hrx.reports.text import bracketed, number_or_none, percent, signed
 
 FEW = 10
 """A group with fewer runs is marked."""
@@ -77,6 +77,12 @@ class GroupStatistics:
     def __str__(self) -> str:
         interval = bracketed(self.low, self.high)
         return f"{signed(self.median)} {interval if interval != '-' else '(no interval from so few)'}"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Median, interval, share above zero and p of the sign test, as in a row of a table."""
+        p = "-" if not self.n else "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
+        return signed(self.median), bracketed(self.low, self.high), percent(self.positive), p
 
     @property
     def excludes_zero(self) -> bool:

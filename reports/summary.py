@@ -15,18 +15,22 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
-from hrx.records.ledger import StoredCheck, StoredPlan
-from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE
+from hrx.records.quantities import GAINS
+from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE, StoredCheck, StoredPlan
 from hrx.reports.context import DatasetContext, dataset_contexts
-from hrx.reports.coverage import Coverage, coverage
-from hrx.reports.reasons import LONGEST_REASON, NO_REASON, count_reasons
+from hrx.reports.page import render
 from hrx.reports.runs import (
+    LONGEST_REASON,
+    NO_REASON,
+    PlanProgress,
     beats_naive,
     beats_seasonal,
+    count_reasons,
     fold_seeds,
     impossible_remark,
     padded_remark,
     pooled,
+    progress,
     scored_runs,
     unknown_rows_remark,
 )
@@ -40,16 +44,9 @@ from hrx.reports.statistics import (
     is_few,
     median,
 )
-from hrx.reports.text import (
-    clean,
-    counted,
-    listed,
-    number_or_none,
-    percent,
-    shorten,
-)
+from hrx.reports.text import clean, counted, listed, number_or_none, percent, shorten
 
-GAINS = ("g_own", "g_shuffled", "g_margin")
+GAIN_HEADS = ("gain", "median", "95 % interval", "positive", "sign test p")
 EQUIVALENCE = "equivalence"
 """The admission check whose figure is a parity."""
 
@@ -82,13 +79,26 @@ class GainGroup:
     def few(self) -> bool:
         return is_few(self.n)
 
+    @property
+    def size(self) -> str:
+        """How many runs it holds, and whether they are few."""
+        if not self.runs:
+            return "none"
+        size = f"{FEW_TEXT}, n={self.n}" if self.few else f"n={self.n}"
+        return size if self.configurations == self.runs else f"{size}, seeds of {counted(self.runs, 'run')} folded"
+
+    def __getitem__(self, name: str) -> GroupStatistics:
+        """The statistics of a gain by its name."""
+        found: GroupStatistics = getattr(self, name)
+        return found
+
     def as_json(self) -> dict[str, object]:
-        return {name: getattr(self, name).as_json() for name in GAINS}
+        return {name: self[name].as_json() for name in GAINS}
 
     def clustered_json(self) -> dict[str, object]:
         """The gains, with `clustered` inside those that the verdict uses."""
         clustered = {name: {"clustered": one.as_json()} for name, one in self.clustered.items()}
-        return {name: getattr(self, name).as_json() | clustered.get(name, {}) for name in GAINS}
+        return {name: self[name].as_json() | clustered.get(name, {}) for name in GAINS}
 
 
 class SeasonalRuns(NamedTuple):
@@ -113,6 +123,12 @@ class MedianMase(NamedTuple):
     model: float
     naive: float
     seasonal: float
+
+    def __str__(self) -> str:
+        if math.isnan(self.model):
+            return "unknown: these records have none"
+        model, naive, seasonal = (f"{mase:.2f}" if mase >= 0.1 else f"{mase:.2g}" for mase in self)
+        return f"{model} (median); last value {naive}, seasonal naive {seasonal}"
 
 
 @dataclass(frozen=True)
@@ -151,7 +167,7 @@ class ModelSummary:
     """The figures behind the headline, and what limits it."""
     backbone: str = ""
     """The class of a trained model."""
-    plan: Coverage | None = None
+    plan: PlanProgress | None = None
     """The stored part of what was planned; None where that is not known."""
     contexts: tuple[DatasetContext, ...] = ()
     """The needed context by dataset and setting, where it was measured."""
@@ -164,11 +180,48 @@ class ModelSummary:
     def done(self) -> int:
         return self.scored.runs
 
-    def _repr_html_(self) -> str:
-        """For a notebook."""
-        from hrx.reports.summary_text import notebook_html  # which needs the classes of this module
+    @property
+    def title(self) -> str:
+        """Its names and the first characters of its weights."""
+        model, checkpoint = clean(self.model), clean(self.checkpoint)
+        weights = f"weights {clean(self.fingerprint)[:12]}"
+        return f"{model} ({weights})" if model == checkpoint else f"{model} ({checkpoint}, {weights})"
 
-        return notebook_html(self)
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is said above the gains, each by its label."""
+        worst = "" if math.isnan(self.parity) else f", worst parity {self.parity:.1e}"
+        found = {
+            "admitted": _ADMITTED[self.admitted] + worst,
+            "runs": f"{self.runs}: {self.done} scored, {self.excluded} excluded, {self.failed} failed",
+        }
+        if self.done:
+            beat = "beats" if 1 in (self.beating_naive.runs, self.done) else "beat"
+            of = f"of {counted(self.done, 'scored run')}"
+            share = percent(self.beats_naive)
+            found["naive"] = f"{self.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
+            found["seasonal"] = _seasonal_fact(self)
+            found["MASE"] = str(self.mase)
+        return found | ({} if math.isnan(self.rank) else {"rank": f"{self.rank:.2f} (median)"})
+
+    @property
+    def groups(self) -> tuple[tuple[str, GainGroup], ...]:
+        return ("all scored runs", self.scored), ("runs that beat naive", self.beating_naive)
+
+    @property
+    def remark(self) -> str:
+        """Where the verdict has an interval, which differs from that of the table of gains."""
+        judged = self.beating_naive.runs > 0 and not math.isnan(self.beating_naive.clustered["g_margin"].low)
+        return "The table's intervals take each run as independent; the verdict's do not." if judged else ""
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the verdict first, then the facts and the gains of both groups."""
+        rows = [
+            (f"{name}, {title} ({group.size})", *group[name].cells) for title, group in self.groups for name in GAINS
+        ]
+        lines = [f"Verdict: {self.verdict}", *(f"{label}: {fact}" for label, fact in self.facts.items())]
+        tables = [(GAIN_HEADS, rows)] if self.done else []
+        return render("notebook.html", title=self.title, lines=lines, tables=tables, note=self.remark)
 
     def as_json(self) -> dict[str, object]:
         """The object of `hrx audit --json`, with null for a missing number."""
@@ -193,15 +246,29 @@ class ModelSummary:
         }
 
 
+_ADMITTED = {True: "yes", False: "no", None: "unknown: no run was scored, and none failed a check"}
+
+
+def _seasonal_fact(summary: ModelSummary) -> str:
+    found, among = summary.seasonal, summary.seasonal_beating_naive
+    if not found.known:
+        return "unknown: these records have no error of seasonal naive"
+    beat = "beats" if 1 in (found.beating, found.known) else "beat"
+    missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
+    both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
+    of = f"of {counted(found.known, 'scored run')}"
+    return f"{found.beating} {of} {beat} seasonal naive ({percent(found.share)}){missing}{both}"
+
+
 def summarise(
     frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
 ) -> list[ModelSummary]:
     """One summary per model and fingerprint, in the order of the frame's rows."""
     groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    return [summarise_runs(runs, checks, coverage(runs, plans)) for _, runs in groups]
+    return [summarise_runs(runs, checks, progress(runs, plans)) for _, runs in groups]
 
 
-def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Coverage | None) -> ModelSummary:
+def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: PlanProgress | None) -> ModelSummary:
     """One summary of the runs of one or several models, each a configuration of its own; named by the first."""
     stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
@@ -232,7 +299,9 @@ def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Cove
         parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
-        because=" ".join([figures, *_planned(plan), *_seasonal_remark(among_beating), *_remarks(runs, stored)]),
+        because=" ".join(
+            [figures, *(plan.sentences() if plan else ()), *_seasonal_remark(among_beating), *_remarks(runs, stored)]
+        ),
         backbone="" if pd.isna(first["backbone"]) else str(first["backbone"]),
         plan=plan,
         contexts=tuple(dataset_contexts(runs)),
@@ -243,10 +312,6 @@ def _admitted(runs: pd.DataFrame, done: pd.DataFrame) -> bool | None:
     if len(done):
         return True
     return False if runs["check_failed"].notna().any() else None
-
-
-def _planned(plan: Coverage | None) -> Iterable[str]:
-    return () if plan is None else plan.sentences()
 
 
 def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:

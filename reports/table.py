@@ -193,14 +193,8 @@ class TableRow:
     @property
     def compared(self) -> list[Part]:
         """The parts that are shown below its own values."""
-        return [
-            part
-            for part, values in (
-                ("published", [cell.published for cell in self.cells]),
-                ("difference", [cell.difference for cell in self.cells]),
-            )
-            if any(value is not None for value in values)
-        ]
+        parts: list[Part] = ["published"] if any(cell.published is not None for cell in self.cells) else []
+        return [*parts, "difference"] if any(cell.difference is not None for cell in self.cells) else parts
 
     @classmethod
     def of(cls, columns: Sequence[TableColumn], values: Sequence[Value], key: str = "", section: str = "") -> TableRow:
@@ -412,10 +406,10 @@ class ReportTable:
 
     def to_html(self) -> str:
         """A `<table>` with its caption and note, to be put into a page."""
-        return render_macro("table.html", "shown", self)
+        return str(render_macro("table.html", "shown", self))
 
     def _repr_html_(self) -> str:
-        return render_macro("table.html", "in_notebook", self)
+        return str(render_macro("table.html", "in_notebook", self))
 
 
 class ReportTables(list[ReportTable]):

@@ -23,6 +23,7 @@ from hrx.files import make_directory as make_directory
 from hrx.text import REPLACEMENT
 from hrx.text import clean as clean
 
+INDENT = "  "
 LONGEST = 80
 """Terminal columns of a name in a table; a longer name is shortened."""
 _LONGEST_CELL = 240

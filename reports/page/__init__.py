@@ -52,9 +52,9 @@ def _environment() -> Environment:
     return environment
 
 
-def render(template: str, /, **values: Any) -> Markup:
+def render(template: str, /, **values: Any) -> str:
     """The template with these values, each cleaned and escaped unless it is `Markup`."""
-    return Markup(_environment().get_template(template).render(values))
+    return _environment().get_template(template).render(values)
 
 
 def render_macro(template: str, macro: str, *values: Any) -> Markup:
@@ -74,7 +74,7 @@ def render_page(template: str, scripts: Sequence[str], data: Mapping[str, object
         "base-uri 'none'; form-action 'none'"
     )
     frame = {"policy": Markup(policy), "style": style, "script": script, "data": embedded}
-    return str(render(template, **(frame | values)))
+    return render(template, **(frame | values))
 
 
 def link(**where: object) -> str:
@@ -105,12 +105,12 @@ def html_table(
     `label` names it for screen readers; one with an `id` can be saved.
     """
     written = [Row([Markup(cell) for cell in row.cells], row.attributes) for row in rows]
-    return render("data_table.html", heads=heads, rows=written, label=label, kind=kind, id=id)
+    return render_macro("macros.html", "data_table", heads, written, label, kind, id)
 
 
 def fact_list(facts: Mapping[str, object]) -> Markup:
     """Names and their values."""
-    return render("facts.html", facts=facts)
+    return render_macro("macros.html", "fact_list", facts)
 
 
 def made_by(source: str = "") -> str:

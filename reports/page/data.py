@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 
 from hrx.records.ledger import Ledger, StoredCheck
-from hrx.records.quantities import Floats
+from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DONE
 from hrx.reports.heatmap import COLOURS, row_steps
 from hrx.reports.runs import beats_seasonal, mask_impossible, trained_by_hrx
-from hrx.reports.summary import GAINS
 from hrx.reports.text import clean, file_stem, listed, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")

@@ -20,9 +20,9 @@ from hrx.errors import HrxError
 from hrx.install import install_command
 from hrx.records.explanation import SURE, Explanation, HeldOut, Trust, show_time
 from hrx.records.quantities import GAINS, Floats, Quantities, Skill
+from hrx.reports.context import series_context
 from hrx.reports.heatmap import heatmap_figure, picture
 from hrx.reports.page import HEATMAP_SCRIPTS, Row, asset, embed, fact_list, fill_page, html_table, made_by
-from hrx.reports.page.context import series_context
 from hrx.reports.page.data import Json, example_json, palette
 from hrx.reports.text import (
     clean,

@@ -15,16 +15,14 @@ import pandas as pd
 
 from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, StoredCheck
-from hrx.reports.backbones import summarise_backbones
-from hrx.reports.coverage import Coverage, overall
+from hrx.reports.audit_summary import summarise_backbones
+from hrx.reports.context import context_section
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page
-from hrx.reports.page.context import context_section
 from hrx.reports.page.data import Json, arrange, choose_examples, model_labels, palette
 from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.page.statistics import PageStatistics
-from hrx.reports.reasons import NO_REASON, ReasonKind, count_reasons, reason_kinds
-from hrx.reports.runs import read
+from hrx.reports.runs import NO_REASON, PlanProgress, ReasonKind, count_reasons, overall_progress, read, reason_kinds
 from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
 from hrx.reports.text import clean, counted, listed, make_directory, write_bytes
 
@@ -79,7 +77,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         title=f"{heading} – hrx report",
         kicker="hrx audit report",
         heading=heading,
-        facts=_facts(frame, ledger_path.name, overall(frame, plans)),
+        facts=_facts(frame, ledger_path.name, overall_progress(frame, plans)),
         backbones=[(one, [pair for pair in summaries if one.holds(pair[0])]) for one in backbones],
         models=[pair for pair in summaries if not any(one.holds(pair[0]) for one in backbones)],
         figures=list(_print_figures(drawn)),
@@ -100,7 +98,7 @@ def _heading(frame: pd.DataFrame) -> str:
     return f"What {len(models)} models read for each step of their forecasts"
 
 
-def _facts(frame: pd.DataFrame, name: str, plan: Coverage | None) -> str:
+def _facts(frame: pd.DataFrame, name: str, plan: PlanProgress | None) -> str:
     done = int((frame["status"] == DONE).sum())
     days = sorted(frame["created"].dropna().astype(str).str[:10].unique())
     when = "" if not days else f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}"

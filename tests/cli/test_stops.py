@@ -102,7 +102,7 @@ def test_a_ledger_that_does_not_know_its_plan_says_so_on_its_page(folder: Path, 
 def test_until_decided_reports_the_sign_the_runs_and_that_intervals_are_not_corrected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("hrx.audit.runner.scheduler", "hrx.reports.coverage"):
+    for module in ("hrx.audit.runner.scheduler", "hrx.reports.runs"):
         monkeypatch.setattr(f"{module}.sign_of", lambda *_: -1)
     assert main([*AUDIT, "--until", "decided", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["models"]

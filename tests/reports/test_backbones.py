@@ -10,8 +10,7 @@ from hrx.adapters.formats.trained_directory import BY
 from hrx.errors import Exit, HrxError
 from hrx.records.ledger import Ledger, StoredPlan
 from hrx.reports import compare, read, summarise
-from hrx.reports.audit_summary import AuditSummary
-from hrx.reports.backbones import MOST_CELLS, render_audit, summarise_backbones
+from hrx.reports.audit_summary import MOST_CELLS, AuditSummary, render_audit, summarise_backbones
 from hrx.reports.gates import judge_audit
 from hrx.reports.page.report import render_report
 

@@ -11,11 +11,10 @@ import pytest
 
 from hrx.records.quantities import NeededContext
 from hrx.records.record import Record
-from hrx.reports.context import context_lines, context_sentence, dataset_contexts, padding_sentence
-from hrx.reports.page.context import context_section
+from hrx.reports.audit_summary import render
+from hrx.reports.context import context_lines, context_section, context_sentence, dataset_contexts, padding_sentence
 from hrx.reports.page.report import render_report
 from hrx.reports.summary import summarise
-from hrx.reports.summary_text import render
 
 KEPT = np.array([96, 72, 48, 36])
 

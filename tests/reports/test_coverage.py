@@ -9,7 +9,7 @@ from hrx.records.decision import Decision
 from hrx.records.ledger import Ledger, StoredPlan
 from hrx.records.merge import merge
 from hrx.reports import compare, compare_report, read
-from hrx.reports.coverage import Coverage, coverage, overall, without_runs
+from hrx.reports.runs import PlanProgress, overall_progress, progress, without_runs
 
 
 def keys(*numbers):
@@ -27,25 +27,25 @@ def runs(record, frame, numbers, **changes):
 def test_runs_of_several_plans_count_once_and_runs_beside_the_plans_not_at_all(record, frame):
     stored = runs(record, frame, [1, 2, 3, 9])
     plans = [plan([1, 2, 3, 4]), plan([3, 4, 5]), plan([6, 7], model="other")]
-    assert coverage(stored, plans) == Coverage(3, 5)
-    assert overall(stored, plans) == Coverage(3, 7)
+    assert progress(stored, plans) == PlanProgress(3, 5)
+    assert overall_progress(stored, plans) == PlanProgress(3, 7)
     assert without_runs(stored, plans) == {"other": 2}
-    assert coverage(stored, plans[2:]) is None
-    assert overall(stored, []) is None
-    assert list(Coverage(3, 5).sentences()) == ["Rests on 3 of 5 planned runs."]
-    assert list(Coverage(5, 5).sentences()) == []
+    assert progress(stored, plans[2:]) is None
+    assert overall_progress(stored, []) is None
+    assert list(PlanProgress(3, 5).sentences()) == ["Rests on 3 of 5 planned runs."]
+    assert list(PlanProgress(5, 5).sentences()) == []
 
 
 def test_the_decision_uses_the_order_of_the_plan_up_to_its_first_missing_run(record, frame):
     stored = runs(record, frame, [8, 7, 6, 5, 4, 3, 2, 1], g_margin=-0.1)
-    assert coverage(stored, [plan(range(1, 13), until="decided")]).decisions == (Decision("negative", 6, 12),)
-    gap = coverage(stored, [plan([1, 2, 99, *range(3, 12)], until="decided")])
+    assert progress(stored, [plan(range(1, 13), until="decided")]).decisions == (Decision("negative", 6, 12),)
+    gap = progress(stored, [plan([1, 2, 99, *range(3, 12)], until="decided")])
     assert gap.decisions == (Decision(None, 2, 12),)
     assert list(gap.sentences()) == [
         "Rests on 8 of 12 planned runs.", "The sign of g_margin is not decided after 2 of 12 planned runs."
     ]  # fmt: skip
     naive = runs(record, frame, range(1, 9), g_margin=-0.1, beats_naive=0)
-    assert coverage(naive, [plan(range(1, 13), until="decided")]).decisions == (Decision(None, 8, 12),)
+    assert progress(naive, [plan(range(1, 13), until="decided")]).decisions == (Decision(None, 8, 12),)
 
 
 def test_a_comparison_says_which_side_is_a_stopped_audit_in_every_form(record, ledger, tmp_path):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hrx.reports import summarise, tables
+from hrx.reports.audit_summary import render
 from hrx.reports.summary import worst_parity
-from hrx.reports.summary_text import render
 
 KEYS = [
     "model", "checkpoint", "admitted", "runs", "excluded", "failed", "beats_naive", "beats_seasonal",
