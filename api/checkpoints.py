@@ -16,9 +16,8 @@ from hrx.api.progress import INTERRUPTED, Events
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.admission.sanity import sanity
 from hrx.audit.attribution.registry import find_estimator
-from hrx.audit.calibration.calibration import FULL, QUICK, CalibrationTask, tasks
-from hrx.audit.calibration.calibration import calibrate as run_calibration
-from hrx.audit.calibration.training import BACKBONES, RECIPES, check_backbones
+from hrx.audit.calibration import BACKBONES, FULL, QUICK, CalibrationTask, check_backbones, tasks
+from hrx.audit.calibration import calibrate as run_calibration
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import AuditRequest, CalibrateRequest, TrainRequest, VerifyRequest, local_workers
@@ -27,15 +26,16 @@ from hrx.audit.runner.processes import start_server
 from hrx.audit.runner.run import no_channel_axis
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, TaskResult, WorkerSettings
+from hrx.audit.training import Recipe
 from hrx.audit.training.backbones import NAMES, check_backbone
-from hrx.audit.training.loop import Recipe
-from hrx.audit.training.plan import TrainingPlan, plan_training
 from hrx.audit.training.train import (
     TrainedFiles,
+    TrainingPlan,
     TrainingTask,
     TrainModel,
     is_trained,
     libraries,
+    plan_training,
     publish,
     worker_tasks,
 )
@@ -365,7 +365,7 @@ def calibrate(request: CalibrateRequest, events: Events) -> Calibration:
         backbones,
         estimator=request.estimator,
         effort=effort,
-        recipe=RECIPES[request.recipe],
+        recipe=request.recipe,
         on_start=started,
         progress=finished,
     )

@@ -13,7 +13,7 @@ from hrx.records.quantities import Floats, Ints
 
 NEGATIVE_CONTROL, PLANTED = "sparsenull", "plantrank"
 GENERATORS = (NEGATIVE_CONTROL, "sparsesplit", "sparseband", "sparseshift", "lagmix", PLANTED)
-"""Constructed ground truth, in the order of the table; `hrx.audit.calibration.generators` makes it."""
+"""Constructed ground truth, in the order of the table; `hrx.audit.generators` makes it."""
 LEARNED = 0.98
 """Share of the held-out variance that a least-squares fit and a backbone must explain to count as evidence."""
 CONVERGED = "converged"

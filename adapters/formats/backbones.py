@@ -1,4 +1,4 @@
-"""The backbones that hrx holds itself: a linear map and a small convolutional network.
+"""The backbones that hrx holds itself: a linear map, a small convolutional network, a Transformer to calibrate with.
 
 `hrx train` writes them as `config.json` and `model.safetensors`; `TrainedBackbone` opens such a directory. Other
 backbones are classes of a library, which saves and opens them itself.
@@ -26,6 +26,8 @@ WIDTH = 16
 KERNEL = 5
 DEPTH = 3
 """Convolutions of the CNN where none is requested; the dilation doubles from one to the next."""
+HEADS = 2
+LAYERS = 1
 
 
 class CNN(nn.Module):
@@ -48,8 +50,28 @@ class CNN(nn.Module):
         return y
 
 
+class Transformer(nn.Module):
+    """Self-attention over time steps, one token for each value, followed by one linear head."""
+
+    def __init__(self, lookback: int, horizon: int):
+        super().__init__()
+        self.embed = nn.Linear(1, WIDTH)
+        self.position = nn.Parameter(0.02 * torch.randn(lookback, WIDTH))
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH * lookback, horizon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, L) -> (B, H)`."""
+        hidden = self.encoder(self.embed(x[..., None]) + self.position)
+        y: Tensor = self.head(hidden.flatten(1))
+        return y
+
+
 OWN: MappingProxyType[str, type[nn.Module]] = MappingProxyType({"Linear": nn.Linear, "CNN": CNN})
-"""By name: each is built as `(lookback, horizon)`, the CNN also with `depth`."""
+"""Those of `hrx train`, by name: each is built as `(lookback, horizon)`, the CNN also with `depth`."""
 
 
 def build(config: dict[str, Any]) -> nn.Module:

@@ -1,36 +1,44 @@
-"""One training: as a task of a worker, and as the directory that its result becomes.
+"""Training of backbones on series before their test regions: which models, as tasks of workers, and their directories.
 
-A worker trains and returns the files of the model. This process writes them, because a worker of a cluster has another
-disk. A directory appears under its name when it is complete, so the same command continues where it stopped.
+The windows and defaults are those of the Time-Series-Library. A worker trains and returns the files of the model; this
+process writes them, because a worker of a cluster has another disk. A directory appears under its name when it is
+complete, so the same command continues where it stopped. The test region is never read.
 """
 
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from hrx import __version__
 from hrx.adapters.checkpoint import TRAINING
 from hrx.adapters.families import families
 from hrx.adapters.formats.backbones import OWN
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.audit.runner.plan import ModelKey, Setting
+from hrx.audit.protocol import Protocol
+from hrx.audit.runner.plan import ModelKey, Setting, choose_series
 from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.torch_state import one_thread
-from hrx.audit.training import backbones
-from hrx.audit.training.loop import Fitted, PastRows, Recipe, cut_windows, fit, learning_rate, missing_shares, past_rows
+from hrx.audit.training import Fitted, Recipe, TrainingWindows, backbones, fit
 from hrx.errors import HrxError, NotWritten
 from hrx.files import make_directory, read_json, reason, shown_path
-from hrx.gift_eval import Series
+from hrx.gift_eval import Dataset, Series, UnusableSeries
+from hrx.gift_eval.series import naming
 from hrx.gift_eval.windows import scaling_end, standardise, test_start, validation_start
 from hrx.text import clean
 
+MOST_NAME = 200
+"""Bytes of a directory's name; file systems take 255."""
 TRAININGS = ModelKey("hrx train", "")
 """All trainings share the worker processes: a process of its own would import the library again for each."""
 
@@ -77,8 +85,84 @@ class TrainingTask:
             "loss": "mean squared error",
             "optimiser": "Adam",
             **asdict(self.recipe),
-            "learning_rates": [learning_rate(self.recipe, epoch + 1) for epoch in range(self.recipe.epochs)],
+            "learning_rates": [self.recipe.rate(epoch + 1) for epoch in range(self.recipe.epochs)],
         }
+
+
+class PastRows(NamedTuple):
+    """All that a training reads of a series: the values before its test region, and where they are split."""
+
+    values: NDArray[np.float32]
+    """(T,), standardised as an audit of the series standardises it."""
+    train: int
+    """The rows before it are the training split, the others the validation split."""
+    lookback_inside: bool
+    """Whether a validation window reads no training row before its first forecast step."""
+
+
+class Splits(NamedTuple):
+    """Training and validation windows of a series at one setting."""
+
+    train: TrainingWindows
+    validation: TrainingWindows
+
+
+def past_rows(series: Series, horizon: int) -> PastRows:
+    """The training and validation rows of a series: official ones, else those before the test region of an audit."""
+    with naming(series.label):
+        scaled = standardise(series.values, scaling_end(series, horizon)).values
+    past = scaled[: test_start(series, horizon)].astype(np.float32)
+    return PastRows(past, validation_start(series, horizon), bool(series.official and series.official.lookback_inside))
+
+
+class MissingShares(NamedTuple):
+    """Shares of the values of each split that were missing and are filled in."""
+
+    training: float
+    validation: float
+
+
+def missing_shares(series: Series, horizon: int) -> MissingShares:
+    """How much of the training and of the validation rows of a series is filled in."""
+    if series.observed is None:
+        return MissingShares(0.0, 0.0)
+    borders = 0, validation_start(series, horizon), test_start(series, horizon)
+    parts = (series.observed[first:last] for first, last in pairwise(borders))
+    return MissingShares(*(float((~part).mean()) if part.size else 0.0 for part in parts))
+
+
+def refuse_gaps(series: Series, horizon: int, limit: float) -> None:
+    """Raises where more than the share `limit` of the training or validation rows was filled in."""
+    for name, share in missing_shares(series, horizon)._asdict().items():
+        if share > limit:
+            raise UnusableSeries(
+                f"{series.label}: {share:.1%} of its {name} rows are missing and would be filled in; the limit is "
+                f"{limit:.0%}. Give a series with fewer gaps."
+            )
+
+
+def cut_windows(rows: PastRows, lookback: int, horizon: int) -> Splits:
+    """Every training and validation window; raises where a split holds none."""
+    values = torch.tensor(rows.values)
+    before = 0 if rows.lookback_inside else lookback
+    places = {"training": (0, rows.train), "validation": (max(rows.train - before, 0), len(values))}
+    parts = []
+    for name, (first, last) in places.items():
+        if last - first < lookback + horizon:
+            raise UnusableSeries(
+                f"its {name} split has {last - first} values, too few for {lookback}x{horizon}. "
+                "Give shorter --settings."
+            )
+        windows = values[first:last].unfold(0, lookback + horizon, 1)
+        parts.append(TrainingWindows(windows[:, :lookback], windows[:, lookback:]))
+    return Splits(*parts)
+
+
+def cut_splits(series: Series, lookback: int, horizon: int) -> Splits:
+    """Every training and validation window of a series."""
+    rows = past_rows(series, horizon)
+    with naming(series.label):
+        return cut_windows(rows, lookback, horizon)
 
 
 class TrainedFiles(NamedTuple):
@@ -112,12 +196,24 @@ class TrainModel:
         size = self.setting.lookback, self.setting.horizon
         with one_thread():
             module = backbones.build(self.backbone, *size, self.depth, self.seed, self.arguments)
-            fitted = fit(module, cut_windows(self.rows, *size), self.recipe, self.seed, device)
+            fitted = fit_splits(module, cut_windows(self.rows, *size), self.recipe, self.seed, device)
             with tempfile.TemporaryDirectory() as folder:
                 config = {"backbone": self.backbone, "lookback": size[0], "horizon": size[1], "depth": self.depth}
                 backbones.save(module, config, Path(folder) / "model")
                 files = {file.name: file.read_bytes() for file in (Path(folder) / "model").iterdir()}
         return TrainedFiles(files, fitted, device.type)
+
+
+def fit_splits(module: nn.Module, splits: Splits, recipe: Recipe, seed: int, device: torch.device) -> Fitted:
+    """Trains on the windows of a series; the seed decides their order and the dropout."""
+    order = torch.Generator().manual_seed(seed)
+
+    def shuffled() -> Iterator[TrainingWindows]:
+        x, y = splits.train
+        places = torch.split(torch.randperm(len(x), generator=order), recipe.batch)
+        return (TrainingWindows(x[place], y[place]) for place in places[: recipe.batches])
+
+    return fit(module, shuffled, recipe, validation=splits.validation, seed=seed, device=device)
 
 
 def worker_tasks(planned: Iterable[TrainingTask]) -> list[TrainModel]:
@@ -191,7 +287,73 @@ def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, A
     return content
 
 
-def train(task: TrainingTask, out: Path, device: torch.device) -> dict[str, Any]:
-    """Trains one model in this process and writes its directory; returns the content of its `training.json`."""
-    (one,) = worker_tasks([task])
-    return publish(task, one.run_on(device), out)
+class TrainingPlan(NamedTuple):
+    """The models to train, and why the others cannot be trained."""
+
+    tasks: list[TrainingTask]
+    refused: tuple[str, ...]
+    """A sentence for each series that cannot be used at a setting; settings may share one."""
+
+
+def plan_training(
+    names: Sequence[str],
+    datasets: Iterable[Dataset],
+    settings: Sequence[Setting],
+    *,
+    depths: Sequence[int],
+    seeds: int,
+    series: int,
+    recipe: Recipe,
+    arguments: Mapping[str, Mapping[str, Any]],
+) -> TrainingPlan:
+    """Every model to train, on the series that an audit of the same data chooses.
+
+    Raises on a damaged dataset, on a setting that no series can be trained at, and on names that are not distinct.
+    """
+    refused: list[tuple[Setting, str]] = []
+    usable: list[tuple[Series, bool, Setting]] = []
+    for dataset in datasets:
+        if dataset.damage:
+            raise HrxError(dataset.damage)
+        for setting, chosen in choose_series(dataset, settings, series).items():
+            for one in chosen:
+                try:
+                    if one.error:
+                        raise one.error
+                    assert isinstance(one.series, Series), "read without channels"
+                    cut_splits(one.series, setting.lookback, setting.horizon)
+                    refuse_gaps(one.series, setting.horizon, Protocol.max_missing)
+                except UnusableSeries as error:
+                    refused.append((setting, str(error)))
+                else:
+                    usable.append((one.series, dataset.count > 1, setting))
+    for setting in settings:
+        if all(used != setting for *_, used in usable):
+            reasons = (reason for at, reason in refused if at == setting)
+            raise HrxError(next(reasons, "The data hold no series. Give another --data."))
+    tasks = [
+        TrainingTask(name, trained, several, setting, depth, seed, recipe, arguments.get(name, {}))
+        for trained, several, setting in usable
+        for name in dict.fromkeys(names)
+        for depth in (depths or (None,))
+        for seed in range(seeds)
+    ]
+    _check_names(tasks)
+    return TrainingPlan(tasks, tuple(dict.fromkeys(reason for _, reason in refused)))
+
+
+def _check_names(tasks: Iterable[TrainingTask]) -> None:
+    """Raises where two models would have one directory, or a name is too long for one."""
+    first: dict[str, TrainingTask] = {}
+    for task in tasks:
+        other = first.setdefault(task.name, task)
+        if other is not task:
+            raise HrxError(
+                f"{other.series.label} and {task.series.label} would both be trained as {task.name}. "
+                "Rename one of them."
+            )
+        if len(task.name.encode()) > MOST_NAME:
+            raise HrxError(
+                f"{task.series.label}: the directory of a model would have a name of {len(task.name.encode())} bytes, "
+                f"more than {MOST_NAME}. Give the series a shorter name."
+            )

@@ -9,26 +9,31 @@ import torch
 from torch import Tensor
 
 from hrx.adapters import from_module
+from hrx.audit import calibration as calibration_module
 from hrx.audit import explain, score
-from hrx.audit.calibration import calibration as calibration_module
-from hrx.audit.calibration import training
-from hrx.audit.calibration.calibration import Effort, calibrate, recovery, tasks
-from hrx.audit.calibration.generators import Generator, generate, plant_rank, sinusoids
-from hrx.audit.calibration.training import (
+from hrx.audit.calibration import (
+    BRIEF,
     HELD_OUT,
     SCORED,
+    SHORT,
     TRAINING,
-    GeneratedWindows,
+    Effort,
     TrainedBackbone,
+    batches_of,
+    calibrate,
     explained,
     least_squares,
     least_squares_check,
     planted,
+    recovery,
+    tasks,
     train,
     windows,
 )  # fmt: skip
+from hrx.audit.generators import Generator, generate, plant_rank, sinusoids
 from hrx.audit.scoring import score as scoring
 from hrx.audit.scoring.rank import rank
+from hrx.audit.training import TrainingWindows
 from hrx.errors import HrxError
 from hrx.records.calibration import GENERATORS, Calibration, ModelResult, judge, verdict
 
@@ -90,13 +95,14 @@ def test_sinusoids_have_unit_variance_and_two_bands_of_frequencies_over_noise() 
 
 def test_the_short_recipe_passes_over_the_same_windows_and_converges_less() -> None:
     generator = generate("sparseband", L, H, 0)
-    batches = list(training._epochs(generator, 0, training.SHORT))
+    next_epoch = batches_of(generator, 0, BRIEF, SHORT)
+    batches = [batch for _ in range(10) for batch in next_epoch()]
     assert len(batches) == 10 * 4000 / 32
     first, second = (torch.cat([batch.x for batch in batches[i : i + 125]]) for i in (0, 125))
     assert not torch.equal(first, second)
     for one, two in zip(first.sum(dim=1).sort().values, second.sum(dim=1).sort().values, strict=True):
         assert one == two
-    short = train("linear", generator, 0, training.SHORT)
+    short = train("linear", generator, 0, SHORT)
     assert 0.9 < short.explained < train("linear", generator, 0).explained
 
 
@@ -121,10 +127,10 @@ def test_least_squares_explains_a_linear_target_and_nothing_of_noise() -> None:
     x, held = torch.randn(300, 8, generator=rng), torch.randn(200, 8, generator=rng)
     weights = torch.randn(8, 3, generator=rng)
     assert least_squares(
-        GeneratedWindows(x, x @ weights + 5), GeneratedWindows(held, held @ weights + 5)
+        TrainingWindows(x, x @ weights + 5), TrainingWindows(held, held @ weights + 5)
     ) == pytest.approx(1, abs=1e-9)
     noise = [torch.randn(len(one), 3, generator=rng) for one in (x, held)]
-    assert least_squares(GeneratedWindows(x, noise[0]), GeneratedWindows(held, noise[1])) < 0.05
+    assert least_squares(TrainingWindows(x, noise[0]), TrainingWindows(held, noise[1])) < 0.05
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -158,8 +164,8 @@ def trained_once() -> Iterator[None]:
     """Calibrations of this file share their trained models: what differs between them is the instrument."""
     trained: dict[tuple[object, ...], TrainedBackbone] = {}
 
-    def remembered(backbone: str, generator: Generator, seed: int, recipe: training.Recipe) -> TrainedBackbone:
-        key = (backbone, generator.name, generator.weights.tobytes(), seed, recipe.name)
+    def remembered(backbone: str, generator: Generator, seed: int, recipe: str) -> TrainedBackbone:
+        key = (backbone, generator.name, generator.weights.tobytes(), seed, recipe)
         if key not in trained:
             trained[key] = train(backbone, generator, seed, recipe)
         return trained[key]

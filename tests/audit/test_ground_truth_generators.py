@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hrx.audit.calibration.generators import (
+from hrx.audit.generators import (
     BANDS,
     PERSISTENCE,
     POSITIONS,

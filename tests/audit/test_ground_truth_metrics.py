@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from hrx.audit.calibration.calibration import recovery
+from hrx.audit.calibration import recovery
 from hrx.errors import HrxError
 
 

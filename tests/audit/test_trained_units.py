@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers.mutated import mutated_class
+from helpers.small import train
 from safetensors.torch import load_file
 
 import hrx
@@ -17,8 +18,8 @@ from hrx.adapters.registry import locate
 from hrx.adapters.standardisation import Rescaled
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.runner.plan import Setting
-from hrx.audit.training.loop import Recipe
-from hrx.audit.training.train import TrainingTask, train
+from hrx.audit.training import Recipe
+from hrx.audit.training.train import TrainingTask
 from hrx.cli.main import main
 from hrx.gift_eval import Series
 
@@ -37,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         TrainingTask(name, SERIES, False, Setting(LOOKBACK, HORIZON), None, 0, recipe) for name in ("Linear", "CNN")
     ]
     for task in tasks:
-        train(task, out, torch.device("cpu"))
+        train(task, out)
     return {task.backbone: out / task.name for task in tasks}
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.small import train
 from torch import nn
 
 from hrx.adapters import load, locate, locate_each
 from hrx.api.audit import AuditResult
 from hrx.audit.runner.plan import Setting
+from hrx.audit.training import Recipe, mean_squared_error
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
-from hrx.audit.training.loop import Recipe, Splits, cut_splits, fit, learning_rate, mean_squared_error
-from hrx.audit.training.train import TrainingTask, is_trained, train, worker_tasks
+from hrx.audit.training.train import Splits, TrainingTask, cut_splits, fit_splits, is_trained, worker_tasks
 from hrx.cli.main import main
 from hrx.errors import HrxError
 from hrx.gift_eval import Series, cut
@@ -101,7 +102,7 @@ def test_training_keeps_the_best_epoch_of_a_slow_loop_and_stops_after_three_with
     if stops_early:  # what is learned makes the forecast of the negative worse
         splits = splits._replace(validation=splits.validation._replace(y=-splits.validation.y))
     module, slow = (build("Linear", LOOKBACK, HORIZON, None, 5, {}) for _ in range(2))
-    fitted = fit(module, splits, recipe, 5, CPU)
+    fitted = fit_splits(module, splits, recipe, 5, CPU)
     errors, best, state = slow_fit(slow, splits, recipe, 5)
     run = len(fitted.validation_mse)
     assert fitted.validation_mse == pytest.approx(errors[:run], rel=1e-5)
@@ -113,14 +114,14 @@ def test_training_keeps_the_best_epoch_of_a_slow_loop_and_stops_after_three_with
 
 
 def test_the_learning_rate_is_halved_after_every_epoch_from_the_second() -> None:
-    assert [learning_rate(Recipe(0.8), epoch) for epoch in range(1, 6)] == [0.8, 0.8, 0.4, 0.2, 0.1]
+    assert [Recipe(0.8).rate(epoch) for epoch in range(1, 6)] == [0.8, 0.8, 0.4, 0.2, 0.1]
 
 
 def test_a_linear_backbone_reaches_the_least_squares_solution(splits: Splits) -> None:
     module = build("Linear", LOOKBACK, HORIZON, None, 0, {})
     first = mean_squared_error(module, splits.train, CPU)
     for seed in range(25):  # each call starts the schedule of the learning rate again
-        fit(module, Splits(splits.train, splits.train), Recipe(0.02), seed, CPU)
+        fit_splits(module, Splits(splits.train, splits.train), Recipe(0.02), seed, CPU)
     x = np.column_stack([splits.train.x.double().numpy(), np.ones(len(splits.train.x))])
     y = splits.train.y.double().numpy()
     solution, *_ = np.linalg.lstsq(x, y, rcond=None)
@@ -141,10 +142,10 @@ def test_a_seed_decides_the_weights_and_the_saved_model_forecasts_as_the_trained
         pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
     one = task(series, backbone)
     for out, each in (("a", one), ("b", one), ("c", replace(one, seed=1))):
-        train(each, tmp_path / out, CPU)
+        train(each, tmp_path / out)
     a, b, c = (load(str(next((tmp_path / out).iterdir()))) for out in "abc")
     module = build(backbone, LOOKBACK, HORIZON, None, 0, {})
-    fit(module, splits, one.recipe, 0, CPU)
+    fit_splits(module, splits, one.recipe, 0, CPU)
     assert a.identity.fingerprint == b.identity.fingerprint != c.identity.fingerprint
     past = series.values[:240]
     assert a.scale == (pytest.approx(past.mean()), pytest.approx(past.std()))
@@ -161,7 +162,7 @@ def test_a_complete_directory_is_not_trained_again_and_other_settings_are_refuse
 ) -> None:
     one = task(series, "Linear")
     assert not is_trained(one, tmp_path)
-    train(one, tmp_path, CPU)
+    train(one, tmp_path)
     assert is_trained(one, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["Linear-Toy-12x4-seed0"]
     with pytest.raises(HrxError, match=r"has epochs 2, not 7\. Give another --out, or remove"):
@@ -390,10 +391,10 @@ def test_a_verb_for_one_model_counts_the_trained_ones_of_all_formats(
 ) -> None:
     pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
     out = tmp_path / "out"
-    train(task(series, "DLinear"), out, CPU)
+    train(task(series, "DLinear"), out)
     assert locate(str(out)).identity.fingerprint == locate(str(out / "DLinear-Toy-12x4-seed0")).identity.fingerprint
     for seed in range(3):
-        train(replace(task(series, "Linear"), seed=seed), out, CPU)
+        train(replace(task(series, "Linear"), seed=seed), out)
     assert main([verb[0], str(out), *verb[1:]]) == 2
     names = "DLinear-Toy-12x4-seed0, Linear-Toy-12x4-seed0, Linear-Toy-12x4-seed1 and 1 more"
     expected = f"{out} holds 4 trained models: {names}. Name one: {out}/DLinear-Toy-12x4-seed0."
@@ -406,7 +407,7 @@ def test_a_trained_directory_without_weights_is_to_be_trained_again(
 ) -> None:
     if backbone in DEPTH_ARGUMENT:
         pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
-    train(task(series, backbone), tmp_path, CPU)
+    train(task(series, backbone), tmp_path)
     folder = tmp_path / f"{backbone}-Toy-12x4-seed0"
     for file in folder.glob("*.safetensors"):
         file.unlink()

@@ -8,14 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers.small import train
 from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS
 
 from hrx.adapters import load
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, admit
 from hrx.audit.runner.plan import Setting
+from hrx.audit.training import Recipe
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, LibraryBackbone, build
-from hrx.audit.training.loop import Recipe, cut_splits
-from hrx.audit.training.train import TrainingTask, train
+from hrx.audit.training.train import TrainingTask, cut_splits
 from hrx.gift_eval import Series
 from hrx.gift_eval.series import OfficialSplit
 
@@ -42,7 +43,7 @@ def test_a_saved_class_forecasts_with_the_trained_weights_at_its_depth(
     depth = 2 if DEPTH_ARGUMENT[name] else None
     recipe = Recipe(1e-3, epochs=1, batches=2)
     task = TrainingTask(name, series, False, Setting(LOOKBACK, HORIZON), depth, 1, recipe, MODELS[name])
-    train(task, tmp_path, CPU)
+    train(task, tmp_path)
     model = load(str(tmp_path / task.name))
     assert (model.identity.backbone, model.identity.depth, model.identity.training_seed) == (name, depth, 1)
     first = build(name, LOOKBACK, HORIZON, depth, 1, MODELS[name])

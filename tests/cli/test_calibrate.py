@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hrx.api import checkpoints as verb
-from hrx.audit.calibration.calibration import Effort
+from hrx.audit.calibration import Effort
 from hrx.cli import main
 from hrx.records.calibration import GENERATORS, Calibration
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration

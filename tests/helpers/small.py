@@ -1,10 +1,13 @@
 """A small model, dataset and setting for quick audits."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
 from hrx.adapters import Forecaster, Limits, from_module
 from hrx.audit.runner.plan import Setting
+from hrx.audit.training.train import TrainingTask, publish, worker_tasks
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.series import StoredSeries
 
@@ -24,3 +27,9 @@ def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset
         )
 
     return Dataset(name, "H", 24, "Test", count, row)
+
+
+def train(task: TrainingTask, out: Path) -> None:
+    """Trains one model in this process and writes its directory."""
+    (one,) = worker_tasks([task])
+    publish(task, one.run_on(torch.device("cpu")), out)

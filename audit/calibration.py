@@ -7,9 +7,10 @@ the trapezoidal rule over the thresholds that occur. These two depend on the sca
 replaced by their ranks, evenly spaced on [0, 1].
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -17,23 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from hrx.adapters import from_module
-from hrx.audit.calibration.generators import TABLE_RANK, Generator, generate, plant_rank
-from hrx.audit.calibration.training import (
-    CONVERGED,
-    SCORED,
-    Recipe,
-    check_backbones,
-    least_squares_check,
-    planted,
-    train,
-    windows,
-)  # fmt: skip
+from hrx.adapters.formats.backbones import CNN, Transformer
+from hrx.audit.generators import TABLE_RANK, Generator, generate, inputs, plant_rank, sinusoids
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.rank import rank
 from hrx.audit.scoring.score import ScoredRun
 from hrx.audit.torch_state import one_thread
-from hrx.errors import HrxError
+from hrx.audit.training import Recipe, TrainingWindows, fit
+from hrx.errors import HrxError, unknown
 from hrx.records.calibration import (
+    CONVERGED,
     GENERATORS,
     NEGATIVE_CONTROL,
     PLANTED,
@@ -43,6 +37,38 @@ from hrx.records.calibration import (
     ModelResult,
 )
 from hrx.records.quantities import Ints
+
+SHORT = "short"
+TRAINING, HELD_OUT, SCORED = range(3)
+"""Random streams of inputs under one seed; no window occurs in two of them."""
+HELD_OUT_WINDOWS = 512
+FIT_WINDOWS_PER_POSITION = 10
+
+
+class Backbone(NamedTuple):
+    """A small architecture: calibration tests the instrument, not the design of a forecaster."""
+
+    build: Callable[[int, int], nn.Module]
+    """`(lookback, horizon) -> module`."""
+    converged: Recipe
+    """Every batch is new, so nothing can be memorised: nearly exact models."""
+    seconds: float
+    """Approximate time of training and measuring on one core; only ratios matter, for the remaining time."""
+
+
+_CYCLE = partial(Recipe, epochs=1, schedule="one cycle")
+BACKBONES = MappingProxyType(
+    {
+        "linear": Backbone(nn.Linear, _CYCLE(0.02, batch=64, batches=500), seconds=0.7),
+        "cnn": Backbone(CNN, _CYCLE(0.01, batch=24, batches=200), seconds=2),
+        "transformer": Backbone(Transformer, _CYCLE(0.01, batch=24, batches=200), seconds=3),
+    }
+)
+BRIEF = Recipe(1e-3, batch=32, epochs=10, schedule="constant")
+"""The recipe `short`: models about as converged as those of the published table."""
+BRIEF_WINDOWS = 4000
+INPUTS = MappingProxyType({CONVERGED: inputs, SHORT: sinusoids})
+"""The inputs under each recipe of a calibration: `(rng, windows, lookback) -> (windows, lookback)`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +121,7 @@ def calibrate(
     *,
     estimator: str = "input_gradient",
     effort: Effort = QUICK,
-    recipe: Recipe = CONVERGED,
+    recipe: str = CONVERGED,
     on_start: Callable[[CalibrationTask], None] = lambda task: None,
     progress: Callable[[CalibrationTask, ModelResult], None] | None = None,
 ) -> Calibration:
@@ -120,11 +146,11 @@ def calibrate(
                 examples.setdefault(task.generator.name, measured)
             if progress is not None:
                 progress(task, measured.result)
-    return Calibration(estimator, effort.name, exact.result, tuple(results), tuple(examples.values()), recipe.name)
+    return Calibration(estimator, effort.name, exact.result, tuple(results), tuple(examples.values()), recipe)
 
 
 def _measure(
-    module: nn.Module, task: CalibrationTask, explained: float, protocol: Protocol, count: int, recipe: Recipe
+    module: nn.Module, task: CalibrationTask, explained: float, protocol: Protocol, count: int, recipe: str
 ) -> Example:
     """Gains and rank of a model, and how much of the answer the vector and the matrix recover."""
     generator = task.generator
@@ -208,3 +234,90 @@ def recovery(scores: Tensor, positions: Tensor) -> Recovery:
         aup=torch.trapezoid(precision.flip(-1), threshold.flip(-1), dim=-1),
         aur=torch.trapezoid(recall.flip(-1), threshold.flip(-1), dim=-1),
     )
+
+
+def check_backbones(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without duplicates; refuses an unknown one."""
+    for name in names:
+        if name not in BACKBONES:
+            raise HrxError(unknown("backbone", name, BACKBONES))
+    if not names:
+        raise HrxError(f"No backbone is given. Known: {', '.join(BACKBONES)}.")
+    return tuple(dict.fromkeys(names))
+
+
+class TrainedBackbone(NamedTuple):
+    """A model, and the share of the target's variance that it explains on held-out windows."""
+
+    module: nn.Module
+    explained: float
+
+
+def train(name: str, generator: Generator, seed: int, recipe: str = CONVERGED) -> TrainedBackbone:
+    """A backbone by name, trained on the generator's windows by mean squared error; every number follows the seed."""
+    check_backbones([name])
+    backbone = BACKBONES[name]
+    used = BRIEF if recipe == SHORT else backbone.converged
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        module = backbone.build(generator.lookback, generator.horizon)
+    fit(module, batches_of(generator, seed, used, recipe), used)
+    held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe)
+    with torch.no_grad():
+        return TrainedBackbone(module, explained(module(held.x), held.y))
+
+
+def batches_of(generator: Generator, seed: int, used: Recipe, recipe: str) -> Callable[[], Iterator[TrainingWindows]]:
+    """The batches of the next epoch: all new, or the same windows in a new order."""
+    if recipe == SHORT:
+        x, y = windows(generator, seed, TRAINING, BRIEF_WINDOWS, recipe)
+        order = np.random.default_rng([seed, TRAINING, BRIEF_WINDOWS])
+
+        def again() -> Iterator[TrainingWindows]:
+            for batch in torch.split(torch.from_numpy(order.permutation(BRIEF_WINDOWS)), used.batch):
+                yield TrainingWindows(x[batch], y[batch])
+
+        return again
+    rng = np.random.default_rng([seed, TRAINING])
+    return lambda: (_windows(generator, rng, used.batch, recipe) for _ in range(used.batches or 0))
+
+
+def planted(generator: Generator) -> nn.Module:
+    """The generator itself as a model, exact and untrained."""
+    module = nn.Linear(generator.lookback, generator.horizon, bias=False)
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(generator.weights))
+    return module
+
+
+def windows(generator: Generator, seed: int, stream: int, count: int, recipe: str = CONVERGED) -> TrainingWindows:
+    """The first windows of a random stream, the same in every call."""
+    return _windows(generator, np.random.default_rng([seed, stream]), count, recipe)
+
+
+def _windows(generator: Generator, rng: np.random.Generator, count: int, recipe: str) -> TrainingWindows:
+    x = torch.from_numpy(INPUTS[recipe](rng, count, generator.lookback))
+    return TrainingWindows(x, x @ torch.from_numpy(generator.weights).to(x).T)
+
+
+def explained(forecast: Tensor, target: Tensor) -> float:
+    """The share of the variance of `target` `(W, H)` that a forecast explains, around the mean of each step."""
+    residual = (forecast - target).double().square().sum()
+    spread = (target - target.mean(dim=0)).double().square().sum()
+    return float(1 - residual / spread)
+
+
+def least_squares(fit: TrainingWindows, held_out: TrainingWindows) -> float:
+    """Share of variance that a least-squares fit on `fit` explains of `held_out`: the paper's check of a generator."""
+    solution = torch.linalg.lstsq(_with_constant(fit.x), fit.y.double()).solution
+    return explained(_with_constant(held_out.x) @ solution, held_out.y)
+
+
+def least_squares_check(generator: Generator, seed: int, recipe: str = CONVERGED) -> float:
+    """`least_squares` of training windows and held-out ones."""
+    fit = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback, recipe)
+    return least_squares(fit, windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe))
+
+
+def _with_constant(x: Tensor) -> Tensor:
+    return torch.cat([x.double(), torch.ones(len(x), 1, dtype=torch.float64)], dim=1)
