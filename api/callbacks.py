@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
+from functools import cache, cached_property
 from importlib.util import find_spec
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,10 +36,6 @@ from hrx.gift_eval.series import StoredSeries
 from hrx.install import install_command
 from hrx.records.record import DONE, Record
 
-if TYPE_CHECKING:
-    from hrx.api.callback_lightning import LightningAudit as LightningAudit
-    from hrx.api.callback_trainer import TrainerAudit as TrainerAudit
-
 AsForecaster = Callable[[torch.nn.Module], Any]
 """Makes a forecaster of the module in training: a `Forecaster`, or a module or function `(B, L) -> (B, H)`."""
 Data = str | Dataset | Mapping[str, Any] | Iterable[Any]
@@ -48,23 +43,6 @@ Data = str | Dataset | Mapping[str, Any] | Iterable[Any]
 MEDIANS = ("g_own", "g_margin", "rank", "context_needed")
 """Columns of a record whose median over the scored runs is logged."""
 LOG = logging.getLogger("hrx.api.callbacks")
-_CALLBACKS = {
-    "LightningAudit": ("hrx.api.callback_lightning", ("lightning", "pytorch_lightning"), "lightning"),
-    "TrainerAudit": ("hrx.api.callback_trainer", ("transformers",), "trainer"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _CALLBACKS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, libraries, extra = _CALLBACKS[name]
-    if not any(find_spec(library) for library in libraries):
-        raise HrxError(f"{name} needs {libraries[0]}, which is not installed. Install it: {install_command(extra)}")
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_CALLBACKS])
 
 
 def _default_protocol() -> Protocol:
@@ -195,3 +173,117 @@ def _median(records: list[Record], name: str) -> float:
     """The median of a column, NaN where no record has a value."""
     known = [value for record in records if (value := getattr(record, name)) is not None]
     return float(median(known)) if known else math.nan
+
+
+# The classes below derive from those of libraries that may not be installed, so each is made on first use.
+
+
+@cache
+def _lightning_audit() -> type:
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:  # the same library under its older name
+        from pytorch_lightning import Callback
+
+    class LightningAudit(Callback):  # type: ignore[misc]  # without type information
+        """Audits the module in training every `every` optimiser steps and logs the numbers of `TrainingAudit.measure`.
+
+        They go to every logger of the trainer at once, whatever `log_every_n_steps` is, and can be monitored by other
+        callbacks as `hrx/g_margin`. Example: `Trainer(callbacks=[LightningAudit(lambda m: m.net, "sample", lookback=96,
+        horizon=24, every=200, seconds=20)])`. The options are the fields of `TrainingAudit`.
+        """
+
+        def __init__(
+            self, as_forecaster: AsForecaster, data: Data, *, lookback: int, horizon: int, **options: Any
+        ) -> None:
+            super().__init__()
+            self.audit = TrainingAudit(as_forecaster, data, lookback, horizon, **options)
+            self._last = 0
+
+        def on_train_start(self, trainer: Any, pl_module: torch.nn.Module) -> None:
+            """Refuses what cannot be audited before the first step."""
+            self._last = trainer.global_step
+            if trainer.is_global_zero:
+                self.audit.check(pl_module)
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            """Audits after an optimiser step that is due; batches whose gradients are accumulated are not steps."""
+            step = trainer.global_step
+            if step == self._last or not self.audit.due(step):
+                return
+            self._last = step
+            metrics = self.audit.measure(pl_module, step) if trainer.is_global_zero else {}
+            for logger in trainer.loggers if metrics else ():
+                logger.log_metrics(metrics, step=step)
+            # For callbacks that monitor a metric. The loggers have it already.
+            pl_module.log_dict(metrics, logger=False, rank_zero_only=True, batch_size=1)
+
+    LightningAudit.__qualname__ = "LightningAudit"  # by which it is pickled
+    return LightningAudit
+
+
+@cache
+def _trainer_audit() -> type:
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+    class TrainerAudit(TrainerCallback):  # type: ignore[misc]  # without type information
+        """Audits the model in training every `every` optimiser steps and logs the numbers of `TrainingAudit.measure`.
+
+        They go through `Trainer.log`: into `state.log_history` and to everything that the trainer reports to. Example:
+        `trainer.add_callback(TrainerAudit(trainer, as_forecaster, "sample", lookback=96, horizon=24, every=200))`. The
+        options are the fields of `TrainingAudit`.
+        """
+
+        def __init__(
+            self,
+            trainer: Trainer,
+            as_forecaster: AsForecaster,
+            data: Data,
+            *,
+            lookback: int,
+            horizon: int,
+            **options: Any,
+        ) -> None:
+            self.audit = TrainingAudit(as_forecaster, data, lookback, horizon, **options)
+            self._trainer = trainer
+
+        def on_train_begin(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+        ) -> None:
+            """Refuses what cannot be audited before the first step."""
+            if state.is_world_process_zero:
+                self.audit.check(model)
+
+        def on_step_end(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+        ) -> None:
+            """Audits after an optimiser step that is due."""
+            if not (state.is_world_process_zero and self.audit.due(state.global_step)):
+                return
+            if metrics := self.audit.measure(model, state.global_step):
+                # Logging counts as the log that the trainer may have scheduled for this step, such as that of the loss.
+                scheduled = control.should_log
+                self._trainer.log(metrics)
+                control.should_log = scheduled
+
+    TrainerAudit.__qualname__ = "TrainerAudit"
+    return TrainerAudit
+
+
+_CALLBACKS = {
+    "LightningAudit": (_lightning_audit, ("lightning", "pytorch_lightning"), "lightning"),
+    "TrainerAudit": (_trainer_audit, ("transformers",), "trainer"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CALLBACKS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    make, libraries, extra = _CALLBACKS[name]
+    if not any(find_spec(library) for library in libraries):
+        raise HrxError(f"{name} needs {libraries[0]}, which is not installed. Install it: {install_command(extra)}")
+    return make()
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_CALLBACKS])

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hrx.adapters import from_module, load
     from hrx.api.audit import run_audit
+    from hrx.api.callbacks import LightningAudit as LightningAudit
+    from hrx.api.callbacks import TrainerAudit as TrainerAudit
     from hrx.api.explain import explain, score
     from hrx.api.explanation import Explanation
     from hrx.audit.protocol import Protocol
@@ -42,7 +44,9 @@ __all__ = [
 ]
 _HOME = {
     "Explanation": "hrx.api.explanation",
+    "LightningAudit": "hrx.api.callbacks",
     "Protocol": "hrx.audit.protocol",
+    "TrainerAudit": "hrx.api.callbacks",
     "compare": "hrx.reports",
     "explain": "hrx.api.explain",
     "from_module": "hrx.adapters",
@@ -54,6 +58,8 @@ _HOME = {
 }
 
 
+# Not in `__all__`: `from hrx import *` would need their libraries.
+_CALLBACKS = ("LightningAudit", "TrainerAudit")
 _PACKAGES = ("adapters", "api", "audit", "gift_eval", "records", "reports")
 
 
@@ -66,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_PACKAGES, "__version__", "__doc__", "__file__", "__path__"))
+    return sorted((*__all__, *_CALLBACKS, *_PACKAGES, "__version__", "__doc__", "__file__", "__path__"))

@@ -87,7 +87,7 @@ def train_by_lightning(audited: bool, folder: Path) -> Trained:
     torch.manual_seed(0)
     module, logger = Lit(), CSVLogger(folder)
     options = {"lookback": LOOKBACK, "horizon": HORIZON, "every": EVERY, "season": 12}
-    callbacks = [hrx.api.callbacks.LightningAudit(as_forecaster, DATA, **options)] if audited else []
+    callbacks = [hrx.LightningAudit(as_forecaster, DATA, **options)] if audited else []
     trainer = L.Trainer(
         max_steps=LAST, accumulate_grad_batches=2, accelerator="cpu", callbacks=callbacks, logger=logger,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
@@ -113,7 +113,7 @@ def train_by_trainer(audited: bool, folder: Path) -> Trained:
     trainer = transformers.Trainer(model=Net(), args=args, train_dataset=samples())
     if audited:
         options = {"lookback": LOOKBACK, "horizon": HORIZON, "every": EVERY, "season": 12}
-        trainer.add_callback(hrx.api.callbacks.TrainerAudit(trainer, as_forecaster, DATA, **options))
+        trainer.add_callback(hrx.TrainerAudit(trainer, as_forecaster, DATA, **options))
     trainer.train()
     history = trainer.state.log_history
     # The loss is still logged at its own steps, beside the audit.
