@@ -214,7 +214,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """Options of the admission checks of one model."""
+    """Run the admission checks only."""
 
     model: str = option(MISSING, MODEL_HELP, metavar="MODEL", positional=True)
     data: str = _data()
@@ -228,7 +228,7 @@ class VerifyRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """Options of explanations of one or several series by one or several models."""
+    """Explain forecasts, and say whether each explanation can be trusted."""
 
     models: tuple[str, ...] = option(
         MISSING, f"{MODEL_HELP}; several stand side by side", metavar="MODEL", positional=True
@@ -264,7 +264,7 @@ class ExplainRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """Options of trainings of backbones."""
+    """Train backbones on series without their test regions, to audit them there."""
 
     backbones: tuple[str, ...] = option(
         (),
@@ -302,7 +302,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateRequest:
-    """Options of a calibration."""
+    """Check the measurement against constructed ground truth."""
 
     full: bool = option(False, "three shapes, three seeds, planted ranks 1 to 16")
     backbones: str = option(

@@ -4,53 +4,34 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hrx.adapters.families import families, short_names
+from hrx.api.known import KnownDataset, known_datasets, known_models
 from hrx.cli.terminal import note, progress, show, terminal_width
 from hrx.cli.verbs import Download, ListDatasets, ListModels
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import (
     Checked,
-    Configuration,
     Folder,
     State,
     bytes_arrived,
     check,
-    check_sizes,
     extra_files,
     fetch,
 )
 from hrx.gift_eval.leaderboard import NaiveScores, score
 from hrx.reports import render_table
-from hrx.reports.text import counted
-
-if TYPE_CHECKING:
-    from hrx.adapters import ModelCard
 
 _PIPED_WIDTH = 80
 
 
 def models(options: ListModels) -> int:
     """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
-    # The other two commands do without torch.
-    from hrx.adapters.families import EMBEDDED, families, published_card, short_names
-
-    released = [(card.name, card.family, card.hub_id) for card in short_names().values()]
-    listed = []
-    for name, family, source in [(EMBEDDED, "chronos-bolt", "embedded"), *released]:
-        known = families()[family]
-        about: dict[str, Any] = {
-            "library": known.distribution,
-            "installed": known.installed,
-            "install": known.install_command,
-        }
-        declared = _declared(published_card(name if source == "embedded" else source))
-        if known.licence_note:
-            about["licence_note"] = known.licence_note
-        listed.append({"name": name, "family": family, "source": source, **about, **declared})
+    listed = known_models()
     if options.json:
         return _print_json(listed)
     rows = [
@@ -73,50 +54,10 @@ def models(options: ListModels) -> int:
     return Exit.DONE
 
 
-def _declared(card: "ModelCard") -> dict[str, Any]:
-    if card.synthetic:
-        seen = "nothing real"
-    elif card.saw_all:
-        seen = "training splits"
-    elif card.seen is not None:
-        seen = counted(len(card.seen), "dataset")
-    else:
-        seen = {"none": "nothing", "train": "in part", "test": "in part", None: "unknown"}[card.benchmark]
-    declared = _fields(card, "parameters", "licence", "native_lookback", "native_horizon", "pretraining")
-    return declared | {"gift_eval": seen, "seen": sorted(card.seen or ()), "sources": card.sources}
-
-
 def _count(parameters: object) -> str:
     if not isinstance(parameters, int):
         return "unknown"
     return f"{parameters / 1e6:.0f} M" if parameters >= 1e7 else f"{parameters / 1e6:.1f} M"
-
-
-@dataclass(frozen=True)
-class KnownDataset:
-    """One dataset of the list; what is not known of it is None or empty."""
-
-    name: str
-    source: str
-    frequency: str
-    variates: int
-    season: int | None = None
-    domain: str = ""
-    benchmark_domain: str = ""
-    covariates: int | None = None
-    series: int | None = None
-    shortest: int | None = None
-    longest: int | None = None
-    configurations: tuple[Configuration, ...] = ()
-    paper_name: str = ""
-    paper_runs: int | None = None
-    licence: str = ""
-    bytes: int | None = None
-    sha256: str = ""
-    copy_of: str = ""
-    on_disk: str = "no"
-    file: str = ""
-    bring: str = ""
 
 
 def datasets(options: ListDatasets) -> int:
@@ -129,7 +70,7 @@ def datasets(options: ListDatasets) -> int:
 def _catalogue(as_json: bool) -> int:
     """Everything that has a name: the sample, GIFT-Eval's folders, and what the paper took from elsewhere."""
     root = data_root()
-    known = [*_sample(), *_benchmark(root), *_elsewhere()]
+    known = known_datasets(root)
     if as_json:
         return _print_json([asdict(each) for each in known])
     rows = [
@@ -151,38 +92,6 @@ def _to_bring(known: list[KnownDataset]) -> Iterator[str]:
     for sentence in dict.fromkeys(each.bring for each in known if each.bring):
         names = [f"{each.name} ({each.file})" if each.file else each.name for each in known if each.bring == sentence]
         yield textwrap.fill(f"{', '.join(names)}: {sentence}", 78, initial_indent="- ", subsequent_indent="  ")
-
-
-def _sample() -> Iterator[KnownDataset]:
-    for d in open_source("sample"):
-        about = _fields(d, "name", "frequency", "variates", "season", "domain")
-        yield KnownDataset(**about, source="sample", series=d.count, licence="public domain", on_disk="yes")
-
-
-def _benchmark(root: Path) -> Iterator[KnownDataset]:
-    in_paper = {dataset.folder: dataset for dataset in catalogue.paper_datasets()}
-    on_disk = {State.RIGHT: "yes", State.MISSING: "no", State.DAMAGED: "damaged"}
-    same = ["name", "frequency", "variates", "season", "covariates", "series", "shortest", "longest", "licence"]
-    same += ["bytes", "sha256", "copy_of"]
-    for folder in catalogue.folders():
-        paper = in_paper.get(folder.name)
-        yield KnownDataset(
-            **_fields(folder, *same),
-            source="gift-eval",
-            domain=folder.field,
-            benchmark_domain=folder.domain,
-            configurations=tuple(each for each in catalogue.configurations() if each.folder == folder.name),
-            paper_name=paper.name if paper else "",
-            paper_runs=paper.runs if paper else None,
-            on_disk=on_disk[check_sizes(root, folder)],
-        )
-
-
-def _elsewhere() -> Iterator[KnownDataset]:
-    for d in catalogue.paper_datasets():
-        if not d.folder:
-            same = _fields(d, "name", "source", "frequency", "variates", "file", "bring")
-            yield KnownDataset(**same, paper_name=d.name, paper_runs=d.runs)
 
 
 def _source(spec: str, as_json: bool) -> int:

@@ -12,7 +12,6 @@ from io import TextIOWrapper
 from typing import Any
 
 from hrx.api.progress import INTERRUPTED
-from hrx.cli.process import keep_freed_memory
 from hrx.cli.terminal import progress
 from hrx.cli.verbs import VERBS, parser, request_of
 from hrx.crash import crash_sentence
@@ -31,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TSFM_PYTHON_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    keep_freed_memory()
     try:
         with _library_texts(options.debug):
             code = _run(options.verb, request_of(options))
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(verb: str, request: Any) -> int:
     module, function = VERBS[verb].command.split(":")
     with progress.running(f"hrx {verb}: importing libraries"):
-        return int(getattr(import_module(module), function)(request))
+        return int(getattr(import_module(f"hrx.cli.{module}"), function)(request))
 
 
 @contextmanager

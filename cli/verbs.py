@@ -42,7 +42,7 @@ def _file(help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditCommand(AuditRequest):
-    """An audit, and what the command does with it."""
+    """Audit checkpoints and give a verdict."""
 
     config: Path | None = _file("TOML file with these options; the command line wins", setting=False)
     rank_only: bool = option(False, "compute only the rank of the matrices", setting=False)
@@ -55,14 +55,14 @@ class AuditCommand(AuditRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ListModels:
-    """Options of `hrx models`."""
+    """List known models and what is installed."""
 
     json: bool = json_option()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListDatasets:
-    """Options of `hrx datasets`."""
+    """List known datasets and what is on disk, or the datasets of a source."""
 
     data: str | None = option(None, f"{SOURCE_HELP} (default: all known datasets)", metavar="SOURCE")
     scores: bool = option(False, "score naive forecasts on GIFT-Eval's official windows")
@@ -71,7 +71,7 @@ class ListDatasets:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """Options of `hrx data`."""
+    """Download GIFT-Eval, or check the files on disk against its manifest."""
 
     action: Literal["fetch", "check"] = option(
         MISSING, "fetch: download and verify; check: only verify", positional=True
@@ -85,7 +85,7 @@ class Download:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Options of `hrx report`."""
+    """Write the page of a ledger, which opens in a browser without a network."""
 
     ledger: Path = _ledger()
     out: Path = _out("hrx-report")
@@ -93,7 +93,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Options of `hrx tables`."""
+    """Make the paper's tables from a ledger."""
 
     ledger: Path = _ledger()
     table: tuple[str, ...] = option(
@@ -116,7 +116,7 @@ class Tables:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest:
-    """Options of `hrx compare`."""
+    """Compare two checkpoints on the same runs, with gates."""
 
     base: Path = option(MISSING, "ledger of the base checkpoint", check=Path, metavar="BASE", positional=True)
     new: Path | None = option(
@@ -138,7 +138,7 @@ class CompareRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """Options of `hrx merge`."""
+    """Merge ledgers, refusing contradictions."""
 
     ledgers: tuple[Path, ...] = option(MISSING, "ledgers to read", check=Path, metavar="LEDGER", positional=True)
     into: Path = option(MISSING, "the ledger to add to; created if it does not exist", check=Path, metavar="LEDGER")
@@ -146,7 +146,7 @@ class Merge:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Options of `hrx export`."""
+    """Write the records of a ledger as Parquet or CSV."""
 
     ledger: Path = _ledger()
     format: Literal["parquet", "csv"] = option("parquet", "default: parquet")
@@ -155,7 +155,7 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Options of `hrx check`."""
+    """Verify that ledgers are as they were written, row by row."""
 
     ledgers: tuple[Path, ...] = option(
         MISSING, "ledgers to verify; nothing is changed", check=Path, metavar="LEDGER", positional=True
@@ -165,107 +165,48 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class NewAdapter:
-    """Options of `hrx new-adapter`."""
+    """Write the skeleton of a model family: an adapter and its test."""
 
     name: str = option(MISSING, "name of the family, such as my-model", metavar="NAME", positional=True)
 
 
 class Verb(NamedTuple):
-    """One verb."""
+    """One verb; the docstring of its request is its summary."""
 
-    summary: str
-    example: str
     request: type
     command: str
-    """The `module:function` that takes the request and returns an exit code."""
+    """The `module:function` in this package that takes the request and returns an exit code."""
+    example: str
+
+    @property
+    def summary(self) -> str:
+        return (self.request.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 VERBS = {
-    "audit": Verb(
-        "audit checkpoints and give a verdict",
-        "hrx audit bolt-mini --settings 96x24",
-        AuditCommand,
-        "hrx.cli.audit:audit",
-    ),
-    "verify": Verb(
-        "run the admission checks only",
-        "hrx verify bolt-mini --settings 96x24",
-        VerifyRequest,
-        "hrx.cli.measure:verify",
-    ),
-    "models": Verb("list known models and what is installed", "hrx models", ListModels, "hrx.cli.listing:models"),
-    "datasets": Verb(
-        "list known datasets and what is on disk, or the datasets of a source",
-        "hrx datasets --data sample",
-        ListDatasets,
-        "hrx.cli.listing:datasets",
-    ),
-    "data": Verb(
-        "download GIFT-Eval, or check the files on disk against its manifest",
-        "hrx data check us_births/D",
-        Download,
-        "hrx.cli.listing:data",
-    ),
-    "report": Verb(
-        "write the page of a ledger, which opens in a browser without a network",
-        "hrx report hrx-audit/ledger.db --out hrx-report",
-        Report,
-        "hrx.cli.ledgers:report",
-    ),
+    "audit": Verb(AuditCommand, "audit:audit", "hrx audit bolt-mini --settings 96x24"),
+    "verify": Verb(VerifyRequest, "measure:verify", "hrx verify bolt-mini --settings 96x24"),
+    "models": Verb(ListModels, "listing:models", "hrx models"),
+    "datasets": Verb(ListDatasets, "listing:datasets", "hrx datasets --data sample"),
+    "data": Verb(Download, "listing:data", "hrx data check us_births/D"),
+    "report": Verb(Report, "ledgers:report", "hrx report hrx-audit/ledger.db --out hrx-report"),
     "explain": Verb(
-        "explain forecasts, and say whether each explanation can be trusted",
-        "hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24",
-        ExplainRequest,
-        "hrx.cli.explain:explain",
+        ExplainRequest, "explain:explain", "hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24"
     ),
-    "tables": Verb(
-        "make the paper's tables from a ledger",
-        "hrx tables hrx-audit/ledger.db --against published",
-        Tables,
-        "hrx.cli.ledgers:tables",
-    ),
+    "tables": Verb(Tables, "ledgers:tables", "hrx tables hrx-audit/ledger.db --against published"),
     "compare": Verb(
-        "compare two checkpoints on the same runs, with gates",
-        'hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
         CompareRequest,
-        "hrx.cli.ledgers:compare",
+        "ledgers:compare",
+        'hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
     ),
-    "merge": Verb(
-        "merge ledgers, refusing contradictions",
-        "hrx merge laptop.db cluster.db --into all.db",
-        Merge,
-        "hrx.cli.ledgers:merge",
-    ),
-    "export": Verb(
-        "write the records of a ledger as Parquet or CSV",
-        "hrx export hrx-audit/ledger.db --format csv",
-        Export,
-        "hrx.cli.ledgers:export",
-    ),
-    "check": Verb(
-        "verify that ledgers are as they were written, row by row",
-        "hrx check hrx-audit/ledger.db",
-        Check,
-        "hrx.cli.ledgers:check",
-    ),
-    "calibrate": Verb(
-        "check the measurement against constructed ground truth",
-        "hrx calibrate --backbones linear",
-        CalibrateRequest,
-        "hrx.cli.measure:calibrate",
-    ),
+    "merge": Verb(Merge, "ledgers:merge", "hrx merge laptop.db cluster.db --into all.db"),
+    "export": Verb(Export, "ledgers:export", "hrx export hrx-audit/ledger.db --format csv"),
+    "check": Verb(Check, "ledgers:check", "hrx check hrx-audit/ledger.db"),
+    "calibrate": Verb(CalibrateRequest, "measure:calibrate", "hrx calibrate --backbones linear"),
     "train": Verb(
-        "train backbones on series without their test regions, to audit them there",
-        "hrx train Linear CNN --data sample:sf_temps --settings 96x24 --seeds 1",
-        TrainRequest,
-        "hrx.cli.measure:train",
+        TrainRequest, "measure:train", "hrx train Linear CNN --data sample:sf_temps --settings 96x24 --seeds 1"
     ),
-    "new-adapter": Verb(
-        "write the skeleton of a model family: an adapter and its test",
-        "hrx new-adapter my-model",
-        NewAdapter,
-        "hrx.cli.new_adapter:new_adapter",
-    ),
+    "new-adapter": Verb(NewAdapter, "new_adapter:new_adapter", "hrx new-adapter my-model"),
 }
 
 
@@ -284,8 +225,8 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     verbs = root.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
-        description, example = f"{verb.summary[:1].upper()}{verb.summary[1:]}.", f"Example: {verb.example}"
-        one = verbs.add_parser(name, help=verb.summary, description=description, epilog=example)
+        summary, example = f"{verb.summary[:1].lower()}{verb.summary[1:]}", f"Example: {verb.example}"
+        one = verbs.add_parser(name, help=summary, description=f"{verb.summary}.", epilog=example)
         # Without a default, which would overwrite a --debug before the verb.
         one.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=DEBUG_HELP)
         add_options(one, verb.request)

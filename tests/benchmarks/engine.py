@@ -197,14 +197,11 @@ def overhead(folder: Path, small: bool) -> Figures:
 def main() -> None:
     from side_by_side import machine, quiet  # a file beside this one, which the tests do not need
 
-    from hrx.cli.process import keep_freed_memory
-
     parser = argparse.ArgumentParser(description="Benchmark of the runner and the ledger.")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     quiet()
-    keep_freed_memory()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = (500, 4) if options.small else (PUBLISHED, 66)

@@ -32,7 +32,6 @@ from helpers import by_definition, tiny, tiny_timesfm
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, load
-from hrx.cli.process import keep_freed_memory
 from hrx.reports import render_table
 
 __all__ = ["Line", "arguments", "begin", "by_definition", "fastest", "models", "quiet", "report", "series", "timed"]
@@ -86,7 +85,6 @@ def timed(call: Callable[[], object]) -> float:
 def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The options of a benchmark; sets torch's threads, and the allocator as the command line does."""
     options = parser.parse_args()
-    keep_freed_memory()
     torch.set_num_threads(options.threads)
     return options
 
