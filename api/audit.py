@@ -43,9 +43,7 @@ from hrx.files import check_directory, check_target
 from hrx.gift_eval import Dataset, TimedSeries, read_series
 from hrx.gift_eval.series import StoredSeries
 from hrx.options import from_keywords
-from hrx.records.database import utc_now
-from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan
-from hrx.records.log import in_wal_mode
+from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports import heatmaps, read, summarise
 from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
@@ -237,11 +235,12 @@ def reasons(runs: Sequence[PlannedRun]) -> str:
 
 
 def _remove_without_runs(ledger: Path) -> None:
-    """Removes the ledger of a request that was refused before its first run was stored."""
-    if not os.path.exists(ledger) or in_wal_mode(ledger):  # in that mode another process has it open
-        return
+    """Remove the ledger of a request that was refused before its first run was stored.
+
+    One that another audit has begun to use stays. SQLite refuses to write to a file that was removed.
+    """
     with suppress(LedgerError, OSError), Ledger.open(ledger, create=False, warn=False) as opened:
-        if opened.rows():
+        if opened.rows() or len(opened.audits()) > 1:
             return
     ledger.unlink(missing_ok=True)
 
@@ -289,9 +288,9 @@ def _measure_missing(
 
 def refuse_damaged(ledger: Ledger) -> None:
     """Raise where a ledger is damaged."""
-    if damage := ledger.damage():
+    if faults := ledger.integrity(1):
         raise LedgerError(
-            f"{ledger.path} is damaged ({damage}), so nothing is added to it. Save what can still be read with: "
+            f"{ledger.path} is damaged ({faults[0]}), so nothing is added to it. Save what can still be read with: "
             f"hrx merge {ledger.path} --into NEW.db, and continue with --ledger NEW.db."
         )
 

@@ -25,8 +25,7 @@ from hrx.audit.runner.worker import ExecutorLost, RankRun, RunRank, Task, TaskFa
 from hrx.errors import Exit, HrxError
 from hrx.files import check_directory
 from hrx.options import from_settings
-from hrx.records.database import EmptyLedger
-from hrx.records.ledger import Ledger
+from hrx.records.ledger import EmptyLedger, Ledger
 from hrx.records.quantities import rank_bin
 from hrx.text import message
 

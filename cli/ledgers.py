@@ -17,9 +17,9 @@ from hrx.files import check_directory, check_target, regular_file
 from hrx.records.export import LedgerCheck
 from hrx.records.export import check as verify
 from hrx.records.export import export as write_out
-from hrx.records.ledger import LOST_LOG, MOST_NAMED, Ledger, LedgerError
-from hrx.records.log import LogState
+from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError
 from hrx.records.merge import merge as join
+from hrx.records.rows import TABLES
 from hrx.reports import ReportTable, compare_report, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
@@ -174,7 +174,7 @@ def merge(options: Merge) -> int:
 
 
 def check(options: Check) -> int:
-    """Verifies ledgers; exit code 3 where one is damaged or may miss runs, 2 where one is not a ledger."""
+    """Verifies ledgers; exit code 3 where one is damaged, 2 where one is not a ledger."""
     codes, documents = [Exit.DONE], []
     for path in options.ledgers:
         try:
@@ -184,7 +184,7 @@ def check(options: Check) -> int:
             documents.append({"ledger": str(path), "verdict": "not a ledger", "error": str(error)})
             note(one_line(f"hrx check: {error}"))
             continue
-        codes.append(Exit.INCOMPLETE if found.verdict in ("damaged", "not closed") else Exit.DONE)
+        codes.append(Exit.INCOMPLETE if found.damaged else Exit.DONE)
         documents.append(_check_json(found))
         if not options.json:
             show(_check_text(found))
@@ -193,51 +193,22 @@ def check(options: Check) -> int:
     return Exit.WRONG_REQUEST if Exit.WRONG_REQUEST in codes else max(codes)
 
 
-_LOGS = {
-    LogState.WHOLE: (
-        "not closed: a process writes to it now, or the last one was killed, so runs may be missing. Its log ends with "
-        "a complete transaction. Repeat the audit: it measures what is missing"
-    ),
-    **LOST_LOG,
-}
-
-
 def _check_json(found: LedgerCheck) -> dict[str, Any]:
     return {
         "ledger": str(found.path),
         "verdict": found.verdict,
-        "schema": found.schema,
-        "log": found.log.value,
-        "tables": {
-            one.table: {"sound": one.sound, "unprotected": one.unprotected, "protected_later": one.protected_later}
-            | ({"since": one.since} if one.since else {})
-            for one in found.tables
-        },
+        "schema": SCHEMA_VERSION,
+        "tables": {table: {"sound": sound} for table, sound in found.sound.items()},
         "damaged": [str(damage) for damage in found.damaged],
     }
 
 
 def _check_text(found: LedgerCheck) -> str:
     """Every count and every bad row, by name."""
-    rows = [(one.word, *map(str, (one.sound, one.unprotected))) for one in found.tables]
-    advice = f". To save the rest: hrx merge {found.path} --into NEW.db" if found.verdict == "damaged" else ""
-    lines = [f"{found.path}: {found.verdict}{advice}", ""]
-    lines += render_table(("rows", "as written", "without checksum"), rows).splitlines()
-    lines += [
-        f"{one.protected_later} of the {one.word} were not protected before {one.since}: their checksums were made "
-        "by a migration or a merge, not when they were measured."
-        for one in found.tables
-        if one.protected_later
-    ]
-    if any(one.unprotected for one in found.tables):
-        lines.append(
-            f"Schema {found.schema} has no checksums: a change to these rows cannot be noticed. The first audit or "
-            "merge that writes to the ledger adds them."
-        )
-    if found.log in _LOGS:
-        lines.append(f"Log: {_LOGS[found.log]}.")
-    lines += (f"DAMAGED {damage}" for damage in found.damaged if not damage.row.endswith("-wal"))
-    return "\n".join(lines)
+    rows = [(f"{TABLES[table].word}s", str(sound)) for table, sound in found.sound.items()]
+    advice = f". To save the rest: hrx merge {found.path} --into NEW.db" if found.damaged else ""
+    lines = [f"{found.path}: {found.verdict}{advice}", "", *render_table(("rows", "as written"), rows).splitlines()]
+    return "\n".join([*lines, *(f"DAMAGED {damage}" for damage in found.damaged)])
 
 
 @incomplete_if_damaged

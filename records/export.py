@@ -12,11 +12,9 @@ from typing import IO, Literal, NamedTuple, get_args
 from hrx.errors import HrxError
 from hrx.files import atomic_write
 from hrx.install import install_command
-from hrx.records.database import SCHEMA_VERSION, TABLES
-from hrx.records.ledger import Ledger
-from hrx.records.log import LogState, log_state
-from hrx.records.record import COLUMNS, NAMES, PROTECTED_SINCE, Record, Value
-from hrx.records.rows import WORDS, Damage
+from hrx.records.ledger import SCHEMA_VERSION, Ledger
+from hrx.records.record import COLUMNS, NAMES, Record, Value
+from hrx.records.rows import Damage
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -70,63 +68,28 @@ def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
     pyarrow.parquet.write_table(table, file)
 
 
-class TableCheck(NamedTuple):
-    """The rows of one table."""
-
-    table: str
-    sound: int
-    """Rows that are as they were written."""
-    unprotected: int
-    """Rows without a checksum, of which only the types of the cells could be checked; not among the sound ones."""
-    protected_later: int
-    """Of the sound ones, those that have their checksum from a migration or a merge, not from their writing."""
-    since: str = ""
-    """The latest time from which such a row is protected; empty where there is none."""
-
-    @property
-    def word(self) -> str:
-        """What the rows of the table are."""
-        return f"{WORDS[self.table]}s"
-
-
 class LedgerCheck(NamedTuple):
     """What the verification of a ledger found."""
 
     path: Path
-    schema: int
-    log: LogState
-    tables: tuple[TableCheck, ...]
+    sound: dict[str, int]
+    """Rows of each table that are as they were written."""
     damaged: tuple[Damage, ...]
 
     @property
     def verdict(self) -> str:
-        """damaged, not closed (runs may be missing), not protected (rows without checksum) or sound."""
-        if self.damaged:
-            return "damaged"
-        if self.log != LogState.CLOSED:
-            return "not closed"
-        return "not protected" if any(one.unprotected for one in self.tables) else "sound"
+        return "damaged" if self.damaged else "sound"
 
 
 def check(path: str | Path) -> LedgerCheck:
-    """Verifies a ledger; a `LedgerError` where the file is not one."""
-    path = Path(path)
-    log = log_state(path)
+    """Verify the file and every row of a ledger; a `LedgerError` where it is not one."""
     with Ledger.open(path, create=False, warn=False) as ledger:
-        tables = tuple(_check_table(ledger, table) for table in TABLES)
-        findings = [Damage("", "the file", finding) for finding in ledger.integrity()]
-        damaged, schema = (*ledger.damaged, *findings), ledger.schema
-    return LedgerCheck(path, schema, log, tables, damaged)
-
-
-def _check_table(ledger: Ledger, table: str) -> TableCheck:
-    reader = ledger.reader(table)
-    if table == "matrices":  # one at a time: they are large
-        times = [example.protected_since for key in reader.stored_keys() for example in ledger.examples([key])]
-    else:
-        since = list(TABLES[table].columns).index(PROTECTED_SINCE)
-        times = [row[since] for row in reader.all()]  # type: ignore[misc]
-    later = sorted(str(time) for time in times if time is not None)
-    if not reader.protected:
-        return TableCheck(table, 0, len(times), 0)
-    return TableCheck(table, len(times), 0, len(later), later[-1] if later else "")
+        sound = {
+            "runs": len(ledger.rows()),
+            "checks": len(ledger.checks()),
+            "matrices": sum(len(ledger.examples([key])) for key in ledger.example_keys()),  # one at a time: large
+            "audits": len(ledger.audits()),
+            "plans": len(ledger.plans()),
+        }
+        ledger.note_integrity()
+        return LedgerCheck(Path(path), sound, tuple(ledger.damaged))

@@ -1,52 +1,50 @@
 """The ledger: runs, admission checks, audit settings, plans and example matrices, in one SQLite file.
 
-It survives `kill -9` and takes several writers. Tables and migrations are in `database`, the checks of what is read in
-`rows`. Needs no torch.
+It survives `kill -9` and takes several writers: SQLite keeps a rollback journal beside the file during each
+transaction, and between transactions the file is whole. Needs no torch.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hrx.records.checksum import CHECKSUM, Cell, RowChecksum, as_stored
-from hrx.records.database import (
-    TABLES,
-    connect,
-    enable_wal,
-    leave_one_file,
-    naming,
-    prepare,
-    present_columns,
-    schema_version,
-)
-from hrx.records.database import LedgerError as LedgerError
-from hrx.records.log import LogState, log_state
+from hrx import __version__
+from hrx.errors import HrxError
+from hrx.files import regular_file
 from hrx.records.quantities import Floats
 from hrx.records.record import FAILED, NAMES, Record, Value
 from hrx.records.record import StoredAudit as StoredAudit
 from hrx.records.record import StoredCheck as StoredCheck
 from hrx.records.record import StoredExample as StoredExample
 from hrx.records.record import StoredPlan as StoredPlan
-from hrx.records.rows import Damage, TableReader, is_corrupt
+from hrx.records.rows import CHECKSUM, TABLES, Damage, TableReader, primary_code, quoted, stored_row, transaction
 
+APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
+SCHEMA_VERSION = 7
+BUSY_SECONDS = 60
+"""How long a statement waits for another process that has locked the file."""
 MOST_NAMED = 10
-LOST_LOG = {
-    LogState.TORN: "its end cannot be read, so runs may be missing. Repeat the audit: it measures what is missing",
-    LogState.ABSENT: (
-        "the ledger was not closed and its log is gone, so runs may be missing. Copy LEDGER-wal together with LEDGER, "
-        "or repeat the audit: it measures what is missing"
-    ),
-}
-"""What is said of a log from which transactions may be lost."""
+BESIDE = ("-journal", "-wal", "-shm")
+"""What SQLite can keep beside a file, by the end of the name; the last two where another program chose that mode."""
+
+
+class LedgerError(HrxError):
+    """A ledger that cannot be opened, read or written."""
+
+
+class EmptyLedger(LedgerError):
+    """A database without tables: a ledger that another process is creating looks like this for a moment."""
 
 
 class LedgerWarning(UserWarning):
@@ -62,32 +60,25 @@ class LedgerWarning(UserWarning):
 class Ledger:
     """An open ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, *, writable: bool):
+    def __init__(self, connection: sqlite3.Connection, path: Path):
         self._connection = connection
         self.path = path
-        self._writable = writable
         self._damaged: dict[Damage, None] = {}
         self._finished: set[str] = set()
+        self._request: str | None = None
 
     @classmethod
     @contextmanager
     def open(cls, path: str | Path, *, create: bool = True, warn: bool = True) -> Iterator[Ledger]:
-        """Opens a ledger for writing, creating it if needed; without `create`, an existing one for reading.
+        """Open a ledger for writing, creating it if needed; without `create`, an existing one for reading.
 
         On closing, a `LedgerWarning` names what was found damaged, unless `warn` is false.
         """
         path = Path(path)
-        log = LogState.CLOSED if create else log_state(path)
-        ledger = None
-        try:
-            with closing(connect(path, create=create)) as connection, naming(path):
-                prepare(connection, path, create=create)
-                ledger = cls(connection, path, writable=create)
-                ledger.judge_log(log)
-                yield ledger
-        finally:
-            if create and ledger:  # a file that is not a ledger stays as it is
-                leave_one_file(path)
+        with closing(_connect(path, create=create)) as connection, _naming(path):
+            prepare(connection, path, create=create)
+            ledger = cls(connection, path)
+            yield ledger
         if warn and ledger.damaged:
             warnings.warn(LedgerWarning(path, ledger.damaged), stacklevel=3)
 
@@ -96,27 +87,11 @@ class Ledger:
         """What was found damaged so far, and left out."""
         return list(self._damaged)
 
-    def judge_log(self, log: LogState) -> None:
-        """Notes a log from which runs may be lost."""
-        if log in LOST_LOG:
-            self._note(Damage("", f"{self.path.name}-wal", LOST_LOG[log]))
-
     def _note(self, damage: Damage) -> None:
         self._damaged[damage] = None
 
-    def reader(self, table: str) -> TableReader:
-        """Reads the rows of a table; those that are damaged are noted and left out."""
+    def _reader(self, table: str) -> TableReader:
         return TableReader(self._connection, table, self._note)
-
-    @property
-    def schema(self) -> int:
-        """The schema of the file."""
-        return schema_version(self._connection)
-
-    @property
-    def protected(self) -> bool:
-        """Whether the runs have checksums: a ledger of schema 3 or older has none before it is written to."""
-        return self.reader("runs").protected
 
     def finished(self, keys: Iterable[str]) -> set[str]:
         """Those of the runs with these keys that need not be repeated; a failed or damaged one must be.
@@ -128,38 +103,6 @@ class Ledger:
             self.records(unknown)
         return wanted & self._finished
 
-    @property
-    def columns(self) -> set[str]:
-        """Columns of a record that this file has; one of an older schema has fewer."""
-        return present_columns(self._connection, "runs") & set(NAMES)
-
-    def write(self, record: Record, example: StoredExample | None = None, replacing: Iterable[str] = ()) -> None:
-        """Stores one run in one transaction, with its example, which replaces the examples of other runs.
-
-        A finished run is never replaced, a failed one is.
-        """
-        with self.transaction():
-            self.put(record)
-            if example is not None:
-                self.put_example(example)
-                self._connection.executemany("DELETE FROM matrices WHERE key = ?", [(key,) for key in replacing])
-
-    def put(self, record: Record) -> None:
-        """Stores one run within the caller's transaction."""
-        row = _stored("runs", _values(record))
-        if self._connection.execute(_PUT, (*row, FAILED)).rowcount:
-            return
-        # A finished run is kept, but not one whose record is damaged.
-        if not TableReader(self._connection, "runs", lambda damage: None).by_key([record.key]):
-            self._connection.execute("DELETE FROM runs WHERE key = ?", (record.key,))
-            self._connection.execute(_PUT, (*row, FAILED))
-
-    def put_example(self, example: StoredExample) -> None:
-        """Stores one example within the caller's transaction."""
-        arrays = (example.x, example.truth, example.forecast, example.matrix, example.curves)
-        packed = (None if array is None else _pack(array) for array in arrays)
-        self._insert("matrices", [(example.key, *packed, example.protected_since)])
-
     def records(self, keys: Iterable[str] | None = None) -> list[Record]:
         """All runs, or those with the given keys, in the order they were first written."""
         records = [Record(**dict(zip(NAMES, row, strict=True))) for row in self.rows(keys)]  # type: ignore[arg-type]
@@ -168,79 +111,101 @@ class Ledger:
 
     def rows(self, keys: Iterable[str] | None = None) -> list[tuple[Value, ...]]:
         """The same as tuples in the order of the record's columns, which is three times as fast."""
-        reader = self.reader("runs")
+        reader = self._reader("runs")
         if keys is None:
             return reader.all()  # type: ignore[return-value]
-        wanted = list(keys)
+        wanted = set(keys)
         try:
             return reader.by_key(wanted)  # type: ignore[return-value]
         except sqlite3.DatabaseError as error:
-            if not is_corrupt(error):
+            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
                 raise
-        some = set(wanted)
-        return [row for row in reader.all() if row[0] in some]  # type: ignore[misc]
+        return [row for row in reader.all() if row[0] in wanted]  # type: ignore[misc]
+
+    def write(self, record: Record, example: StoredExample | None = None, replacing: Iterable[str] = ()) -> None:
+        """Store one run in one transaction, with its example, which replaces the examples of other runs.
+
+        A finished run is never replaced, a failed one is. The record gets the request of `write_audit`.
+        """
+        with self.transaction():
+            self.put(record.updated(request=self._request) if record.request is None else record)
+            if example is not None:
+                self.put_example(example)
+                self._connection.executemany("DELETE FROM matrices WHERE key = ?", [(key,) for key in replacing])
+
+    def put(self, record: Record) -> None:
+        """Store one run as it is within the caller's transaction."""
+        row = stored_row("runs", _values(record))
+        if self._connection.execute(_PUT, (*row, FAILED)).rowcount:
+            return
+        # A finished run is kept, but not one whose record is damaged.
+        if not TableReader(self._connection, "runs", lambda damage: None).by_key([record.key]):
+            self._connection.execute("DELETE FROM runs WHERE key = ?", (record.key,))
+            self._connection.execute(_PUT, (*row, FAILED))
+
+    def checks(self) -> list[StoredCheck]:
+        """All admission checks, in the order they were first written."""
+        return [_as_check(row) for row in self._reader("checks").all()]
 
     def write_checks(self, checks: Sequence[StoredCheck]) -> None:
-        """Stores admission checks, replacing earlier ones of the same model, versions and setting."""
+        """Store admission checks, replacing earlier ones of the same model, versions and setting."""
         with self.transaction():
             self.put_checks(checks)
 
     def put_checks(self, checks: Sequence[StoredCheck]) -> None:
-        """Stores admission checks within the caller's transaction."""
-        self._insert("checks", checks)
-
-    def checks(self) -> list[StoredCheck]:
-        """All admission checks, in the order they were first written."""
-        return [as_check(row) for row in self.reader("checks").all()]
+        """Store admission checks within the caller's transaction."""
+        self._insert("checks", checks, "INSERT OR REPLACE")
 
     def example_keys(self) -> list[str]:
         """Keys of the runs that have an example, in the order they were written."""
-        return self.reader("matrices").stored_keys()
+        return self._reader("matrices").keys()
 
     def examples(self, keys: Iterable[str]) -> list[StoredExample]:
         """The examples of the given runs, where there are any; one that is damaged is noted and left out."""
-        reader = self.reader("matrices")
+        reader = self._reader("matrices")
         examples: list[StoredExample] = []
         for key in keys:
             try:
-                examples += map(as_example, reader.by_key([key]))
+                examples += map(_as_example, reader.by_key([key]))
             except (sqlite3.DatabaseError, zlib.error, TypeError, ValueError) as error:
                 self._note(Damage("matrices", f"(key {key[:12]})", f"it cannot be read ({error})"))
         return examples
 
-    def write_audit(self, audit: StoredAudit) -> None:
-        """Stores the settings of an audit; the same settings under the same hrx once."""
-        stored = {(other.hrx_version, other.settings) for other in self.audits()}
-        if (audit.hrx_version, audit.settings) not in stored:
-            with self.transaction():
-                self.put_audit(audit)
-
-    def put_audit(self, audit: StoredAudit) -> None:
-        """Stores an audit's settings within the caller's transaction; the earliest entry stays."""
-        self._insert("audits", [audit], "INSERT OR IGNORE")
+    def put_example(self, example: StoredExample) -> None:
+        """Store one example within the caller's transaction."""
+        packed = (None if array is None else _pack(array) for array in example[1:])
+        self._insert("matrices", [(example.key, *packed)], "INSERT OR REPLACE")
 
     def audits(self) -> list[StoredAudit]:
         """The settings of each audit of this ledger, earliest first."""
-        return sorted(map(as_audit, self.reader("audits").all()), key=attrgetter("created"))
+        return sorted((StoredAudit(*row[1:]) for row in self._reader("audits").all()), key=attrgetter("created"))  # type: ignore[arg-type]
 
-    def write_plans(self, plans: Sequence[StoredPlan]) -> None:
-        """Stores what an audit plans for each model; a plan that is stored stays as it is."""
-        stored = {plan.digest for plan in self.plans()}
-        if new := [plan for plan in plans if plan.digest not in stored]:
-            with self.transaction():
-                self.put_plans(new)
+    def requests(self) -> dict[str, StoredAudit]:
+        """The settings that made a run, by its column `request`."""
+        return {audit.digest: audit for audit in self.audits()}
 
-    def put_plans(self, plans: Sequence[StoredPlan]) -> None:
-        """Stores plans within the caller's transaction; the earliest entry stays."""
-        self._insert("plans", plans, "INSERT OR IGNORE")
+    def write_audit(self, audit: StoredAudit) -> None:
+        """Store the settings of an audit, the same ones once; the runs that are written from now on name them."""
+        self._request = audit.digest
+        with self.transaction():
+            self.put_audit(audit)
+
+    def put_audit(self, audit: StoredAudit) -> None:
+        """Store an audit's settings within the caller's transaction; the earliest entry stays."""
+        self._insert("audits", [(audit.digest, *audit)], "INSERT OR IGNORE")
 
     def plans(self) -> list[StoredPlan]:
-        """What was planned for each model, earliest first; a ledger of schema 4 or older does not know it."""
-        return sorted(map(as_plan, self.reader("plans").all()), key=attrgetter("created"))
+        """What was planned for each model, earliest first."""
+        return sorted((StoredPlan(*row) for row in self._reader("plans").all()), key=attrgetter("created"))  # type: ignore[arg-type]
 
-    def damage(self) -> str:
-        """The first of what SQLite finds wrong with the file; empty where it is sound."""
-        return next(iter(self.integrity(1)), "")
+    def write_plans(self, plans: Sequence[StoredPlan]) -> None:
+        """Store what an audit plans for each model; a plan that is stored stays as it is."""
+        with self.transaction():
+            self.put_plans(plans)
+
+    def put_plans(self, plans: Sequence[StoredPlan]) -> None:
+        """Store plans within the caller's transaction; the earliest entry stays."""
+        self._insert("plans", plans, "INSERT OR IGNORE")
 
     def integrity(self, most: int = 100) -> list[str]:
         """What SQLite finds wrong with the file and its indexes."""
@@ -249,39 +214,151 @@ class Ledger:
             for (text,) in self._connection.execute(f"PRAGMA integrity_check({most})"):
                 found.append(str(text).replace("\n", " "))
         except sqlite3.DatabaseError as error:
-            if not is_corrupt(error):
+            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
                 raise
             found.append(str(error))
         return [text for text in found if text != "ok"]
 
-    def note_damage(self) -> bool:
-        """Notes what SQLite finds wrong with the file, and returns whether it found anything."""
-        if damage := self.damage():
-            self._note(Damage("", "the file", damage))
-        return bool(damage)
+    def note_integrity(self) -> None:
+        """Note what SQLite finds wrong as damage."""
+        for finding in self.integrity():
+            self._note(Damage("", "the file", finding))
 
     @contextmanager
-    def transaction(self, *, logged: bool = True) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Everything put inside is stored together, or not at all."""
-        if logged and self._writable:
-            enable_wal(self._connection)
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._connection):
             yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
-    def _insert(self, table: str, rows: Iterable[Sequence[object]], verb: str = "INSERT OR REPLACE") -> None:
+    def _insert(self, table: str, rows: Iterable[Sequence[object]], verb: str) -> None:
         statement = f"{verb} INTO {table} {_names_and_places(table)}"
-        self._connection.executemany(statement, [_stored(table, row) for row in rows])
+        self._connection.executemany(statement, [stored_row(table, row) for row in rows])
+
+
+def utc_now() -> str:
+    """The time as records have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Open the file for writing, creating it if needed; without `create`, an existing file for reading.
+
+    A reader may still undo what a killed writer left half-done, as SQLite does on its own.
+    """
+    if not create and not os.path.exists(path):
+        raise LedgerError(f"{path} does not exist. Give the ledger that `hrx audit` wrote.")
+    if os.path.isdir(path):
+        raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
+    for file in (path, *(path.with_name(f"{path.name}{end}") for end in BESIDE)):
+        _check_regular(file)
+    try:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        uri = f"{path.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        # A damaged text may be no UTF-8: it is read, and then fails the checksum of its row.
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        if not create:
+            connection.execute("PRAGMA query_only = ON")
+        return connection
+    except (OSError, ValueError, sqlite3.Error) as error:
+        raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse a FIFO or a device, which SQLite would wait for."""
+    try:
+        if os.path.exists(path):
+            regular_file(path)
+    except HrxError as error:
+        if os.path.exists(path):  # another process may have removed its journal in the meantime
+            raise LedgerError(f"{error} Give the ledger that `hrx audit` wrote.") from error
+
+
+def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None:
+    """Create the tables of a new file, and refuse a file that is not a ledger, or one of another schema."""
+    with transaction(connection, "BEGIN"):  # one consistent view: another process may be creating the tables
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application == APPLICATION_ID:
+            _check_schema(connection, path)
+        elif tables:
+            raise LedgerError(f"{path} is not a ledger of hrx. Give another file.")
+        elif not create:
+            raise EmptyLedger(f"{path} is not a ledger of hrx. Give another file.")
+    if create:
+        # EXTRA: a run counts as written only once it is on disk, so a power cut does not lose it.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        if application != APPLICATION_ID:
+            create_tables(connection)
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    (schema,) = connection.execute("PRAGMA user_version").fetchone()
+    if schema != SCHEMA_VERSION:
+        version = _version_of_writer(connection)
+        raise LedgerError(
+            f"{path} has ledger schema {schema}, of {version}; hrx {__version__} reads schema {SCHEMA_VERSION}. Read "
+            "it with that version, or audit into a new file: --ledger NEW.db."
+        )
+    wrong = [
+        name
+        for name, table in TABLES.items()
+        if {row[1] for row in connection.execute(f"PRAGMA table_info({name})")} != {*table.columns, CHECKSUM}
+    ]
+    if wrong:
+        raise LedgerError(
+            f"{path} is damaged: its tables {', '.join(wrong)} have lost columns. Restore it from a copy, or audit "
+            "into a new file: --ledger NEW.db."
+        )
+
+
+def _version_of_writer(connection: sqlite3.Connection) -> str:
+    """The version of hrx that created the file."""
+    try:
+        return f"hrx {connection.execute('SELECT hrx_version FROM meta').fetchone()[0]}"
+    except (sqlite3.Error, TypeError):
+        return "another version of hrx"
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of a new file in one transaction, unless another process has."""
+    with transaction(connection):
+        if connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,):
+            return
+        for name, table in TABLES.items():
+            columns = ", ".join(f'"{column}" {kind}' for column, kind in {**table.columns, CHECKSUM: "TEXT"}.items())
+            connection.execute(f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({table.key}))")
+        connection.execute("CREATE TABLE meta (hrx_version TEXT)")
+        connection.execute("INSERT INTO meta VALUES (?)", (__version__,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Add the path and the next step to database errors."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if any(sign in text for sign in ("not a database", "malformed", "no such table")):
+            raise LedgerError(
+                f"{path} is not a ledger, or is damaged ({text}). Give another file. To save what can still be read "
+                f"of a damaged ledger: hrx merge {path} --into NEW.db"
+            ) from error
+        journal = path.with_name(f"{path.name}{BESIDE[0]}")
+        if primary_code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and journal.exists():
+            raise LedgerError(
+                f"{path} was left half-written, and {journal.name} can only be applied in a writable directory. Copy "
+                "both files to a writable directory and give the copy."
+            ) from error
+        raise LedgerError(f"{path} cannot be used: {text}. Check permissions, free disk space and locks.") from error
 
 
 def _names_and_places(table: str) -> str:
     names = [*TABLES[table].columns, CHECKSUM]
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f"({quoted}) VALUES ({', '.join('?' * len(names))})"
+    return f"({quoted(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 _PUT = (
@@ -290,40 +367,21 @@ _PUT = (
     + " WHERE runs.status = ?"
 )
 _values = attrgetter(*NAMES)  # `dataclasses.astuple` copies every value, which takes longer than the statement
-_SORTED = {name: sorted(table.columns) for name, table in TABLES.items()}
-_CHECKSUMS = {name: RowChecksum(names) for name, names in _SORTED.items()}
 
 
-def _stored(table: str, values: Iterable[object]) -> list[Cell]:
-    """The cells of a row as SQLite will return them, in the order of the table's columns, and their checksum."""
-    columns = TABLES[table].columns
-    cells = {name: as_stored(kind, value) for (name, kind), value in zip(columns.items(), values, strict=True)}
-    return [*cells.values(), _CHECKSUMS[table]([cells[name] for name in _SORTED[table]])]
-
-
-def as_check(row: Sequence[Any]) -> StoredCheck:
+def _as_check(row: Sequence[Any]) -> StoredCheck:
     """A check from its row; SQLite stores a figure that is NaN as NULL."""
     check = StoredCheck(*row)
     figure = float("nan") if check.figure is None else check.figure
     return check._replace(passed=bool(check.passed), figure=figure)
 
 
-def as_audit(row: Sequence[Any]) -> StoredAudit:
-    """An audit's settings from their row."""
-    return StoredAudit(*row)
-
-
-def as_plan(row: Sequence[Any]) -> StoredPlan:
-    """A plan from its row."""
-    return StoredPlan(*row)
-
-
-def as_example(row: Sequence[Any]) -> StoredExample:
+def _as_example(row: Sequence[Any]) -> StoredExample:
     """An example from its row; raises where a blob is not what was written."""
-    key, *packed, curves, since = row
+    key, *packed, curves = row
     x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
     swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
-    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept, since)
+    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
 
 
 def _pack(values: Floats) -> bytes:

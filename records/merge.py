@@ -7,19 +7,17 @@ beside its place and published whole, so that no process ever removes a file tha
 import json
 import os
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from hrx.records.database import utc_now
-from hrx.records.ledger import Ledger, LedgerError, StoredCheck, as_audit, as_check, as_plan
-from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, StoredAudit, StoredExample, StoredPlan, Value
+from hrx.records.ledger import BESIDE, Ledger, LedgerError, StoredCheck
+from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
 
 SHOWN = 10
-Row = TypeVar("Row", Record, StoredCheck, StoredAudit, StoredPlan, StoredExample)
 
 
 class MergeResult(NamedTuple):
@@ -60,7 +58,7 @@ def _merge_into_new(sources: Sequence[str | Path], into: Path) -> MergeResult:
             return _merge([temporary], into)._replace(damaged=result.damaged)
         return result
     finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
+        for suffix in ("", *BESIDE):
             temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
 
 
@@ -76,10 +74,10 @@ def _reserve_beside(path: Path) -> Path:
 
 
 def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None) -> MergeResult:
-    """The merge in one transaction of the target. Without a log: where nothing is new, the file stays as it is."""
+    """Merge in one transaction of the target; where nothing is new, the file stays as it is."""
     added = known = 0
     damaged: list[str] = []
-    with Ledger.open(into, warn=False) as target, target.transaction(logged=False):
+    with Ledger.open(into, warn=False) as target, target.transaction():
         contradictions: list[str] = []
         for path in sources:
             with Ledger.open(path, create=False, warn=False) as source:
@@ -92,12 +90,12 @@ def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None)
 
 
 def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResult:
-    """Adds one ledger within the target's transaction."""
-    contents = read_contents(source)
-    held = {record.key: record for record in target.records(record.key for record in contents.records)}
-    columns = source.columns & target.columns
+    """Add what can be read of one ledger within the target's transaction; the rest is noted by the source."""
+    source.note_integrity()
+    records = source.records()
+    held = {record.key: record for record in target.records(record.key for record in records)}
     added = known = 0
-    for record in contents.records:
+    for record in records:
         other = held.get(record.key)
         if other is None or (other.status == FAILED and record.status != FAILED):
             target.put(record)
@@ -106,56 +104,18 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResu
             continue
         known += 1
         # A copy of one record is not a second measurement that would have to agree with it.
-        if record.status != FAILED and record != other and (different := differences(other, record, columns)):
+        if record.status != FAILED and record != other and (different := differences(other, record)):
             contradictions.append(f"{_label(record)}: {different[0]} ({source.path.name})")
-    _add_checks(contents.checks, target, contradictions)
-    for audit in contents.audits:
+    _add_checks(source.checks(), target, contradictions)
+    for audit in source.audits():
         target.put_audit(audit)
-    target.put_plans(contents.plans)
+    target.put_plans(source.plans())
     present = set(target.example_keys())
-    for key in contents.example_keys:
+    for key in source.example_keys():
         if not (key in present and target.examples([key])):
-            for example in _protected(source, source.examples([key])):
+            for example in source.examples([key]):
                 target.put_example(example)
     return MergeResult(added, known)
-
-
-class Contents(NamedTuple):
-    """The sound rows of a ledger; examples, which are large, by key."""
-
-    records: list[Record]
-    checks: list[StoredCheck]
-    audits: list[StoredAudit]
-    plans: list[StoredPlan]
-    example_keys: list[str]
-
-
-def read_contents(source: Ledger) -> Contents:
-    """What can be read of a ledger, row by row where a page of its file is damaged; the rest is noted by it."""
-    torn = source.note_damage()
-    runs, checks, audits, plans = (
-        reader.salvage() if torn else reader.all()
-        for reader in map(source.reader, ("runs", "checks", "audits", "plans"))
-    )
-    records = [Record(**dict(zip(NAMES, row, strict=True))) for row in runs]  # type: ignore[arg-type]
-    return Contents(
-        _protected(source, records),
-        _protected(source, [as_check(row) for row in checks]),
-        _protected(source, [as_audit(row) for row in audits]),
-        _protected(source, [as_plan(row) for row in plans]),
-        source.example_keys(),
-    )
-
-
-def _protected(source: Ledger, rows: list[Row]) -> list[Row]:
-    """The rows of a ledger without checksums with the time from which they have one: now."""
-    if source.protected:
-        return rows
-    since = utc_now()
-    return [
-        row.updated(protected_since=since) if isinstance(row, Record) else row._replace(protected_since=since)
-        for row in rows
-    ]
 
 
 def _add_checks(checks: Sequence[StoredCheck], target: Ledger, contradictions: list[str]) -> None:
@@ -196,10 +156,6 @@ _FOLLOWING = frozenset(
     | {c.name for c in COLUMNS if c.name.startswith("context_") and c.name not in ("context_bound", "context_windows")}
 )
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - _FOLLOWING
-# A record of an older schema has none of these: unknown does not disagree with a number.
-_LATER = frozenset(
-    {"mase", "naive_mase", "seasonal_mase", "variance_run", "padded", "context", "depth", "training_seed"}
-)
 COMPARED = ("status", "check_failed", *(name for name in NAMES if name in _NUMBERS | _LISTS))
 
 
@@ -214,21 +170,21 @@ class Difference(NamedTuple):
         return f"{self.column} is {_format(self.first)} and {_format(self.second)}"
 
 
-def differences(first: Record, second: Record, columns: Collection[str] = COMPARED) -> list[Difference]:
-    """Where two records of the same run disagree beyond rounding, among `columns`.
+def differences(first: Record, second: Record) -> list[Difference]:
+    """Where two records of the same run disagree beyond rounding.
 
     A number that is not finite agrees with none. The parity that excluded a run, which may be infinite, is not
     compared: that both records exclude it is.
     """
     both_excluded = first.status == second.status == EXCLUDED
-    names = [name for name in COMPARED if name in columns and not (both_excluded and name == "parity")]
+    names = [name for name in COMPARED if not (both_excluded and name == "parity")]
     pairs = ((name, getattr(first, name), getattr(second, name)) for name in names)
     return [Difference(name, a, b) for name, a, b in pairs if not _agree(name, a, b)]
 
 
 def _agree(name: str, first: Value, second: Value) -> bool:
     if first is None or second is None:
-        return first is second or name in _LATER
+        return first is second
     if name in _NUMBERS:
         return _close([first], [second])
     if name in _LISTS:

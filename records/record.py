@@ -24,8 +24,6 @@ DECLARED, POSSIBLE = "declared", "possible"
 """Values of `leakage` that a table must show."""
 LARGEST = 1e100
 """Squares of single-precision forecasts stay far below it; sums of larger numbers can overflow."""
-PROTECTED_SINCE = "protected_since"
-"""Column of every table: since when a row of an older schema, which had no checksums, has one."""
 
 
 def _column(meaning: str) -> Any:
@@ -209,10 +207,10 @@ class Record:
     matrix_seconds: Number = _column("wall time of estimating the matrix")
     seconds: Number = _column("wall time of the run")
     created: Text = _column("UTC time of writing")
-    protected_since: Text = _column("UTC time from which a checksum protects the row; NULL: since it was written")
+    request: Text = _column("digest of the settings that made the run: the key of a row of the table audits")
 
     def updated(self, **values: Value) -> Record:
-        """The record with some fields replaced."""
+        """Return the record with some fields replaced."""
         return replace(self, **values)  # type: ignore[arg-type]  # checked by name, and by type where a ledger is read
 
 
@@ -253,11 +251,10 @@ class StoredCheck(NamedTuple):
     note: str
     windows: str = ""
     """sha256 of the windows."""
-    protected_since: Text = None
 
 
 class StoredExample(NamedTuple):
-    """The first window of a run with its matrix, for heat maps."""
+    """First window of a run with its matrix, for heat maps."""
 
     key: str
     x: Floats
@@ -268,22 +265,25 @@ class StoredExample(NamedTuple):
     """`(H, L)`."""
     curves: Floats | None = None
     """`(3, 2, K)`: mean deletion curves under a step's own row, the shared vector and all rows; MoRF, then LeRF."""
-    protected_since: Text = None
 
 
 class StoredAudit(NamedTuple):
-    """The settings of one audit."""
+    """Settings of one audit."""
 
     created: str
     """UTC time at which these settings were first used."""
     hrx_version: str
     settings: str
     """JSON: the effective settings, without file paths."""
-    protected_since: Text = None
+
+    @property
+    def digest(self) -> str:
+        """Name of these settings under this version of hrx: the column `request` of the runs they made."""
+        return hashlib.sha256(f"{self.hrx_version}\n{self.settings}".encode()).hexdigest()[:16]
 
 
 class StoredPlan(NamedTuple):
-    """The runs that an audit planned for one model, stored before the first of them is measured."""
+    """Runs that an audit planned for one model, stored before the first of them is measured."""
 
     digest: str
     """sha256 of `until` and `keys`."""
@@ -295,15 +295,14 @@ class StoredPlan(NamedTuple):
     """The key of every run, 32 bytes each, in the order of the plan."""
     created: str
     """UTC time at which this plan was first made."""
-    protected_since: Text = None
 
     @classmethod
     def of(cls, model: str, fingerprint: str, until: str, keys: Sequence[str], created: str) -> StoredPlan:
-        """The plan of the runs with these keys, each counted once."""
+        """Make the plan of the runs with these keys, each counted once."""
         packed = b"".join(map(bytes.fromhex, dict.fromkeys(keys)))
         return cls(hashlib.sha256(until.encode() + packed).hexdigest(), model, fingerprint, until, packed, created)
 
     @property
     def run_keys(self) -> list[str]:
-        """The keys as records have them."""
+        """Keys as records have them."""
         return [self.keys[at : at + 32].hex() for at in range(0, len(self.keys), 32)]

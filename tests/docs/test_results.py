@@ -57,7 +57,7 @@ def test_records_are_small_and_hold_no_path_and_no_value_of_a_series(model: str)
     assert path.stat().st_size < LARGEST
     frame = pd.read_parquet(path)
     assert set(frame.columns) <= {column.name for column in COLUMNS}
-    assert not set(frame.columns) & (set(StoredExample._fields) - {"key", "protected_since"})
+    assert not set(frame.columns) & (set(StoredExample._fields) - {"key"})
     for name in frame.select_dtypes("object"):
         texts = frame[name].dropna().astype(str)
         # One slash separates dataset and frequency, or a file of a library in `rewrites`; a path starts with one.

@@ -21,7 +21,7 @@ from helpers.misbehaving import Case
 from helpers.records import VOLATILE
 
 from hrx.cli import main
-from hrx.records.database import LedgerError
+from hrx.records.ledger import LedgerError
 from hrx.reports import read
 
 PLAN = [

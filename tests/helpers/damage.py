@@ -83,38 +83,42 @@ def place_of_number(data: bytes, value: float) -> int:
     return data.index(wanted)
 
 
-class Killed(NamedTuple):
-    """A ledger whose writer was killed: the file and its log."""
+class Interrupted(NamedTuple):
+    """A ledger whose writer was killed in the middle of a transaction: the file and its rollback journal."""
 
     path: Path
-    log: Path
-    runs: int
+    before: Rows
+    """What was stored before the transaction."""
+    during: Rows
+    """The same with what the transaction would have added."""
+
+    @property
+    def journal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-journal")
+
+    def copy(self, folder: Path) -> "Interrupted":
+        copied = self._replace(path=Path(shutil.copy(self.path, folder / self.path.name)))
+        shutil.copy(self.journal, copied.journal)
+        return copied
 
 
-def killed_writer(folder: Path, closed_runs: int, logged_runs: int) -> Killed:
-    """A ledger with some runs in its file and others only in its log."""
-    live, path = folder / "live.db", folder / "killed.db"
-    written = records(closed_runs + logged_runs, models=2, datasets=4)
-    fill(live, written[:closed_runs], 1)
+def interrupted_writer(folder: Path, stored: int = 8, added: int = 40) -> Interrupted:
+    """A ledger of which some pages are already overwritten by a transaction that never ended."""
+    live, path = folder / "live.db", folder / "ledger.db"
+    written = records(stored + added, models=2, datasets=4)
+    fill(live, written[:stored], 2)
+    before = contents(live)
     with Ledger.open(live) as ledger:
-        for one in written[closed_runs:]:
-            ledger.write(one)
-        # SQLite's log is complete after each commit, so a copy is what a killed writer leaves.
-        for suffix in ("", "-wal"):
-            shutil.copy(f"{live}{suffix}", f"{path}{suffix}")
-    return Killed(path, path.with_name("killed.db-wal"), len(written))
+        ledger._connection.execute("PRAGMA cache_size = 4")  # so that pages are written before the end
+        with ledger.transaction():
+            for one in written[stored:]:
+                ledger.put(one)
+            for suffix in ("", "-journal"):
+                shutil.copy(f"{live}{suffix}", f"{path}{suffix}")
+    return Interrupted(path, before, contents(live))
 
 
 def change(path: Path, statement: str, *parameters: object) -> None:
     """Changes a ledger with another program."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement, parameters)
-
-
-def as_schema_3(path: Path) -> None:
-    """Takes the checksums away, as ledgers of schema 3 had none."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for table in TABLES:
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN protected_since")
-        connection.execute("PRAGMA user_version = 3")

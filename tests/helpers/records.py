@@ -9,8 +9,10 @@ from typing import Any
 from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, Record
 
-VOLATILE = ("forward_seconds", "matrix_seconds", "seconds", "created", "context_time_ratio", "context_seconds")
-"""Times, which differ each time a run is measured."""
+VOLATILE = (
+    "forward_seconds", "matrix_seconds", "seconds", "created", "context_time_ratio", "context_seconds", "request",
+)  # fmt: skip
+"""Times, which differ each time a run is measured, and the request, which holds the number of workers."""
 
 
 def record(key: str, status: str = DONE, **values: Any) -> Record:

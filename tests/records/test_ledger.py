@@ -1,17 +1,31 @@
+import hashlib
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.records import overwrite_a_page_of_runs, record
 
-from hrx.records.database import SCHEMA_VERSION, migrate, prepare, schema_version
-from hrx.records.ledger import Ledger, LedgerError, LedgerWarning, StoredAudit, StoredCheck, StoredExample
-from hrx.records.record import DONE, EXCLUDED, FAILED, NAMES
+from hrx import __version__
+from hrx.records.ledger import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    Ledger,
+    LedgerError,
+    LedgerWarning,
+    StoredAudit,
+    StoredCheck,
+    StoredExample,
+    create_tables,
+    prepare,
+)
+from hrx.records.record import DONE, EXCLUDED, FAILED
 
 WRITER = """
 import sys
@@ -38,7 +52,6 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ledger.write(written)
         assert ledger.records() == [written]
         assert ledger.rows() == [tuple(asdict(written).values())]
-        assert ledger.columns == set(NAMES)
 
 
 def test_only_failed_runs_are_unfinished_and_their_record_is_replaced(tmp_path: Path) -> None:
@@ -106,6 +119,25 @@ def test_the_settings_of_an_audit_are_stored_once_per_version_of_hrx(tmp_path: P
         ]  # fmt: skip
 
 
+def test_each_run_names_the_request_that_made_it_and_an_earlier_run_keeps_its_own(tmp_path: Path) -> None:
+    first, second = StoredAudit("2026-01-01", "0.1", '{"series": 1}'), StoredAudit("2026-01-02", "0.1", "{}")
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write(record("none"))
+        ledger.write_audit(first)
+        ledger.write(record("a"))
+        ledger.write(record("failed", FAILED))
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.write_audit(second)
+        ledger.write(record("a"))
+        ledger.write(record("failed"))
+        made = {one.key: ledger.requests().get(one.request or "") for one in ledger.records()}
+    assert made == {"none": None, "a": first, "failed": second}
+    digest = hashlib.sha256(b'0.1\n{"series": 1}').hexdigest()[:16]
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        joined = "SELECT digest, settings FROM audits JOIN runs ON request = digest WHERE key = 'a'"
+        assert connection.execute(joined).fetchall() == [(digest, first.settings)]
+
+
 def test_many_keys_are_read_at_once_and_come_in_the_order_of_writing(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         with ledger.transaction():
@@ -113,7 +145,6 @@ def test_many_keys_are_read_at_once_and_come_in_the_order_of_writing(tmp_path: P
                 ledger.put(record(f"k{number}"))
         keys = [f"k{number}" for number in range(2400, 100, -1)]
         assert [r.key for r in ledger.records([*keys, "absent", *keys])] == keys[::-1]
-        assert set(ledger.reader("runs").stored_keys()) == {f"k{number}" for number in range(2500)}
 
 
 def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Path) -> None:
@@ -123,18 +154,26 @@ def test_a_file_that_is_not_a_ledger_is_refused_and_left_unchanged(tmp_path: Pat
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE theirs (x)")
-    newer = tmp_path / "newer.db"
+    newer, older = tmp_path / "newer.db", tmp_path / "older.db"
     with Ledger.open(newer):
         pass
     with closing(sqlite3.connect(newer)) as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE meta SET hrx_version = '7.8.9'")
+        connection.commit()
+    with closing(sqlite3.connect(older)) as connection:
+        connection.execute("CREATE TABLE runs (key TEXT PRIMARY KEY)")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 6")
     empty = tmp_path / "empty.db"
     empty.touch()
-    before = {path: path.read_bytes() for path in (text, other, newer, empty)}
+    before = {path: path.read_bytes() for path in (text, other, newer, older, empty)}
     for path, create, sentence in (
         (text, True, "is not a ledger"),
         (other, True, "is not a ledger of hrx"),
-        (newer, True, f"schema 99; this hrx reads up to {SCHEMA_VERSION}"),
+        (newer, True, f"schema 99, of hrx 7.8.9; hrx {__version__} reads schema {SCHEMA_VERSION}. Read it with that"),
+        (newer, False, "schema 99, of hrx 7.8.9"),
+        (older, True, "schema 6, of another version of hrx;"),
         (empty, False, "is not a ledger of hrx"),
         (tmp_path, True, "is a directory"),
         (tmp_path / "absent.db", False, "does not exist"),
@@ -197,7 +236,7 @@ def test_several_processes_write_one_ledger(writers: "list[subprocess.Popen[str]
     write_together(writers, path, 40)
     with Ledger.open(path, create=False) as ledger:
         assert {one.key for one in ledger.records()} == {f"{name}{number}" for name in "abcd" for number in range(40)}
-        assert ledger.damage() == ""
+        assert ledger.integrity() == []
 
 
 @pytest.mark.slow
@@ -213,19 +252,34 @@ def test_processes_that_create_one_ledger_at_the_same_moment_all_write_it(
 def test_a_new_ledger_waits_for_another_process_that_is_creating_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "ledger.db"
+    path, waiting, found = tmp_path / "ledger.db", threading.Event(), list[str]()
+
+    class Watched(sqlite3.Connection):
+        def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if statement == "BEGIN IMMEDIATE":
+                waiting.set()
+            return super().execute(statement, *arguments)
+
+    def write() -> None:
+        with Ledger.open(path) as ledger:
+            ledger.write(record("a"))
+            found.extend(one.key for one in ledger.records())
+
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        # The lock is released only once this process has seen the file locked.
-        monkeypatch.setattr("hrx.records.database.time.sleep", lambda seconds: holder.execute("ROLLBACK"))
-        with Ledger.open(path) as ledger:
-            assert not holder.in_transaction
-            ledger.write(record("a"))
-            assert len(ledger.records()) == 1
+        monkeypatch.setattr("hrx.records.ledger.sqlite3.connect", partial(sqlite3.connect, factory=Watched))
+        writer = threading.Thread(target=write)
+        writer.start()
+        # The lock is released only once the writer is about to take it.
+        assert waiting.wait(60)
+        assert found == []
+        holder.execute("ROLLBACK")
+        writer.join()
+    assert found == ["a"]
 
 
 def test_a_ledger_that_another_process_keeps_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hrx.records.database.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("hrx.records.ledger.BUSY_SECONDS", 0.2)
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -244,7 +298,7 @@ def test_a_ledger_that_appears_while_it_is_opened_is_not_mistaken_for_another_da
         def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
             if self.has_read and not self.created:
                 with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other, suppress(sqlite3.Error):
-                    migrate(other)
+                    create_tables(other)
                     self.created = True
             self.has_read = self.has_read or statement != "BEGIN"
             return super().execute(statement, *arguments)
@@ -252,7 +306,7 @@ def test_a_ledger_that_appears_while_it_is_opened_is_not_mistaken_for_another_da
     with closing(sqlite3.connect(path, isolation_level=None, factory=Interrupted)) as connection:
         prepare(connection, path, create=True)
         assert connection.created
-        assert schema_version(connection) == SCHEMA_VERSION
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
 
 
 @pytest.mark.parametrize("blob", [None, b"not compressed", b"x\x9c\x03\x00\x00\x00\x00\x01"])
@@ -274,9 +328,14 @@ def test_a_ledger_without_its_tables_is_reported_as_damaged(tmp_path: Path) -> N
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(record("a"))
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        connection.execute("ALTER TABLE checks DROP COLUMN checksum")
         connection.execute("DROP TABLE runs")
-    with pytest.raises(LedgerError, match="is damaged"), Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
-        ledger.records()
+    for create in (True, False):
+        with (
+            pytest.raises(LedgerError, match="is damaged: its tables runs, checks have lost columns"),
+            Ledger.open(tmp_path / "ledger.db", create=create),
+        ):
+            pass
 
 
 def test_of_a_torn_ledger_every_run_outside_the_lost_page_is_salvaged(tmp_path: Path) -> None:
@@ -287,10 +346,10 @@ def test_of_a_torn_ledger_every_run_outside_the_lost_page_is_salvaged(tmp_path: 
             ledger.write(one)
     overwrite_a_page_of_runs(path)
     with Ledger.open(path, create=False, warn=False) as ledger:
-        assert ledger.damage()
-        assert sorted(ledger.reader("runs").stored_keys()) == sorted(written)
-        readable = {str(row[0]): row for row in ledger.reader("runs").salvage()}
+        assert ledger.integrity()
+        readable = {one.key: one for one in ledger.records()}
         lost = [damage for damage in ledger.damaged if damage.table == "runs"]
+        by_key = {one.key: one for one in ledger.records(written)}
     assert 0 < len(readable) < len(written)
     assert len(readable) + len(lost) == len(written)
-    assert readable == {key: tuple(asdict(written[key]).values()) for key in readable}
+    assert readable == by_key == {key: written[key] for key in readable}

@@ -146,7 +146,7 @@ def test_of_a_damaged_source_the_readable_runs_are_added_and_the_lost_ones_count
     assert 0 < result.added < 60
     with Ledger.open(tmp_path / "saved.db", create=False) as saved:
         saved_runs = {one.key: one for one in saved.records()}
-        assert saved.damage() == ""
+        assert saved.integrity() == []
     assert len(saved_runs) == result.added
     assert saved_runs == {key: written[key] for key in saved_runs}
 
