@@ -25,7 +25,7 @@ from hrx.errors import HrxError, ProtocolError, describe_error
 from hrx.gift_eval import Options, SeriesInput, TimedSeries, cut, read_series
 from hrx.gift_eval import frequency as frequencies
 from hrx.gift_eval.series import UnusableSeries, naming
-from hrx.gift_eval.windows import scaling_end, standardise
+from hrx.gift_eval.windows import scaling_end, standardise, test_start
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Method
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Reader(NamedTuple):
     scale: tuple[float, float] | None
 
 
+@torch.inference_mode(False)  # which has no gradients; the caller may be inside it
 def explain(
     model: Model,
     data: Any,
@@ -64,7 +65,7 @@ def explain(
     season: int | None = None,
     held_out: bool = False,
     context_bound: float | None = None,
-    report: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] | None = None,
 ) -> Explanation:
     """Explains the forecast after the end of each series: what each of its steps reads.
 
@@ -76,10 +77,11 @@ def explain(
 
     The model reads the last `lookback` values as 32-bit floats, in their own unit unless it was trained on standardised
     ones (`scale` of `hrx.from_module`); its forecast is in their unit in each case. By default these are as many as
-    the model's limits and the shortest series allow, and at most 4096 for a model without a limit. A missing value
-    repeats the one before it; a window with more than half of its values missing is refused. `steps` are the forecast
-    steps that get a row, counted from 1: by default all for the input gradient, eight for every other estimator.
-    `estimator` is a name, or a function `f(forward, x, step) -> attribution`.
+    the model's limits and the shortest series allow (with `held_out`, its part before the last fifth), and at most 4096
+    for a model without a limit. A missing value repeats the one before it; a window with more than half of its values
+    missing is refused. `steps` are the forecast steps that get a row, counted from 1: by default all for the input
+    gradient, eight for every other estimator. `estimator` is a name, or a function `f(forward, x, step) ->
+    attribution`.
 
     With `held_out`, windows of each series whose future is known say whether its explanation can be trusted:
     `x.held_out[0].trust`. With `context_bound` they also say how short the lookback can be. `report` is called with
@@ -90,6 +92,7 @@ def explain(
         x = hrx.explain("bolt-mini", frame, horizon=12)
         x.matrix.shape    # (1, 12, 48)
     """
+    report = report or (lambda what: None)
     _check_horizon(horizon, steps)
     name = estimator if isinstance(estimator, str) else as_estimator(estimator)
     protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
@@ -99,7 +102,7 @@ def explain(
     forecaster = as_forecaster(model)
     readers = _readers(forecaster, given, horizon)
     models = {one: reads_own_unit(forecaster, *one) for one in readers}
-    length = _lookback(list(models.values()), given, horizon, lookback)
+    length = _lookback(list(models.values()), given, horizon, lookback, held_out)
     if held_out:
         for one in given.series:
             cut(one.series, length, horizon, windows=1, seed=0)  # refused before anything is computed
@@ -256,7 +259,7 @@ def _estimate(
     return forecast, matrix, signed
 
 
-def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None) -> int:
+def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None, held_out: bool) -> int:
     """The lookback that was asked for, or the longest that the model, for each season, and every series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
     name, longest = models[0].identity.model, shortest.values.size
@@ -272,6 +275,8 @@ def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, as
                 f"lookback={asked}. Give a shorter lookback, or leave out that series."
             )
         return asked
+    if held_out:
+        longest = max(test_start(shortest, horizon), 1)
     subject = f"{name}, at series {shortest.item} of {longest} values,"
     return min(default_lookback(model.limits, longest, horizon, subject) for model in models)
 

@@ -76,9 +76,10 @@ class Explanation(ExplanationData):
                 f"Step {missing[0]} is scored and has no row in this explanation. Explain without steps=, or with them."
             )
         reader = reads_own_unit(self._forecaster(model), self.seasons[0], self.scales[0])
-        run = ScoredRun(reader, torch.as_tensor(self.x, dtype=torch.float32), self.horizon, used)
-        rows = Estimate(torch.as_tensor(self.matrix), steps=self.steps, settings=method.settings)
-        return run.score(run.forecast, rows)
+        with torch.inference_mode(False):
+            run = ScoredRun(reader, torch.as_tensor(self.x, dtype=torch.float32), self.horizon, used)
+            rows = Estimate(torch.as_tensor(self.matrix), steps=self.steps, settings=method.settings)
+            return run.score(run.forecast, rows)
 
     def _forecaster(self, model: Any) -> Forecaster:
         """The model of this explanation; raises where the given one is another."""

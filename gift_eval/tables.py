@@ -407,7 +407,7 @@ def _has_dates(table: InputTable, options: Options) -> bool:
 def _undated(table: InputTable, options: Options, name: str, dataset: str) -> Iterator[TimedSeries]:
     """Yield the columns of a table without dates; its rows are in the order of time."""
     listed = list(table.columns)[:8]
-    if options.id or any(column.lower() in ID_NAMES for column in table.columns):
+    if options.id or (len(table.columns) > 1 and any(column.lower() in ID_NAMES for column in table.columns)):
         raise HrxError(
             f"{table.file} names its series in a column and has no column of dates; it has {listed}. Say which column "
             "orders the rows: date=NAME."
