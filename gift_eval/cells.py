@@ -64,7 +64,7 @@ _EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 @dataclass
 class InputTable:
-    """The columns of one file: text from a CSV, typed from Parquet. `rows` (N,) are row numbers as a person counts
+    """Columns of one file: text from a CSV, typed from Parquet. `rows` (N,) are row numbers as a person counts
     them: in a CSV the header is row 1. `index` names the column that stores the index of a pandas frame. `notes`
     collects what was inferred.
     """
@@ -80,7 +80,7 @@ class InputTable:
             raise HrxError(f"{self.file} has a header and no rows. Give a file with at least a date and a value.")
 
     def error(self, position: int, column: str, trouble: str) -> HrxError:
-        """The error for one cell, by its position among the rows."""
+        """Return the error for one cell, by its position among the rows."""
         return HrxError(f"{self.file}, row {self.rows[position]}, column {column!r}: {trouble}")
 
 
@@ -99,7 +99,7 @@ def read_table(path: Path, kind: str, *, least: int = 2) -> InputTable:
 
 
 def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
-    """A CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar."""
+    """Read a CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar."""
     text, notes = _decode(raw, file)
     body = text.lstrip("\r\n")
     skipped = len(text[: len(text) - len(body)].splitlines())
@@ -133,7 +133,7 @@ def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
 
 
 def _read_parquet(raw: bytes, file: str) -> InputTable:
-    """A Parquet file with one value per cell; an index that pandas stored is a column like the others."""
+    """Read a Parquet file with one value per cell."""
     if not raw.startswith(b"PAR1"):
         raise HrxError(f"{file} is not a Parquet file. If it is text, open it as csv:{file}.")
     try:
@@ -173,8 +173,7 @@ def as_table(frame: pd.DataFrame, file: str, first_row: int = 0, asked: Sequence
     known = {*asked, *DATE_NAMES, *ID_NAMES}
     named = index.name is not None and (not is_integer_dtype(index.dtype) or str(index.name).lower() in known)
     if isinstance(index, pd.MultiIndex) or dated or named:
-        names = [one if one is not None else "date" for one in index.names]
-        frame = frame.set_axis(index.set_names(names)).reset_index()
+        frame = frame.reset_index(names=["date" if one is None else one for one in index.names])
     if not len(frame.columns):
         raise HrxError(f"{file} has no columns. Give one with values.")
     labels = unique_names([str(one) for one in frame.columns], file)
@@ -189,7 +188,7 @@ def _column(values: Any) -> pd.Series:
 
 
 def _decode(raw: bytes, file: str) -> tuple[str, list[str]]:
-    """The text of a CSV, and a note where it is not plain UTF-8."""
+    """Return the text of a CSV, and a note where it is not plain UTF-8."""
     if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise HrxError(f"{file} is a workbook, not a CSV. Save the sheet as CSV (UTF-8) and give that file.")
     if raw.startswith(b"PAR1"):
@@ -205,7 +204,7 @@ def _decode(raw: bytes, file: str) -> tuple[str, list[str]]:
 
 
 def _header(text: str, file: str, least: int) -> tuple[list[str], str]:
-    """The cells of the header, and the separator under which most of the first lines have equally many cells."""
+    """Return the cells of the header, and the separator under which most of the first lines are equally long."""
     head = [line for line in text.splitlines()[:50] if line.strip()]
     try:
         tables = {separator: list(csv.reader(head, delimiter=separator)) for separator in _SEPARATORS}
@@ -243,7 +242,7 @@ def unique_names(names: list[str], file: str) -> list[str]:
 
 
 def as_text(column: pd.Series) -> pd.Series:
-    """The cells as text without the space around them; a null is empty."""
+    """Return the cells as text without the space around them; a null is empty."""
     return column.astype(object).where(column.notna(), "").astype(str).str.strip()
 
 
@@ -302,8 +301,8 @@ def _parse_texts(table: InputTable, name: str, day_first: bool | None) -> Stamps
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
-    """Each cell as `moment`, a day with hyphens between its parts and a clock, and `zone`. Quarters and weeks are
-    written as the day they begin.
+    """Return each cell as `moment`, a day with hyphens between its parts and a clock, and `zone`. A quarter or a week is
+    written as the day it begins.
     """
     parts = cells.str.extract(_MOMENT)
     day = parts["day"].fillna("").str.replace(r"[\s,/.]+", "-", regex=True)
@@ -328,7 +327,7 @@ def _monday(match: re.Match[str]) -> str:
 
 
 def _parse(parts: pd.DataFrame, formats: tuple[str, ...]) -> pd.Series:
-    """The moments under a group of formats, by the first that fits; NaT where none does."""
+    """Return the moments under a group of formats, by the first that fits; NaT where none does."""
     texts = parts["moment"]
     if formats is _EPOCH:
         numbers = texts.str.extract(r"^(-?(?:\d{10}|\d{13})) 0:00:00$")[0].dropna().astype("int64")
@@ -345,7 +344,7 @@ def _parse(parts: pd.DataFrame, formats: tuple[str, ...]) -> pd.Series:
 def _find_order(
     table: InputTable, name: str, cells: pd.Series, parts: pd.DataFrame, day_first: bool | None
 ) -> tuple[str, ...]:
-    """Which of day and month is first: as given, or as some date of the column shows; refused where none does."""
+    """Return the formats with day or month first: as given, or as a date of the column shows, else refused."""
     if day_first is None:
         by_day, by_month = (_parse(parts, formats).notna() for formats in (_DAY_FIRST, _MONTH_FIRST))
         only_day, only_month = by_day & ~by_month, by_month & ~by_day
@@ -363,8 +362,8 @@ def _find_order(
 
 
 def _on_one_clock(table: InputTable, name: str, zones: pd.Series, times: pd.Series) -> pd.Series:
-    """Times with one offset, and dates, keep their wall clock; times with several offsets are converted to UTC, where
-    no hour is lost or repeated when clocks change.
+    """Return times with one offset, or of one hour of the day, as their clock shows them; others in UTC, where no hour
+    is lost or repeated when clocks change.
     """
     if zones.isna().all():
         return times
@@ -374,7 +373,7 @@ def _on_one_clock(table: InputTable, name: str, zones: pd.Series, times: pd.Seri
         raise table.error(int(zones.isna().argmax()), name, f"this time has no offset, others have {some!r}. {advice}")
     signed = zones.str.replace(r"^[A-Za-z]+$", "+00", regex=True).str.replace(":", "").str.ljust(5, "0")
     offsets = pd.to_timedelta(signed.str[:3] + ":" + signed.str[3:] + ":00")
-    if offsets.nunique() == 1 or (times == times.dt.normalize()).all():
+    if offsets.nunique() == 1 or (times - times.dt.normalize()).nunique() == 1:
         table.notes.append(f"the offset of the times, such as {some}, is dropped")
         return times
     table.notes.append(f"times with {offsets.nunique()} offsets taken in UTC")
@@ -417,15 +416,14 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
     """(N, C): the columns `names` as numbers, NaN where missing. An empty `decimal` is inferred from all columns."""
     plain = {name: pd.to_numeric(table.columns[name], errors="coerce") for name in names}
     typed = {name for name in names if is_numeric_dtype(table.columns[name].dtype)}
-    texts = {name: _texts(table.columns[name]) for name in names if name not in typed and plain[name].isna().any()}
-    commas = [cell for cells in texts.values() for cell in cells.unique() if "," in cell]
+    odd = [name for name in names if name not in typed and plain[name].isna().any()]
+    commas = [cell for name in odd for cell in _texts(table.columns[name]).unique() if "," in cell]
     decimal = _find_decimal(table, commas, decimal)
     values = []
     for name, numbers in plain.items():
         # A decimal comma anywhere makes the points of every text column separators of thousands.
-        if name in texts or (decimal == "," and name not in typed):
-            cells = texts[name] if name in texts else _texts(table.columns[name])
-            values.append(_numbers(table, name, cells, decimal))
+        if name in odd or (decimal == "," and name not in typed):
+            values.append(_numbers(table, name, decimal))
         else:
             values.append(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
         _check_range(table, name, values[-1], decimal)
@@ -433,7 +431,7 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
 
 
 def _check_range(table: InputTable, name: str, numbers: Floats, decimal: str) -> None:
-    """Refuses a cell beyond the range of a float64, and a whole number that float64 would round."""
+    """Refuse a cell beyond the range of a float64, and a whole number that float64 would round."""
     infinite = np.flatnonzero(np.isinf(numbers))
     if infinite.size:
         cell = str(table.columns[name].iloc[infinite[0]])[:40]
@@ -449,14 +447,14 @@ def _check_range(table: InputTable, name: str, numbers: Floats, decimal: str) ->
 
 
 def _texts(column: pd.Series) -> pd.Series:
-    """Cells without the space around them and between groups of three digits; a missing one is empty."""
+    """Return cells without the space around them and between groups of three digits; a missing one is empty."""
     codes, cells = pd.factorize(as_text(column))
     plain = ["" if cell.lower() in MISSING else _GROUP_GAP.sub("", cell) for cell in cells]
     return pd.Series(np.array(plain, dtype=object)[codes])
 
 
 def _find_decimal(table: InputTable, commas: Sequence[str], decimal: str) -> str:
-    """The decimal sign of the file, by the cells with a comma; a note states how commas were interpreted."""
+    """Return the decimal sign of the file, by the cells with a comma; a note states how commas were interpreted."""
     if decimal:
         table.notes.append(f"decimal sign {decimal!r} as given")
     if decimal or not commas:
@@ -480,8 +478,9 @@ def _find_decimal(table: InputTable, commas: Sequence[str], decimal: str) -> str
     return "," if comma else "."
 
 
-def _numbers(table: InputTable, name: str, cells: pd.Series, decimal: str) -> Floats:
-    """(N,): the cells as numbers under one convention."""
+def _numbers(table: InputTable, name: str, decimal: str) -> Floats:
+    """(N,): the cells of a column of text as numbers under one convention."""
+    cells = _texts(table.columns[name])
     if decimal == ",":
         fits = cells.str.fullmatch(_DECIMAL_COMMA)
         # A point separates thousands here, so 1.5 is not a number.

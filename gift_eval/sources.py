@@ -198,7 +198,7 @@ def _find(names: Sequence[str], asked: str, text: str) -> int:
 
 
 class SeriesInput(NamedTuple):
-    """The series of one object."""
+    """Series of one object."""
 
     series: tuple[TimedSeries, ...]
     windows: bool

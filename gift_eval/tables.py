@@ -110,7 +110,7 @@ def _parse_options(text: str) -> Options:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns by their role. A wide table has no `ids`: every value column is a series."""
+    """Columns by their role. A wide table has no `ids`: every value column is a series."""
 
     date: str
     ids: tuple[str, ...]
@@ -119,7 +119,7 @@ class Layout:
 
     @property
     def note(self) -> str:
-        """The roles, for the dataset's note."""
+        """Roles, for the dataset's note."""
         series = f"series named by {_quoted(self.ids)}, " if self.ids else ""
         used = f"{'long' if self.ids else 'wide'}: dates in {self.date!r}, {series}values in {_quoted(self.values)}"
         return f"{used}; not used: {_quoted(self.unused)}" if self.unused else used
@@ -216,7 +216,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 class Observations(NamedTuple):
-    """The N rows of a table, sorted by series and date.
+    """Rows of a table, N of them, sorted by series and date.
 
     `values` (N, C), `stamps` (N,), `codes` (N,) the position in `names` of each row's series, and `rows` (N,) its row
     number in the file. `names` stand in the order of the file; a wide table has one, which is empty. `clock` is that
@@ -234,7 +234,7 @@ class Observations(NamedTuple):
 
     @property
     def sections(self) -> list[slice]:
-        """The rows of each series."""
+        """Rows of each series."""
         ends = np.searchsorted(self.codes, np.arange(len(self.names) + 1))
         return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 

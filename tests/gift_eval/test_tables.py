@@ -187,6 +187,19 @@ def test_times_whose_offsets_differ_are_put_on_one_clock_and_dates_keep_their_da
     assert (dataset.frequency, stored(dataset)) == ("D", {"v": [0, 1, 2]})
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_of_one_hour_of_the_day_keep_their_day_when_the_clocks_change(tmp_path: Path, kind: str) -> None:
+    days = pd.date_range("2024-03-29 06:00", periods=5, freq="D", tz="Europe/Berlin")
+    frame = pd.DataFrame({"day": days, "v": range(5)})
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(tmp_path / "t.parquet")
+    else:
+        frame.to_csv(tmp_path / "t.csv", index=False)
+    dataset = opened(f"{kind}:{tmp_path / 't'}.{kind}")
+    assert (dataset.frequency, stored(dataset)) == ("D", {"v": list(range(5))})
+
+
 @pytest.mark.parametrize(
     ("cells", "expected", "note"),
     [
