@@ -301,8 +301,8 @@ def _parse_texts(table: InputTable, name: str, day_first: bool | None) -> Stamps
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
-    """Return each cell as `moment`, a day with hyphens between its parts and a clock, and `zone`. A quarter or a week is
-    written as the day it begins.
+    """Return each cell as `moment`, a day with hyphens between its parts and a clock, and `zone`. Quarters and weeks
+    are written as the day they begin.
     """
     parts = cells.str.extract(_MOMENT)
     day = parts["day"].fillna("").str.replace(r"[\s,/.]+", "-", regex=True)
