@@ -28,7 +28,7 @@ class Exit(IntEnum):
 
 
 class HrxError(Exception):
-    """A sentence for the user: what, where, what was expected, the next step."""
+    """Sentence for the user: what, where, what was expected, the next step."""
 
     exit: Exit = Exit.WRONG_REQUEST
 
@@ -44,7 +44,7 @@ class NotWritten(HrxError):
 
 
 def describe_error(error: BaseException) -> str:
-    """A library's exception in one line."""
+    """Return a library's exception in one line."""
     text = _text(error)
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
 
@@ -57,7 +57,7 @@ def _text(error: BaseException) -> str:
 
 
 def unknown(kind: str, value: str, known: Iterable[str], advice: str = "") -> str:
-    """The sentence for an unknown name, with near matches first; those that differ in case only are the nearest."""
+    """Return the sentence for an unknown name, with near matches first; nearest are those that differ in case only."""
     names = sorted(known)
     near = [name for name in names if name.casefold() == value.casefold()]
     if not near:
@@ -80,7 +80,7 @@ def debugging() -> bool:
 
 
 def stored_reason(error: BaseException) -> str:
-    """Why something failed, for a ledger: what hrx knows, without the text of a library.
+    """Return why something failed, for a ledger: what hrx knows, without the text of a library.
 
     An error of hrx has its own sentence, of any other one the type and the place in the code are stored: its text may
     hold paths, host names and tokens. `--debug` keeps the text, without paths and tokens as far as they are recognised.
@@ -94,7 +94,7 @@ def stored_reason(error: BaseException) -> str:
 
 
 def _without_causes(error: BaseException) -> str:
-    """The sentence of an error of hrx, with an ellipsis for the text of each error of a library that it quotes."""
+    """Return the sentence of an error of hrx, with an ellipsis for what it quotes of each error of a library."""
     text, cause = " ".join(str(error).split()), error.__cause__
     while cause is not None:
         if type(cause).__module__.partition(".")[0] != "hrx":
@@ -105,7 +105,7 @@ def _without_causes(error: BaseException) -> str:
 
 
 def _without_quotation(text: str, quoted: str) -> str:
-    """The text without what it quotes, which may have been shortened at its end."""
+    """Return the text without what it quotes, which may have been shortened at its end."""
     found = text.find(quoted[:_RECOGNISED]) if len(quoted) >= _SHORTEST else -1
     while found >= 0:
         pairs = zip(text[found:], quoted, strict=False)
@@ -116,7 +116,7 @@ def _without_quotation(text: str, quoted: str) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Module and line that raised, and the module of hrx that called it."""
+    """Return module and line that raised, and the module of hrx that called it."""
     modules = [
         (_name(str(frame.f_globals.get("__name__"))), line) for frame, line in traceback.walk_tb(error.__traceback__)
     ]
@@ -153,7 +153,7 @@ _SECRETS = (
 
 
 def without_paths(text: str) -> str:
-    """The text with every path reduced to its file name, and without tokens; hub ids and dataset names stay.
+    """Reduce every path of a text to its file name, and drop tokens; hub ids and dataset names stay.
 
     Records are published, and a path reveals who made them and where.
     """
@@ -166,11 +166,11 @@ def without_paths(text: str) -> str:
 
 
 def _local_directories() -> list[str]:
-    """Directories of this machine that errors mention, longest first."""
+    """Return directories of this machine that errors mention, longest first."""
     paths = {Path.cwd(), Path.home(), Path(tempfile.gettempdir()), Path(sys.prefix), Path(__file__).parent.parent}
     return sorted((str(path) for path in paths if len(path.parts) > 1), key=len, reverse=True)
 
 
 def _file_name(path: str) -> str:
     stripped = path.rstrip("/\\.")
-    return re.split(r"[/\\]", stripped)[-1] + path[len(stripped) :].replace("/", "").replace("\\", "")
+    return re.split(r"[/\\]", stripped)[-1] + re.sub(r"[/\\]", "", path[len(stripped) :])

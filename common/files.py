@@ -40,17 +40,17 @@ _KINDS = {
 
 
 def user_path(text: str | Path) -> Path:
-    """The path with `~` replaced where that user exists."""
+    """Return the path with `~` replaced where that user exists."""
     return Path(os.path.expanduser(text))
 
 
 def shown_path(path: str | Path) -> str:
-    """A path as printable text: bytes that are not UTF-8 become `\\xff`, a NUL becomes `\\x00`."""
+    """Return a path as printable text: bytes that are not UTF-8 become `\\xff`, a NUL becomes `\\x00`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace").replace("\0", "\\x00")
 
 
 def size(number: int) -> str:
-    """`17 bytes`, `1.5 MiB`, `64 GiB`."""
+    """Return a number of bytes in words: `17 bytes`, `1.5 MiB`, `64 GiB`."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if number >= scale:
             return f"{number / scale:.3g} {unit}"
@@ -58,18 +58,13 @@ def size(number: int) -> str:
 
 
 def regular_file(path: Path, limit: int | None = None) -> Path:
-    """The path, if it is a regular file, or a link to one, of at most `limit` bytes; raises otherwise."""
+    """Return the path, if it is a regular file, or a link to one, of at most `limit` bytes; raise otherwise."""
     try:
         found = os.stat(path)
     except FileNotFoundError as error:
         raise HrxError(f"The file {shown_path(path)} does not exist. Check its name and folder.") from error
     except (OSError, ValueError) as error:
         raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}. Check its name and folder.") from error
-    _check(found, path, limit)
-    return path
-
-
-def _check(found: os.stat_result, path: Path, limit: int | None) -> None:
     if kind := _KINDS.get(stat.S_IFMT(found.st_mode)):
         raise HrxError(f"{shown_path(path)} is {kind}, not a file. Give a file.")
     if limit is not None and found.st_size > limit:
@@ -77,16 +72,13 @@ def _check(found: os.stat_result, path: Path, limit: int | None) -> None:
             f"{shown_path(path)} has {size(found.st_size)}; a file of this kind has at most {size(limit)}. Check that "
             "it is the right file."
         )
+    return path
 
 
 def read_file(path: Path, limit: int = MOST_TEXT) -> bytes:
-    """The content of a regular file of at most `limit` bytes."""
-    regular_file(path, limit)
+    """Return the content of a regular file of at most `limit` bytes."""
     try:
-        # Not blocking: the path may have become a FIFO since it was checked.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        with open(descriptor, "rb") as file:
-            _check(os.fstat(descriptor), path, limit)
+        with open(regular_file(path, limit), "rb") as file:
             content = file.read(limit + 1)
     except OSError as error:
         raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
@@ -96,7 +88,7 @@ def read_file(path: Path, limit: int = MOST_TEXT) -> bytes:
 
 
 def read_json(path: Path, limit: int = MOST_TEXT) -> Any:
-    """The content of a JSON file; raises ValueError where it is not JSON or is nested too deeply."""
+    """Return the content of a JSON file; raise ValueError where it is not JSON or is nested too deeply."""
     try:
         content = json.loads(read_file(path, limit).decode("utf-8-sig"))
     except RecursionError as error:
@@ -105,7 +97,7 @@ def read_json(path: Path, limit: int = MOST_TEXT) -> Any:
 
 
 def check_depth(content: Any) -> Any:
-    """The content of a JSON or TOML file; raises ValueError beyond `MOST_DEPTH` levels."""
+    """Return the content of a JSON or TOML file; raise ValueError beyond `MOST_DEPTH` levels."""
     level = [content]
     for _ in range(MOST_DEPTH + 1):
         inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
@@ -116,7 +108,7 @@ def check_depth(content: Any) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Why the operating system refused, without the path."""
+    """Return why the operating system refused, without the path."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
@@ -130,9 +122,9 @@ def is_ledger(path: Path) -> bool:
 
 
 def check_target(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
-    """Refuses a file that cannot be written or must not be: a directory, a device, a ledger, one of the `inputs`.
+    """Refuse a file that cannot be written or must not be: a directory, a device, a ledger, one of the `inputs`.
 
-    Leaves nothing behind. Called before the work, so that a wrong target costs nothing.
+    Called before the work, so that a wrong target costs nothing; leaves nothing behind.
     """
     shown = f"{option} {shown_path(path)}"
     kind = _kind(path, shown)
@@ -144,13 +136,14 @@ def check_target(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
         advice = f"Give another file; ledgers come before {option}."
         raise HrxError(f"{shown} is a ledger and would be overwritten. {advice}")
     for source in inputs:
-        if _same(path, source):
-            raise HrxError(f"{shown} is the file that is read and would be overwritten. Give another file.")
+        with suppress(OSError, ValueError):  # one of them does not exist
+            if os.path.samefile(path, source):
+                raise HrxError(f"{shown} is the file that is read and would be overwritten. Give another file.")
     _check_place(path.parent, option)
 
 
 def check_directory(path: Path, option: str) -> None:
-    """Refuses a directory that cannot be written or created. Leaves nothing behind."""
+    """Refuse a directory that cannot be written or created. Leaves nothing behind."""
     shown = f"{option} {shown_path(path)}"
     kind = _kind(path, shown)
     if kind != "a directory" and (kind or os.path.lexists(path)):
@@ -159,7 +152,7 @@ def check_directory(path: Path, option: str) -> None:
 
 
 def _kind(path: Path, shown: str) -> str:
-    """What the path is where it is not a regular file; empty for a regular file and for one that does not exist."""
+    """Return what the path is where it exists and is not a regular file, else an empty text."""
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "")
     except (FileNotFoundError, NotADirectoryError):
@@ -168,15 +161,8 @@ def _kind(path: Path, shown: str) -> str:
         raise HrxError(f"{shown} cannot be written: {reason(error)}. Choose another name.") from error
 
 
-def _same(first: Path, second: Path) -> bool:
-    """Whether two paths lead to one file, through links or another spelling."""
-    with suppress(OSError, ValueError):
-        return os.path.samefile(first, second)
-    return False
-
-
 def _check_place(directory: Path, option: str) -> None:
-    """Raises where files cannot be created in the directory, or in the nearest one above it that exists."""
+    """Raise where files cannot be created in the directory, or in the nearest one above it that exists."""
     missing = [place for place in (directory, *directory.parents) if not os.path.lexists(place)]
     place = missing[-1].parent if missing else directory
     if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
@@ -193,7 +179,7 @@ def _check_place(directory: Path, option: str) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when the block ends without an error, and else leaves no trace.
+    """Open a file that takes the place of `path` when the block ends without an error, and else leaves no trace.
 
     The temporary file is new and has an unpredictable name in the same directory, which is created where it is missing;
     a link at `path` is replaced, not followed.
@@ -208,7 +194,9 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
-            _share(descriptor)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(descriptor, 0o666 & ~mask)  # the permissions that `open` gives; mkstemp's file is private
             os.fsync(descriptor)
         os.replace(temporary, path)
     except OSError as error:
@@ -218,13 +206,6 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             os.unlink(temporary)
 
 
-def _share(descriptor: int) -> None:
-    """Gives a temporary file the permissions of a file that `open` creates; mkstemp makes it private."""
-    mask = os.umask(0)
-    os.umask(mask)
-    os.fchmod(descriptor, 0o666 & ~mask)
-
-
 def _not_written(path: Path, error: Exception) -> NotWritten:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     advice = "Free some space and repeat the command." if full else "Choose a writable file."
@@ -232,7 +213,7 @@ def _not_written(path: Path, error: Exception) -> NotWritten:
 
 
 def make_directory(out: Path) -> Path:
-    """Creates the directory if it does not exist. Returns it."""
+    """Create the directory if it does not exist; return it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:

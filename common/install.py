@@ -1,4 +1,4 @@
-"""The command that installs an extra into the environment that runs hrx, from where hrx itself was installed.
+"""Command that installs an extra into the environment that runs hrx, from where hrx itself was installed.
 
 hrx is not on PyPI, so `pip install 'hrx[ttm]'` alone fails in a fresh environment. An installer records the origin of a
 package in `direct_url.json` (PEP 610): a clone, a git URL, or a wheel.
@@ -20,7 +20,7 @@ _RESERVED = ":/?#[]@!$&'()*+,;=%~"
 
 
 def install_command(extra: str, unpinned: str = "") -> str:
-    """`pip install …` for an extra of hrx; `unpinned` is a requirement to install after it, without its dependencies.
+    """Return `pip install …` for an extra of hrx; `unpinned` is a requirement to install after it, alone.
 
     Names the interpreter where its `pip` is not the one that a shell would find.
     """
@@ -29,7 +29,7 @@ def install_command(extra: str, unpinned: str = "") -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """What the installer recorded about where hrx came from; empty where it recorded nothing."""
+    """Return what the installer recorded about where hrx came from; empty where it recorded nothing."""
     # A source tree on the path has metadata too, without a record.
     for found in distributions(name="hrx"):
         with suppress(OSError, ValueError):
@@ -39,7 +39,7 @@ def _origin() -> dict[str, Any]:
 
 
 def _arguments(extra: str, origin: dict[str, Any]) -> str:
-    """The arguments of `pip install` for an origin as PEP 610 describes it."""
+    """Return the arguments of `pip install` for an origin as PEP 610 describes it."""
     url = str(origin.get("url", ""))
     if url.startswith("file:"):
         path = Path(url2pathname(urlsplit(url).path))
@@ -55,7 +55,7 @@ def _arguments(extra: str, origin: dict[str, Any]) -> str:
 
 
 def _pip() -> str:
-    """`pip` in an environment that is active, else the interpreter's own."""
+    """Return `pip` in an environment that is active, else the interpreter's own."""
     found = shutil.which("pip")
     if found and Path(found).parent == Path(sys.executable).parent:
         return "pip"

@@ -14,30 +14,28 @@ _MARKS_IN_A_ROW = 2
 
 
 def clean(text: object) -> str:
-    """The text on one line, with every control, direction and surplus combining character replaced."""
-    shown: list[str] = []
-    marks = 0
+    """Return the text on one line, with every control, direction and surplus combining character replaced."""
+    shown, marks = [], 0
     for character in unicodedata.normalize("NFC", str(text)):
         category = unicodedata.category(character)
         marks = marks + 1 if category in ("Mn", "Me") else 0
         if marks > _MARKS_IN_A_ROW:
             continue
         if character in "\t\n\r":
-            shown.append(" ")
+            character = " "
         elif category[0] == "C" or category in ("Zl", "Zp"):
-            shown.append(REPLACEMENT)
-        else:
-            shown.append(character)
+            character = REPLACEMENT
+        shown.append(character)
     return "".join(shown)
 
 
 def clean_lines(text: str) -> str:
-    """Each line of the text, cleaned."""
+    """Clean each line of the text."""
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
 def message(text: object) -> str:
-    """A message on one line of at most `LONGEST_MESSAGE` characters, cleaned."""
+    """Return a message on one line of at most `LONGEST_MESSAGE` characters, cleaned."""
     line = clean(text)
     half = LONGEST_MESSAGE // 2
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
