@@ -18,8 +18,7 @@ from hrx.errors import Exit, NotWritten
 from hrx.options import as_settings, as_toml
 from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
-from hrx.reports.compare_report import describe_gate, gate_json
-from hrx.reports.gates import ModelJudged
+from hrx.reports.gates import ModelJudged, describe_gate, gate_json
 from hrx.reports.text import counted, percent, signed
 
 RULE = (

@@ -20,7 +20,7 @@ from hrx.records.export import export as write_out
 from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError
 from hrx.records.merge import merge as join
 from hrx.records.rows import TABLES
-from hrx.reports import ReportTable, compare_report, read, render_table, write_report
+from hrx.reports import ReportTable, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
 from hrx.reports.runs import overall_progress, rests_on
@@ -139,16 +139,16 @@ def compare(options: CompareRequest) -> int:
         min_pairs=options.min_pairs,
         undecided=options.undecided,
     )
-    report = json.dumps(compare_report.as_json(comparison), indent=1, allow_nan=False) + "\n"
+    report = json.dumps(comparison.as_json(), indent=1, allow_nan=False) + "\n"
     if options.json == STDOUT:
         sys.stdout.write(report)
     else:
-        show(compare_report.text(comparison, terminal_width(_COMPARE_WIDTH)))
+        show(comparison.to_text(terminal_width(_COMPARE_WIDTH)))
     try:
         if options.summary:
-            write(options.summary, compare_report.markdown(comparison), "--summary")
+            write(options.summary, comparison.to_markdown(), "--summary")
         if options.junit:
-            write(options.junit, compare_report.junit(comparison), "--junit")
+            write(options.junit, comparison.to_junit(), "--junit")
         if options.json and options.json != STDOUT:
             write(options.json, report, "--json")
     except NotWritten as error:

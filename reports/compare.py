@@ -3,7 +3,7 @@
 Runs are paired by everything that decides a number except the model: dataset, series, windows, setting, seeds,
 estimator and protocol. Differences are taken within a pair, the seeds of a configuration are folded to their mean, and
 the bootstrap resamples configurations. Base, new and difference of a quantity come from the same pairs; those of a gain
-are the pairs in which both runs beat naive. `hrx.reports.compare_report` writes the result.
+are the pairs in which both runs beat naive. `hrx.reports.comparison` has the result.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
 
-from hrx.errors import Exit, HrxError, unknown
+from hrx.errors import HrxError, unknown
 from hrx.records.quantities import Bools, Floats, Ints
 from hrx.records.record import DONE, EXCLUDED, FAILED
+from hrx.reports.comparison import MIN_PAIRS, CheckpointComparison, ComparedModel, QuantityChange
 from hrx.reports.gates import (
     GATED,
     DatasetChange,
@@ -26,17 +26,14 @@ from hrx.reports.gates import (
     Judged,
     Leniency,
     estimate_of,
-    exit_code,
     judge,
     judge_datasets,
     parse,
     too_few,
 )
-from hrx.reports.page import render
 from hrx.reports.runs import (
     SEEDS,
     TASK,
-    PlanProgress,
     impossible_remark,
     mask_impossible,
     require_runs,
@@ -45,7 +42,6 @@ from hrx.reports.runs import (
 from hrx.reports.statistics import Interval, finite
 from hrx.reports.text import clean, counted, listed, shorten
 
-MIN_PAIRS = 10
 PAIRING = (*TASK, *SEEDS, "starts")
 """What two runs must have in common. The key of a record contains the weights, so it cannot pair them."""
 _SHORTEST_PREFIX = 6
@@ -53,160 +49,6 @@ _LONGEST_REASON = 160
 _MOST_NAMED = 3
 _MOST_MODELS = 12
 _NOTHING = Interval(math.nan, math.nan, math.nan)
-
-
-@dataclass(frozen=True)
-class ComparedModel:
-    """One of the two checkpoints, with the counts of its runs."""
-
-    model: str
-    checkpoint: str
-    fingerprint: str
-    """sha256 of the weights; of a backbone, sha256 over those of all its models."""
-    scored: int
-    excluded: int
-    failed: int
-    unpaired: int
-    """Scored runs without a partner."""
-    impossible: str
-    """A sentence about impossible numbers of its scored runs; empty where there are none."""
-    failed_checks: tuple[str, ...]
-    """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
-    plan: PlanProgress | None = None
-    """The stored part of what was planned in its ledger; None where that is not known."""
-
-    def as_json(self) -> dict[str, object]:
-        return {**asdict(self), "plan": None if self.plan is None else self.plan.as_json()}
-
-
-@dataclass(frozen=True)
-class QuantityChange:
-    """The change of one quantity over the pairs that have a value on both sides. NaN where there is none.
-
-    The seeds of a configuration are folded to their mean on either side, so all figures are over `n` configurations.
-    """
-
-    base: float
-    """Median; for a share the mean, for parity the worst run."""
-    new: float
-    difference: Interval
-    """Median of the paired differences, not the difference of the medians; for a share their mean, which is both."""
-    relative: Interval
-    """Median of the configurations' relative changes, for quantities that are always positive."""
-    pairs: int
-    """Pairs of runs; of a gain, those in which both beat naive."""
-    n: int
-    """Configurations of these pairs."""
-    relative_n: int
-    """Those with a relative change: base is not zero."""
-    rose: int
-    """Configurations in which new is above base."""
-    fell: int
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether the medians move one way and the median pair the other."""
-        return (self.new - self.base) * self.difference.point < 0
-
-
-@dataclass(frozen=True)
-class CheckpointComparison:
-    """Everything that a report shows."""
-
-    base: ComparedModel
-    new: ComparedModel
-    pairs: int
-    both_beat_naive: int
-    """Pairs in which both runs beat naive."""
-    configurations: int
-    quantities: dict[str, QuantityChange]
-    gates: tuple[Judged, ...]
-    datasets: pd.DataFrame
-    """For each dataset its `pairs`, `n` configurations and the medians of their changes, that of `mse` relative."""
-    min_pairs: int = MIN_PAIRS
-    strict: bool = False
-    informational: bool = False
-    undecided: Leniency | None = None
-    """What undecided gates count as; None: exit code 4."""
-    apart: tuple[str, ...] = ()
-    """Where nothing pairs: the columns in which the two share no value."""
-
-    @property
-    def comparable(self) -> bool:
-        return self.pairs >= self.min_pairs
-
-    @property
-    def failed_checks(self) -> list[str]:
-        """The admission checks that failed, with the side."""
-        sides = (("base", self.base), ("new", self.new))
-        return [f"{name} fails {check}" for name, side in sides for check in side.failed_checks]
-
-    @property
-    def exit(self) -> Exit:
-        """1 a gate or an admission check failed, 4 undecided, 3 runs failed, else 0; always 0 for information only."""
-        if self.informational:
-            return Exit.DONE
-        gates = exit_code(self.gates, self.undecided)
-        if self.failed_checks or gates == Exit.GATE_FAILED:
-            return Exit.GATE_FAILED
-        # Too few pairs stay undecided under --undecided pass: a wrong ledger must not pass.
-        if not self.comparable:
-            return Exit.NOT_DECIDED
-        return Exit.INCOMPLETE if gates == Exit.DONE and self.base.failed + self.new.failed else gates
-
-    def _repr_html_(self) -> str:
-        """For a notebook: the verdict, and the tables of `hrx compare`."""
-        from hrx.reports.compare_report import datasets, quantities  # which writes what this module computes
-
-        shown = [quantities(self), *([datasets(self)] if len(self.datasets) else [])]
-        heading = f"{self.base.model} against {self.new.model}, {counted(self.pairs, 'pair')} of runs"
-        about = render("notebook.html", title=heading, lines=[self.verdict], tables=[], note="")
-        return "".join([about, *(table._repr_html_() for table in shown)])
-
-    @property
-    def verdict(self) -> str:
-        """One sentence that begins with `failed`, `undecided`, `passed` or `informational`, the first that applies."""
-        by_outcome = {
-            outcome: [_named(one) for one in self.gates if one.outcome == outcome]
-            for outcome in ("failed", "undecided", "passed")
-        }
-        failed = [*self.failed_checks, *by_outcome["failed"]]
-        parts = [f"failed: {listed(failed)}"] if failed else []
-        if not self.comparable:
-            why = f" They have no {listed(self.apart)} in common." if self.apart else ""
-            found = f"{counted(self.pairs, 'pair')} of runs, at least {self.min_pairs} are needed"
-            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}{self._stopped}"
-        if open_ones := by_outcome["undecided"]:
-            counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
-            parts.append(f"undecided: {listed(open_ones)}{counts}")
-        if passed := by_outcome["passed"]:
-            whole = "the gate" if len(self.gates) == 1 else f"all {len(self.gates)} gates"
-            parts.append(f"passed: {listed(passed) if parts else whole}")
-        if not self.gates:
-            parts.append("informational: no gate was given")
-        if runs := self.base.failed + self.new.failed:
-            parts.append(f"incomplete: {counted(runs, 'run')} failed")
-        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs.{self._stopped}"
-
-    @property
-    def _stopped(self) -> str:
-        """A sentence about the sides of which not every planned run is stored."""
-        sides = (("base", self.base.plan), ("new", self.new.plan))
-        parts = [
-            f"{name} {plan.stored} of {plan.planned}{' or more' if plan.unassigned else ''}"
-            for name, plan in sides
-            if plan and not plan.complete
-        ]
-        return f" Planned runs that are stored: {listed(parts)}." if parts else ""
-
-
-def _named(judged: Judged) -> str:
-    """A gate of the verdict, with the datasets that make it fail or leave it undecided."""
-    names = [clean(one.dataset) for one in judged.datasets if one.outcome == judged.outcome]
-    if not names:
-        return judged.gate.text
-    more = [counted(len(names) - _MOST_NAMED, "more dataset")] if len(names) > _MOST_NAMED else []
-    return f"{judged.gate.text} (on {listed([*names[:_MOST_NAMED], *more])})"
 
 
 def compare(

@@ -40,7 +40,8 @@ from hrx.reports.statistics import (
     sign_test_beyond,
     sign_test_power,
 )
-from hrx.reports.text import counted
+from hrx.reports.table import Format, ReportTable, TableColumn, TableRow, Value
+from hrx.reports.text import counted, listed, number_or_none
 
 Outcome = Literal["passed", "failed", "undecided"]
 Leniency = Literal["pass", "fail"]
@@ -314,3 +315,118 @@ def _judge_dataset(
 def _combined(judged: Judged, datasets: Sequence[DatasetJudged]) -> Outcome:
     outcomes = {judged.outcome, *(one.outcome for one in datasets)}
     return "failed" if "failed" in outcomes else "undecided" if "undecided" in outcomes else "passed"
+
+
+def describe_gate(judged: Judged) -> list[str]:
+    """The figure of a gate, why it is undecided, and how many datasets lie beyond its bound."""
+    figure = f"{_figure(judged)}, {judged.scope}" if judged.scope else _figure(judged)
+    reason = [judged.reason] if judged.reason and not math.isnan(judged.estimate.point) else []
+    broken = [f"beyond the bound on single datasets: {_counts(judged)} of {judged.tested}"] if judged.datasets else []
+    return [figure, *reason, *broken]
+
+
+def _figure(judged: Judged) -> str:
+    point, low, high = judged.estimate
+    if math.isnan(point):
+        return "no value"
+    gate = judged.gate
+    if GATED[gate.quantity] == "worst":
+        return f"worst {point:.1e}"
+    scale, decimals, unit = 1.0, 4, ""
+    if gate.relative or GATED[gate.quantity] == "share":
+        scale, decimals, unit = 100.0, 2, "%" if gate.relative or gate.absolute else " pt"
+    plus = "" if gate.absolute else "+"
+    shown, *ends = (f"{scale * value + 0.0:{plus}.{decimals}f}" for value in (point, low, high))
+    interval = f"[{', '.join(ends)}]" if math.isfinite(low) else "no interval"
+    return f"{shown}{unit} {interval}, n={judged.n}"
+
+
+def gate_json(judged: Judged) -> dict[str, object]:
+    """A gate in the JSON of `hrx compare` and `hrx audit`."""
+    return {
+        "gate": judged.gate.text,
+        "outcome": judged.outcome,
+        **interval_json(judged.estimate),
+        "n": judged.n,
+        "reason": judged.reason,
+        "scope": judged.scope,
+        "datasets": [_dataset_json(one) for one in judged.datasets],
+    }
+
+
+def _dataset_json(one: DatasetJudged) -> dict[str, object]:
+    return {
+        **{name: getattr(one, name) for name in ("dataset", "outcome", "beyond", "n", "p", "reason")},
+        "median": number_or_none(one.median),
+        "mean": number_or_none(one.mean),
+        "power": one.power and one.power.now,
+        "needed": one.power and one.power.needed,
+    }
+
+
+def interval_json(interval: Interval) -> dict[str, float | None]:
+    return dict(zip(("difference", "low", "high"), map(number_or_none, interval), strict=True))
+
+
+def beyond(judged: Judged, most: int | None = None) -> ReportTable:
+    """The datasets beyond the bound of a gate, or without a pair, with their tests; those that fail it first."""
+    quantity = judged.gate.quantity
+    columns = (
+        TableColumn("dataset", "dataset"),
+        TableColumn("outcome", "outcome"),
+        TableColumn("median", quantity),
+        TableColumn("mean", f"mean {quantity}"),
+        TableColumn("beyond", "beyond"),
+        TableColumn("p", "p (Holm)", Format("p")),
+        TableColumn("power", "power"),
+        TableColumn("needed", "n for 80 %"),
+    )
+    rows = []
+    for one in judged.datasets[:most]:
+        if one.reason:
+            values: tuple[Value, ...] = (f"{one.dataset} ({one.reason})", one.outcome, *["-"] * 3, None, "-", "-")
+        else:
+            share = f"{one.beyond} of {one.n}"
+            power = ("-", "-") if one.power is None else (f"{100 * one.power.now:.0f}%", _needed(one.power))
+            values = (
+                one.dataset,
+                outcome_word(one),
+                relative_text(one.median),
+                relative_text(one.mean),
+                share,
+                one.p,
+                *power,
+            )
+        rows.append(TableRow.of(columns, values))
+    rest = len(judged.datasets) - len(rows)
+    note = (
+        "beyond counts configurations. A dataset fails the gate where its one-sided sign test, corrected over all "
+        f"{judged.tested} datasets, has p at most {LEVEL:g}. power: how likely this n decides if further "
+        "configurations are alike."
+    )
+    more = f" {counted(rest, 'more dataset')}: see the Markdown report." if rest else ""
+    title = f"Datasets beyond {judged.gate.text}: {_counts(judged)} of {judged.tested}"
+    return ReportTable("beyond", title, columns, tuple(rows), note + more)
+
+
+def _needed(power: Power) -> str:
+    return f">{MOST_PAIRS:,}" if power.needed is None else f"{power.needed:,}"
+
+
+def _counts(judged: Judged) -> str:
+    """`2 failed and 3 undecided`."""
+    found = [one.outcome for one in judged.datasets]
+    return listed(f"{found.count(outcome)} {outcome}" for outcome in ("failed", "undecided") if outcome in found)
+
+
+def outcome_word(judged: Judged | DatasetJudged) -> str:
+    return "FAILED" if judged.outcome == "failed" else judged.outcome
+
+
+def relative_text(change: float) -> str:
+    """A relative change; `from 0` where base is zero."""
+    return "from 0" if math.isinf(change) else written(100 * change, "+.2f", "%")
+
+
+def written(value: float, format: str, unit: str = "") -> str:
+    return "-" if math.isnan(value) else f"{value:{format}}{unit}"

@@ -19,9 +19,8 @@ from hrx.reports.audit_summary import summarise_backbones
 from hrx.reports.context import context_section
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page
-from hrx.reports.page.data import Json, arrange, choose_examples, model_labels, palette
+from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples, model_labels, palette
 from hrx.reports.page.reproduce import record_commands, reproduction
-from hrx.reports.page.statistics import PageStatistics
 from hrx.reports.runs import NO_REASON, PlanProgress, ReasonKind, count_reasons, overall_progress, read, reason_kinds
 from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
 from hrx.reports.text import clean, counted, listed, make_directory, write_bytes

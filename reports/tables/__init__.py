@@ -29,13 +29,16 @@ from hrx.reports.table import (
     TableColumn,
 )
 from hrx.reports.tables import scored, trained
-from hrx.reports.tables.recipes import SCORED, Content, Recipes, TableRecipe
 from hrx.reports.tables.scored import (
     POSITIVE,
+    SCORED,
+    Content,
     Figure,
     N,
+    Recipes,
     ScoredRuns,
     TableGroup,
+    TableRecipe,
     by_estimator,
     count_of,
     median_of,

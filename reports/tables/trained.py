@@ -14,8 +14,17 @@ from hrx.reports.runs import SEEDS, TASK, VERSIONS
 from hrx.reports.statistics import Interval, student_interval
 from hrx.reports.table import GAIN, INTERVAL, Cell, Format, Span, TableColumn
 from hrx.reports.tables import scored
-from hrx.reports.tables.recipes import Content, Recipes
-from hrx.reports.tables.scored import Figure, N, ScoredRuns, TableGroup, by_estimator, count_of, median_of
+from hrx.reports.tables.scored import (
+    Content,
+    Figure,
+    N,
+    Recipes,
+    ScoredRuns,
+    TableGroup,
+    by_estimator,
+    count_of,
+    median_of,
+)
 from hrx.reports.text import counted
 
 RECIPES = Recipes()

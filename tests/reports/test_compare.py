@@ -12,8 +12,9 @@ from helpers.constructed import runs
 from scipy import stats
 
 from hrx.errors import Exit, HrxError
-from hrx.reports import compare, compare_report
+from hrx.reports import compare
 from hrx.reports.compare import PAIRING
+from hrx.reports.comparison import quantities
 from hrx.reports.gates import GATED
 
 
@@ -98,7 +99,7 @@ def test_only_scored_runs_pair_and_the_rest_is_counted() -> None:
     assert compared.pairs == 23
     assert (compared.new.scored, compared.new.excluded, compared.new.failed) == (23, 5, 2)
     assert compared.base.unpaired == 7
-    assert "7 scored without a partner" in compare_report.text(compared, 120)
+    assert "7 scored without a partner" in compared.to_text(120)
 
 
 def test_a_gate_is_undecided_within_its_interval_unless_it_is_strict() -> None:
@@ -181,7 +182,7 @@ def test_base_new_and_difference_come_from_the_same_pairs_and_a_row_that_seems_n
     assert (change.base, change.new, change.difference.point) == (1.0, 2.0, -1.0)
     assert (change.n, change.rose, change.fell, change.disagrees) == (3, 1, 2, True)
     assert not found.quantities["rank"].disagrees
-    (row,) = [row for row in compare_report.quantities(found).rows if row.key == "g_own"]
+    (row,) = [row for row in quantities(found).rows if row.key == "g_own"]
     assert row.cells[0].text == "g_own (median higher, yet 2 of 3 fell)"
     assert row.cells[1].text == "3"
 
@@ -262,7 +263,7 @@ def test_impossible_numbers_count_like_missing_ones_and_are_reported_of_their_si
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = compare(side("a"), strange(), gates)
-        shown = compare_report.text(found, 200)
+        shown = found.to_text(200)
     missing = compare(side("a"), strange(missing=True), gates)
     for name, change in found.quantities.items():
         np.testing.assert_equal(tuple(vars(change).values()), tuple(vars(missing.quantities[name]).values()))
@@ -278,8 +279,8 @@ def test_impossible_numbers_count_like_missing_ones_and_are_reported_of_their_si
     base, new, *_ = shown.splitlines()
     assert base.endswith("30 scored, 0 excluded, 0 failed")
     assert new.endswith(f"30 scored, 0 excluded, 0 failed. {remark}")
-    assert "in g\\_own and mse: these are left out." in compare_report.markdown(found)
-    loaded = json.loads(json.dumps(compare_report.as_json(found), allow_nan=False))
+    assert "in g\\_own and mse: these are left out." in found.to_markdown()
+    loaded = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert (loaded["base"]["impossible"], loaded["new"]["impossible"]) == ("", remark)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from hrx.records.decision import Decision
 from hrx.records.ledger import Ledger, StoredPlan
 from hrx.records.merge import merge
-from hrx.reports import compare, compare_report, read
+from hrx.reports import compare, read
 from hrx.reports.runs import PlanProgress, overall_progress, progress, without_runs
 
 
@@ -57,8 +57,8 @@ def test_a_comparison_says_which_side_is_a_stopped_audit_in_every_form(record, l
     base, new = read(stopped), read(whole)
     compared = compare(base[base["status"] == "done"], new, min_pairs=1)
     assert compared.verdict.endswith("Planned runs that are stored: base 3 of 8.")
-    assert compare_report.as_json(compared)["base"]["plan"] == {"stored": 3, "planned": 8, "until_decided": None}
-    for shown in (compare_report.text(compared, 200), compare_report.markdown(compared)):
+    assert compared.as_json()["base"]["plan"] == {"stored": 3, "planned": 8, "until_decided": None}
+    for shown in (compared.to_text(200), compared.to_markdown()):
         sides = [line for line in shown.splitlines() if "3 scored, 0 excluded, 0 failed" in line]
         assert ["Rests on 3 of 8 planned runs." in line for line in sides] == [True, False]
     base.to_parquet(tmp_path / "runs.parquet")

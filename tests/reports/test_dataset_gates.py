@@ -9,7 +9,7 @@ import pytest
 from helpers.constructed import runs
 
 from hrx.errors import Exit
-from hrx.reports import compare, compare_report
+from hrx.reports import compare
 from hrx.reports.compare import CheckpointComparison
 from hrx.reports.gates import DatasetChange
 
@@ -58,10 +58,10 @@ def test_a_dataset_with_too_few_pairs_for_its_test_leaves_the_gate_undecided() -
     assert broken.power.now == 0
     assert found.exit == Exit.NOT_DECIDED
     assert "undecided: mse <= +5% (on broken/H)" in found.verdict
-    shown = compare_report.text(found, 100)
+    shown = found.to_text(100)
     assert "beyond the bound on single datasets: 1 undecided of 10" in shown
     assert f"broken/H  undecided  +145.00%  +145.00%  2 of 2     1.000     0%{broken.power.needed:>12}" in shown
-    assert "broken/H" in compare_report.markdown(found).split("Datasets beyond")[1]
+    assert "broken/H" in found.to_markdown().split("Datasets beyond")[1]
 
 
 def test_the_correction_over_datasets_is_holms() -> None:
@@ -118,7 +118,7 @@ def test_a_dataset_that_new_could_not_be_scored_on_leaves_the_gate_undecided() -
     assert (lost.dataset, lost.outcome) == ("lost/H", "undecided")
     assert lost.reason == "no pair: 4 runs of new excluded, such as: constant forecast"
     assert gate.outcome == "undecided"
-    assert "constant forecast" in compare_report.text(found, 120)
+    assert "constant forecast" in found.to_text(120)
     # A dataset that new was never tried on is another plan, not a loss.
     base, new = two_sides(changes)
     assert compare(base, new[:90], ["mse <= +5%"]).gates[0].outcome == "passed"

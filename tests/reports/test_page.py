@@ -19,9 +19,8 @@ from hrx.errors import HrxError
 from hrx.records.ledger import LedgerWarning, StoredAudit
 from hrx.reports import read, summarise
 from hrx.reports.page import embed
-from hrx.reports.page.data import BUDGET, arrange, choose_examples, matrix_json, model_labels, pack
+from hrx.reports.page.data import BUDGET, PageStatistics, arrange, choose_examples, matrix_json, model_labels, pack
 from hrx.reports.page.report import write_report
-from hrx.reports.page.statistics import PageStatistics
 from hrx.reports.runs import fold_seeds
 from hrx.reports.statistics import median_interval
 from hrx.reports.text import escape_html

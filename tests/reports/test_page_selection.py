@@ -277,7 +277,7 @@ def test_every_control_has_a_name_and_every_scrolling_table_can_be_reached(page)
 
 def test_combinations_that_were_not_computed_show_counts_and_say_so(chromium, report, tmp_path, monkeypatch):
     monkeypatch.setattr("hrx.reports.page.report.figures", lambda *_: [])
-    monkeypatch.setattr("hrx.reports.page.statistics.MOST_GROUPS", 30)
+    monkeypatch.setattr("hrx.reports.page.data.MOST_GROUPS", 30)
     ledger = report.page.parents[1] / "ledger.db"
     chromium.open(write_report(ledger, tmp_path).page)
     choose(chromium, setting="512x96", domain="Energy", model="model-1")

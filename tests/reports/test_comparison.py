@@ -10,7 +10,7 @@ from helpers.compared import side
 from helpers.constructed import runs
 
 from hrx.errors import Exit, HrxError
-from hrx.reports import compare, compare_report
+from hrx.reports import compare
 from hrx.reports.compare import CheckpointComparison
 
 
@@ -21,7 +21,7 @@ def failing() -> CheckpointComparison:
 
 
 def test_json_has_what_the_design_promises() -> None:
-    loaded = json.loads(json.dumps(compare_report.as_json(failing()), allow_nan=False))
+    loaded = json.loads(json.dumps(failing().as_json(), allow_nan=False))
     assert loaded["pairs"] == 30
     assert {"base", "new", "difference", "low", "high"} <= set(loaded["quantities"]["g_margin"])
     assert loaded["quantities"]["parity"]["low"] is None
@@ -33,7 +33,7 @@ def test_json_has_what_the_design_promises() -> None:
 
 
 def test_junit_is_valid_xml_with_a_case_for_every_gate() -> None:
-    root = ElementTree.fromstring(compare_report.junit(failing()).encode())
+    root = ElementTree.fromstring(failing().to_junit().encode())
     (suite,) = root
     assert root.tag == "testsuites"
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
@@ -49,7 +49,7 @@ def test_junit_is_valid_xml_with_a_case_for_every_gate() -> None:
 @pytest.mark.parametrize(("wish", "tag"), [(None, "skipped"), ("pass", "skipped"), ("fail", "failure")])
 def test_an_undecided_gate_never_looks_passed_in_junit(wish, tag: str) -> None:
     compared = compare(side("a"), side("b"), ["insertion >= 0"], undecided=wish)
-    suite = ElementTree.fromstring(compare_report.junit(compared).encode())[0]
+    suite = ElementTree.fromstring(compared.to_junit().encode())[0]
     (case,) = [case for case in suite.iter("testcase") if case.get("name") == "insertion >= 0"]
     assert [child.tag for child in case] == [tag]
     assert "undecided" in case[0].get("message")
@@ -61,36 +61,36 @@ def test_hostile_names_are_text_in_every_report() -> None:
     compared = compare(
         side("a").assign(model=hostile, dataset=hostile), side("b").assign(model=hostile, dataset=hostile)
     )
-    shown = compare_report.text(compared)
+    shown = compared.to_text()
     assert "\x1b" not in shown
     assert "\u202e" not in shown
-    summary = compare_report.markdown(compared)
+    summary = compared.to_markdown()
     assert "<b>" not in summary
     assert "https:" not in summary
-    ElementTree.fromstring(compare_report.junit(compared).encode())
-    json.dumps(compare_report.as_json(compared), allow_nan=False)
+    ElementTree.fromstring(compared.to_junit().encode())
+    json.dumps(compared.as_json(), allow_nan=False)
 
 
 def test_the_summary_stays_below_the_hosts_limit_and_says_what_it_cut() -> None:
     names = [f"d{i:05}/" + "数" * 60 for i in range(600)]
     two = [runs(600, fingerprint=mark, series_fingerprint=names, dataset=names, g_margin=0.1) for mark in "ab"]
-    summary = compare_report.markdown(compare(*two, ["g_margin >= 0"]))
+    summary = compare(*two, ["g_margin >= 0"]).to_markdown()
     assert len(summary.encode()) <= 65_536
     assert "Cut here" in summary
     assert "| g\\_margin &gt;= 0 | passed |" in summary
     lines = summary.split("Cut here")[0].rstrip().splitlines()
     assert lines[-1].startswith("| ")
     assert lines[-1].endswith(" |")
-    assert "Cut here" not in compare_report.markdown(failing())
+    assert "Cut here" not in failing().to_markdown()
 
 
 def test_the_text_names_both_sides_the_gates_and_the_verdict_last() -> None:
-    shown = compare_report.text(failing())
+    shown = failing().to_text()
     assert "base: m (weights aaaaaaaaaaaa): 30 scored" in shown
     assert "FAILED     mse <= +2%: +100.00% [+100.00, +100.00]" in shown
     assert shown.rstrip().split("\n\n")[-1].startswith("Verdict: failed:")
     assert "n<10" not in shown
-    few = compare_report.text(compare(side("a")[:9], side("b")))
+    few = compare(side("a")[:9], side("b")).to_text()
     assert "n<10: few runs" in few
 
 
@@ -100,9 +100,9 @@ def test_an_infinite_parity_fails_its_gate_and_is_seen_in_every_report() -> None
     found = compare(base, new, ["parity <= 1e-5"])
     assert found.exit == Exit.GATE_FAILED
     assert (found.quantities["parity"].base, found.quantities["parity"].new) == (1e-7, math.inf)
-    assert "FAILED     parity <= 1e-5: worst inf" in compare_report.text(found)
-    assert "| **FAILED** | worst inf |" in compare_report.markdown(found)
-    loaded = json.loads(json.dumps(compare_report.as_json(found), allow_nan=False))
+    assert "FAILED     parity <= 1e-5: worst inf" in found.to_text()
+    assert "| **FAILED** | worst inf |" in found.to_markdown()
+    loaded = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert loaded["quantities"]["parity"]["new"] is None
     assert loaded["gates"][0]["outcome"] == "failed"
     assert loaded["new"]["impossible"] == "1 of 30 scored runs has an infinite parity."

@@ -1,0 +1,406 @@
+"""Comparison of two checkpoints: its numbers, verdict and exit code, and its text, Markdown, JUnit XML and JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from hrx.errors import Exit
+from hrx.reports.gates import (
+    GATED,
+    Judged,
+    Leniency,
+    beyond,
+    describe_gate,
+    exit_code,
+    gate_json,
+    interval_json,
+    outcome_word,
+    relative_text,
+    written,
+)
+from hrx.reports.page import render
+from hrx.reports.runs import PlanProgress
+from hrx.reports.statistics import FEW, FEW_TEXT, Interval, is_few
+from hrx.reports.table import COUNT, FINE_GAIN, GAIN, Format, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.text import LONGEST, clean, counted, escape_markdown, hanging, listed, number_or_none, shorten, wrap
+
+MIN_PAIRS = 10
+LARGEST_SUMMARY = 65_536
+"""GitHub's limit of a comment, taken in bytes, which are never fewer than characters."""
+_CUT = "\n\nCut here: the whole report is longer than a comment can be. See the text or the JSON.\n"
+_LEVEL = Format("number", decimals=4, plus=False)
+_MOST_DATASETS = 10
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One of the two checkpoints, with the counts of its runs."""
+
+    model: str
+    checkpoint: str
+    fingerprint: str
+    """sha256 of the weights; of a backbone, sha256 over those of all its models."""
+    scored: int
+    excluded: int
+    failed: int
+    unpaired: int
+    """Scored runs without a partner."""
+    impossible: str
+    """A sentence about impossible numbers of its scored runs; empty where there are none."""
+    failed_checks: tuple[str, ...]
+    """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
+    plan: PlanProgress | None = None
+    """The stored part of what was planned in its ledger; None where that is not known."""
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "plan": None if self.plan is None else self.plan.as_json()}
+
+
+@dataclass(frozen=True)
+class QuantityChange:
+    """The change of one quantity over the pairs that have a value on both sides. NaN where there is none.
+
+    The seeds of a configuration are folded to their mean on either side, so all figures are over `n` configurations.
+    """
+
+    base: float
+    """Median; for a share the mean, for parity the worst run."""
+    new: float
+    difference: Interval
+    """Median of the paired differences, not the difference of the medians; for a share their mean, which is both."""
+    relative: Interval
+    """Median of the configurations' relative changes, for quantities that are always positive."""
+    pairs: int
+    """Pairs of runs; of a gain, those in which both beat naive."""
+    n: int
+    """Configurations of these pairs."""
+    relative_n: int
+    """Those with a relative change: base is not zero."""
+    rose: int
+    """Configurations in which new is above base."""
+    fell: int
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the medians move one way and the median pair the other."""
+        return (self.new - self.base) * self.difference.point < 0
+
+
+@dataclass(frozen=True)
+class CheckpointComparison:
+    """Everything that a report shows."""
+
+    base: ComparedModel
+    new: ComparedModel
+    pairs: int
+    both_beat_naive: int
+    """Pairs in which both runs beat naive."""
+    configurations: int
+    quantities: dict[str, QuantityChange]
+    gates: tuple[Judged, ...]
+    datasets: pd.DataFrame
+    """For each dataset its `pairs`, `n` configurations and the medians of their changes, that of `mse` relative."""
+    min_pairs: int = MIN_PAIRS
+    strict: bool = False
+    informational: bool = False
+    undecided: Leniency | None = None
+    """What undecided gates count as; None: exit code 4."""
+    apart: tuple[str, ...] = ()
+    """Where nothing pairs: the columns in which the two share no value."""
+
+    @property
+    def comparable(self) -> bool:
+        return self.pairs >= self.min_pairs
+
+    @property
+    def failed_checks(self) -> list[str]:
+        """The admission checks that failed, with the side."""
+        sides = (("base", self.base), ("new", self.new))
+        return [f"{name} fails {check}" for name, side in sides for check in side.failed_checks]
+
+    @property
+    def exit(self) -> Exit:
+        """1 a gate or an admission check failed, 4 undecided, 3 runs failed, else 0; always 0 for information only."""
+        if self.informational:
+            return Exit.DONE
+        gates = exit_code(self.gates, self.undecided)
+        if self.failed_checks or gates == Exit.GATE_FAILED:
+            return Exit.GATE_FAILED
+        # Too few pairs stay undecided under --undecided pass: a wrong ledger must not pass.
+        if not self.comparable:
+            return Exit.NOT_DECIDED
+        return Exit.INCOMPLETE if gates == Exit.DONE and self.base.failed + self.new.failed else gates
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the verdict, and the tables of `hrx compare`."""
+        shown = [quantities(self), *([datasets(self)] if len(self.datasets) else [])]
+        heading = f"{self.base.model} against {self.new.model}, {counted(self.pairs, 'pair')} of runs"
+        about = render("notebook.html", title=heading, lines=[self.verdict], tables=[], note="")
+        return "".join([about, *(table._repr_html_() for table in shown)])
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that begins with `failed`, `undecided`, `passed` or `informational`, the first that applies."""
+        by_outcome = {
+            outcome: [_named(one) for one in self.gates if one.outcome == outcome]
+            for outcome in ("failed", "undecided", "passed")
+        }
+        failed = [*self.failed_checks, *by_outcome["failed"]]
+        parts = [f"failed: {listed(failed)}"] if failed else []
+        if not self.comparable:
+            why = f" They have no {listed(self.apart)} in common." if self.apart else ""
+            found = f"{counted(self.pairs, 'pair')} of runs, at least {self.min_pairs} are needed"
+            return "; ".join([*parts, f"undecided: {found}"]) + f".{why}{self._stopped}"
+        if open_ones := by_outcome["undecided"]:
+            counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
+            parts.append(f"undecided: {listed(open_ones)}{counts}")
+        if passed := by_outcome["passed"]:
+            whole = "the gate" if len(self.gates) == 1 else f"all {len(self.gates)} gates"
+            parts.append(f"passed: {listed(passed) if parts else whole}")
+        if not self.gates:
+            parts.append("informational: no gate was given")
+        if runs := self.base.failed + self.new.failed:
+            parts.append(f"incomplete: {counted(runs, 'run')} failed")
+        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs.{self._stopped}"
+
+    @property
+    def _stopped(self) -> str:
+        """A sentence about the sides of which not every planned run is stored."""
+        sides = (("base", self.base.plan), ("new", self.new.plan))
+        parts = [
+            f"{name} {plan.stored} of {plan.planned}{' or more' if plan.unassigned else ''}"
+            for name, plan in sides
+            if plan and not plan.complete
+        ]
+        return f" Planned runs that are stored: {listed(parts)}." if parts else ""
+
+    def to_text(self, width: int = 80) -> str:
+        """For a terminal: both sides, every quantity, the worst datasets, the gates, and the verdict last."""
+        sides = [*wrap(_model("base", self.base), width), *wrap(_model("new", self.new), width)]
+        parts = ["\n".join([*sides, *wrap(_pairs(self), width)]), quantities(self).to_text(width).rstrip("\n")]
+        if len(self.datasets):
+            parts.append(datasets(self, _MOST_DATASETS).to_text(width).rstrip("\n"))
+        if self.gates:
+            lines = [line for one in self.gates for line in _gate_lines(one, width)]
+            parts.append("\n".join([*wrap(f"{_rule(self)}:", width), *lines]))
+            parts += [beyond(one, _MOST_DATASETS).to_text(width).rstrip("\n") for one in self.gates if one.datasets]
+        parts.append("\n".join(wrap(f"Verdict: {self.verdict}", width)))
+        return "\n\n".join(parts) + "\n"
+
+    def to_markdown(self) -> str:
+        """For a step summary or a comment, never longer than GitHub's limit."""
+        parts = [
+            f"### hrx compare: {escape_markdown(self.verdict)}",
+            "\n".join(
+                f"- {escape_markdown(_model(name, side))}" for name, side in (("base", self.base), ("new", self.new))
+            ),
+            escape_markdown(_pairs(self)),
+        ]
+        if self.gates:
+            lines = ["| gate | outcome | figure |", "| --- | --- | --- |"]
+            for one in self.gates:
+                outcome = outcome_word(one) if one.outcome == "passed" else f"**{outcome_word(one)}**"
+                figure = "<br>".join(escape_markdown(line) for line in describe_gate(one))
+                lines.append(f"| {escape_markdown(one.gate.text)} | {outcome} | {figure} |")
+            parts.append("\n".join([*lines, "", escape_markdown(f"{_rule(self)}.")]))
+            parts += [beyond(one).to_markdown() for one in self.gates if one.datasets]
+        parts.append(quantities(self).to_markdown())
+        if len(self.datasets):
+            parts.append(datasets(self).to_markdown())
+        return _bounded("\n\n".join(parts) + "\n")
+
+    def to_junit(self) -> str:
+        """A test case for admission, one for the pairing and one for every gate, with the text report as output.
+
+        An undecided gate is skipped, never passed; a failure where `--undecided fail` says so.
+        """
+        undecided = "failure" if self.undecided == "fail" else "skipped"
+        tags = {"passed": "", "failed": "failure", "undecided": undecided}
+        failed = self.failed_checks
+        cases = [
+            _Case("admission", "failure" if failed else "", "; ".join(failed)),
+            _Case("pairs", "" if self.comparable else "failure", _pairs(self)),
+            *(
+                _Case(
+                    one.gate.text, tags[one.outcome], f"{one.gate.text}: {one.outcome}: {'; '.join(describe_gate(one))}"
+                )
+                for one in self.gates
+            ),
+        ]
+        found = [case.tag for case in cases]
+        counts = {
+            "tests": len(cases),
+            "failures": found.count("failure"),
+            "errors": 0,
+            "skipped": found.count("skipped"),
+        }
+        attributes = {"name": "hrx compare", **{name: str(count) for name, count in counts.items()}}
+        root = ElementTree.Element("testsuites", attributes)
+        suite = ElementTree.SubElement(root, "testsuite", {**attributes, "time": "0"})
+        for case in cases:
+            about = {"classname": "hrx.compare", "name": clean(case.name), "time": "0"}
+            element = ElementTree.SubElement(suite, "testcase", about)
+            if case.tag:
+                ElementTree.SubElement(element, case.tag, {"message": clean(case.message)}).text = clean(case.message)
+        shown = "\n".join(clean(line) for line in self.to_text().splitlines())
+        ElementTree.SubElement(suite, "system-out").text = shown
+        return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+    def as_json(self) -> dict[str, object]:
+        """The object of `hrx compare --json`, with null for a missing number."""
+        return {
+            "base": self.base.as_json(),
+            "new": self.new.as_json(),
+            "pairs": self.pairs,
+            "configurations": self.configurations,
+            "quantities": {name: _change_json(change) for name, change in self.quantities.items()},
+            "gates": [gate_json(one) for one in self.gates],
+            "verdict": self.verdict,
+            "exit": int(self.exit),
+        }
+
+
+def _named(judged: Judged) -> str:
+    """A gate of the verdict, with the datasets that make it fail or leave it undecided."""
+    names = [clean(one.dataset) for one in judged.datasets if one.outcome == judged.outcome]
+    if not names:
+        return judged.gate.text
+    more = [counted(len(names) - _MOST_NAMED, "more dataset")] if len(names) > _MOST_NAMED else []
+    return f"{judged.gate.text} (on {listed([*names[:_MOST_NAMED], *more])})"
+
+
+def _bounded(text: str) -> str:
+    """The text, or as many of its lines as fit and a sentence that says so."""
+    if len(text.encode()) <= LARGEST_SUMMARY:
+        return text
+    room = LARGEST_SUMMARY - len(_CUT.encode())
+    kept = text.encode()[:room].decode(errors="ignore")
+    return kept[: kept.rfind("\n")] + _CUT
+
+
+class _Case(NamedTuple):
+    """A test case of the JUnit report."""
+
+    name: str
+    tag: str
+    """The element that says it did not pass; empty where it did."""
+    message: str
+
+
+def _change_json(change: QuantityChange) -> dict[str, object]:
+    levels = {"base": number_or_none(change.base), "new": number_or_none(change.new)}
+    counts = {name: getattr(change, name) for name in ("pairs", "n", "rose", "fell")}
+    relative = {"relative": interval_json(change.relative)} if math.isfinite(change.relative.point) else {}
+    return {**levels, **interval_json(change.difference), **counts, **relative}
+
+
+def quantities(comparison: CheckpointComparison) -> ReportTable:
+    """Every quantity that has a value: base and new over the same pairs, and the change within a pair."""
+    columns = (
+        TableColumn("quantity", "quantity"),
+        TableColumn("n", "n", COUNT),
+        TableColumn("base", "base", _LEVEL),
+        TableColumn("new", "new", _LEVEL),
+        TableColumn("difference", "paired diff.", FINE_GAIN),
+        TableColumn("ci", "95% CI", Format("span", decimals=4)),
+        TableColumn("relative", "rel."),
+        TableColumn("moved", "up/down"),
+    )
+    rows = []
+    for name, change in comparison.quantities.items():
+        if math.isnan(change.base) and math.isnan(change.new):
+            continue
+        levels: list[Value] = [change.base, change.new, change.difference.point]
+        if GATED[name] == "worst":
+            levels = [written(value, ".1e") for value in (change.base, change.new, change.difference.point)]
+        interval = Span(change.difference.low, change.difference.high)
+        relative = written(100 * change.relative.point, "+.2f", "%")
+        moved = "-" if GATED[name] == "worst" else f"{change.rose}/{change.fell}"
+        n = None if GATED[name] == "worst" else change.n
+        values = (name + _row_note(name, change), n, *levels, interval, relative, moved)
+        rows.append(TableRow.of(columns, values, key=name))
+    note = (
+        "Base and new are medians over the same n configurations (pairs, seeds folded); the paired difference is the "
+        "median of new less base within a pair, which is not the difference of the two medians; up/down counts the "
+        "configurations that rose and fell. Intervals are percentile-bootstrap (10,000 resamples), from three "
+        "values on. beats_naive is a share, parity the worst run of each side. Gains count the pairs in which both "
+        f"runs beat naive: {comparison.both_beat_naive} of {counted(comparison.pairs, 'pair')}."
+    )
+    return ReportTable("quantities", "Every quantity, base and new, over the same pairs", columns, tuple(rows), note)
+
+
+def _row_note(name: str, change: QuantityChange) -> str:
+    """The reason where the medians move one way and the median pair the other."""
+    if GATED[name] == "worst" or not change.disagrees:
+        return ""
+    if change.new < change.base:
+        return f" (median lower, yet {change.rose} of {change.n} rose)"
+    return f" (median higher, yet {change.fell} of {change.n} fell)"
+
+
+def datasets(comparison: CheckpointComparison, most: int | None = None) -> ReportTable:
+    """The change on each dataset, largest rise of `mse` first."""
+    columns = (
+        TableColumn("dataset", "dataset"),
+        TableColumn("n", "n", COUNT),
+        TableColumn("mse", "mse"),
+        TableColumn("mean", "mean mse"),
+        TableColumn("beats_naive", "beats naive"),
+        TableColumn("gains", "both beat naive", COUNT),
+        TableColumn("g_margin", "g_margin", GAIN),
+        TableColumn("g_own", "g_own", GAIN),
+    )
+    rows = []
+    for dataset, one in comparison.datasets[:most].iterrows():
+        changes = (
+            relative_text(one["mse"]),
+            relative_text(one["mean"]),
+            written(100 * one["beats_naive"], "+.0f", " pt"),
+        )
+        values = (int(one["n"]), *changes, int(one["gains"]), one["g_margin"], one["g_own"])
+        rows.append(TableRow.of(columns, (str(dataset), *values)))
+    rest = len(comparison.datasets) - len(rows)
+    few = f" {FEW_TEXT}." if (comparison.datasets["n"] < FEW).any() else ""
+    note = "mse is the median change of a configuration, mean mse the change of the dataset's mean."
+    more = f" {counted(rest, 'more dataset')}: see the Markdown report." if rest else ""
+    title = "Paired changes by dataset, largest rise of mse first"
+    return ReportTable("datasets", title, columns, tuple(rows), note + few + more)
+
+
+def _model(name: str, side: ComparedModel) -> str:
+    model = shorten(clean(side.model), LONGEST)
+    runs = f"{side.scored} scored, {side.excluded} excluded, {side.failed} failed"
+    alone = f"; {side.unpaired} scored without a partner" if side.unpaired else ""
+    remarks = [side.impossible] if side.impossible else []
+    remarks += side.plan.sentences() if side.plan else []
+    counts = " ".join([f"{runs}{alone}{'.' if remarks else ''}", *remarks])
+    return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {counts}"
+
+
+def _pairs(comparison: CheckpointComparison) -> str:
+    same = " Both are the same weights." if comparison.base.fingerprint == comparison.new.fingerprint else ""
+    few = f" ({FEW_TEXT})" if is_few(comparison.configurations) else ""
+    folded = f"{counted(comparison.configurations, 'configuration')}{few}"
+    found = f"{counted(comparison.pairs, 'pair')} of runs in {folded}"
+    return f"{found}; at least {counted(comparison.min_pairs, 'pair')} are needed.{same}"
+
+
+def _rule(comparison: CheckpointComparison) -> str:
+    if comparison.strict:
+        return "Gates (strict: the estimate decides, overall and on each dataset)"
+    return (
+        "Gates (passed or failed: the whole 95 % interval lies on one side of the bound; a relative change is also "
+        "tested on each dataset)"
+    )
+
+
+def _gate_lines(judged: Judged, width: int) -> list[str]:
+    first, *more = describe_gate(judged)
+    lines = hanging(f"  {outcome_word(judged):<9}  ", f"{clean(judged.gate.text)}: {first}", width)
+    return [*lines, *(line for one in more for line in hanging(" " * 13, clean(one), width))]
