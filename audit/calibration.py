@@ -21,7 +21,7 @@ from hrx.adapters import from_module
 from hrx.adapters.formats.backbones import CNN, Transformer
 from hrx.audit.generators import TABLE_RANK, Generator, generate, inputs, plant_rank, sinusoids
 from hrx.audit.protocol import Protocol
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.quantities import rank
 from hrx.audit.scoring.score import ScoredRun
 from hrx.audit.torch_state import one_thread
 from hrx.audit.training import Recipe, TrainingWindows, fit

@@ -17,9 +17,8 @@ from hrx.audit.attribution import Estimate
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run
-from hrx.audit.scoring.needed_context import ForecastErrors, measure_context
-from hrx.audit.scoring.quantities import skill
-from hrx.audit.scoring.rank import Rank, rank
+from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
+from hrx.audit.scoring.quantities import Rank, rank, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, refuse_flat, usable_variance
 from hrx.errors import stored_reason
 from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
@@ -138,13 +137,12 @@ def series_context(
         found = _skill(forecast, compared)
         return ForecastErrors(found.mse, found.mase)
 
-    return measure_context(
+    return needed_context(
         model,
         torch.as_tensor(windows.x, dtype=torch.float32),
         horizon,
         errors=errors,
         protocol=protocol,
-        kept=None,
         variance=variance,
         budget=budget,
         stream=stream,

@@ -25,7 +25,7 @@ from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.runner.plan import ModelKey, Run, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
-from hrx.audit.scoring.rank import MeanRank
+from hrx.audit.scoring.quantities import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import HrxError, describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries

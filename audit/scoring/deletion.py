@@ -17,7 +17,7 @@ from hrx.adapters import Forecaster
 from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, deletion_counts
-from hrx.audit.scoring.rank import truncate
+from hrx.audit.scoring.quantities import truncate
 from hrx.errors import ProtocolError
 from hrx.records.quantities import DISTANCES, TRUNCATIONS, Bools, Floats, Ints
 

@@ -4,6 +4,7 @@ The check forecasts from a lookback that is really cut. It can disagree with the
 values and still depend on them, through its normalisation, its positions or the zeros that fill a short window.
 """
 
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,6 +38,7 @@ def needed_context(
     horizon: int,
     *,
     y: Tensor | None = None,
+    errors: Callable[[Tensor], ForecastErrors] | None = None,
     protocol: Protocol | None = None,
     kept: Ints | None = None,
     variance: float | None = None,
@@ -45,41 +47,17 @@ def needed_context(
 ) -> NeededContext:
     """How short the lookback of the windows `x` `(W, L)` or `(W, L, C)` can be before their forecasts change.
 
-    `y` `(W, H)` is the truth: with it the result has the squared errors. `kept` are the contexts to try (default:
-    `kept_contexts(L)`), `variance` divides the changes (default: that of the forecasts of `x`). `protocol` has the
-    bound, the draws and their seed. Example: `needed_context(model, x, 24).needed`.
+    `y` `(W, H)` is the truth: with it the result has the squared errors; `errors` computes them from the forecasts
+    instead. `kept` are the contexts to try (default: `kept_contexts(L)`), `variance` divides the changes (default: that
+    of the forecasts of `x`). `protocol` has the bound, the draws and their seed. Example:
+    `needed_context(model, x, 24).needed`.
     """
 
-    def errors(forecast: Tensor) -> ForecastErrors:
-        mse = float("nan") if y is None else float((forecast.double() - y.double()).square().mean())
-        return ForecastErrors(mse, float("nan"))
+    def against_truth(forecast: Tensor) -> ForecastErrors:
+        mse = math.nan if y is None else float((forecast.double() - y.double()).square().mean())
+        return ForecastErrors(mse, math.nan)
 
-    return measure_context(
-        model,
-        x,
-        horizon,
-        errors=errors,
-        protocol=protocol or Protocol(),
-        kept=kept,
-        variance=variance,
-        budget=budget or MemoryBudget(),
-        stream=stream,
-    )
-
-
-def measure_context(
-    model: Forecaster,
-    x: Tensor,
-    horizon: int,
-    *,
-    errors: Callable[[Tensor], ForecastErrors],
-    protocol: Protocol,
-    kept: Ints | None,
-    variance: float | None,
-    budget: MemoryBudget,
-    stream: int,
-) -> NeededContext:
-    """`needed_context`, with the errors of forecasts `(W, H)` or `(W, H, C)` by a function."""
+    measure, protocol, budget = errors or against_truth, protocol or Protocol(), budget or MemoryBudget()
     contexts = _checked(kept, x.shape[1])
     full = _forecast(model, x, horizon, budget)
     variance = usable_variance(full) if variance is None else variance
@@ -92,7 +70,7 @@ def measure_context(
             cuts[lookback] = _cut(model, x, lookback, horizon, budget)
             refusal = refusal or cuts[lookback].refusal
     measured = [cuts[lookback] for lookback in lookbacks.tolist()]
-    found = [errors(one.forecast) if one.forecast is not None else ForecastErrors(np.nan, np.nan) for one in measured]
+    found = [ForecastErrors(np.nan, np.nan) if one.forecast is None else measure(one.forecast) for one in measured]
     return NeededContext(
         bound=protocol.context_bound,
         windows=len(x),

@@ -22,8 +22,16 @@ from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import Along, Sweep, orderings
-from hrx.audit.scoring.quantities import distant_gains, mean_curves, measure, moments, trapezoid, truncated_gains
-from hrx.audit.scoring.rank import effective_lookback, rank
+from hrx.audit.scoring.quantities import (
+    distant_gains,
+    effective_lookback,
+    mean_curves,
+    measure,
+    moments,
+    rank,
+    trapezoid,
+    truncated_gains,
+)
 from hrx.audit.torch_state import differentiable, plain
 from hrx.errors import HrxError, ProtocolError
 from hrx.records.quantities import GAINS, QUANTITIES, Floats, Quantities, Values
@@ -57,10 +65,7 @@ def score(
     `stream` separates the random draws of different runs under one seed. `variance` normalises the quantities: an audit
     gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
     """
-    refuse_infinite(x)
-    with differentiable():
-        run = ScoredRun(model, plain(x), horizon, protocol or Protocol(), budget or MemoryBudget(), stream, variance)
-        return run.quantities
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream, variance).quantities
 
 
 def score_channels(
@@ -77,10 +82,7 @@ def score_channels(
         raise Unscorable(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
-    refuse_infinite(x)
-    with differentiable():
-        run = ScoredRun(model, plain(x), horizon, protocol or Protocol(), budget or MemoryBudget(), stream)
-        return run.channel_scores
+    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream).channel_scores
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class ScoredRun:
     """What the quantities are divided by; None: the variance of the run's own forecasts."""
 
     @cached_property
+    @differentiable()
     def forecast(self) -> Tensor:
         """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses those that cannot be scored."""
         if self.x.ndim not in (2, 3) or not len(self.x):
@@ -105,6 +108,7 @@ class ScoredRun:
                 "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
                 f"not {tuple(self.x.shape)}."
             )
+        refuse_infinite(self.x)
         refuse_flat(self.x)
         if self.horizon == 1:
             raise Unscorable(
@@ -112,17 +116,16 @@ class ScoredRun:
                 "of at least 2"
             )
         with torch.no_grad():
-            forecast = self.model.forward(self.x, self.horizon)
+            forecast = self.model.forward(plain(self.x), self.horizon)
         self._scale(forecast)
         return forecast
 
     @cached_property
     def explanation(self) -> Estimate:
         """The explanation that the run scores, `(W, R, L)`."""
+        given = self.model, self.x, self.horizon, self.protocol
         try:
-            explanation = estimate(
-                self.model, self.x, self.horizon, self.protocol, budget=self.budget, stream=self.stream
-            )
+            explanation = estimate(*given, budget=self.budget, stream=self.stream)
         except Inapplicable as error:
             raise Unscorable(str(error)) from error
         self._check_finite(explanation.matrix)
@@ -154,19 +157,18 @@ class ScoredRun:
     @cached_property
     def channel_scores(self) -> ChannelScores:
         """The quantities along either axis; truncations and distances are swept along time only."""
-        plain = replace(self, protocol=replace(self.protocol, truncation=False, distance=False))
+        unswept = replace(self, protocol=replace(self.protocol, truncation=False, distance=False))
         return ChannelScores(
             time=self.score(self.forecast, self.both_axes["time"]),
-            channel=plain.score(self.forecast, self.both_axes["channel"], along="channel"),
+            channel=unswept.score(self.forecast, self.both_axes["channel"], along="channel"),
         )
 
+    @differentiable()
     def score(self, forecast: Tensor, explanation: Estimate, along: Along = "time") -> Quantities:
         """The quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
         protocol, variance = self.protocol, self._scale(forecast)
-        steps, estimated = (
-            scored_steps(self.horizon, protocol.scored),
-            np.asarray(explanation.steps, dtype=np.int64) - 1,
-        )
+        steps = scored_steps(self.horizon, protocol.scored)
+        estimated = np.array(explanation.steps, dtype=np.int64) - 1
         ordered = orderings(explanation.matrix, estimated, steps, protocol)
         sweep = Sweep(
             self.model, self.x, forecast, ordered.importance, steps, protocol, self.budget, self.stream, along

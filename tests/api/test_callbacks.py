@@ -14,7 +14,7 @@ import hrx.api.callbacks
 from hrx.adapters import from_module
 from hrx.api.callbacks import TrainingAudit, frozen_copy
 from hrx.audit import Protocol, explain
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.quantities import rank
 from hrx.errors import HrxError
 from hrx.gift_eval.windows import split, standardise
 

@@ -32,7 +32,7 @@ from hrx.audit.runner.worker import (
     TaskResult,
     WorkerSettings,
 )
-from hrx.audit.scoring.rank import MeanRank
+from hrx.audit.scoring.quantities import MeanRank
 from hrx.cli.main import main
 from hrx.gift_eval import open_source
 from hrx.records.ledger import Ledger

@@ -32,7 +32,7 @@ from hrx.audit.calibration import (
 )  # fmt: skip
 from hrx.audit.generators import Generator, generate, plant_rank, sinusoids
 from hrx.audit.scoring import score as scoring
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.quantities import rank
 from hrx.audit.training import TrainingWindows
 from hrx.errors import HrxError
 from hrx.records.calibration import GENERATORS, Calibration, ModelResult, judge, verdict

@@ -13,7 +13,7 @@ from hrx.audit.generators import (
     inputs,
     plant_rank,
 )  # fmt: skip
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.quantities import rank
 from hrx.errors import HrxError
 from hrx.records.calibration import GENERATORS
 

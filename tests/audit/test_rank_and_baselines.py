@@ -7,8 +7,7 @@ from helpers.by_definition import participation_ratio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hrx.audit.scoring.quantities import skill
-from hrx.audit.scoring.rank import rank
+from hrx.audit.scoring.quantities import rank, skill
 
 
 def test_rank_of_equal_singular_values_counts_them() -> None:

@@ -15,8 +15,7 @@ from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
 from hrx.audit.protocol import scored_steps
 from hrx.audit.scoring.deletion import orderings, ranks, replacements, rows_away
-from hrx.audit.scoring.quantities import measure
-from hrx.audit.scoring.rank import effective_lookback, rank, truncate
+from hrx.audit.scoring.quantities import effective_lookback, measure, rank, truncate
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import ProtocolError
 from hrx.gift_eval import cut, open_source
