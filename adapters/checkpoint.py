@@ -39,7 +39,7 @@ _NUMBER_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "
 
 
 def checkpoint_directory(path: Path) -> Path:
-    """The directory itself, or the only folder below it that holds a checkpoint.
+    """Return the directory itself, or the only folder below it that holds a checkpoint.
 
     Raises where there are several, as in the output of a trainer that saves every few steps.
     """
@@ -73,14 +73,14 @@ class Checkpoint:
 
     path: Path
     name: str
-    """The name that the user gave: a short name, a hub id, or the name of the directory."""
+    """Name that the user gave: a short name, a hub id, or the name of the directory."""
     source: str
     """A hub id, or the name of the directory."""
     revision: str = ""
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The content of `config.json`."""
+        """Content of `config.json`."""
         file = self.path / "config.json"
         if not os.path.lexists(file):
             raise ModelError(
@@ -99,7 +99,7 @@ class Checkpoint:
 
     @cached_property
     def weights(self) -> tuple[Path, ...]:
-        """The weight files that the libraries read: one file, or the shards of an index; safetensors first."""
+        """Weight files that the libraries read: one file, or the shards of an index; safetensors first."""
         self.check_files()
         for name in WEIGHT_FILES:
             if (self.path / name).exists():
@@ -155,7 +155,7 @@ class Checkpoint:
 
     @property
     def weights_dtype(self) -> str:
-        """The floating-point types in the safetensors files, as `bfloat16`; empty for other formats."""
+        """Floating-point types in the safetensors files, as `bfloat16`; empty for other formats."""
         types = {_NUMBER_TYPES[kind] for _, kind in self._safetensors_headers if kind in _NUMBER_TYPES}
         return ", ".join(sorted(types))
 
@@ -166,7 +166,7 @@ class Checkpoint:
 
     @property
     def setting(self) -> tuple[int, int] | None:
-        """The only lookback and horizon of a model that was trained for one setting; None for other models."""
+        """Lookback and horizon of a model that was trained for one setting; None for other models."""
         return None
 
     @cached_property
@@ -239,7 +239,7 @@ class CheckpointForecaster(Forecaster):
     """
 
     module_attribute: ClassVar[str] = ""
-    """The attribute of the library's object that holds the torch module; empty if the object is the module itself."""
+    """Attribute of the library's object that holds the torch module; empty if the object is the module itself."""
 
     def __init__(self, checkpoint: Checkpoint, identity: Identity):
         self.identity = identity
@@ -252,18 +252,18 @@ class CheckpointForecaster(Forecaster):
 
     @abstractmethod
     def open_library(self) -> Any:
-        """The library's own object with the weights of `self.checkpoint`."""
+        """Load `self.checkpoint` with the library; return its own object."""
 
     @abstractmethod
     def read_limits(self) -> Limits:
-        """The limits of the opened checkpoint."""
+        """Limits of the opened checkpoint."""
 
     def prepare(self) -> None:
         """Derives whatever `predict` needs from `self.library`; called after loading and after each conversion."""
 
     @property
     def module(self) -> Any:
-        """The torch module that holds the weights."""
+        """Torch module that holds the weights."""
         return getattr(self.library, self.module_attribute) if self.module_attribute else self.library
 
     def converted(self, convert: Convert) -> Self:
@@ -282,7 +282,7 @@ class CheckpointForecaster(Forecaster):
         return type(self)(self.checkpoint, self.identity)
 
     def module_name(self, stored: str) -> str:
-        """The name in the module's state of a tensor in the file, where the library renames it."""
+        """Name in the module's state of a tensor in the file, where the library renames it."""
         return stored
 
     def unloaded(self) -> tuple[str, ...]:

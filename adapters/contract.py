@@ -1,4 +1,4 @@
-"""The interface of a model: one class for every family and every module of a user.
+"""Interface of a model: one class for every family and every module of a user.
 
 A `Forecaster` computes point forecasts `(B, H)` of windows `(B, L)` by two calls: `forward`, which is differentiable,
 and `official`, the library's own public call, unchanged. Whether the two agree is measured by
@@ -39,13 +39,13 @@ class Limits:
 
     shortest_lookback: int = 1
     longest_lookback: int | None = None
-    """The library cuts longer windows, so the model never reads the positions before."""
+    """Longer windows are cut by the library, so the model never reads the positions before."""
     lookback_multiple: int = 1
     lookbacks: tuple[int, ...] | None = None
-    """The only lookbacks that a model with a fixed context accepts."""
+    """All lookbacks that a model with a fixed context accepts."""
     longest_horizon: int | None = None
     padded_to: int | None = None
-    """The library puts zeros before a shorter window, up to this length, and the model reads them as observed values.
+    """Length up to which the library puts zeros before a shorter window that the model reads as observed values.
 
     None for a model that takes a shorter window as it is, or knows by a mask which positions are padding.
     """
@@ -53,7 +53,7 @@ class Limits:
     channels: int | None = None
     """How many variates a model that mixes its channels reads together; None for a model that takes any number."""
     predicted: tuple[int, ...] | None = None
-    """The channels of a window that a multivariate model forecasts; None for all of them."""
+    """Channels of a window that a multivariate model forecasts; None for all of them."""
 
     def refusal(self, lookback: int, horizon: int) -> str | None:
         """Why a setting cannot be run, as a clause, or None if it can."""
@@ -93,7 +93,7 @@ class Identity:
     """A short name, a hub id, or the name of a directory."""
     family: str
     checkpoint: str
-    """The source of the weights: a hub id, or the name of a directory (never its path)."""
+    """Source of the weights: a hub id, or the name of a directory (never its path)."""
     fingerprint: ComputedText = ComputedText()  # noqa: RUF009 (a descriptor)
     """sha256 of configuration and weights; of a model in memory, computed when something is stored."""
     library: str = ""
@@ -102,7 +102,7 @@ class Identity:
     weights_dtype: str = ""
     """Number types of the stored weights, which are loaded as float32; empty if the files do not say."""
     backbone: str = ""
-    """The class of a model that was trained on a benchmark; empty for a released, zero-shot model."""
+    """Class of a model that was trained on a benchmark; empty for a released, zero-shot model."""
     depth: int | None = None
     """Its number of layers, where the class has one such setting."""
     training_seed: int | None = None
@@ -174,7 +174,7 @@ class Forecaster(ABC):
     identity: Identity
     limits: Limits = Limits()
     official_call: str = "official"
-    """The public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
+    """Public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
     reads_units: bool = False
     """Whether it was trained on values in the units of a series, which an audit then gives it."""
     scale: ReadScale = "raw"
@@ -227,11 +227,11 @@ class Forecaster(ABC):
             raise ModelError(f"{name} {refusal}.")
 
     def for_season(self, season: int) -> Forecaster:
-        """The model for series with this season: itself, unless its library takes the period as an argument."""
+        """Model for series with this season: itself, unless its library takes the period as an argument."""
         return self
 
     def multivariate(self) -> Forecaster | None:
-        """The model that reads all channels of a window together, `(B, L, C) -> (B, H, K)`, or None if it cannot.
+        """Model that reads all channels of a window together, `(B, L, C) -> (B, H, K)`, or None if it cannot.
 
         `K` is the number of channels that it forecasts: all `C`, or those in `limits.predicted`.
         """
@@ -242,14 +242,14 @@ class Forecaster(ABC):
         return None
 
     def double(self) -> Forecaster | None:
-        """The same model in float64, or None if it has no module to convert."""
+        """Return the same model in float64, or None if it has no module to convert."""
         from hrx.adapters.device import DoubleTwin  # a subclass of this class
 
         converted = self.converted(to_double)
         return None if converted is None else DoubleTwin(converted)
 
     def reload(self) -> Forecaster | None:
-        """The checkpoint loaded again from its source, or None for a model that was given in memory."""
+        """Load the checkpoint again from its source, or None for a model that was given in memory."""
         return None
 
     def unloaded(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ DEVICES = ("cpu", "cuda", "mps", "auto")
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device `cpu`, `cuda`, `cuda:N` or `mps`, or for `auto` the first available of CUDA, MPS and the CPU."""
+    """Return the device `cpu`, `cuda`, `cuda:N` or `mps`, for `auto` the first available of CUDA, MPS and the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, colon, index = name.partition(":")
@@ -35,7 +35,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def on_device(model: Forecaster, device: torch.device) -> Forecaster:
-    """The model with its forecasts and gradients computed on `device`; on the CPU the model itself."""
+    """Return the model with its forecasts and gradients computed on `device`; on the CPU the model itself."""
     if device.type == "cpu":
         return model
     moved = model.converted(lambda module: module.to(device))
@@ -78,7 +78,7 @@ class OnDevice(Forecaster):
         return self if base is self._base else OnDevice(base, moved, self.device)
 
     def double(self) -> Forecaster | None:
-        """The twin on the CPU: not every device computes in float64."""
+        """Twin on the CPU: not every device computes in float64."""
         return self._base.double()
 
     def reload(self) -> Forecaster | None:

@@ -112,7 +112,7 @@ class GradientPath:
 
 
 class _Active(threading.local):
-    """The active path of this thread: torch's modes and hooks are per thread as well."""
+    """Active path of this thread: torch's modes and hooks are per thread as well."""
 
     def __init__(self) -> None:
         self.path: GradientPath | None = None
@@ -317,7 +317,7 @@ def _written(func: Any) -> tuple[tuple[int, str], ...]:
 
 
 def _caller() -> str:
-    """The first line outside torch and this module, as `package/module.py:line`."""
+    """First line outside torch and this module, as `package/module.py:line`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED_FRAMES):
         frame = frame.f_back

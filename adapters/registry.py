@@ -92,7 +92,7 @@ def _imported(family: Family, name: str) -> Any:
 
 
 def load(name: str, *, merge_adapter: bool = False) -> Forecaster:
-    """The model of that name, ready to run: a short name, a hub id, a directory, or `module:FILE.py:FACTORY`.
+    """Load the model of that name: a short name, a hub id, a directory, or `module:FILE.py:FACTORY`.
 
     With `merge_adapter`, a LoRA directory is merged into its base model first.
 
@@ -144,7 +144,7 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
 
 
 def _trained(run: TrainedRun) -> LocatedCheckpoint:
-    """The model of a directory that `hrx train` wrote, by the name of that directory."""
+    """Model of a directory that `hrx train` wrote, by the name of that directory."""
     path = run.path.resolve()
     if not is_saved_directory(path):
         return _checkpoint(path, path.name, path.name)
@@ -153,7 +153,7 @@ def _trained(run: TrainedRun) -> LocatedCheckpoint:
 
 
 def _saved(name: str) -> list[LocatedCheckpoint]:
-    """The run of a checkout, or the models of a directory of neuralforecast by prefix or files; else empty."""
+    """Run of a checkout, or the models of a directory of neuralforecast by prefix or files; else empty."""
     prefix, _, rest = name.partition(":")
     if prefix == TSLIB and rest:
         return [LocatedCheckpoint(checkout_run(rest), families()[TSLIB])]
@@ -186,7 +186,7 @@ class CheckpointSettings(NamedTuple):
 
 
 def trained_setting(located: Located | Forecaster) -> Pair | None:
-    """The only lookback and horizon of a model that was trained for one setting; None for other models."""
+    """Lookback and horizon of a model that was trained for one setting; None for other models."""
     checkpoint: Checkpoint | None = getattr(located, "checkpoint", None)
     return None if checkpoint is None else checkpoint.setting
 
@@ -194,7 +194,7 @@ def trained_setting(located: Located | Forecaster) -> Pair | None:
 def locate_each(
     name: str, settings: Sequence[Pair], *, merge_adapter: bool = False, as_trained: bool = False
 ) -> list[CheckpointSettings]:
-    """The checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
+    """Checkpoints of `name` at the given settings: one for all of them, unless the name ends in `@auto`.
 
     A directory of neuralforecast gives all its models, and one of `hrx train` all that it trained. With `as_trained`, a
     model that was trained for one setting has that one instead of the given ones; a model of `hrx train` never has
@@ -219,7 +219,7 @@ def locate_each(
 
 
 def _selected(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]:
-    """The releases that the library of a family selects for the settings, each a model of its own in the records."""
+    """Releases that the library of a family selects for the settings, each a model of its own in the records."""
     short = name.rpartition("@")[0]
     offered = {known: r for known, r in short_names().items() if families()[r.family].revision_selector}
     if short not in offered:
@@ -260,7 +260,7 @@ def _fetch(name: str) -> tuple[Path, str, str]:
 
 
 def _download(hub_id: str, revision: str | None) -> Path:
-    """The hub's snapshot of configuration and weights, from the cache if it is there."""
+    """Download the snapshot of configuration and weights, or take it from the cache if it is there."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -281,7 +281,7 @@ def _download(hub_id: str, revision: str | None) -> Path:
 
 
 def _recognise(checkpoint: Checkpoint) -> Family:
-    """The family that the checkpoint's files identify."""
+    """Family that the checkpoint's files identify."""
     config = checkpoint.path / "config.json"
     if (checkpoint.path / ADAPTER_CONFIG).exists() or (config.exists() and "peft_type" in checkpoint.config):
         raise ModelError(

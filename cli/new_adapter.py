@@ -20,7 +20,7 @@ LONGEST_NAME = 24
 
 
 class Skeleton(NamedTuple):
-    """The two files of a family, by path from the working directory."""
+    """Two files of a family, by path from the working directory."""
 
     adapter: Path
     adapter_text: str
@@ -29,7 +29,7 @@ class Skeleton(NamedTuple):
 
 
 def skeleton(name: str, *, in_clone: bool) -> Skeleton:
-    """The files of a family: in the folders of hrx for a clone, else both in the working directory."""
+    """Files of a family: in the folders of hrx for a clone, else both in the working directory."""
     stem = re.sub(r"[-.]", "_", name)
     # A file beside the user's code must not hide the library of the same name.
     file = stem if in_clone else f"{stem}_adapter"

@@ -89,7 +89,7 @@ def worst_parity_on_hard_windows(model: Forecaster) -> str:
 
 
 def neuralforecast_row(folder: Path) -> str:
-    """The worst of all classes, each at the setting that it was trained for."""
+    """Worst of all classes, each at the setting that it was trained for."""
     from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
 
     names = [name for name in MODELS if name != "Informer"]  # it samples

@@ -47,7 +47,7 @@ class ModelCard:
     parameters: int | None = None
     """As published, so usually rounded."""
     native_lookback: int | None = None
-    """The longest window that it reads, or the only one, in steps."""
+    """Longest window that it reads, or the only one, in steps."""
     native_horizon: int | None = None
     """Steps of one pass; longer forecasts are continued recursively."""
     pretraining: str = "not declared"
@@ -88,7 +88,7 @@ class ModelCard:
         return "none declared" if self.benchmark == "none" else "unknown"
 
     def of_branch(self, branch: str) -> ModelCard:
-        """The card of a branch, by the first pattern that it matches."""
+        """Card of a branch, by the first pattern that it matches."""
         for pattern, facts in self.branches.items():
             if branch not in ("", "main") and (found := re.fullmatch(pattern, branch)):
                 lengths: dict[str, Any] = {name: int(text) for name, text in found.groupdict().items()}
@@ -97,7 +97,7 @@ class ModelCard:
 
 
 UNKNOWN_CARD = ModelCard("", "", "unknown")
-"""The card of a checkpoint about which nothing is declared here."""
+"""Card of a checkpoint about which nothing is declared here."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Family:
     loader: str = ""
     """`module:Class` or `module:function`, called as `loader(checkpoint, identity) -> Forecaster`."""
     distribution: str = ""
-    """The PyPI distribution of the family's library."""
+    """PyPI distribution of the family's library."""
     extra: str = ""
     also: tuple[str, ...] = ()
     """Other distributions that compute the forecast; their versions are part of the identity."""
@@ -144,12 +144,12 @@ class Family:
 
     @property
     def installed(self) -> str | None:
-        """The installed version of the family's library, or None."""
+        """Installed version of the family's library, or None."""
         return _version(self.distribution)
 
     @property
     def versions(self) -> str:
-        """The distributions that compute its forecasts with their versions, as in `Identity.library`."""
+        """Distributions that compute its forecasts with their versions, as in `Identity.library`."""
         return ", ".join(f"{name} {_version(name)}" for name in (self.distribution, *self.also))
 
     @property
@@ -194,7 +194,7 @@ def families() -> dict[str, Family]:
 
 
 def _registered() -> Iterator[Registered]:
-    """The entry points of installed packages. One that fails affects its own family only."""
+    """Entry points of installed packages. One that fails affects its own family only."""
     known = {family.name for family in built_in()}
     for entry in entry_points(group="hrx.adapters"):
         at = f"The entry point {entry.value!r} of hrx.adapters"
@@ -230,12 +230,12 @@ def short_names() -> dict[str, ModelCard]:
 
 
 def published_card(hub_id: str) -> ModelCard:
-    """The card of a released checkpoint."""
+    """Card of a released checkpoint."""
     return next((card for card in model_cards() if card.hub_id == hub_id), UNKNOWN_CARD)
 
 
 def model_card(identity: Identity) -> ModelCard:
-    """The card of a checkpoint, recognised by its hub id or by the content of its files.
+    """Card of a checkpoint, recognised by its hub id or by the content of its files.
 
     A fine-tuned copy is another model and has no card.
     """

@@ -68,9 +68,9 @@ CHRONOS_2 = Family(
 )  # fmt: skip
 
 UNROLLED_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""The paths that `Chronos2Pipeline.predict` unrolls by default."""
+"""Paths that `Chronos2Pipeline.predict` unrolls by default."""
 LONG_HORIZON = "We recommend keeping prediction length"
-"""The library's advice against horizons beyond its native one: an audit requests them on purpose."""
+"""Advice of the library against horizons beyond its native one: an audit requests them on purpose."""
 
 
 class ChronosForecaster(CheckpointForecaster):
@@ -96,7 +96,7 @@ class ChronosForecaster(CheckpointForecaster):
 
 
 class ChronosBolt(ChronosForecaster):
-    """The median of a Chronos-Bolt checkpoint."""
+    """Median of a Chronos-Bolt checkpoint."""
 
     official_call = "ChronosBoltPipeline.predict_quantiles"
     pipeline_class = ChronosBoltPipeline
@@ -113,7 +113,7 @@ class ChronosBolt(ChronosForecaster):
 
 
 class Chronos2(ChannelForecaster, ChronosForecaster):
-    """The median of a Chronos-2 checkpoint; each window, with all its channels, is a group of its own."""
+    """Median of a Chronos-2 checkpoint; each window, with all its channels, is a group of its own."""
 
     official_call = "Chronos2Pipeline.predict_quantiles"
     pipeline_class = Chronos2Pipeline

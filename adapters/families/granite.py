@@ -142,7 +142,7 @@ class SharedContextLimits(Limits):
 
 
 class PatchTSTFM(_OnePass):
-    """The mean forecast of a PatchTST-FM checkpoint: its quantile function, integrated by the library."""
+    """Mean forecast of a PatchTST-FM checkpoint: its quantile function, integrated by the library."""
 
     def open_library(self) -> Any:
         return PatchTSTFMForPrediction.from_pretrained(self.checkpoint.path)
@@ -192,7 +192,7 @@ class ScaleLimits(Limits):
     scale_factor: float = 1.0
 
     def at(self, scale_factor: float) -> Self:
-        """The limits at another scale factor."""
+        """Limits at another scale factor."""
         longest = min(LONGEST_CONTEXT, int(self.context / scale_factor))
         return replace(self, scale_factor=scale_factor, longest_lookback=longest)
 
@@ -219,7 +219,7 @@ class ScaleLimits(Limits):
 
 
 class FlowState(_OnePass):
-    """The mean forecast of a FlowState checkpoint at `limits.scale_factor`.
+    """Mean forecast of a FlowState checkpoint at `limits.scale_factor`.
 
     The scale factor sets the model's time scale: 24 steps per season, the library's base, over the season of the
     series. A season of 1, which means that none is known, leaves the scale factor of the checkpoint's configuration.
@@ -247,7 +247,7 @@ class FlowState(_OnePass):
         return self._run_official(x, horizon, scale_factor=self.limits.scale_factor)
 
     def for_season(self, season: int) -> Self:
-        """The same network at the time scale of a season, in steps."""
+        """Return the same network at the time scale of a season, in steps."""
         if season < 1:
             raise ModelError(f"{self.identity.model} was given a season of {season}. It is at least 1.")
         scale_factor = float(self.module.config.scale_factor) if season == 1 else BASE_SEASON / season

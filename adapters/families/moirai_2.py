@@ -31,7 +31,7 @@ FAMILY = Family(
 
 
 class Moirai2(CheckpointForecaster):
-    """The median of a Moirai-2.0 checkpoint."""
+    """Median of a Moirai-2.0 checkpoint."""
 
     official_call = "Moirai2Forecast.predict"
 
@@ -78,7 +78,7 @@ class Moirai2(CheckpointForecaster):
         return list(self.module.quantile_levels).index(0.5)
 
     def _forecast(self, lookback: int, horizon: int) -> Any:
-        """The library's forecaster for one setting, around the same module: built in under a millisecond."""
+        """Forecaster of the library for one setting, around the same module: built in under a millisecond."""
         return Moirai2Forecast(
             module=self.module,
             prediction_length=horizon,

@@ -33,11 +33,11 @@ FAMILY = Family(
 )  # fmt: skip
 
 LEVELS = (0.1, 0.5, 0.9)
-"""The levels that the public call requests by default."""
+"""Levels that the public call requests by default."""
 
 
 class T0(ChannelForecaster):
-    """The median of a T0 checkpoint; the channels of a window are variates of one series."""
+    """Median of a T0 checkpoint; the channels of a window are variates of one series."""
 
     official_call = "T0Forecaster.predict"
 
@@ -74,7 +74,7 @@ class T0(ChannelForecaster):
         return (median.mT if self.limits.multivariate else median).clone()
 
     def _pass(self, window: TimeSeries, steps: int) -> Tensor:
-        """The quantiles `(rows, steps, Q)` of the last `steps` of a window, both whole patches."""
+        """Quantiles `(rows, steps, Q)` of the last `steps` of a window, both whole patches."""
         scaler, patch = self.module.scaler, self.module.patch_size
         scaled, statistics = scaler.scale_input(window)
         patches: Tensor = scaler.rescale_predictions(self.module(scaled), statistics, patch)

@@ -51,7 +51,7 @@ TIMEMOE = Family(
 )  # fmt: skip
 
 GENERATE_RUNS_WITH = "4.40."
-"""The transformers release that the libraries' `generate` steps are written for. Newer ones renamed what they call."""
+"""Release of transformers that the libraries' `generate` steps are written for. Newer ones renamed what they call."""
 MASK_MOVES = "The attention mask API"
 """transformers' notice that the mask function which the libraries call is about to move."""
 
@@ -92,7 +92,7 @@ class GeneratingForecaster(CheckpointForecaster):
         self.official_call = f"{self.library_class.__name__}.{called}"
 
     def open_library(self) -> Any:
-        """The library's class with the file's weights.
+        """Build the library's class and load the file's weights.
 
         Not by `from_pretrained`: in transformers 5 it leaves the rotary tables, which are not in the file, as unset
         memory, and rounds them to bfloat16 if `config.json` says that the weights were stored so.
@@ -122,7 +122,7 @@ class GeneratingForecaster(CheckpointForecaster):
 
 
 class Timer(GeneratingForecaster):
-    """The point forecast of a Timer checkpoint."""
+    """Point forecast of a Timer checkpoint."""
 
     library_class = TimerForPrediction
 
@@ -183,12 +183,12 @@ class Timer(GeneratingForecaster):
         return torch.cat(steps, dim=1)
 
     def _whole_patches(self, x: Tensor) -> Tensor:
-        """The part of a window that `generate` reads: oldest values that do not fill a patch are cut off."""
+        """Part of a window that `generate` reads: oldest values that do not fill a patch are cut off."""
         return x[:, x.shape[1] % self._patch :]
 
 
 class TimeMoe(GeneratingForecaster):
-    """The point forecast of a TimeMoE checkpoint."""
+    """Point forecast of a TimeMoE checkpoint."""
 
     library_class = TimeMoeForPrediction
 
@@ -241,7 +241,7 @@ def is_flat(x: Tensor) -> Tensor:
 
 
 def replace_flat(x: Tensor, flat: Tensor) -> Tensor:
-    """The series with a ramp in place of each flat one, so that its gradient is zero and not NaN.
+    """Series with a ramp in place of each flat one, so that its gradient is zero and not NaN.
 
     The forecast of the ramp is discarded.
     """

@@ -45,7 +45,7 @@ TIMESFM_3 = Family(
 )  # fmt: skip
 
 POINT = 5
-"""The output that TimesFM-2.5 returns as its point forecast: the mean comes first, then nine deciles."""
+"""Output that TimesFM-2.5 returns as its point forecast: the mean comes first, then nine deciles."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SharedContext(Limits):
 
 
 class TimesFM25(CheckpointForecaster):
-    """The median of a TimesFM-2.5 checkpoint under the library's default forecasting flags."""
+    """Median of a TimesFM-2.5 checkpoint under the library's default forecasting flags."""
 
     official_call = "TimesFM_2p5_200M_torch.forecast"
     module_attribute = "model"
@@ -119,7 +119,7 @@ class TimesFM25(CheckpointForecaster):
 
 
 class TimesFM3(CheckpointForecaster):
-    """The median of a TimesFM-3 checkpoint; each series is forecast by itself."""
+    """Median of a TimesFM-3 checkpoint; each series is forecast by itself."""
 
     official_call = "TimesFM3Forecaster.predict_batch"
     module_attribute = "model"
@@ -139,7 +139,7 @@ class TimesFM3(CheckpointForecaster):
         return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        """The public call; after a conversion the library's `decode` below it.
+        """Public call; after a conversion the library's `decode` below it.
 
         The public call rounds its input to fp32, and finite differences of a rounded input measure the rounding.
         """
@@ -160,7 +160,7 @@ class TimesFM3(CheckpointForecaster):
 
 
 def _whole_patches(x: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """The windows with zeros before them up to whole patches, and the mask of these zeros."""
+    """Windows with zeros before them up to whole patches, and the mask of these zeros."""
     missing = -x.shape[1] % patch
     window = torch.nn.functional.pad(x, (missing, 0))
     return window, (torch.arange(window.shape[1]) < missing).expand(window.shape)

@@ -32,7 +32,7 @@ FAMILY = Family(
 
 
 class TimesFM25Transformers(CheckpointForecaster):
-    """The median of a TimesFM-2.5 checkpoint under the defaults of its configuration."""
+    """Median of a TimesFM-2.5 checkpoint under the defaults of its configuration."""
 
     official_call = "TimesFm2_5ModelForPrediction.forward"
 

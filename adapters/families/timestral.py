@@ -41,7 +41,7 @@ FAMILY = Family(
 
 
 class Timestral(ChannelForecaster):
-    """The median of a Timestral checkpoint; the channels of a window are variates of one series."""
+    """Median of a Timestral checkpoint; the channels of a window are variates of one series."""
 
     official_call = "TimestralForecaster.forecast"
     module_attribute = "model"

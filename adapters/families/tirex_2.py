@@ -52,14 +52,14 @@ logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
 
 class _Uncompiled(ResidualBlock):  # type: ignore[misc]  # the library is untyped
-    """The library's layer, called without `torch.compile`."""
+    """A layer of the library, called without `torch.compile`."""
 
     __call__ = torch.nn.Module.__call__
     _call_impl = torch.nn.Module._call_impl
 
 
 class TiRex2(ChannelForecaster):
-    """The median of a TiRex-2 checkpoint, with the test-time augmentation that its configuration asks for."""
+    """Median of a TiRex-2 checkpoint, with the test-time augmentation that its configuration asks for."""
 
     official_call = "ForecastModel.forecast"
     module_attribute = "model"

@@ -97,7 +97,7 @@ class PositionLimits(Limits):
 
 
 class Toto2(ChannelForecaster):
-    """The median of a Toto-2 checkpoint."""
+    """Median of a Toto-2 checkpoint."""
 
     official_call = "Toto2Model.forecast"
 

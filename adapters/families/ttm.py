@@ -66,11 +66,11 @@ FAMILY = Family(
 )  # fmt: skip
 
 DECOMPOSED = "TinyTimeMixerForDecomposedPrediction"
-"""The architecture of a TTM-r3 that forecasts trend and residual apart."""
+"""Architecture of a TTM-r3 that forecasts trend and residual apart."""
 
 
 def select_revision(hub_id: str, lookback: int, horizon: int) -> str:
-    """The revision of `hub_id` that the library selects for a setting.
+    """Revision of `hub_id` that the library selects for a setting.
 
     It has the longest context that the lookback fills, and is continued recursively if no release reaches the horizon.
     """
@@ -86,7 +86,7 @@ def select_revision(hub_id: str, lookback: int, horizon: int) -> str:
 
 
 class TinyTimeMixer(CheckpointForecaster):
-    """The point forecast of a TTM checkpoint."""
+    """Point forecast of a TTM checkpoint."""
 
     def open_library(self) -> Any:
         decomposed = DECOMPOSED in (self.checkpoint.config.get("architectures") or ())
@@ -155,7 +155,7 @@ class TinyTimeMixer(CheckpointForecaster):
         return cast(Tensor, y[:, :horizon] if self.limits.multivariate else y[:, :horizon, 0])
 
     def _frequency_token(self, windows: int, device: torch.device) -> Tensor | None:
-        """The library's token for an unknown frequency, for checkpoints with frequency prefix tuning."""
+        """Token of the library for an unknown frequency, for checkpoints with frequency prefix tuning."""
         if not self.module.config.resolution_prefix_tuning:
             return None
         return torch.full((windows,), DEFAULT_FREQUENCY_MAPPING["oov"], device=device)
@@ -166,12 +166,12 @@ class TinyTimeMixer(CheckpointForecaster):
 
     @property
     def _fits_pipeline(self) -> bool:
-        """The pipeline puts the columns that it forecasts before all others."""
+        """Whether the columns that are forecast come before all others, where the pipeline puts them."""
         predicted = self.module.config.prediction_channel_indices
         return predicted is None or predicted == list(range(len(predicted)))
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        """The pipeline, or the model's own call for a float64 copy, whose input the pipeline would round to fp32."""
+        """Run the pipeline; for a float64 copy the model's own call, since the pipeline rounds its input to fp32."""
         self.check(x, horizon)
         windows = x.detach().unsqueeze(-1) if x.ndim == 2 else x.detach()
         y = self._call_model(windows, horizon) if self._needs_model_call else self._call_pipeline(windows, horizon)
@@ -211,7 +211,7 @@ class TinyTimeMixer(CheckpointForecaster):
 
 
 def _rolling(model: Any, horizon: int, native: int) -> tuple[Any, int]:
-    """The library's recursive forecaster over whole passes of the model, for the official call, and its steps."""
+    """Recursive forecaster of the library over whole passes of the model, for the official call, and its steps."""
     steps = -(-horizon // native) * native
     config = RecursivePredictorConfig(
         model=model, requested_prediction_length=steps, model_prediction_length=native, loss="mse"

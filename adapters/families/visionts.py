@@ -36,7 +36,7 @@ FAMILY = Family(
 )  # fmt: skip
 
 NO_PERIOD = 1
-"""The library's periodicity if none is known: the series is one row, stretched to the image's full height.
+"""Periodicity of the library if none is known: the series is one row, stretched to the image's full height.
 
 The row is narrowed without smoothing: of 512 steps at horizon 96, `mae_base` reads 128; the others count only through
 the window's mean and standard deviation. With the season as periodicity each period is a column, and all of them are
@@ -46,7 +46,7 @@ read. An audit therefore passes the season of each dataset, as the library's exa
 
 @dataclass(frozen=True)
 class ImageLimits(Limits):
-    """The past takes at least one column of patches, so the future has room in the others only."""
+    """At least one column of patches is the past, so the future has room in the others only."""
 
     periodicity: int = NO_PERIOD
     patch_columns: int = 14
@@ -60,7 +60,7 @@ class ImageLimits(Limits):
 
 
 class VisionTSModel(CheckpointForecaster):
-    """The point forecast of a masked autoencoder whose image is `limits.periodicity` steps high."""
+    """Point forecast of a masked autoencoder whose image is `limits.periodicity` steps high."""
 
     limits: ImageLimits
     official_call = "VisionTS.forward"
@@ -95,7 +95,7 @@ class VisionTSModel(CheckpointForecaster):
             return cast(Tensor, self.library(x.unsqueeze(2)).squeeze(2))
 
     def for_season(self, season: int) -> Self:
-        """The same network with an image `season` steps high, as the official call takes it as an argument."""
+        """Return the same network with an image `season` steps high, as the official call takes it as an argument."""
         if season < 1:
             raise ModelError(f"{self.identity.model} was given a periodicity of {season}. It is at least 1.")
         if season == self.limits.periodicity:
@@ -112,7 +112,7 @@ class VisionTSModel(CheckpointForecaster):
 
 
 def _find_released_file(directory: Path, weights: tuple[Path, ...]) -> tuple[Path, str]:
-    """The weight file with a name that the library knows, and the architecture of that name."""
+    """Weight file with a name that the library knows, and the architecture of that name."""
     architectures = {file: name for name, (_, file) in MAE_ARCH.items()}
     known = [file for file in weights if file.name in architectures]
     if not known:
@@ -127,7 +127,7 @@ def _find_released_file(directory: Path, weights: tuple[Path, ...]) -> tuple[Pat
 
 
 def _read_state(file: Path) -> dict[str, Tensor]:
-    """The autoencoder's tensors by name."""
+    """Read the autoencoder's tensors by name."""
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive may fail anywhere in the reader

@@ -1,6 +1,6 @@
-"""The backbones that hrx holds itself: a linear map, a small convolutional network, a Transformer to calibrate with.
+"""Backbones that hrx holds itself: a linear map, a small convolutional network, a Transformer to calibrate with.
 
-`hrx train` writes them as `config.json` and `model.safetensors`; `TrainedBackbone` opens such a directory. Other
+`hrx train` writes them as `config.json` and `model.safetensors`; `BackboneForecaster` opens such a directory. Other
 backbones are classes of a library, which saves and opens them itself.
 """
 
@@ -19,7 +19,7 @@ from hrx.adapters.families import Family
 from hrx.adapters.formats.trained_directory import training_scale
 
 FAMILY = Family(
-    "hrx-trained", f"{__name__}:TrainedBackbone", "torch",
+    "hrx-trained", f"{__name__}:BackboneForecaster", "torch",
     config_keys=("hrx_trained", "backbone", "lookback", "horizon"),
 )  # fmt: skip
 WIDTH = 16
@@ -75,12 +75,12 @@ OWN: MappingProxyType[str, type[nn.Module]] = MappingProxyType({"Linear": nn.Lin
 
 
 def build(config: dict[str, Any]) -> nn.Module:
-    """The module of a `config.json`, with random weights."""
+    """Module of a `config.json`, with random weights."""
     more = {"depth": config["depth"]} if config.get("depth") else {}
     return OWN[config["backbone"]](config["lookback"], config["horizon"], **more)
 
 
-class TrainedBackbone(CheckpointForecaster):
+class BackboneForecaster(CheckpointForecaster):
     """A backbone of hrx at the lookback and horizon that it was trained for."""
 
     official_call = "the layers by their formulas"

@@ -1,4 +1,4 @@
-"""The fingerprint of a module or callable: equal where nothing that hrx can see of it differs.
+"""Fingerprint of a module or callable: equal where nothing that hrx can see of it differs.
 
 It covers source code, parameters, buffers, plain attributes, and what a function closes over or names: a model in a
 closure is a model too. It does not cover what code reads from a file or a service while it forecasts.

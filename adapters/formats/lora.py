@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hrx.adapters.registry import Located
 
 MERGED = "merged"
-"""The folder of a merged checkpoint, in the directory of its adapter."""
+"""Folder of a merged checkpoint, in the directory of its adapter."""
 
 
 def merged_directory(path: Path, locate: Callable[[str], Located]) -> Path:
@@ -52,7 +52,7 @@ def merged_directory(path: Path, locate: Callable[[str], Located]) -> Path:
 
 
 def _base_name(path: Path) -> str:
-    """The hub id or directory of the base model that the adapter was trained on."""
+    """Hub id or directory of the base model that the adapter was trained on."""
     file = path / ADAPTER_CONFIG
     try:
         named = read_json(file)["base_model_name_or_path"]

@@ -65,7 +65,7 @@ class NeverAudited(Limits):
 
 
 class NeuralForecastModel(CheckpointForecaster):
-    """The point forecast of one saved model; the median of a model that forecasts quantiles."""
+    """Point forecast of one saved model; the median of a model that forecasts quantiles."""
 
     official_call = "NeuralForecast.predict"
     reads_units = True
@@ -144,7 +144,7 @@ class NeuralForecastModel(CheckpointForecaster):
 
 @contextmanager
 def _seed_of_predict(model: Any) -> Iterator[None]:
-    """The state of torch's generator in which the official call runs the network; the caller's is restored."""
+    """State of torch's generator in which the official call runs the network; the caller's is restored."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(model.random_seed)
         torch.empty((), dtype=torch.int64).random_()  # the base seed that a DataLoader draws
@@ -159,7 +159,7 @@ class FittedModel(SavedModel):
 
 
 def fitted_models(library: Any) -> list[Forecaster]:
-    """The models of a fitted `NeuralForecast`, as it would save and open them; the object itself stays as it is."""
+    """Models of a fitted `NeuralForecast`, as it would save and open them; the object itself stays as it is."""
     if not getattr(library, "_fitted", False):
         raise ModelError("This NeuralForecast is not fitted. Call its fit first.")
     directory = TemporaryDirectory(prefix="hrx-")
@@ -188,7 +188,7 @@ def run_network(model: Any, windows: Tensor) -> Tensor:
 
 
 def _load_alone(checkpoint: SavedModel) -> Any:
-    """The library's own reading of the directory, with one of its models and without its training data."""
+    """Read the directory by the library, with one of its models and without its training data."""
     with TemporaryDirectory() as folder, isolate_rng(), quiet():
         for file in (CONFIGURATION, SIDECAR, checkpoint.file):
             if (checkpoint.path / file).exists():

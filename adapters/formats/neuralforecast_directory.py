@@ -49,7 +49,7 @@ _NOT_ARGUMENTS = (
 
 
 class _Metadata(NamedTuple):
-    """The class of a model, and the arguments that it was built with."""
+    """Class of a model, and the arguments that it was built with."""
 
     model_class: str
     arguments: dict[str, Any]
@@ -139,7 +139,7 @@ def is_saved_directory(path: Path) -> bool:
 
 
 def saved_models(text: str) -> list[SavedModel]:
-    """The models of `DIR`, or the one of `DIR:ALIAS`.
+    """Models of `DIR`, or the one of `DIR:ALIAS`.
 
     A model is named by its alias, or by its file where several have the same alias: `NHITS_0`, `NHITS_1`.
     """

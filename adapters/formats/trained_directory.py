@@ -47,13 +47,13 @@ class TrainedRun:
 
     @property
     def trained_on(self) -> str:
-        """The series in messages."""
+        """Name of the series in messages."""
         return f"{self.dataset} series {self.series}"
 
 
 @dataclass(frozen=True)
 class TrainedCheckpoint(Checkpoint):
-    """The weights of one of our own backbones, with what it was trained on."""
+    """Weights of one of our own backbones, with what it was trained on."""
 
     @cached_property
     def run(self) -> TrainedRun:
@@ -75,7 +75,7 @@ _FIELDS |= dict.fromkeys(("lookback", "horizon", "seed"), int)
 
 
 def trained_runs(path: Path) -> list[TrainedRun]:
-    """The trained model in a directory, or those in its folders; empty where `hrx train` wrote none."""
+    """Trained model in a directory, or those in its folders; empty where `hrx train` wrote none."""
     if not os.path.isdir(path):
         return []
     if (path / TRAINING).is_file():
@@ -92,7 +92,7 @@ def folders_without_training(path: Path) -> list[Path]:
 
 
 def training_scale(path: Path) -> ReadScale | None:
-    """The scale that the model in a directory reads; None where `hrx train` did not write it."""
+    """Scale that the model in a directory reads; None where `hrx train` did not write it."""
     return _read(path).scale if (path / TRAINING).is_file() else None
 
 
@@ -111,7 +111,7 @@ def _read(path: Path) -> TrainedRun:
 
 
 def _scale(content: dict[str, Any], path: Path) -> ReadScale:
-    """The stored mean and standard deviation of the scaling rows; unknown in a directory that lacks them."""
+    """Stored mean and standard deviation of the scaling rows; unknown in a directory that lacks them."""
     if "mean" not in content and "std" not in content:
         return "standardised"
     mean, std = content.get("mean"), content.get("std")

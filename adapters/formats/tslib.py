@@ -41,7 +41,7 @@ _COUPLED = ("TimesNet", "MSGNet")
 """Models whose forecast of a window depends on the other windows of its batch: they get one window at a time."""
 _FIRST_DATE = "2018-01-01"
 _OFFSETS = {"t": "min", "d": "D", "b": "B", "w": "W", "m": "MS", "a": "YS"}
-"""The library's letters that are not pandas' names of a step."""
+"""Letters of the library that are not pandas' names of a step."""
 _ON_CPU = {"use_gpu": False, "use_multi_gpu": False, "use_amp": False}
 _lock = RLock()
 
@@ -66,7 +66,7 @@ class Marks(NamedTuple):
 
 
 class TimeSeriesLibraryRun(CheckpointForecaster):
-    """The forecast of one trained run, at the lookback and horizon of the run."""
+    """Forecast of one trained run, at the lookback and horizon of the run."""
 
     official_call = "Exp_Long_Term_Forecast.vali"
     scale = "standardised"  # by its library; a run does not store mean and standard deviation
@@ -171,7 +171,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
 
 @contextmanager
 def _isolated(checkout: Path) -> Iterator[None]:
-    """The checkout first on the import path, and its modules removed afterwards."""
+    """Put the checkout first on the import path, and its modules removed afterwards."""
     found = {entry.stem for entry in checkout.iterdir() if entry.is_dir() or entry.suffix == ".py"}
     names = found | {"data_provider"}
 
@@ -221,7 +221,7 @@ def _import_code(run: CheckoutRun) -> Code:
 
 
 def _build(run: CheckoutRun, code: Code, configs: Namespace) -> torch.nn.Module:
-    """The untrained model; the caller's random states stay as they are."""
+    """Untrained model; the caller's random states stay as they are."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 (the checkout's code draws from it)
     try:
         with torch.random.fork_rng(devices=[]):

@@ -101,7 +101,7 @@ class CheckoutRun(Checkpoint):
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that the model was built with, as `run.py` names them."""
+        """Arguments that the model was built with, as `run.py` names them."""
         named, given = self._named_arguments(), self._given_arguments()
         for name in named.keys() & given.keys():
             if named[name] != given[name]:
@@ -163,7 +163,7 @@ class CheckoutRun(Checkpoint):
         return named | ({"model": max(models, key=len), "data": data} if models else {})
 
     def _given_arguments(self) -> dict[str, Any]:
-        """The content of `args.json`, if there is one."""
+        """Content of `args.json`, if there is one."""
         file = self.path / ARGUMENTS
         if not os.path.lexists(file):
             return {}
@@ -209,7 +209,7 @@ class CheckoutRun(Checkpoint):
 
 
 def checkout_run(text: str) -> CheckoutRun:
-    """The run of `CHECKOUT:RUN`, with its arguments read and checked."""
+    """Run of `CHECKOUT:RUN`, with its arguments read and checked."""
     head, _, run = text.rpartition(":")
     checkout = user_path(head or text)
     if not os.path.isfile(checkout / "run.py") or not os.path.isfile(checkout / EXPERIMENT):

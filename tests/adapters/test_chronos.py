@@ -22,7 +22,7 @@ def model(checkpoints: dict[str, Path]) -> Any:
 
 
 def with_scores(model: Chronos2) -> Chronos2:
-    """The same model with the library's own group attention."""
+    """Return the same model with the library's own group attention."""
     other = copy.copy(model)
     other.univariate_pipeline = other.library
     return other

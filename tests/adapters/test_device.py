@@ -39,7 +39,7 @@ def model() -> Any:
 
 
 def as_second_device(model: Any) -> Any:
-    """The model on the CPU as if it were another device."""
+    """Model on the CPU as if it were another device."""
     return OnDevice(model, model.converted(lambda module: module.to(CPU)), CPU)
 
 

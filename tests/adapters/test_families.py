@@ -62,7 +62,7 @@ def model(path: Path) -> Any:
 
 
 def reachable(model: Any, horizon: int) -> int:
-    """The horizon, or the longest one of a model without steps beyond its native horizon."""
+    """Horizon, or the longest one of a model without steps beyond its native horizon."""
     return min(horizon, model.limits.longest_horizon or horizon)
 
 

@@ -107,7 +107,7 @@ def tirex_2(path: Path) -> Path:
 
 
 def toto_2(path: Path) -> Path:
-    """The configuration of Toto-2.0-22m."""
+    """Configuration of Toto-2.0-22m."""
     return tiny_multivariate.toto_2(
         path, patch_size=32, d_model=512, d_ff=1368, num_heads=8, num_groups=8, qk_dim=64, v_dim=64, num_layers=6,
         layer_group_size=6, norm_eps=1e-4, residual_attn_ratio=5.136215466577748,

@@ -117,7 +117,7 @@ toys = pytest.mark.parametrize("toy", TOYS.values(), ids=TOYS)
 
 
 def rows(y: Tensor, leaf: Tensor, batched: bool) -> Tensor:
-    """The Jacobian `(out, in)`, row by row or in one batched call."""
+    """Jacobian `(out, in)`, row by row or in one batched call."""
     eye = torch.eye(len(y), dtype=y.dtype)
     if batched:
         return torch.autograd.grad(y, leaf, eye, is_grads_batched=True)[0]

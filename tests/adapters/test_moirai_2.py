@@ -28,7 +28,7 @@ def model(path: Path) -> Forecaster:
 
 
 def library(path: Path, lookback: int, horizon: int) -> Moirai2Forecast:
-    """The library by itself, without the adapter."""
+    """Call the library by itself, without the adapter."""
     return Moirai2Forecast(
         module=Moirai2Module.from_pretrained(path),
         prediction_length=horizon,

@@ -1,4 +1,4 @@
-"""The official call is independent of the forward: the first check of admission refuses a mistake in the forward.
+"""Independence of the official call from the forward: the first check of admission refuses a mistake in the forward.
 
 Each mutation edits the source of an adapter's forward, as a programmer's mistake would, and loads the edited class. A
 mistake that the official call shared would pass unnoticed. Runs in every environment with the families that it has.

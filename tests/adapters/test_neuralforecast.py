@@ -47,7 +47,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def slope_error(model: Any, x: torch.Tensor) -> float:
-    """The gradient of the summed forecast along a direction, against a central difference of the official call."""
+    """Gradient of the summed forecast along a direction, against a central difference of the official call."""
     twin, step, x = model.double(), 1e-6, x.double()
     direction = series(len(x), x.shape[1], seed=5).to(x)
     _, gradient = forecast_and_gradient(twin, x, HORIZON)

@@ -34,7 +34,7 @@ class Wrapped(Forecaster):
         self.library: Any = self.open(path)
 
     def open(self, path: Path) -> Any:
-        """The library's model from its saved directory."""
+        """Model of the library from its saved directory."""
         raise NotImplementedError
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
@@ -46,7 +46,7 @@ class Wrapped(Forecaster):
 
 
 class ChronosT5(Wrapped):
-    """The median of sampled paths."""
+    """Median of sampled paths."""
 
     def open(self, path: Path) -> Any:
         from chronos import ChronosPipeline
@@ -60,7 +60,7 @@ class ChronosT5(Wrapped):
 
 
 class GreedyChronosT5(ChronosT5):
-    """The likeliest token at each step, without sampling."""
+    """Likeliest token at each step, without sampling."""
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         return self.library.predict(x, prediction_length=horizon, num_samples=1, top_k=1)[:, 0]
@@ -89,7 +89,7 @@ class MomentAgainstItsFile(Moment):
 
 
 class LagLlama(Wrapped):
-    """The mean of sampled paths. Its lags lie before the context, so a window covers both."""
+    """Mean of sampled paths. Its lags lie before the context, so a window covers both."""
 
     def open(self, path: Path) -> Any:
         module = lag_llama_module()
@@ -101,7 +101,7 @@ class LagLlama(Wrapped):
 
 
 class Moirai1(Wrapped):
-    """The median of samples from the predicted mixture."""
+    """Median of samples from the predicted mixture."""
 
     def open(self, path: Path) -> Any:
         from sktime.libs.uni2ts.forecast import MoiraiForecast
@@ -119,7 +119,7 @@ class Moirai1(Wrapped):
 
 
 class Sundial(Wrapped):
-    """The mean of paths drawn by flow matching.
+    """Mean of paths drawn by flow matching.
 
     `generate` needs an older transformers; for one token it normalises, calls `forward` and inverts the scaling.
     """

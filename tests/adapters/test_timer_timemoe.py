@@ -96,7 +96,7 @@ def test_code_in_the_checkpoint_is_never_run(paths: dict[str, Path], tmp_path: P
 def test_rotary_tables_equal_their_definition_whatever_the_stored_precision(
     paths: dict[str, Path], tmp_path: Path, name: str, positions: int, stored: str
 ) -> None:
-    """The hub's `config.json` of TimeMoE says bfloat16; the official call on its transformers computes in float32."""
+    """TimeMoE's `config.json` on the hub says bfloat16; the official call on its transformers computes in float32."""
     model: Any = load(str(edited(paths[name], tmp_path / stored, torch_dtype=stored)))
     assert {p.dtype for p in model.module.parameters()} == {torch.float32}
     assert model.unloaded() == ()
@@ -249,7 +249,7 @@ class Difference(NamedTuple):
 
 @contextmanager
 def routing(twin: DoubleTwin) -> Iterator[list[torch.Tensor]]:
-    """The experts `(tokens, k)` of every layer and step run inside; their order within a token does not matter."""
+    """Experts `(tokens, k)` of every layer and step run inside; their order within a token does not matter."""
     chosen: list[torch.Tensor] = []
     library = twin._converted.module  # type: ignore[attr-defined]
     k = library.config.num_experts_per_tok

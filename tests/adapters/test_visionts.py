@@ -57,7 +57,7 @@ def opened(directory: Path, periodicity: int = 1) -> Any:
 
 
 def by_the_library(directory: Path, x: Tensor, horizon: int, periodicity: int) -> Tensor:
-    """The steps of the library's README, weights included."""
+    """Steps of the library's README, weights included."""
     model = VisionTS(tiny_visionts.ARCHITECTURE, ckpt_dir=str(directory)).eval().requires_grad_(False)
     model.update_config(context_len=x.shape[1], pred_len=horizon, periodicity=periodicity)
     return model(x[..., None])[..., 0]

@@ -88,7 +88,7 @@ class TinyFamily(NamedTuple):
 
 
 def families() -> dict[str, TinyFamily]:
-    """The families that this environment runs.
+    """Families that this environment runs.
 
     VisionTS needs an environment of its own, and so does `generate`, the official call of Timer and TimeMoE.
     """
@@ -135,7 +135,7 @@ def hard_windows(lookback: int = 96) -> dict[str, torch.Tensor]:
 
 
 def forecast_and_gradient(model: Forecaster, x: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The forecast `(B, H)`, and the gradient `(B, L)` of the sum of its values that are not NaN."""
+    """Forecast `(B, H)`, and the gradient `(B, L)` of the sum of its values that are not NaN."""
     with GradientPath():
         leaf, working = differentiable_input(x)
         y = model.forward(working, horizon)

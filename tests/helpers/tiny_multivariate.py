@@ -11,7 +11,7 @@ from helpers.tiny import QUANTILES
 
 
 def tirex_2_config(**changes: Any) -> dict[str, Any]:
-    """The content of a `config.json` with one block of each kind."""
+    """Content of a `config.json` with one block of each kind."""
     width, patch = 32, 32
     block = {
         "variate_mixer": {"embedding_dim": width, "num_heads": 2},

@@ -10,7 +10,7 @@ LEVELS_21 = (0.01, *(round(0.05 * level, 2) for level in range(1, 20)), 0.99)
 
 
 def t0(path: Path, seed: int = 0, **changes: Any) -> Path:
-    """The conventions of `t0-beta`; other ones by `changes` of its configuration."""
+    """Conventions of `t0-beta`; other ones by `changes` of its configuration."""
     from t0 import T0Config, T0Forecaster
 
     torch.manual_seed(seed)

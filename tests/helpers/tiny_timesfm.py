@@ -99,7 +99,7 @@ def timesfm_3(path: Path, seed: int = 0) -> Path:
 
 
 def timesfm_25_transformers(path: Path, seed: int = 0) -> Path:
-    """The weights of `timesfm_25(seed)` in the format of transformers, saved by its own class."""
+    """Weights of `timesfm_25(seed)` in the format of transformers, saved by its own class."""
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
     with tempfile.TemporaryDirectory() as folder:

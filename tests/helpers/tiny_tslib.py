@@ -160,7 +160,7 @@ def checkout(path: Path, **changed: str) -> Path:
 
 
 def run_name(model: str, features: str = "S", embed: str = "timeF", task: str = "long_term_forecast") -> str:
-    """The name that the library gives to the folder of a run."""
+    """Name that the library gives to the folder of a run."""
     sizes = f"sl{LOOKBACK}_ll{LABEL}_pl{HORIZON}_dm16_nh2_el2_dl1_df32_expand2_dc4_fc3"
     return f"{task}_my_id_{model}_ETTh1_ft{features}_{sizes}_eb{embed}_dtTrue_Exp_0"
 
@@ -182,7 +182,7 @@ def train(path: Path, model: str, name: str = "", arguments: dict[str, Any] | No
 
 
 def build(path: Path, model: str) -> Any:
-    """The class of a model, from the sources alone: no import system."""
+    """Class of a model, from the sources alone: no import system."""
     scope: dict[str, Any] = {}
     for file in ("utils/scale.py", "layers/embedding.py", f"models/{model}.py"):
         lines = (path / file).read_text(encoding="utf-8").splitlines()
@@ -191,6 +191,6 @@ def build(path: Path, model: str) -> Any:
 
 
 def traces() -> tuple[list[str], set[str]]:
-    """The import path, and the imported modules that have a name of a checkout's packages."""
+    """Import path, and the imported modules that have a name of a checkout's packages."""
     roots = {"models", "layers", "utils", "exp", "data_provider"}
     return list(sys.path), {name for name in sys.modules if name.partition(".")[0] in roots}
