@@ -6,21 +6,23 @@ hides the rows that do not belong to it.
 """
 
 import base64
+import hashlib
+import json
 import math
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from hrx.records.ledger import Ledger
-from hrx.records.record import DONE, StoredCheck
+from hrx.records.record import DONE, StoredAudit, StoredCheck
 from hrx.reports.audit_summary import summarise_backbones
 from hrx.reports.context import context_section
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page
 from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples, model_labels, palette
-from hrx.reports.page.reproduce import record_commands, reproduction
 from hrx.reports.runs import NO_REASON, PlanProgress, ReasonKind, count_reasons, overall_progress, read, reason_kinds
 from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
 from hrx.reports.text import clean, counted, listed, make_directory, write_bytes
@@ -32,6 +34,21 @@ SCRIPTS = (
 _MOST_MODELS = 12
 """The checks of more models are folded, unless one failed."""
 _MOST_REASONS = 40
+_FIRST = (
+    "data", "settings", "series", "windows", "seeds", "draws", "precision", "estimator", "estimator-setting", "axis",
+)  # fmt: skip
+"""The options that a command begins with; all others follow."""
+_WITHOUT_NUMBERS = ("models", "engine", "workers", "gpus", "gate")
+"""Stored settings that decide no number, and the models, which are not an option."""
+_NARROWED = ("data", "settings", "seeds")
+"""What the command of one record has in its own, narrower form."""
+_NAMED_SOURCES = ("sample", "gift-eval")
+"""Sources whose datasets can be chosen by name."""
+_VERSIONS = {
+    "hrx": "hrx_version", "torch": "torch_version", "device": "device", "model libraries": "library",
+    "adapters": "adapter_version", "measurement protocol": "protocol_version", "draws": "draws_kind",
+    "weights (sha256)": "fingerprint",
+}  # fmt: skip
 
 
 class WrittenReport(NamedTuple):
@@ -219,3 +236,70 @@ def _check_row(label: str, checks: Sequence[StoredCheck], parities: pd.Series) -
     settings = listed(dict.fromkeys(check.setting for check in checks))
     shown = "–" if math.isnan(figure) else f"{figure:.2g}"
     return CheckRow(label, worst.check, result, shown, f"{worst.limit:.2g}", settings)
+
+
+class Reproduction(NamedTuple):
+    """The commands that made a ledger's runs and its page, the ledger's name, a remark, and the versions behind it."""
+
+    commands: list[str]
+    ledger: str
+    remark: str
+    versions: dict[str, str]
+
+
+def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str) -> Reproduction:
+    """How to measure the runs again. A ledger stores names, not paths: `PATH` stands for the folder of a file."""
+    if frame.empty:
+        return Reproduction([], "", "", {})
+    asked = [json.loads(audit.settings) for audit in audits]
+    commands = [shlex.join(["hrx", "audit", *(one.get("models") or []), *_options(one)]) for one in asked]
+    remark = ""
+    if any("PATH/" in command for command in commands):
+        remark = (
+            "Replace PATH by the folder of that file or directory, which the ledger does not store; the hash of the "
+            "weights below identifies a checkpoint."
+        )
+    versions = {
+        name: listed(frame[column].dropna().astype(str).unique()) or "unknown" for name, column in _VERSIONS.items()
+    }
+    digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
+    versions["these runs (sha256 of their sorted keys)"] = digest
+    page = shlex.join(["hrx", "report", ledger_name, "--out", "hrx-report"])
+    return Reproduction([*commands, page], shlex.quote(ledger_name), remark, versions)
+
+
+def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> Json:
+    """What the page needs for the command of one record: `of`, the command of each run or -1, and `commands`.
+
+    A command has `models`, `data`, `narrow` (whether `data` can name one dataset) and `rest`, all other words.
+    """
+    asked = {audit.digest: json.loads(audit.settings) for audit in audits}
+    of = pd.Series(-1, index=frame.index)
+    commands: list[Json] = []
+    known = frame[frame["request"].isin(list(asked))]
+    for (request, model), runs in known.groupby(["request", "model"], sort=False):
+        settings = asked[str(request)]
+        models = [str(word) for word in settings.get("models") or []]
+        words = [word for word in models if str(model) in {word, *word.replace(":", "/").split("/")[-2:]}]
+        data = settings.get("data")
+        source = str(data or "sample").partition(":")[0]
+        narrow = source in _NAMED_SOURCES
+        of[runs.index] = len(commands)
+        rest = _options(settings, but=_NARROWED)
+        commands.append({"models": words or models, "data": source if narrow else data, "narrow": narrow, "rest": rest})
+    return {"of": of.tolist(), "commands": commands}
+
+
+def _options(settings: Mapping[str, Any], but: Sequence[str] = ()) -> list[str]:
+    """Stored settings as words of a command line, without those that are not set and except `but`."""
+    words: list[str] = []
+    for name in dict.fromkeys((*_FIRST, *settings)):
+        value = settings.get(name)
+        if name in (*_WITHOUT_NUMBERS, *but):
+            continue
+        if value is True:
+            words.append(f"--{name}")
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += [] if one in (None, False, "") else [f"--{name}", str(one)]
+    return words

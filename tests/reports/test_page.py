@@ -322,7 +322,7 @@ def test_the_command_to_reproduce_is_the_one_that_the_ledger_keeps(ledger, recor
     from hrx.records.ledger import Ledger
 
     path = ledger([record()])
-    assert "hrx audit bolt-mini --data SOURCE --settings 96x24" in write_report(path, tmp_path / "a").page.read_text()
+    assert "<pre>hrx report " in write_report(path, tmp_path / "a").page.read_text()
     settings = {"models": ["m"], "data": "sample", "seeds": 2, "precision": None, "rank-only": False, "python": ["x"]}
     with Ledger.open(path) as opened:
         opened.write_audit(StoredAudit("2026-01-01T00:00:00+00:00", "0.1.0", json.dumps(settings)))
