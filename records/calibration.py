@@ -1,4 +1,4 @@
-"""The results of a calibration, and the criteria that judge the instrument. Plain numbers: no torch, no files."""
+"""Results of a calibration, and the criteria that judge the instrument. Plain numbers: no torch, no files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GENERATORS = (NEGATIVE_CONTROL, "sparsesplit", "sparseband", "sparseshift", "lag
 LEARNED = 0.98
 """Share of the held-out variance that a least-squares fit and a backbone must explain to count as evidence."""
 CONVERGED = "converged"
-"""The recipe that the planted rank is judged under."""
+"""Recipe that the planted rank is judged under."""
 CONTROL_TOLERANCE = 0.02
 """How far the gain on the exact control may be from zero, beyond twice its Monte Carlo error."""
 RISING = "rank rises with the plant"
@@ -95,7 +95,7 @@ class Calibration:
     estimator: str
     effort: str
     exact_control: ModelResult
-    """The negative control as an exact, untrained model: any gain on it comes from the instrument."""
+    """Negative control as an exact, untrained model: any gain on it comes from the instrument."""
     results: tuple[ModelResult, ...]
     examples: tuple[Example, ...]
     recipe: str = CONVERGED
@@ -106,7 +106,7 @@ class Calibration:
         return tuple(dict.fromkeys(result.backbone for result in self.results))
 
     def table(self, backbone: str, generator: str | None = None) -> list[ModelResult]:
-        """The models behind a cell of the table, learned or not."""
+        """Models behind a cell of the table, learned or not."""
         table = [result for result in self.results if result.backbone == backbone and not result.curve_only]
         return [result for result in table if generator in (None, result.generator)]
 
@@ -140,7 +140,7 @@ class Criterion(NamedTuple):
 
 
 def median_of(results: Iterable[ModelResult], name: str) -> float:
-    """The median of a quantity; NaN for no results."""
+    """Median of a quantity; NaN for no results."""
     values = [float(getattr(result, name)) for result in results]
     return median(values) if values else nan
 

@@ -22,7 +22,7 @@ from hrx.records.record import DONE, LARGEST
 Sign = Literal["positive", "negative"]
 _DIRECTIONS: dict[Sign, int] = {"positive": 1, "negative": -1}
 ERROR = 0.05
-"""The largest probability of a stop with a wrong sign, both signs together."""
+"""Largest probability of a stop with a wrong sign, both signs together."""
 STAKES = tuple(tenths / 10 for tenths in range(1, 10))
 
 
@@ -30,7 +30,7 @@ class Decision(NamedTuple):
     """What the test says about a plan."""
 
     sign: Sign | None
-    """The sign of the majority; None while it is not decided."""
+    """Sign of the majority; None while it is not decided."""
     used: int
     """Runs that the test used: the first of the plan, without a gap."""
     planned: int
@@ -58,11 +58,11 @@ class SignTest:
         self._capitals: dict[Sign, list[float]] = {side: [1.0] * len(STAKES) for side in _DIRECTIONS}
 
     def capital(self, side: Sign) -> float:
-        """The capital of the bettor that expects this sign."""
+        """Capital of the bettor that expects this sign."""
         return math.fsum(self._capitals[side]) / len(STAKES)
 
     def add(self, sign: int) -> None:
-        """The sign of the next run: 1, -1 or 0."""
+        """Add the sign of the next run: 1, -1 or 0."""
         left = self.planned - self.used
         for side, direction in _DIRECTIONS.items():
             x, m = (1 + direction * sign) / 2, (1 - direction * self._sum / left) / 2
@@ -82,7 +82,7 @@ class SignTest:
 
 
 class PlanTest:
-    """The test of one plan: signs may arrive in any order and are used in the order of the plan."""
+    """Test of one plan: signs may arrive in any order and are used in the order of the plan."""
 
     def __init__(self, keys: Iterable[str]):
         self._keys = list(dict.fromkeys(keys))
@@ -90,7 +90,7 @@ class PlanTest:
         self._waiting: dict[str, int] = {}
 
     def add(self, key: str, sign: int) -> None:
-        """The sign of one run. One that is not the next of the plan waits for those before it."""
+        """Add the sign of one run. One that is not the next of the plan waits for those before it."""
         self._waiting[key] = sign
         while (
             not self._test.sign
@@ -105,7 +105,7 @@ class PlanTest:
 
 
 def sign_of(status: str | None, beats_naive: int | None, g_margin: float | None) -> int:
-    """The sign of a stored run: 1, -1, or 0 where it does not count. A missing number is None or NaN."""
+    """Sign of a stored run: 1, -1, or 0 where it does not count. A missing number is None or NaN."""
     if status != DONE or beats_naive != 1 or g_margin is None or not abs(g_margin) <= LARGEST:
         return 0
     return (g_margin > 0) - (g_margin < 0)

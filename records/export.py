@@ -1,4 +1,4 @@
-"""Exports the records of a ledger as Parquet or CSV, and verifies whole ledgers, which changes nothing.
+"""Export the records of a ledger as Parquet or CSV, and verify whole ledgers, which changes nothing.
 
 Spreadsheets read a CSV text that begins with = + - or @ as a formula, so such a text gets an apostrophe.
 """
@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, get_args
+from typing import IO, Literal, NamedTuple
 
 from hrx.errors import HrxError
 from hrx.files import atomic_write
@@ -17,17 +17,12 @@ from hrx.records.record import COLUMNS, NAMES, Record, Value
 from hrx.records.rows import Damage
 
 Format = Literal["parquet", "csv"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 _TEXT = frozenset(column.name for column in COLUMNS if column.kind == "TEXT")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-class ExportError(HrxError):
-    """A file that cannot be written in this format."""
-
-
 def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
-    """Writes every sound record of a ledger to `out`, whole or not at all. Returns their number."""
+    """Write every sound record of a ledger to `out`, whole or not at all. Return their number."""
     with Ledger.open(ledger_path, create=False) as ledger:
         records = ledger.records()
     writers: dict[Format, Callable[[Sequence[Record], IO[bytes]], None]] = {"parquet": _parquet, "csv": _csv}
@@ -40,11 +35,11 @@ def _csv(records: Sequence[Record], file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, newline="", encoding="utf-8")
     writer = csv.writer(text)
     writer.writerow(NAMES)
-    writer.writerows([guarded(name, getattr(record, name)) for name in NAMES] for record in records)
+    writer.writerows([_guarded(name, getattr(record, name)) for name in NAMES] for record in records)
     text.detach()  # writes what is buffered, and leaves the file open
 
 
-def guarded(name: str, value: Value) -> Value:
+def _guarded(name: str, value: Value) -> Value:
     """A cell of a CSV file; a text that a spreadsheet would read as a formula starts with an apostrophe."""
     dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
     return f"'{value}" if dangerous else value
@@ -55,7 +50,7 @@ def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ExportError(
+        raise HrxError(
             f"Parquet needs pyarrow, which is not installed. Use --format csv, or run: {install_command('gift-eval')}"
         ) from None
     kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}

@@ -1,4 +1,4 @@
-"""The ledger: runs, admission checks, audit settings, plans and example matrices, in one SQLite file.
+"""Ledger: runs, admission checks, audit settings, plans and example matrices, in one SQLite file.
 
 It survives `kill -9` and takes several writers: SQLite keeps a rollback journal beside the file during each
 transaction, and between transactions the file is whole. Needs no torch.
@@ -35,6 +35,10 @@ SCHEMA_VERSION = 7
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
 MOST_NAMED = 10
+StoredRow = Record | StoredCheck | StoredExample | StoredAudit | StoredPlan
+_TABLES: dict[type, str] = {
+    StoredCheck: "checks", StoredExample: "matrices", StoredAudit: "audits", StoredPlan: "plans",
+}  # fmt: skip
 BESIDE = ("-journal", "-wal", "-shm")
 """What SQLite can keep beside a file, by the end of the name; the last two where another program chose that mode."""
 
@@ -110,7 +114,7 @@ class Ledger:
         return records
 
     def rows(self, keys: Iterable[str] | None = None) -> list[tuple[Value, ...]]:
-        """The same as tuples in the order of the record's columns, which is three times as fast."""
+        """Return the same as tuples in the order of the record's columns, which is three times as fast."""
         reader = self._reader("runs")
         if keys is None:
             return reader.all()  # type: ignore[return-value]
@@ -130,18 +134,26 @@ class Ledger:
         with self.transaction():
             self.put(record.updated(request=self._request) if record.request is None else record)
             if example is not None:
-                self.put_example(example)
+                self.put(example)
                 self._connection.executemany("DELETE FROM matrices WHERE key = ?", [(key,) for key in replacing])
 
-    def put(self, record: Record) -> None:
-        """Store one run as it is within the caller's transaction."""
-        row = stored_row("runs", _values(record))
-        if self._connection.execute(_PUT, (*row, FAILED)).rowcount:
+    def put(self, row: StoredRow) -> None:
+        """Store a row as it is within the caller's transaction.
+
+        A run that is finished, the settings of an audit and a plan stay as they are stored; other rows are replaced.
+        """
+        if isinstance(row, Record):
+            held = TableReader(self._connection, "runs", lambda damage: None).by_key([row.key])
+            if all(one[_STATUS] == FAILED for one in held):  # also where the stored one is damaged
+                self._connection.execute(_PUT_RUN, stored_row("runs", _values(row)))
             return
-        # A finished run is kept, but not one whose record is damaged.
-        if not TableReader(self._connection, "runs", lambda damage: None).by_key([record.key]):
-            self._connection.execute("DELETE FROM runs WHERE key = ?", (record.key,))
-            self._connection.execute(_PUT, (*row, FAILED))
+        table, cells = _TABLES[type(row)], tuple(row)
+        if isinstance(row, StoredExample):
+            cells = (row.key, *(None if array is None else _pack(array) for array in row[1:]))
+        elif isinstance(row, StoredAudit):
+            cells = (row.digest, *row)
+        verb = "IGNORE" if isinstance(row, StoredAudit | StoredPlan) else "REPLACE"
+        self._connection.execute(f"INSERT OR {verb} INTO {table} {_names_and_places(table)}", stored_row(table, cells))
 
     def checks(self) -> list[StoredCheck]:
         """All admission checks, in the order they were first written."""
@@ -150,18 +162,15 @@ class Ledger:
     def write_checks(self, checks: Sequence[StoredCheck]) -> None:
         """Store admission checks, replacing earlier ones of the same model, versions and setting."""
         with self.transaction():
-            self.put_checks(checks)
-
-    def put_checks(self, checks: Sequence[StoredCheck]) -> None:
-        """Store admission checks within the caller's transaction."""
-        self._insert("checks", checks, "INSERT OR REPLACE")
+            for check in checks:
+                self.put(check)
 
     def example_keys(self) -> list[str]:
         """Keys of the runs that have an example, in the order they were written."""
         return self._reader("matrices").keys()
 
     def examples(self, keys: Iterable[str]) -> list[StoredExample]:
-        """The examples of the given runs, where there are any; one that is damaged is noted and left out."""
+        """Examples of the given runs, where there are any; one that is damaged is noted and left out."""
         reader = self._reader("matrices")
         examples: list[StoredExample] = []
         for key in keys:
@@ -171,28 +180,19 @@ class Ledger:
                 self._note(Damage("matrices", f"(key {key[:12]})", f"it cannot be read ({error})"))
         return examples
 
-    def put_example(self, example: StoredExample) -> None:
-        """Store one example within the caller's transaction."""
-        packed = (None if array is None else _pack(array) for array in example[1:])
-        self._insert("matrices", [(example.key, *packed)], "INSERT OR REPLACE")
-
     def audits(self) -> list[StoredAudit]:
-        """The settings of each audit of this ledger, earliest first."""
+        """Settings of each audit of this ledger, earliest first."""
         return sorted((StoredAudit(*row[1:]) for row in self._reader("audits").all()), key=attrgetter("created"))  # type: ignore[arg-type]
 
     def requests(self) -> dict[str, StoredAudit]:
-        """The settings that made a run, by its column `request`."""
+        """Settings that made a run, by its column `request`."""
         return {audit.digest: audit for audit in self.audits()}
 
     def write_audit(self, audit: StoredAudit) -> None:
         """Store the settings of an audit, the same ones once; the runs that are written from now on name them."""
         self._request = audit.digest
         with self.transaction():
-            self.put_audit(audit)
-
-    def put_audit(self, audit: StoredAudit) -> None:
-        """Store an audit's settings within the caller's transaction; the earliest entry stays."""
-        self._insert("audits", [(audit.digest, *audit)], "INSERT OR IGNORE")
+            self.put(audit)
 
     def plans(self) -> list[StoredPlan]:
         """What was planned for each model, earliest first."""
@@ -201,11 +201,8 @@ class Ledger:
     def write_plans(self, plans: Sequence[StoredPlan]) -> None:
         """Store what an audit plans for each model; a plan that is stored stays as it is."""
         with self.transaction():
-            self.put_plans(plans)
-
-    def put_plans(self, plans: Sequence[StoredPlan]) -> None:
-        """Store plans within the caller's transaction; the earliest entry stays."""
-        self._insert("plans", plans, "INSERT OR IGNORE")
+            for plan in plans:
+                self.put(plan)
 
     def integrity(self, most: int = 100) -> list[str]:
         """What SQLite finds wrong with the file and its indexes."""
@@ -230,13 +227,9 @@ class Ledger:
         with transaction(self._connection):
             yield
 
-    def _insert(self, table: str, rows: Iterable[Sequence[object]], verb: str) -> None:
-        statement = f"{verb} INTO {table} {_names_and_places(table)}"
-        self._connection.executemany(statement, [stored_row(table, row) for row in rows])
-
 
 def utc_now() -> str:
-    """The time as records have it."""
+    """Return the time as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -314,7 +307,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _version_of_writer(connection: sqlite3.Connection) -> str:
-    """The version of hrx that created the file."""
+    """Name the hrx that created the file."""
     try:
         return f"hrx {connection.execute('SELECT hrx_version FROM meta').fetchone()[0]}"
     except (sqlite3.Error, TypeError):
@@ -361,11 +354,11 @@ def _names_and_places(table: str) -> str:
     return f"({quoted(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
-_PUT = (
+_PUT_RUN = (  # `INSERT OR REPLACE` would change the order of writing
     f"INSERT INTO runs {_names_and_places('runs')} ON CONFLICT (key) DO UPDATE SET "
     + ", ".join(f'"{name}" = excluded."{name}"' for name in (*NAMES, CHECKSUM))
-    + " WHERE runs.status = ?"
 )
+_STATUS = NAMES.index("status")
 _values = attrgetter(*NAMES)  # `dataclasses.astuple` copies every value, which takes longer than the statement
 
 

@@ -1,4 +1,4 @@
-"""Merges ledgers: every finished run once, and no two records that contradict each other beyond rounding.
+"""Merge ledgers: every finished run once, and no two records that contradict each other beyond rounding.
 
 Nothing is written unless everything can be. What is damaged in a source is named and left out. A new target is built
 beside its place and published whole, so that no process ever removes a file that another one wrote.
@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hrx.records.ledger import BESIDE, Ledger, LedgerError, StoredCheck
+from hrx.records.ledger import BESIDE, MOST_NAMED, Ledger, LedgerError, StoredCheck
 from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
-
-SHOWN = 10
 
 
 class MergeResult(NamedTuple):
@@ -32,7 +30,7 @@ class MergeResult(NamedTuple):
 
 
 def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
-    """Adds the runs, checks, examples, plans and settings of `sources` to the ledger `into`, which may be new.
+    """Add the runs, checks, examples, plans and settings of `sources` to the ledger `into`, which may be new.
 
     Two records of one key must agree within rounding. Otherwise the merge is refused and lists the records.
     """
@@ -46,7 +44,7 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
 
 
 def _merge_into_new(sources: Sequence[str | Path], into: Path) -> MergeResult:
-    """Builds the ledger under another name and publishes it; merges into the one that another process published."""
+    """Build the ledger under another name and publishes it; merges into the one that another process published."""
     temporary = _reserve_beside(into)
     try:
         result = _merge(sources, temporary, shown=into)
@@ -108,13 +106,14 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResu
             contradictions.append(f"{_label(record)}: {different[0]} ({source.path.name})")
     _add_checks(source.checks(), target, contradictions)
     for audit in source.audits():
-        target.put_audit(audit)
-    target.put_plans(source.plans())
+        target.put(audit)
+    for plan in source.plans():
+        target.put(plan)
     present = set(target.example_keys())
     for key in source.example_keys():
         if not (key in present and target.examples([key])):
             for example in source.examples([key]):
-                target.put_example(example)
+                target.put(example)
     return MergeResult(added, known)
 
 
@@ -123,7 +122,7 @@ def _add_checks(checks: Sequence[StoredCheck], target: Ledger, contradictions: l
     for check in checks:
         other = held.get(_identity(check))
         if other is None:
-            target.put_checks([check])
+            target.put(check)
         elif other.passed != check.passed:
             contradictions.append(f"{check.model} {check.setting}: the check {check.check} passed in one of them only")
 
@@ -138,8 +137,8 @@ def _label(record: Record) -> str:
 
 
 def _refusal(contradictions: Sequence[str], into: Path) -> str:
-    shown = "".join(f"\n  {line}" for line in contradictions[:SHOWN])
-    more = f"\n  … and {len(contradictions) - SHOWN} more" if len(contradictions) > SHOWN else ""
+    shown = "".join(f"\n  {line}" for line in contradictions[:MOST_NAMED])
+    more = f"\n  … and {len(contradictions) - MOST_NAMED} more" if len(contradictions) > MOST_NAMED else ""
     return (
         f"{len(contradictions)} of the runs contradict each other, so nothing was written to {into}. The same run must "
         f"have the same numbers: measure these again (hrx audit --recheck) and omit the wrong ledger.{shown}{more}"
@@ -196,7 +195,7 @@ def _agree(name: str, first: Value, second: Value) -> bool:
 
 
 def _list(text: Value) -> list[Value]:
-    """The numbers of a JSON list, or of the lists of an object one after the other."""
+    """Numbers of a JSON list, or of the lists of an object one after the other."""
     values = json.loads(str(text))
     return list(chain.from_iterable(values.values())) if isinstance(values, dict) else list(values)
 

@@ -72,19 +72,19 @@ class Quantities:
     truncated: Floats
     """`g_own` of each truncation in `TRUNCATIONS`, normalised; empty where none was scored."""
     distant: Floats
-    """The rows at each of `DISTANCES` against the shared vector, normalised; NaN where a scored step has none."""
+    """Rows at each of `DISTANCES` against the shared vector, normalised; NaN where a scored step has none."""
     effective_lookback: float
     """Positions from the end that hold 90 % of a row's mass, mean of all rows that are not zero."""
     effective_lookback_steps: Floats
-    """The same at each scored step, mean of the windows."""
+    """As above, at each scored step, mean of the windows."""
 
     def __str__(self) -> str:
-        """The gains with their errors, and the rank."""
+        """Show the gains with their errors, and the rank."""
         gains = [f"{name} {getattr(self, name):+.3f} ± {getattr(self.error, name):.3f}" for name in GAINS]
         return f"{', '.join(gains)}, rank {self.rank:.2f} ({self.draws} draws, {self.forecasts} forecasts)"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the gains as a table."""
+        """Show the gains as a table in a notebook."""
         cells = "".join(
             f"<tr><td>{name}</td><td>{getattr(self, name):+.3f}</td><td>± {getattr(self.error, name):.3f}</td></tr>"
             for name in GAINS
@@ -134,7 +134,7 @@ class Skill(NamedTuple):
 
 
 class RankBin(NamedTuple):
-    """The published gain of runs with a rank in `[low, high)` (the paper's table "Rank predicts the gain")."""
+    """Published gain of runs with a rank in `[low, high)` (the paper's table "Rank predicts the gain")."""
 
     low: float
     high: float
@@ -157,7 +157,7 @@ RANK_BINS = (
 
 
 def rank_bin(rank: float) -> RankBin:
-    """The published bin of a participation ratio."""
+    """Published bin of a participation ratio."""
     # Rounding can bring the ratio of a rank-one matrix slightly below one.
     return next(one for one in reversed(RANK_BINS) if rank >= one.low or one is RANK_BINS[0])
 
@@ -171,7 +171,7 @@ _WHOLE = ("kept", "lookbacks")
 
 
 def kept_contexts(lookback: int) -> Ints:
-    """The contexts of the sweep, longest first: `L`, 3/4, 1/2, 3/8, 1/4, … of it down to 1, halves rounded up.
+    """Contexts of the sweep, longest first: `L`, 3/4, 1/2, 3/8, 1/4, … of it down to 1, halves rounded up.
 
     Halves and three quarters stay multiples of a model's patch for longer than a finer grid would.
     """
@@ -190,7 +190,7 @@ def shortest_within(contexts: Ints, change: Floats, bound: float) -> int:
 
 
 class CutForecasts(NamedTuple):
-    """The forecasts from one cut lookback, against those from the whole one."""
+    """Forecasts from one cut lookback, against those from the whole one."""
 
     lookback: int
     change: float
@@ -210,7 +210,7 @@ class NeededContext:
     """
 
     bound: float
-    """The largest change that counts as none."""
+    """Largest change that counts as none."""
     windows: int
     kept: Ints
     """`(K,)`: values that stay as they are."""
@@ -228,7 +228,7 @@ class NeededContext:
     full_seconds: Floats
     """`(K,)`: that of the whole lookback, measured directly before it."""
     padded_to: int | None = None
-    """The length to which the library fills a shorter window with zeros that the model reads."""
+    """Length to which the library fills a shorter window with zeros that the model reads."""
     refusal: str = ""
     """Why the model did not forecast from a shorter lookback."""
 
@@ -243,12 +243,12 @@ class NeededContext:
 
     @property
     def needed(self) -> int:
-        """The shortest context of the grid that keeps the forecasts within the bound when older values are replaced."""
+        """Shortest context of the grid that keeps the forecasts within the bound when older values are replaced."""
         return int(self.kept[self.at])
 
     @property
     def next_shorter(self) -> int | None:
-        """The next context of the grid, which is not enough; None where the needed one is the shortest of the grid."""
+        """Next context of the grid, which is not enough; None where the needed one is the shortest of the grid."""
         return int(self.kept[self.at + 1]) if self.at + 1 < len(self.kept) else None
 
     @property
@@ -258,7 +258,7 @@ class NeededContext:
 
     @property
     def shortest_cut(self) -> CutForecasts | None:
-        """The shortest lookback that can really be cut to within the bound; None where no cut is possible."""
+        """Shortest lookback that can really be cut to within the bound; None where no cut is possible."""
         if not np.isfinite(self.cut_change[self.lookbacks < self.lookback]).any():
             return None
         return self._cut(shortest_within(self.lookbacks, self.cut_change, self.bound))
@@ -278,7 +278,7 @@ class NeededContext:
         return CutForecasts(int(self.lookbacks[at]), change, mse, mase, time_ratio)
 
     def columns(self) -> dict[str, str | int | float | None]:
-        """The columns of a record."""
+        """Columns of a record."""
         check, shortest = self.check, self.shortest_cut
         return {
             "context_needed": self.needed,
@@ -300,7 +300,7 @@ class NeededContext:
 
 
 def context_from_columns(row: Mapping[str, Any]) -> NeededContext:
-    """The result whose `columns` a record holds."""
+    """Result whose `columns` a record holds."""
     stored = json.loads(row["context_curves"]) | json.loads(row["context_seconds"])
     curves: dict[str, Any] = {
         name: np.array(stored[name], dtype=np.int64 if name in _WHOLE else np.float64) for name in (*_CURVES, *_SECONDS)
@@ -316,7 +316,7 @@ def context_from_columns(row: Mapping[str, Any]) -> NeededContext:
 
 
 def mean_context(found: Sequence[NeededContext]) -> NeededContext:
-    """The mean curves of several series, which have the same contexts; times are summed."""
+    """Mean curves of several series, which have the same contexts; times are summed."""
     first = found[0]
     means = {
         name: np.mean([getattr(one, name) for one in found], axis=0) for name in ("change", "cut_change", "mse", "mase")

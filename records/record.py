@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 (each default is a dataclass field that carries its meaning, made by one function)
-"""The record, one flat, typed row per run, and the other rows of a ledger. Schema, exports and docs are made from them.
+"""Record, one flat, typed row per run, and the other rows of a ledger. Schema, exports and docs are made from them.
 
 A record holds everything that decides the numbers, so a table can be made from records alone, and a stale row is
 distinguishable from a fresh one.
@@ -292,7 +292,7 @@ class StoredPlan(NamedTuple):
     until: str
     """`decided` where the order is random and the audit stops when a sign is decided; empty otherwise."""
     keys: bytes
-    """The key of every run, 32 bytes each, in the order of the plan."""
+    """Key of every run, 32 bytes each, in the order of the plan."""
     created: str
     """UTC time at which this plan was first made."""
 

@@ -1,4 +1,4 @@
-"""The rows of a ledger: its tables, the checksum of each row, and reading that names and leaves out what is damaged."""
+"""Rows of a ledger: its tables, the checksum of each row, and reading that names and leaves out what is damaged."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def checksum(row: Sequence[Cell]) -> str:
 
 
 def stored_row(table: str, values: Iterable[object]) -> list[Cell]:
-    """The cells of a row as SQLite will return them, in the order of the table's columns, and their checksum."""
+    """Cells of a row as SQLite will return them, in the order of the table's columns, and their checksum."""
     cells = [as_stored(kind, value) for kind, value in zip(TABLES[table].columns.values(), values, strict=True)]
     return [*cells, checksum(cells)]
 
@@ -134,12 +134,12 @@ class TableReader:
         return self._sound(rows[rowid] for rowid in sorted(rows))
 
     def by_key(self, keys: Iterable[str]) -> list[tuple[Cell, ...]]:
-        """The rows of a table with the column `key` that have these keys, in the order of writing, by the index."""
+        """Rows of a table with the column `key` that have these keys, in the order of writing, by the index."""
         some = f"SELECT {self._cells} FROM {self._index} WHERE key IN (SELECT value FROM json_each(?)) ORDER BY rowid"
         return self._sound(self._connection.execute(some, (json.dumps(list(keys)),)))
 
     def keys(self) -> list[str]:
-        """The column `key` of every row, in the order of writing, as far as the index can be read."""
+        """Column `key` of every row, in the order of writing, as far as the index can be read."""
         found: dict[str, int] = {}
         with suppress(sqlite3.DatabaseError):
             for key, rowid in self._connection.execute(f"SELECT key, rowid FROM {self._index}"):
@@ -156,7 +156,7 @@ class TableReader:
         return kept
 
     def _label(self, cells: Sequence[Cell]) -> str:
-        """The row by what a person knows it by, as far as its cells can be read, and by its key."""
+        """Name a row by what a person knows it by, as far as its cells can be read, and by its key."""
         values = dict(zip(self._names, cells, strict=True))
         words = [_printable(values[name]) for name in TABLES[self._table].label if isinstance(values[name], str)]
         if self._table == "runs" and isinstance(values["lookback"], int):
