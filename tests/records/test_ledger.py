@@ -1,4 +1,5 @@
 import hashlib
+import re
 import sqlite3
 import subprocess
 import sys
@@ -7,12 +8,14 @@ from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.records import overwrite_a_page_of_runs, record
 
 from hrx import __version__
+from hrx.cli import main
 from hrx.records.ledger import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -353,3 +356,25 @@ def test_of_a_torn_ledger_every_run_outside_the_lost_page_is_salvaged(tmp_path: 
     assert 0 < len(readable) < len(written)
     assert len(readable) + len(lost) == len(written)
     assert readable == by_key == {key: written[key] for key in readable}
+
+
+def test_one_audit_reads_the_table_of_runs_whole_at_most_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = list[str]()
+    connect = sqlite3.connect
+
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr("hrx.records.ledger.sqlite3.connect", traced)
+    plan = ["--data", "sample:co2", "--settings", "32x8", "--windows", "2", "--draws", "2", "--workers", "0"]
+    for seeds, expected in (("1", 1), ("2", 2), ("2", 2)):  # from nothing, resumed, and with nothing left to measure
+        statements.clear()
+        assert main(["audit", "bolt-mini", *plan, "--seeds", seeds, "--out", str(tmp_path)]) == 0
+        read = [text for text in statements if re.match(r"SELECT .*g_own.* FROM runs\b", text)]
+        assert sum("WHERE key IN" not in text for text in read) == 1
+        written = [text for text in statements if text.startswith("INSERT INTO runs")]
+        with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
+            assert len(ledger.records()) == expected
+    assert written == []
