@@ -1,7 +1,7 @@
 """Runs tasks in local worker processes, each with its share of the cores.
 
-Each worker is a `ProcessPoolExecutor` of one process: a process that dies breaks its own pool only, so the task that
-killed it is known. A process serves one model, so that nothing a model changes in its process reaches another model.
+Each worker is one process behind a pipe, so it is known which task a dead process had; a pool breaks as a whole. A
+process serves one model, so that nothing a model changes in its process reaches another model.
 
 On Linux, processes are forked from a server that has imported torch and computed nothing, which takes milliseconds.
 A fork of this process may hang once torch has started its threads, and macOS forbids it; elsewhere they are spawned.
@@ -14,19 +14,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
-from multiprocessing.connection import wait
-from typing import TypeVar
+from multiprocessing.connection import Connection, wait
 
 import torch
 
 from hrx.adapters import Identity
 from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.runner.plan import ModelKey
+from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
@@ -34,19 +33,16 @@ from hrx.audit.runner.worker import (
     WorkerContext,
     WorkerDied,
     WorkerSettings,
-    died_twice,
-    guarded,
     out_of_time,
+    packed,
     perform,
+    unpacked,
 )
 
 _SERVED = sys.platform == "linux"
-_CONTEXT = multiprocessing.get_context("forkserver" if _SERVED else "spawn")
+_CONTEXT = multiprocessing.get_context("forkserver") if _SERVED else multiprocessing.get_context("spawn")
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_SECONDS = 5.0
-_context: WorkerContext | None = None
-"""The context of this process, if it is a worker."""
-Result = TypeVar("Result")
 
 
 class ProcessExecutor:
@@ -54,21 +50,24 @@ class ProcessExecutor:
 
     def __init__(self, settings: WorkerSettings, size: int, timeout: float | None = None):
         self.size, self.timeout = size, timeout
-        self._settings = settings.portable()
-        self._threads = max(1, torch.get_num_threads() // size)
+        self._threads, self._settings = max(1, torch.get_num_threads() // size), settings.portable()
         self._workers = [self._start() for _ in range(size)]
-        self._models: list[ModelKey | None] = [None] * size
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-        if self._workers[worker].broken or self._models[worker] not in (None, task.model):
-            self._workers[worker].close()
-            self._workers[worker] = self._start()
-        self._models[worker] = task.model
-        return self._workers[worker].call(_run, task)
-
+    @property
     def process_ids(self) -> list[int]:
         """Process ids, by worker."""
-        return [worker.process_id() for worker in self._workers]
+        return [worker.process_id for worker in self._workers]
+
+    def submit(self, worker: int, task: Task) -> None:
+        if not self._workers[worker].serves(task.model):
+            self._workers[worker].close()
+            self._workers[worker] = self._start()
+        self._workers[worker].begin(task)
+
+    def results(self, seconds: float | None) -> list[tuple[int, TaskResult]]:
+        busy = {handle: at for at, worker in enumerate(self._workers) if worker.busy for handle in worker.handles}
+        ready = {busy[handle] for handle in wait(busy, seconds)}  # type: ignore[index]
+        return [(at, self._workers[at].finish()) for at in sorted(ready)]
 
     def stop(self, worker: int) -> None:
         self._workers[worker].close()
@@ -81,29 +80,106 @@ class ProcessExecutor:
         return _Worker(self._threads, self._settings)
 
 
+class _Worker:
+    """One worker process, and the pipe to it."""
+
+    def __init__(self, threads: int, settings: WorkerSettings):
+        start_server()
+        self.busy = False
+        self._model: ModelKey | None = None
+        self._pipe, other = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_work, args=(other, threads, settings))
+        with signals_blocked():
+            self._process.start()
+        other.close()
+        assert self._process.pid
+        self.process_id = self._process.pid
+
+    @property
+    def handles(self) -> tuple[Connection, int]:
+        """What becomes readable when a task is done, or the process has ended."""
+        return self._pipe, self._process.sentinel
+
+    def serves(self, model: ModelKey) -> bool:
+        """Whether the process can take a task of the model."""
+        return not self._pipe.closed and self._model in (None, model)
+
+    def begin(self, task: Task) -> None:
+        self.busy, self._model = True, task.model
+        with suppress(OSError):  # the process has ended: `finish` says how
+            self._pipe.send_bytes(packed(task))
+
+    def finish(self) -> TaskResult:
+        """The result of the task, or how the process ended in the middle of it."""
+        self.busy = False
+        with suppress(EOFError, OSError):
+            if self._pipe.poll():  # a process may end after it has sent its result
+                return unpacked(self._pipe.recv_bytes())
+        self._process.join(EXIT_SECONDS)
+        died = WorkerDied(_death(self._process.exitcode))
+        self.busy = True
+        self.close()
+        return died
+
+    def close(self) -> None:
+        """Ends the process. An idle one exits by itself and frees what its libraries share; a busy one is killed."""
+        self._pipe.close()
+        if self.busy:
+            self._kill()
+        else:  # a thread that its model has left behind may keep it from exiting
+            timer = threading.Timer(EXIT_SECONDS, self._kill_if_running)
+            timer.daemon = True
+            timer.start()
+        self.busy = False
+
+    def _kill(self) -> None:
+        """Kills the process and the processes that its model has started: they are in its process group."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process_id, signal.SIGKILL)
+        with suppress(ProcessLookupError, ValueError):  # it may have no group of its own yet
+            self._process.kill()
+
+    def _kill_if_running(self) -> None:
+        if self._process.exitcode is None:
+            self._kill()
+
+
+def _death(code: int | None) -> str:
+    """How a process ended."""
+    if code is None:
+        return "it does not answer"
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name
+    return f"{name}: out of memory?" if -code == signal.SIGKILL else name
+
+
+@dataclass(frozen=True)
+class _Identify:
+    """Builds a user's model to compute its identity."""
+
+    file: ModuleFile
+    model = ModelKey("module", "")
+
+    def run_in(self, context: WorkerContext) -> Identity:
+        return self.file.identity
+
+
 def identify(model: ModuleFile, timeout: float | None = None) -> Identity | TaskFailed:
     """The identity of a user's model, which is built in a process of its own to compute it, or why there is none."""
-    result = _identify_once(model, timeout)
-    if isinstance(result, WorkerDied):  # tried once more, as every task
-        result = _identify_once(model, timeout)
-    if isinstance(result, WorkerDied):
-        result = TaskFailed(died_twice(result))
+    found: list[TaskResult] = []
+    executor = ProcessExecutor(WorkerSettings((), 0), 1, timeout)
+    try:
+        run_tasks(ListQueue([_Identify(model)], lambda task, result: found.append(result)), executor)
+    finally:
+        executor.close()
+    (result,) = found
     if isinstance(result, TaskFailed) and not result.user_error:
         at = f"{model.file} cannot be loaded: "
+        at += f"its function {model.factory} " if result.reason == out_of_time(timeout) else ""
         return result._replace(reason=f"{at}{result.reason}.", shown=f"{at}{result.shown or result.reason}.")
+    assert isinstance(result, Identity | TaskFailed)
     return result
-
-
-def _identify_once(model: ModuleFile, timeout: float | None) -> Identity | TaskFailed | WorkerDied:
-    worker = _Worker(max(1, torch.get_num_threads()))
-    try:
-        return worker.call(_identify, model).result(timeout)
-    except WorkerDied as error:
-        return error
-    except TimeoutError:
-        return TaskFailed(f"its function {model.factory} {out_of_time(timeout)}")
-    finally:
-        worker.close()
 
 
 def start_server() -> None:
@@ -112,80 +188,6 @@ def start_server() -> None:
         _CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the second is imported by transformers
         with signals_blocked():
             forkserver.ensure_running()
-
-
-class _Worker:
-    """One worker process."""
-
-    def __init__(self, threads: int, settings: WorkerSettings | None = None):
-        start_server()
-        self._pool = ProcessPoolExecutor(1, _CONTEXT, initializer=_initialise, initargs=(threads, settings))
-        self._last: Future[object] | None = None
-        self.broken = False
-        with signals_blocked():  # the first task starts the process
-            self._started = self._pool.submit(os.getpid)
-        (self._process,) = self._pool._processes.values()  # for its exit code, which the pool does not report
-
-    def process_id(self) -> int:
-        return self._started.result()
-
-    def call(self, function: Callable[..., Result], *arguments: object) -> Future[Result]:
-        """Calls a function in the process; raises `WorkerDied` where the process ends before the call returns."""
-        outer: Future[Result] = Future()
-
-        def finish(inner: Future[Result]) -> None:
-            if inner.cancelled():
-                outer.set_exception(WorkerDied("stopped"))
-            elif isinstance(error := inner.exception(), BrokenProcessPool):
-                self.broken, death = True, self._death()
-                self._kill()
-                outer.set_exception(WorkerDied(death))
-            elif error is not None:
-                outer.set_exception(error)
-            else:
-                outer.set_result(inner.result())
-
-        self._last = outer  # type: ignore[assignment]
-        try:
-            self._pool.submit(function, *arguments).add_done_callback(finish)
-        except BrokenProcessPool:
-            self.broken = True
-            outer.set_exception(WorkerDied(self._death()))
-        return outer
-
-    def close(self) -> None:
-        """Ends the process. An idle one exits by itself and frees what its libraries share; a busy one is killed."""
-        busy = self._last is not None and not self._last.done()
-        self.broken = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        if busy:
-            self._kill()
-        else:  # a thread that its model has left behind may keep it from exiting
-            timer = threading.Timer(EXIT_SECONDS, self._kill_if_running)
-            timer.daemon = True
-            timer.start()
-
-    def _kill(self) -> None:
-        """Kills the process and the processes that its model has started: they are in its process group."""
-        assert self._process.pid, "the first call has started it"
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with suppress(ProcessLookupError, ValueError):  # it may have no group of its own yet
-            self._process.kill()
-
-    def _kill_if_running(self) -> None:
-        if self._process.exitcode is None:
-            self._kill()
-
-    def _death(self) -> str:
-        """How the process ended."""
-        code = self._process.exitcode
-        if code is None:
-            return "it does not answer"
-        if code >= 0:
-            return f"exit code {code}"
-        name = signal.Signals(-code).name
-        return f"{name}: out of memory?" if -code == signal.SIGKILL else name
 
 
 @contextmanager
@@ -199,9 +201,8 @@ def signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _initialise(threads: int, settings: WorkerSettings | None) -> None:
-    """Prepares a worker process."""
-    global _context
+def _work(pipe: Connection, threads: int, settings: WorkerSettings) -> None:
+    """The worker process: runs tasks until the pipe is closed."""
     os.setsid()  # a group for the processes that a model starts
     # A signal to the whole group is for the parent to handle: it lets this task finish.
     for number in _PARENT_SIGNALS:
@@ -212,8 +213,11 @@ def _initialise(threads: int, settings: WorkerSettings | None) -> None:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     util.Finalize(None, _kill_group, exitpriority=-1000)
     torch.set_num_threads(threads)
-    if settings is not None:
-        _context = WorkerContext(settings)
+    context = WorkerContext(settings)
+    with suppress(EOFError):
+        while True:
+            task = unpacked(pipe.recv_bytes())
+            pipe.send_bytes(packed(perform(task, context, everything=True)))
 
 
 def _exit_with_parent() -> None:
@@ -227,12 +231,3 @@ def _exit_with_parent() -> None:
 def _kill_group() -> None:
     """Ends this process and those that its model has started."""
     os.killpg(0, signal.SIGKILL)
-
-
-def _run(task: Task) -> TaskResult:
-    assert _context is not None, "a task runs after the initialiser"
-    return perform(task, _context, everything=True)
-
-
-def _identify(model: ModuleFile) -> Identity | TaskFailed:
-    return guarded(lambda: model.identity, everything=True)

@@ -1,28 +1,50 @@
-"""Runs tasks on a Ray cluster, through a process of its own that is connected to it.
+"""Runs tasks on a Ray cluster: plain Ray tasks, which Ray schedules and retries.
 
-Ray ends a process whose node or head dies, installs signal handlers, and may wait for minutes. So that none of this
-reaches the audit, `ray_driver.py` runs in a child process; here its messages become futures.
+Ray ends the process that is connected to a cluster when its head or this machine's node dies, and installs signal
+handlers. So a child process is connected, and does nothing but pass tasks and results on; here its messages become
+results. Ray reuses worker processes, each of which keeps the last model loaded.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import multiprocessing
 import os
 import signal
 import socket
 import threading
-from concurrent.futures import Future
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
+
+from hrx import __version__
+from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.audit.protocol import PROTOCOL_VERSION
 from hrx.audit.runner.processes import signals_blocked
-from hrx.audit.runner.ray_driver import Died, Done, Lost, Ready, Refused, Request, Stop, Submit, drive
-from hrx.audit.runner.worker import ExecutorLost, Task, TaskResult, WorkerDied, WorkerSettings
-from hrx.errors import HrxError
+from hrx.audit.runner.scheduler import RETRIES
+from hrx.audit.runner.worker import (
+    ExecutorLost,
+    Task,
+    TaskFailed,
+    TaskResult,
+    WorkerContext,
+    WorkerSettings,
+    died_twice,
+    packed,
+    perform,
+    unpacked,
+)
+from hrx.errors import HrxError, describe_error, stored_reason
 from hrx.install import install_command
 
+LOCAL = "local"
 CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer at its address; Ray itself retries for minutes."""
 START_SECONDS = 60.0
@@ -30,7 +52,11 @@ START_SECONDS = 60.0
 CHECK_SECONDS = 180.0
 """How long the nodes may take to report their versions: each imports torch."""
 CLOSE_SECONDS = 15.0
+WATCH_SECONDS = 5.0
+_ADVICE = "Start one with `ray start --head`, give its --address, or let --address local start one for this command."
 _SPAWN = multiprocessing.get_context("spawn")
+_context: WorkerContext | None = None
+"""The context of this process, if it is a Ray worker."""
 
 
 class RayError(HrxError):
@@ -53,42 +79,44 @@ class RayExecutor:
         self.timeout = timeout
         self._address = address
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
-        self._futures: dict[int, Future[TaskResult]] = {}
-        self._task_of: dict[int, int] = {}
-        """The number of the last task of each worker."""
-        self._lost = ""
+        self._workers: dict[int, int] = {}
+        """The worker of each task that runs, by the number of the task."""
         _check_reachable(address)
         self._pipe, other = _SPAWN.Pipe()
-        request = Request(address, size, gpus, settings.portable())
-        self._process = _SPAWN.Process(target=drive, args=(other, request), daemon=True)
+        arguments = other, settings.portable(), address, size, gpus
+        self._process = _SPAWN.Process(target=_drive, args=arguments, daemon=True)
         with signals_blocked():
             self._process.start()
         other.close()
-        self._expect(START_SECONDS, "did not answer")
-        self.size = self._expect(CHECK_SECONDS, "is connected, but its nodes did not report their versions").size
-        threading.Thread(target=self._receive, daemon=True).start()
+        self._started(START_SECONDS, "did not answer")
+        self.size = self._started(CHECK_SECONDS, "is connected, but its nodes did not report their versions")
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-        future: Future[TaskResult] = Future()
-        with self._lock:
-            number = self._task_of[worker] = next(self._numbers)
-            if not self._lost:
-                self._futures[number] = future
-                with suppress(OSError):  # a broken pipe is noticed by the receiver, which fails the future
-                    self._pipe.send(Submit(number, worker, task))
-                return future
-        future.set_exception(ExecutorLost(self._lost))
-        return future
+    def submit(self, worker: int, task: Task) -> None:
+        number = next(self._numbers)
+        self._workers[number] = worker
+        with suppress(OSError):  # `results` notices that the pipe is broken
+            self._pipe.send((number, packed(task)))
+
+    def results(self, seconds: float | None) -> list[tuple[int, TaskResult]]:
+        try:
+            if not self._pipe.poll(seconds):
+                return []
+            number, result = self._pipe.recv()
+        except (EOFError, OSError):
+            number, result = None, "its head or this machine's node died"
+        if number is None:
+            raise ExecutorLost(f"The connection to the Ray cluster at {self._address} was lost: {result}.")
+        worker = self._workers.pop(number, None)
+        return [] if worker is None else [(worker, unpacked(result))]  # None: it was stopped meanwhile
 
     def stop(self, worker: int) -> None:
-        with self._lock, suppress(OSError):
-            self._futures.pop(self._task_of[worker], None)
-            self._pipe.send(Stop(self._task_of[worker]))
+        for number in [number for number, at in self._workers.items() if at == worker]:
+            del self._workers[number]
+            with suppress(OSError):
+                self._pipe.send((number, None))
 
     def close(self) -> None:
         """Disconnects from the cluster, which ends the tasks of this command."""
-        self._lost = self._lost or "The connection to the Ray cluster was closed."
         self._pipe.close()
         self._process.join(CLOSE_SECONDS)
         assert self._process.pid, "it has been started"
@@ -96,53 +124,23 @@ class RayExecutor:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
 
-    def _expect(self, seconds: float, problem: str) -> Ready:
-        """The next message of the driver while it starts."""
+    def _started(self, seconds: float, problem: str) -> int:
+        """The next message of the child process while it starts."""
         try:
-            message: Any = self._pipe.recv() if self._pipe.poll(seconds) else None
-        except (EOFError, OSError):
-            message = Refused("Ray ended its own process.")
-        if isinstance(message, Ready):
-            return message
-        self.close()
-        if message is None:
-            raise RayError(f"The Ray cluster at {self._address} {problem} within {seconds:g} s. {_ADVICE}")
-        raise RayError(message.reason if message.final else _unreachable(self._address, message.reason))
-
-    def _receive(self) -> None:
-        """Turns the messages of the driver into results, until it or the cluster ends."""
-        reason = f"The connection to the Ray cluster at {self._address} was lost: its head or this machine's node died."
-        while True:
-            try:
+            if self._pipe.poll(seconds):
                 message = self._pipe.recv()
-            except (EOFError, OSError):
-                break
-            if isinstance(message, Lost):
-                reason = message.reason
-                break
-            with self._lock:
-                future = self._futures.pop(message.number, None)
-            if future is not None:
-                self._finish(future, message)
-        with self._lock:
-            self._lost = self._lost or reason
-            waiting, self._futures = list(self._futures.values()), {}
-        for future in waiting:
-            future.set_exception(ExecutorLost(self._lost))
-
-    @staticmethod
-    def _finish(future: Future[TaskResult], message: Done | Died) -> None:
-        if isinstance(message, Died):
-            future.set_exception(WorkerDied(message.how))
-        else:
-            future.set_result(message.result)
+            else:
+                message = RayError(f"The Ray cluster at {self._address} {problem} within {seconds:g} s. {_ADVICE}")
+        except (EOFError, OSError):
+            message = _unreachable(self._address, "Ray ended its own process.")
+        if isinstance(message, RayError):
+            self.close()
+            raise message
+        return int(message)
 
 
-_ADVICE = "Start one with `ray start --head`, give its --address, or let --address local start one for this command."
-
-
-def _unreachable(address: str, reason: str) -> str:
-    return f"No Ray cluster could be reached at {address}: {reason} {_ADVICE}"
+def _unreachable(address: str, reason: str) -> RayError:
+    return RayError(f"No Ray cluster could be reached at {address}: {reason} {_ADVICE}")
 
 
 def _check_reachable(address: str) -> None:
@@ -152,4 +150,137 @@ def _check_reachable(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
         except OSError as error:
-            raise RayError(_unreachable(address, f"{error}.")) from error
+            raise _unreachable(address, f"{error}.") from error
+
+
+def _drive(pipe: Connection, settings: WorkerSettings, address: str, size: int | None, gpus: float) -> None:
+    """The child process: connects, then passes tasks and results on until the pipe is closed."""
+    os.setsid()  # signals of the terminal are for the audit
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))  # Ray itself repeats a task for ever that uses it up
+    try:
+        ray = _connect(address)
+        pipe.send(0)
+        size = _check_cluster(ray, settings, address, size, gpus)
+    except RayError as error:
+        pipe.send(error)
+    except (ConnectionError, ValueError, RuntimeError, OSError, ImportError) as error:
+        pipe.send(_unreachable(address, f"{describe_error(error).partition(': ')[2].rstrip('.')}."))
+    else:
+        pipe.send(size)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):  # what Ray prints when a head dies: the audit says it in a sentence
+            os.dup2(nowhere, stream)
+        _pass_on(ray, pipe, settings, gpus)
+        ray.shutdown()
+
+
+def _connect(address: str) -> Any:
+    import ray
+
+    options: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
+    host = address.removeprefix("ray://").rpartition(":")[0]
+    if host in ("127.0.0.1", "localhost") and not address.startswith("ray://"):
+        options["_node_ip_address"] = "127.0.0.1"  # otherwise Ray looks for a node at this machine's outer address
+    os.dup2(2, 1)
+    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+    return ray
+
+
+def _check_cluster(ray: Any, settings: WorkerSettings, address: str, size: int | None, gpus: float) -> int:
+    """The number of workers; raises where there is none, or a node would compute with other versions."""
+    free = dict(ray.available_resources())
+    room = int(min(free.get("CPU", 0.0), free.get("GPU", 0.0) / gpus if gpus else float("inf")))
+    if room < 1:
+        raise RayError(f"The Ray cluster at {address} has no free {'GPU' if gpus else 'CPU'}: {free}.")
+    here, remote = versions(settings), ray.remote(num_cpus=0, max_retries=0)(versions)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    asked = [
+        remote.options(scheduling_strategy=affinity(node["NodeID"], soft=False)).remote(settings) for node in nodes
+    ]
+    for node, reference in zip(nodes, asked, strict=True):
+        name = f"Node {node['NodeManagerAddress']} ({node['NodeID'][:8]}) of the Ray cluster"
+        try:
+            different = different_versions(here, ray.get(reference))
+        except Exception as error:
+            raise RayError(f"{name} did not report its versions: {describe_error(error)}.") from error
+        if different:
+            advice = "Install the same versions on every node."
+            raise RayError(f"{name} has other versions than this machine: {different}. {advice}")
+    return min(room, size or room)
+
+
+def _pass_on(ray: Any, pipe: Connection, settings: WorkerSettings, gpus: float) -> None:
+    """Runs each task that arrives, and sends back its result. A task without content is to be stopped."""
+    # max_calls=0: Ray ends a worker that has used a GPU after each task, and the next would load the model again.
+    run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, max_calls=0)(run_task)
+    shared, running, sending = ray.put((settings, versions(settings))), dict[int, Any](), threading.Lock()
+
+    def finish(number: int, future: Any) -> None:
+        running.pop(number)
+        error = future.exception()
+        if error is None:
+            result = future.result()
+        elif isinstance(error, ray.exceptions.RayTaskError):
+            result = packed(TaskFailed(stored_reason(error.cause), shown=describe_error(error.cause)))
+        else:
+            result = packed(TaskFailed(died_twice(type(error).__name__)))
+        send((number, result))
+
+    def send(message: tuple[int | None, object]) -> None:
+        with sending, suppress(OSError):  # the audit has ended; the loop below notices it
+            pipe.send(message)
+
+    with suppress(EOFError, OSError):
+        while True:
+            if not pipe.poll(WATCH_SECONDS):
+                if not any(node["Alive"] and node["Resources"].get("CPU") for node in ray.nodes()):
+                    return send((None, "no node of it is alive"))
+                continue
+            number, task = pipe.recv()
+            if task is not None:
+                running[number] = run.remote(shared, task)
+                running[number].future().add_done_callback(partial(finish, number))
+            elif number in running:
+                ray.cancel(running[number], force=True)
+
+
+def distributions(settings: WorkerSettings) -> tuple[str, ...]:
+    """The distributions that compute: those of the models, from `Identity.library`, and `settings.libraries`."""
+    libraries = [*(model.identity.library for model in settings.models), settings.libraries]
+    named = {part.rpartition(" ")[0] for library in libraries for part in library.split(", ")}
+    return tuple(sorted((named - {""}) | {"torch", "numpy"}))
+
+
+def versions(settings: WorkerSettings) -> dict[str, str]:
+    """The versions in this process of everything that decides the numbers."""
+    found = {"hrx": __version__, "adapters": ADAPTER_VERSION, "protocol": PROTOCOL_VERSION}
+    for name in distributions(settings):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def different_versions(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """`torch 2.9.0 instead of 2.10.0, …`; empty where all agree."""
+    return ", ".join(
+        f"{name} {there.get(name, 'not installed')} instead of {version}"
+        for name, version in here.items()
+        if there.get(name) != version
+    )
+
+
+def run_task(shared: tuple[WorkerSettings, Mapping[str, str]], task: bytes) -> bytes:
+    """Runs a task in a Ray worker, which keeps its context between tasks."""
+    global _context
+    settings, expected = shared
+    if _context is None:
+        # Again, since a node may have joined after the check of all of them.
+        if different := different_versions(expected, versions(settings)):
+            return packed(TaskFailed(f"its Ray node has other versions: {different}"))
+        torch.set_num_threads(1)
+        _context = WorkerContext(settings)
+    return packed(perform(unpacked(task), _context, everything=True))

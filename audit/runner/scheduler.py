@@ -8,8 +8,7 @@ import heapq
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -21,7 +20,6 @@ from hrx.audit.runner.worker import (
     AdmissionChecks,
     Admit,
     Executor,
-    ExecutorLost,
     LoadedModel,
     LoadModel,
     MeasureRun,
@@ -33,7 +31,7 @@ from hrx.audit.runner.worker import (
     died_twice,
     out_of_time,
 )
-from hrx.errors import describe_error, stored_reason, without_paths
+from hrx.errors import without_paths
 from hrx.gift_eval import spaced
 from hrx.records.decision import PlanTest, sign_of
 from hrx.records.ledger import Ledger, StoredCheck
@@ -53,16 +51,15 @@ class TaskQueue(Protocol):
         """Handles the result of a task."""
 
 
+RETRIES = 1
+"""How often a task is submitted again after its worker died."""
+
+
 class _Running(NamedTuple):
-    worker: int
     task: Task
     attempts: int
     deadline: float
     """On the clock `time.monotonic`."""
-
-
-RETRIES = 1
-"""How often a task is submitted again after its worker died."""
 
 
 def run_tasks(
@@ -77,11 +74,11 @@ def run_tasks(
     submitted, for progress. Raises `ExecutorLost` where the executor has no worker left.
     """
     idle: dict[int, ModelKey | None] = dict.fromkeys(range(executor.size))
-    running: dict[Future[TaskResult], _Running] = {}
+    running: dict[int, _Running] = {}
 
     def submit(worker: int, task: Task, attempts: int) -> None:
-        deadline = time.monotonic() + (executor.timeout or math.inf)
-        running[executor.submit(worker, task)] = _Running(worker, task, attempts, deadline)
+        running[worker] = _Running(task, attempts, time.monotonic() + (executor.timeout or math.inf))
+        executor.submit(worker, task)
 
     while True:
         for worker, loaded in list(idle.items()):
@@ -91,35 +88,28 @@ def run_tasks(
                 submit(worker, task, 1)
         if not running:
             return
-        for future in _finished(running):
-            worker, task, attempts, _ = running.pop(future)
-            try:
-                if future.done():
-                    result = future.result()
-                else:
-                    executor.stop(worker)
-                    result = TaskFailed(out_of_time(executor.timeout))
-            except WorkerDied as error:
+        for worker, result in _finished(running, executor):
+            task, attempts, _ = running.pop(worker)
+            if isinstance(result, WorkerDied):
                 if stopping():
                     continue
                 if attempts <= RETRIES:
                     submit(worker, task, attempts + 1)
                     continue
-                result = TaskFailed(died_twice(error))
-            except ExecutorLost:
-                raise
-            except Exception as error:  # the task, or its result, could not be sent
-                result = TaskFailed(stored_reason(error), shown=describe_error(error))
+                result = TaskFailed(died_twice(result.how))
             idle[worker] = task.model
             queue.finish(task, result)
 
 
-def _finished(running: Mapping[Future[TaskResult], _Running]) -> list[Future[TaskResult]]:
-    """Waits until a task is done, or over its deadline."""
+def _finished(running: Mapping[int, _Running], executor: Executor) -> Iterator[tuple[int, TaskResult]]:
+    """Waits until a task is done, or over its deadline: then it is stopped."""
     first = min(one.deadline for one in running.values())
-    wait(running, None if first == math.inf else max(0.0, first - time.monotonic()), FIRST_COMPLETED)
-    now = time.monotonic()
-    return [future for future, one in running.items() if future.done() or one.deadline <= now]
+    results = executor.results(None if first == math.inf else max(0.0, first - time.monotonic()))
+    yield from results
+    now, done = time.monotonic(), {worker for worker, _ in results}
+    for worker in [worker for worker, one in running.items() if one.deadline <= now and worker not in done]:
+        executor.stop(worker)
+        yield worker, TaskFailed(out_of_time(executor.timeout))
 
 
 class ListQueue:

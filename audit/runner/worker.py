@@ -7,13 +7,13 @@ neither the ledger nor other workers, so the same tasks run in this process, in 
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -248,8 +248,10 @@ TaskResult = object
 """What `run_in` of the task returns, or `TaskFailed`."""
 
 
-def perform(task: Task, context: WorkerContext, *, everything: bool = False) -> TaskResult:
+def perform(task: Task | TaskFailed, context: WorkerContext, *, everything: bool = False) -> TaskResult:
     """Runs a task. An exception becomes its result, so that one task cannot stop the others."""
+    if isinstance(task, TaskFailed):  # it could not be sent
+        return task
     return guarded(lambda: task.run_in(context), everything=everything)
 
 
@@ -267,8 +269,12 @@ def guarded(call: Callable[[], Result], *, everything: bool = False) -> Result |
     except HrxError as error:
         return TaskFailed(stored_reason(error), shown=str(error))
     except caught as error:
-        memory = "out of memory: " if out_of_memory(error) else ""
-        return TaskFailed(memory + stored_reason(error), shown=memory + describe_error(error))
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> TaskFailed:
+    memory = "out of memory: " if out_of_memory(error) else ""
+    return TaskFailed(memory + stored_reason(error), shown=memory + describe_error(error))
 
 
 @contextmanager
@@ -297,8 +303,26 @@ def _process_restored() -> Iterator[None]:
             os.chdir(directory)
 
 
-class WorkerDied(Exception):
-    """The worker ended in the middle of a task; the text says how."""
+def packed(value: Task | TaskResult) -> bytes:
+    """Pickles a task or a result for another process; one that cannot be sent becomes the reason why."""
+    try:
+        return pickle.dumps(value)
+    except Exception as error:
+        return pickle.dumps(_failure(error))
+
+
+def unpacked(data: bytes) -> Any:
+    """Reads what another process has packed, or the reason why it cannot be read."""
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        return _failure(error)
+
+
+class WorkerDied(NamedTuple):
+    """In place of a result: the worker ended in the middle of the task."""
+
+    how: str
 
 
 class ExecutorLost(Exception):
@@ -306,17 +330,20 @@ class ExecutorLost(Exception):
 
 
 class Executor(Protocol):
-    """A fixed number of workers, numbered from 0, each running one task at a time.
-
-    The future of a task raises `WorkerDied` if its worker ended, and `ExecutorLost` if all of them did.
-    """
+    """A fixed number of workers, numbered from 0, each running one task at a time."""
 
     size: int
     timeout: float | None
     """Seconds that a task may take; None where tasks cannot be stopped or are not limited."""
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+    def submit(self, worker: int, task: Task) -> None:
         """Starts a task on an idle worker. A task of the same model as the last one finds the model loaded."""
+
+    def results(self, seconds: float | None) -> list[tuple[int, TaskResult | WorkerDied]]:
+        """Waits until a task is done, at most `seconds`; returns the workers that are done, with their results.
+
+        Raises `ExecutorLost` where all workers have ended.
+        """
 
     def stop(self, worker: int) -> None:
         """Stops the task of a worker, however busy it is. The next task finds a new worker."""
@@ -325,9 +352,9 @@ class Executor(Protocol):
         """Stops all workers at once, even in the middle of a task."""
 
 
-def died_twice(error: WorkerDied) -> str:
+def died_twice(how: str) -> str:
     """Why a task has no result after its second worker died."""
-    return f"its worker process died twice ({error})"
+    return f"its worker process died twice ({how})"
 
 
 def out_of_time(timeout: float | None) -> str:
@@ -343,11 +370,14 @@ class InProcessExecutor:
 
     def __init__(self, settings: WorkerSettings):
         self._context = WorkerContext(settings)
+        self._results: list[tuple[int, TaskResult | WorkerDied]] = []
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-        future: Future[TaskResult] = Future()
-        future.set_result(perform(task, self._context))
-        return future
+    def submit(self, worker: int, task: Task) -> None:
+        self._results.append((worker, perform(task, self._context)))
+
+    def results(self, seconds: float | None) -> list[tuple[int, TaskResult | WorkerDied]]:
+        results, self._results = self._results, []
+        return results
 
     def stop(self, worker: int) -> None:
         raise RuntimeError("a task in this process cannot be stopped")

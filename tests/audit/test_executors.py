@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,7 @@ class DistributedAudit:
             self.stored.append(record.key)
             if len(self.stored) == kill_after:
                 assert isinstance(executor, ProcessExecutor)
-                os.kill(executor.process_ids()[0], signal.SIGKILL)
+                os.kill(executor.process_ids[0], signal.SIGKILL)
 
         with closing(executor), Ledger.open(self.ledger) as ledger:
             execute(self.runs, self.models, ledger, executor, progress=progress)
@@ -179,6 +180,22 @@ def test_a_run_whose_worker_dies_once_is_measured_by_another(file: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked from a server on Linux only")
+def test_the_death_of_the_server_that_workers_are_forked_from_costs_a_retry(file: Path) -> None:
+    audit = DistributedAudit(file, "one", "two")  # a process serves one model, so the second one needs a new fork
+
+    def kill_the_server(run: Run, record: Record) -> None:
+        if len(audit.stored) == 0:
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        audit.stored.append(record.key)
+
+    with closing(ProcessExecutor(audit.settings, 1)) as executor, Ledger.open(audit.ledger) as ledger:
+        execute(audit.runs, audit.models, ledger, executor, progress=kill_the_server)
+        assert {record.status for record in ledger.records()} == {"done"}
+    assert len(audit.stored) == len(audit.runs)
+
+
+@pytest.mark.slow
 def test_a_run_that_kills_its_worker_twice_is_failed_and_the_others_are_done(file: Path) -> None:
     audit = DistributedAudit(file, "deadly")
     audit.runs = audit.runs[:3]
@@ -188,19 +205,20 @@ def test_a_run_that_kills_its_worker_twice_is_failed_and_the_others_are_done(fil
 def test_a_signal_to_a_worker_that_is_still_starting_is_ignored(file: Path) -> None:
     audit = DistributedAudit(file, "one")
     with closing(ProcessExecutor(audit.settings, 1)) as executor:
-        (process,) = executor._workers[0]._pool._processes
+        (process,) = executor.process_ids
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(process, number)
-        assert executor.process_ids() == [process]
-        result = executor.submit(0, LoadModel(ModelKey.of(audit.models[0].identity), frozenset())).result()
-        assert executor.process_ids() == [process]
+        assert executor.process_ids == [process]
+        executor.submit(0, LoadModel(ModelKey.of(audit.models[0].identity), frozenset()))
+        ((_, result),) = executor.results(None)
+        assert executor.process_ids == [process]
     assert type(result).__name__ == "LoadedModel"
 
 
 def test_closing_stops_a_worker_in_the_middle_of_a_task(file: Path) -> None:
     audit = DistributedAudit(file, "blocking")
     executor = ProcessExecutor(audit.settings, 1)
-    (process,) = executor.process_ids()
+    (process,) = executor.process_ids
     executor.submit(0, MeasureRun(next(run for run in audit.runs if starts_high(run))))
     wait_until((file.parent / "blocked").exists)
     assert running(process)
@@ -220,7 +238,9 @@ def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Pat
         f"    model = locate('module:{file}:locking')\n"
         "    executor = ProcessExecutor(WorkerSettings((model,), 2**30), 1)\n"
         "    task = LoadModel(ModelKey.of(model.identity), frozenset())\n"
-        "    print(type(executor.submit(0, task).result()).__name__, *executor.process_ids())\n"
+        "    executor.submit(0, task)\n"
+        "    ((_, result),) = executor.results(None)\n"
+        "    print(type(result).__name__, *executor.process_ids)\n"
         "    executor.close()\n"
     )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
@@ -263,7 +283,7 @@ def test_ranks_are_the_same_in_a_worker_process_which_loads_the_model_once(file:
     audit = DistributedAudit(file, "counted")
     expected = ranks(audit, InProcessExecutor(audit.settings))
     executor = ProcessExecutor(audit.settings, 1)
-    (process,) = executor.process_ids()
+    (process,) = executor.process_ids
     from_worker = ranks(audit, executor)
     assert set(from_worker) == set(expected) == {run.key for run in audit.runs}
     for key, rank in from_worker.items():
@@ -282,8 +302,7 @@ def test_a_ray_cluster_on_this_machine_is_started_and_ended_for_one_audit(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.ray import RayExecutor
-    from hrx.audit.runner.ray_driver import LOCAL
+    from hrx.audit.runner.ray import LOCAL, RayExecutor
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
@@ -378,19 +397,19 @@ def test_without_a_cluster_the_error_names_the_command_that_starts_one(
     from hrx.audit.runner import ray as executor_module
     from hrx.audit.runner.ray import RayError, RayExecutor
 
-    monkeypatch.setattr(executor_module, "drive", find_no_cluster)
+    monkeypatch.setattr(executor_module, "_drive", find_no_cluster)
     with pytest.raises(RayError, match=r"at auto: Could not find any running Ray instance\. Start one with `ray start"):
         RayExecutor(DistributedAudit(file, "one").settings, 1)
 
 
 def test_versions_that_differ_are_named() -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
-    from hrx.audit.runner.ray_driver import different_versions, distributions, version_report
+    from hrx.audit.runner.ray import different_versions, distributions, versions
 
     identity = locate("bolt-mini").identity
     settings = WorkerSettings((locate("bolt-mini"),), GIBIBYTE)
     assert set(distributions(settings)) == {"chronos-forecasting", "transformers", "torch", "numpy"}
-    here = version_report(distributions(settings))()
+    here = versions(settings)
     assert f"transformers {here['transformers']}" in identity.library
     assert different_versions(here, here) == ""
     there = {name: version for name, version in here.items() if name != "transformers"} | {"adapters": "0"}
@@ -406,7 +425,7 @@ def test_an_address_where_nothing_listens_is_reported_without_waiting_for_ray(
     from hrx.audit.runner import ray as executor_module
     from hrx.audit.runner.ray import CONNECT_SECONDS, RayError, RayExecutor
 
-    monkeypatch.setattr(executor_module, "drive", lambda *_: pytest.fail("Ray retries for minutes"))
+    monkeypatch.setattr(executor_module, "_drive", lambda *_: pytest.fail("Ray retries for minutes"))
     assert CONNECT_SECONDS <= 10
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens

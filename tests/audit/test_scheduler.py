@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from helpers.small import SETTINGS, StoredSeries, dataset, linear
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
 from hrx.audit.memory import GIBIBYTE
+from hrx.audit.runner.cost import EstimateCosts
 from hrx.audit.runner.plan import ModelKey, Run, Setting, in_random_order, plan
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import ListQueue, execute, recheck, run_tasks
@@ -32,8 +32,12 @@ from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
     TaskResult,
+    WorkerContext,
     WorkerDied,
     WorkerSettings,
+    packed,
+    perform,
+    unpacked,
 )
 from hrx.gift_eval import Dataset, cut, cut_region
 from hrx.records.ledger import Ledger, LedgerWarning
@@ -60,9 +64,9 @@ class CountingExecutor(InProcessExecutor):
         super().__init__(WorkerSettings(tuple(models), 2 * GIBIBYTE))
         self.tasks: list[Task] = []
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+    def submit(self, worker: int, task: Task) -> None:
         self.tasks.append(task)
-        return super().submit(worker, task)
+        super().submit(worker, task)
 
     def count(self, kind: type[Task]) -> int:  # type: ignore[valid-type]
         return sum(isinstance(task, kind) for task in self.tasks)
@@ -501,23 +505,25 @@ def test_ranks_are_computed_by_the_same_loop_without_a_ledger(tmp_path: Path) ->
 class DyingExecutor:
     """Two workers; the tasks of `deadly` models kill theirs as many times as given."""
 
-    size, timeout = 2, None
+    size: int = 2
+    timeout: float | None = None
 
     def __init__(self, deadly: dict[str, int]):
         self.deadly = deadly
         self.stopped: list[int] = []
         self.submitted: list[tuple[int, str]] = []
+        self.ready: list[tuple[int, TaskResult]] = []
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
+    def submit(self, worker: int, task: Task) -> None:
         name = task.model.fingerprint
         self.submitted.append((worker, name))
-        future: Future[TaskResult] = Future()
-        if self.deadly.get(name, 0):
-            self.deadly[name] -= 1
-            future.set_exception(WorkerDied("SIGKILL"))
-        else:
-            future.set_result(TaskFailed(f"result of {name}"))
-        return future
+        dies = self.deadly.get(name, 0) > 0
+        self.deadly[name] = self.deadly.get(name, 0) - dies
+        self.ready.append((worker, WorkerDied("SIGKILL") if dies else TaskFailed(f"result of {name}")))
+
+    def results(self, seconds: float | None) -> list[tuple[int, TaskResult]]:
+        ready, self.ready = self.ready, []
+        return ready
 
     def stop(self, worker: int) -> None:
         self.stopped.append(worker)
@@ -546,20 +552,14 @@ def test_a_task_whose_worker_dies_is_submitted_once_more_and_fails_if_it_dies_ag
     assert sorted(name for _, name in executor.submitted) == list("abbccd")
 
 
-def test_a_task_that_cannot_be_sent_to_its_worker_fails_and_the_others_are_done() -> None:
-    class UnpicklableTask(DyingExecutor):
-        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-            future = super().submit(worker, task)
-            if task.model.fingerprint == "b":
-                future = Future()
-                future.set_exception(TypeError("cannot pickle 'module' object"))
-            return future
-
-    executor = UnpicklableTask({})
-    results = run_named("abc", executor)
-    assert results.pop("b").startswith("TypeError at ")
-    assert results == {"a": "result of a", "c": "result of c"}
-    assert len(executor.submitted) == 3
+def test_a_task_and_a_result_that_cannot_be_sent_become_the_reason_why() -> None:
+    context = WorkerContext(WorkerSettings((), GIBIBYTE))
+    result = perform(unpacked(packed(EstimateCosts(ModelKey("f", "a"), {Setting(8, 8): lambda: None}))), context)  # type: ignore[dict-item]
+    assert isinstance(result, TaskFailed)
+    assert "pickle" in result.shown
+    assert unpacked(packed(result)) == result
+    assert isinstance(unpacked(packed(lambda: None)), TaskFailed)
+    assert isinstance(unpacked(b"no pickle"), TaskFailed)
 
 
 def test_once_stopping_no_task_is_started_and_none_of_a_dead_worker_is_retried() -> None:
@@ -572,8 +572,9 @@ def test_a_task_over_its_time_is_stopped_and_fails_and_the_others_are_done() -> 
     class HangingTask(DyingExecutor):
         timeout = 0.05
 
-        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-            return super().submit(worker, task) if task.model.fingerprint != "b" else Future()
+        def submit(self, worker: int, task: Task) -> None:
+            if task.model.fingerprint != "b":
+                super().submit(worker, task)
 
     executor = HangingTask({})
     results = run_named("abcd", executor)
@@ -584,10 +585,8 @@ def test_a_task_over_its_time_is_stopped_and_fails_and_the_others_are_done() -> 
 
 def test_an_executor_without_workers_ends_the_loop() -> None:
     class LostExecutor(DyingExecutor):
-        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-            future: Future[TaskResult] = Future()
-            future.set_exception(ExecutorLost("The cluster is gone."))
-            return future
+        def results(self, seconds: float | None) -> list[tuple[int, TaskResult]]:
+            raise ExecutorLost("The cluster is gone.")
 
     with pytest.raises(ExecutorLost, match=r"The cluster is gone\."):
         run_named("ab", LostExecutor({}))
@@ -597,12 +596,16 @@ def test_a_record_of_another_key_is_a_failed_run(tmp_path: Path) -> None:
     """A worker whose versions differ computes other keys, which no report of this audit would show."""
 
     class OtherVersions(CountingExecutor):
-        def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-            future = super().submit(worker, task)
-            if isinstance(result := future.result(), RunResult):
-                future = Future()
-                future.set_result(result._replace(record=replace(result.record, key="0" * 64)))
-            return future
+        def results(self, seconds: float | None) -> list[tuple[int, TaskResult]]:
+            return [(worker, self._of_another_key(result)) for worker, result in super().results(seconds)]
+
+        @staticmethod
+        def _of_another_key(result: TaskResult) -> TaskResult:
+            return (
+                result._replace(record=replace(result.record, key="0" * 64))
+                if isinstance(result, RunResult)
+                else result
+            )
 
     audit = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "ledger.db")
     audit.executor = OtherVersions(audit.models)

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from helpers.fork_server import processes_with, running, wait_until
 
 from hrx.audit.runner.processes import ProcessExecutor
-from hrx.audit.runner.worker import Task, TaskResult
+from hrx.audit.runner.worker import Task
 from hrx.audit.training.train import TrainModel
 from hrx.cli.main import main
 
@@ -46,13 +45,12 @@ class KillingExecutor(ProcessExecutor):
 
     deadly: Mapping[str, int]
 
-    def submit(self, worker: int, task: Task) -> Future[TaskResult]:
-        future = super().submit(worker, task)
+    def submit(self, worker: int, task: Task) -> None:
+        super().submit(worker, task)
         assert isinstance(task, TrainModel)
         if left := self.deadly.get(task.name, 0):
             type(self).deadly = {**self.deadly, task.name: left - 1}
-            os.kill(self.process_ids()[worker], signal.SIGKILL)
-        return future
+            os.kill(self.process_ids[worker], signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from helpers.fork_server import running, wait_until
-from hrx.audit.runner.ray_driver import Refused
+from hrx.audit.runner.ray import _unreachable
 
 
 class RayCluster:
@@ -33,7 +33,10 @@ class RayCluster:
     @property
     def environment(self) -> dict[str, str]:
         # A cluster of this test alone, on the loopback interface: it needs no token.
-        return os.environ | {"RAY_TMPDIR": self._folder.name, "RAY_AUTH_MODE": "disabled"}
+        # Ray's own setting of how soon a node that does not answer counts as lost, a minute otherwise.
+        checks = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3", "initial_delay_ms": "1000"}
+        health = {f"RAY_health_check_{name}": value for name, value in checks.items()}
+        return os.environ | {"RAY_TMPDIR": self._folder.name, "RAY_AUTH_MODE": "disabled"} | health
 
     def start_head(self, cpus: int = 1) -> None:
         options = ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self._folder.name}"]
@@ -100,9 +103,9 @@ class RayCluster:
         return found
 
 
-def find_no_cluster(pipe: Connection, request: object) -> None:
+def find_no_cluster(pipe: Connection, settings: object, address: str, *rest: object) -> None:
     """Stands in for the driver on a machine without a cluster."""
-    pipe.send(Refused("Could not find any running Ray instance."))
+    pipe.send(_unreachable(address, "Could not find any running Ray instance."))
 
 
 def _command(pid: int) -> str:
