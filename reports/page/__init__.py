@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -97,30 +97,9 @@ class Row(NamedTuple):
     attributes: Mapping[str, str] = {}
 
 
-def html_table(
-    heads: Sequence[tuple[str, str]], rows: Iterable[Row], *, label: str, kind: str = "", id: str = ""
-) -> Markup:
-    """A table with a class for each column; its cells are HTML already.
-
-    `label` names it for screen readers; one with an `id` can be saved.
-    """
-    written = [Row([Markup(cell) for cell in row.cells], row.attributes) for row in rows]
-    return render_macro("macros.html", "data_table", heads, written, label, kind, id)
-
-
-def fact_list(facts: Mapping[str, object]) -> Markup:
-    """Names and their values."""
-    return render_macro("macros.html", "fact_list", facts)
-
-
 def made_by(source: str = "") -> str:
     """The footer of a page."""
     return f"Made by hrx {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC{source}."
-
-
-def fill_page(template: str, scripts: Sequence[str], parts: Mapping[str, str]) -> str:
-    """A whole page whose parts are HTML already."""
-    return render_page(template, scripts, {}, **{name: Markup(part) for name, part in parts.items()})
 
 
 def asset(name: str) -> str:

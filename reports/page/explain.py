@@ -22,12 +22,11 @@ from hrx.records.explanation import SURE, Explanation, HeldOut, Trust, show_time
 from hrx.records.quantities import GAINS, Floats, Quantities, Skill
 from hrx.reports.context import series_context
 from hrx.reports.heatmap import heatmap_figure, picture
-from hrx.reports.page import HEATMAP_SCRIPTS, Row, asset, embed, fact_list, fill_page, html_table, made_by
+from hrx.reports.page import HEATMAP_SCRIPTS, Row, asset, made_by, render_page
 from hrx.reports.page.data import Json, example_json, palette
 from hrx.reports.text import (
     clean,
     counted,
-    escape_html,
     file_stem,
     listed,
     percent,
@@ -87,28 +86,34 @@ def render(x: Explanation, command: str = "") -> str:
     tone, says = _SAYS[held_out.trust]
     heading = f"What {_short(x.model.name)} reads to forecast {_short(x.items[0])}"
     until = "" if times is None else f", up to {show_time(times.inputs[-1])}"
-    reasons = (f'<li data-passed="{passed}">{escape_html(sentence)}</li>' for passed, sentence in _reasons(x))
-    context = "" if held_out.context is None else str(series_context(held_out.context))
-    return fill_page(
+    quantities, model = held_out.quantities, x.model
+    return render_page(
         "explain.html",
         SCRIPTS,
-        {
-            "title": f"{escape_html(heading)} – hrx explain",
-            "kicker": "hrx explain",
-            "heading": escape_html(heading),
-            "facts": escape_html(
-                f"The last {x.lookback} values{until}, and the {x.horizon} steps after them, by {x.method.estimator}"
-            ),
-            "tone": tone,
-            "says": escape_html(says),
-            "because": escape_html(_because(held_out)),
-            "reasons": "".join(reasons),
-            "measured": _measured(x) + context,
-            "reproduce": _reproduce(x, command),
-            "footer": made_by(),
-            "data": embed("window", _window(x)),
+        {"window": _window(x)},
+        title=f"{heading} – hrx explain",
+        kicker="hrx explain",
+        heading=heading,
+        facts=_facts(x, until),
+        tone=tone,
+        says=says,
+        because=_because(held_out),
+        reasons=list(_reasons(x)),
+        held_out=held_out,
+        gains=[] if quantities is None else [Row(cells) for cells in _gains(quantities)],
+        extent="" if quantities is None else _extent(quantities, held_out.windows, x.lookback),
+        context="" if held_out.context is None else series_context(held_out.context),
+        command=command,
+        versions={
+            "checkpoint": model.checkpoint, "weights (sha256)": model.fingerprint, "library": model.library,
+            "hrx": __version__,
         },
-    )
+        footer=made_by(),
+    )  # fmt: skip
+
+
+def _facts(x: Explanation, until: str = "") -> str:
+    return f"The last {x.lookback} values{until}, and the {x.horizon} steps after them, by {x.method.estimator}"
 
 
 def _short(name: str) -> str:
@@ -164,21 +169,11 @@ def _seasonal_reason(skill: Skill) -> tuple[str, str]:
     return "yes" if skill.beats_seasonal else "unsure", verdict
 
 
-def _measured(x: Explanation) -> str:
-    """The gains with their errors, and the rank."""
-    quantities = x.held_out[0].quantities
-    if quantities is None:
-        return f"<p>{escape_html(x.held_out[0].unscored)}</p>"
-    heads = (("gain", ""), ("value", "number"), ("± error", "number"))
-    rows = [
-        Row((gain, signed(getattr(quantities.normalised, gain)), f"{getattr(quantities.error, gain):.2g}"))
-        for gain in GAINS
-    ]
-    return (
-        "<p>Shares of the forecasts’ variance; the error is that of the random replacements "
-        f"({quantities.draws} draws).</p>{html_table(heads, rows, label='Gains', kind='slim')}"
-        f"<p>{_extent(quantities, x.held_out[0].windows, x.lookback)}</p>"
-    )
+def _gains(quantities: Quantities) -> Iterator[tuple[str, str, str]]:
+    """Each gain with its value and its error."""
+    for gain in GAINS:
+        value, error = getattr(quantities.normalised, gain), getattr(quantities.error, gain)
+        yield gain, signed(value), f"{error:.2g}"
 
 
 def _extent(quantities: Quantities, windows: int, lookback: int) -> str:
@@ -191,14 +186,6 @@ def _extent(quantities: Quantities, windows: int, lookback: int) -> str:
         f"Rank of the matrix {quantities.rank:.2f}: 1 means that every step reads the same points. 90 % of a row’s "
         f"mass lies in the last {quantities.effective_lookback:.0f} of {lookback} values on average.{zero}"
     )
-
-
-def _reproduce(x: Explanation, command: str) -> str:
-    path = "<p>Replace PATH by the folder of that file or directory.</p>" if "PATH/" in command else ""
-    shown = f"{path}<pre>{escape_html(command)}</pre>" if command else "<p>Made from Python, without a command.</p>"
-    weights = {"checkpoint": x.model.checkpoint, "weights (sha256)": x.model.fingerprint}
-    facts = fact_list(weights | {"library": x.model.library, "hrx": __version__})
-    return f"{shown}{facts}"
 
 
 def _window(x: Explanation) -> Json:
@@ -256,56 +243,44 @@ def write_several(pages: Sequence[ExplainedPage], path: Path) -> Path:
 
 def render_several(pages: Sequence[ExplainedPage]) -> str:
     """The page with a table of all forecasts and their heat maps, models of one series beside each other."""
-    models, series = dict.fromkeys(p.x.model.name for p in pages), dict.fromkeys(p.x.items[0] for p in pages)
-    heading = f"{counted(len(models), 'model')} on {len(series)} series"
-    first = pages[0].x
-    facts = f"The last {first.lookback} values, and the {first.horizon} steps after them, by {first.method.estimator}"
-    return fill_page(
+    models = dict.fromkeys(one.x.model.name for one in pages)
+    by_series: dict[str, list[dict[str, object]]] = {}
+    forecasts = [_forecast(one) for one in pages]
+    for one in forecasts:
+        by_series.setdefault(str(one["series"]), []).append(one)
+    heading = f"{counted(len(models), 'model')} on {len(by_series)} series"
+    return render_page(
         "explain_several.html",
         ("core.js",),
-        {
-            "title": f"{escape_html(heading)} – hrx explain",
-            "kicker": "hrx explain",
-            "heading": escape_html(heading),
-            "facts": escape_html(facts),
-            "table": html_table(_HEADS, map(_row, pages), label="Forecasts"),
-            "pictures": "".join(_pictures(name, [one for one in pages if one.x.items[0] == name]) for name in series),
-            "footer": made_by(),
-        },
+        {},
+        title=f"{heading} – hrx explain",
+        kicker="hrx explain",
+        heading=heading,
+        facts=_facts(pages[0].x),
+        heads=_HEADS,
+        forecasts=forecasts,
+        by_series=by_series,
+        footer=made_by(),
     )
 
 
-def _link(one: ExplainedPage) -> str:
-    return f'<a href="{quote(one.page)}">{escape_html(_short(one.x.model.name))}</a>'
-
-
-def _row(one: ExplainedPage) -> Row:
-    (held_out,) = one.x.held_out
+def _forecast(one: ExplainedPage) -> dict[str, object]:
+    """One forecast for the template: names, the other cells of its row, and its heat map."""
+    held_out = one.x.held_out[0]
     quantities, skill = held_out.quantities, held_out.skill
     errors = ("–", "–") if skill is None else (f"{skill.mse:.3g}", f"{min(skill.mse_zero, skill.mse_last):.3g}")
     gains = ["–"] * 4
     if quantities is not None:
-        gains = [
-            *(
-                f"{signed(getattr(quantities, gain))} ± {getattr(quantities.error, gain):.2g}"
-                for gain in ("g_own", "g_margin")
-            ),
-            f"{quantities.rank:.2f}",
-            f"{quantities.effective_lookback:.0f}",
-        ]
-    series = f'<span class="name">{escape_html(_short(one.x.items[0]))}</span>'
-    return Row((_link(one), series, escape_html(held_out.trust.value), *errors, *gains))
-
-
-def _pictures(series: str, pages: Sequence[ExplainedPage]) -> str:
-    """The heat maps of the models on one series."""
-    figures = "".join(
-        f'<figure><img alt="Heat map of {escape_html(_short(one.x.model.name))}" '
-        f'src="{picture(heatmap_figure(one.x))}">'
-        f"<figcaption>{_link(one)}: {escape_html(says(one.x.held_out[0]))}.</figcaption></figure>"
-        for one in pages
-    )
-    return f'<h3>{escape_html(_short(series))}</h3><div class="side-by-side">{figures}</div>'
+        own, _, margin = (f"{value} ± {error}" for _, value, error in _gains(quantities))
+        gains = [own, margin, f"{quantities.rank:.2f}", f"{quantities.effective_lookback:.0f}"]
+    return {
+        "page": quote(one.page),
+        "model": one.x.model.name,
+        "series": one.x.items[0],
+        "cells": (held_out.trust.value, *errors, *gains),
+        "says": says(held_out),
+        "picture": picture(heatmap_figure(one.x)),
+    }
 
 
 def heatmap_widget(x: Explanation) -> AnyWidget:
