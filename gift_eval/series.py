@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,12 +43,12 @@ class DamagedDataset(HrxError):
 
 
 class FilledValues(NamedTuple):
-    """`values` (T,) or (C, T) without gaps, the number of filled values, the number of steps dropped before the first
-    observation, and `observed`, which is false where a value was filled in.
+    """`values` (T,) or (C, T) without gaps, the number of filled values, of (C, T) one for each variate, the number of
+    steps dropped before the first observation, and `observed`, which is false where a value was filled in.
     """
 
     values: Floats
-    missing: int
+    missing: Any
     dropped: int
     observed: Bools
 
@@ -109,13 +109,23 @@ def inexact_integer(values: Ints) -> str:
     return f"value {wrong[0] + 1} is {values[wrong[0]]}: {ROUNDED}" if wrong.size else ""
 
 
-class _FrozenValues:
-    """Read-only values that can be named and fingerprinted."""
+@dataclass(frozen=True, eq=False)
+class _FrozenSeries:
+    """Read-only float64 `values` without gaps, that can be named and fingerprinted.
+
+    `missing` values were filled in, and `observed` is false there; None where every value was observed. The first
+    `dropped` steps, before the first observation, were removed. `official` is the split of a benchmark that has one.
+    """
 
     dataset: str
     item: str
     frequency: str
+    season: int
+    domain: str
     values: Floats
+    missing: Any
+    dropped: int = 0
+    observed: Bools | None = None
     official: OfficialSplit | None = None
 
     def __post_init__(self) -> None:
@@ -141,43 +151,22 @@ class _FrozenValues:
 
 
 @dataclass(frozen=True, eq=False)
-class Series(_FrozenValues):
-    """A series without gaps: `values` (T,) float64, read-only, of which `missing` were filled in; `dropped`
-    missing values before the first observation were removed. `observed` (T,) is false where a value was filled in;
-    None where every value was observed. `official` is the split of its benchmark, where that has one.
-    """
+class Series(_FrozenSeries):
+    """Values (T,) of one series."""
 
-    dataset: str
-    item: str
-    frequency: str
-    season: int
-    domain: str
-    values: Floats
     missing: int
-    dropped: int = 0
-    observed: Bools | None = None
-    official: OfficialSplit | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class MultivariateSeries(_FrozenValues):
-    """Variates of one item on a common time axis: `values` (C, T) float64, read-only, without gaps.
+class MultivariateSeries(_FrozenSeries):
+    """Values (C, T) of the variates of one item on a common time axis; each has an entry in `names` and `missing`.
 
-    `names` and `missing` have one entry per variate. The first `dropped` steps, before each variate has been observed
-    once, are removed, so an item can be shorter than its longest variate read alone. `observed` (C, T) is false where a
-    value was filled in; None where every value was observed.
+    The steps before each variate has been observed once are dropped, so an item can be shorter than its longest variate
+    read alone.
     """
 
-    dataset: str
-    item: str
-    names: tuple[str, ...]
-    frequency: str
-    season: int
-    domain: str
-    values: Floats
     missing: tuple[int, ...]
-    dropped: int = 0
-    observed: Bools | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def identity(self) -> list[object]:
@@ -263,11 +252,8 @@ class Dataset:
         names = tuple(row.variate or row.item for row in rows)
         with naming(_label(self.name, rows[0].item)):
             filled = fill_together(rows)
-        about = (self.frequency, self.season, self.domain)
-        missing = tuple((~filled.observed).sum(axis=1).tolist())
-        return MultivariateSeries(
-            self.name, rows[0].item, names, *about, filled.values, missing, filled.dropped, filled.observed
-        )
+        about = (self.name, rows[0].item, self.frequency, self.season, self.domain)
+        return MultivariateSeries(*about, *filled, names=names)
 
     def _row(self, index: int) -> StoredSeries:
         row = self.row(index)
@@ -357,7 +343,7 @@ def fill_together(rows: Sequence[StoredSeries]) -> FilledValues:
         np.stack([array[-length:] for array in arrays])
         for arrays in zip(*((f.values, f.observed) for f in every), strict=True)
     )
-    return FilledValues(values, int((~observed).sum()), dropped, observed)
+    return FilledValues(values, tuple((~observed).sum(axis=1).tolist()), dropped, observed)
 
 
 def _label(dataset: str, item: str) -> str:

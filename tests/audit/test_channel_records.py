@@ -17,7 +17,7 @@ from hrx.records.record import DONE, EXCLUDED
 
 def planned(lookback: int, horizon: int, channels: int, protocol: Protocol) -> Run:
     values = windows(1, 400, channels)[0].T.double().numpy()
-    item = MultivariateSeries("made", "one", tuple("abcdefgh"[:channels]), "H", 24, "", values, (0,) * channels)
+    item = MultivariateSeries("made", "one", "H", 24, "", values, (0,) * channels, names=tuple("abcdefgh"[:channels]))
     identity = Identity("mixing", "module", "mixing", "0", "torch")
     dataset = Dataset("made", "H", 24, "", channels, row=lambda index: None, variates=channels)
     return Run(identity, dataset, item, 0, Setting(lookback, horizon), 0, 2, protocol)

@@ -212,7 +212,7 @@ def test_a_run_is_refused_exactly_where_the_filled_share_exceeds_the_limit(
     lookback, horizon, length = (int(random.integers(*bounds)) for bounds in ((1, 12), (1, 8), (25, 60)))
     observed = random.random((2, length)) > rate
     about = ("H", 24, "", np.zeros((2, length)), (0, 0), 0, observed)
-    item = MultivariateSeries("d/H", "T1", ("a", "b"), *about)
+    item = MultivariateSeries("d/H", "T1", *about, names=("a", "b"))
     filled = [[not seen for seen in row] for row in observed.tolist()]
 
     def share(first: int, last: int) -> Fraction:
