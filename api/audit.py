@@ -261,14 +261,14 @@ def _measure_missing(
             planned = summarise_plan(plan.runs, ledger.finished(run.key for run in plan.runs), {}) + list(elsewhere)
             plans = _plans(planned, plan.request.until)
             on_plan(planned)
+            settings = StoredAudit(utc_now(), __version__, json.dumps(plan.request.stored(), sort_keys=True))
             if any(run.state != "stored" for run in planned):
-                settings = json.dumps(plan.request.stored(), sort_keys=True)
-                ledger.write_audit(StoredAudit(utc_now(), __version__, settings))
+                ledger.write_audit(settings)
                 ledger.write_plans(plans)
             measuring = True
             try:
                 with finishing(events) as stop:
-                    _measure(plan, stored, ledger, stop, budget, events)
+                    _measure(plan, settings.digest, stored, ledger, stop, budget, events)
             except Stopped as stopped:
                 because = f"stopped. {stored_part(plan, ledger)}"
                 return plans, _Ended(signal_exit_code(stopped.number), because, killed=True)
@@ -304,9 +304,15 @@ def _plans(planned: Sequence[PlannedRun], until: str | None) -> list[StoredPlan]
 
 
 def _measure(
-    plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: Stop, budget: TimeBudget, events: Events
+    plan: AuditPlan,
+    digest: str,
+    stored: Sequence[Record],
+    ledger: Ledger,
+    stop: Stop,
+    budget: TimeBudget,
+    events: Events,
 ) -> None:
-    """Measure the missing runs, here and in other interpreters."""
+    """Measure the missing runs, here and in other interpreters; `digest` names the settings in each record."""
     finished = ledger.finished(run.key for run in plan.runs)
     if missing := [run for run in plan.runs if run.key not in finished]:
         shown = AuditProgress(plan.runs, stored, stop, events)
@@ -320,6 +326,7 @@ def _measure(
                 stopping=lambda: stop() or budget.over,
                 on_start=shown.started,
                 until_decided=plan.request.until == "decided",
+                request=digest,
             )
     events.pause()  # another interpreter shows its own progress
     for other in plan.others:

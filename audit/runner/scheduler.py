@@ -136,13 +136,15 @@ def execute(
     stopping: Callable[[], bool] = lambda: False,
     on_start: Callable[[Task], None] = lambda task: None,
     until_decided: bool = False,
+    request: str | None = None,
 ) -> None:
-    """Measures and stores every run that the ledger does not hold yet.
+    """Measure and store every run that the ledger does not hold yet; `request` names the settings in each record.
 
     With `until_decided`, a model gets no further run once the sign of its `g_margin` is decided; `runs` must then be in
     random order.
     """
-    run_tasks(AuditQueue(runs, models, ledger, progress, until_decided=until_decided), executor, stopping, on_start)
+    queue = AuditQueue(runs, models, ledger, progress, until_decided=until_decided, request=request)
+    run_tasks(queue, executor, stopping, on_start)
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,9 @@ class AuditQueue:
         progress: Progress,
         *,
         until_decided: bool = False,
+        request: str | None = None,
     ):
-        self._ledger, self._progress = ledger, progress
+        self._ledger, self._progress, self._request = ledger, progress, request
         self._admission, self._examples = AdmissionResults(ledger), _Examples(runs, ledger)
         self._finished = ledger.finished(run.key for run in runs)
         self._single_model = len({ModelKey.of(model.identity) for model in models}) == 1
@@ -305,8 +308,8 @@ class AuditQueue:
 
     def _write(self, run: Run, result: RunResult) -> None:
         record, example = result
-        if record.reason:
-            record = record.updated(reason=without_paths(record.reason))
+        reason = without_paths(record.reason) if record.reason else record.reason
+        record = record.updated(reason=reason, request=self._request)
         if example is not None and self._examples.wants(run):
             self._ledger.write(record, example, replacing=self._examples.add(run))
         else:

@@ -1,5 +1,6 @@
 """Settings files, plans before a run, rechecks, and shares that other interpreters take."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -165,6 +166,8 @@ def test_the_plan_counts_what_is_stored_and_the_ledger_keeps_the_settings_withou
     with Ledger.open(folder / "hrx-audit" / "ledger.db", create=False) as ledger:
         (stored,) = ledger.audits()
         text = json.dumps([list(map(asdict, ledger.records())), ledger.checks(), ledger.audits()])
+        made_by = {record.request for record in ledger.records()}
+    assert made_by == {hashlib.sha256(f"{hrx.__version__}\n{stored.settings}".encode()).hexdigest()[:16]}
     settings = json.loads(stored.settings)
     assert settings["models"] == ["module:PATH/line.py:line"]
     assert settings["data"] == "sample:elnino/M"
