@@ -65,15 +65,15 @@ BACKBONES = MappingProxyType(
     }
 )
 BRIEF = Recipe(1e-3, batch=32, epochs=10, schedule="constant")
-"""The recipe `short`: models about as converged as those of the published table."""
+"""Recipe `short`: models about as converged as those of the published table."""
 BRIEF_WINDOWS = 4000
 INPUTS = MappingProxyType({CONVERGED: inputs, SHORT: sinusoids})
-"""The inputs under each recipe of a calibration: `(rng, windows, lookback) -> (windows, lookback)`."""
+"""Inputs under each recipe of a calibration: `(rng, windows, lookback) -> (windows, lookback)`."""
 
 
 @dataclass(frozen=True)
-class Effort:
-    """The models of a calibration."""
+class CalibrationSize:
+    """How many models a calibration trains, and of which shapes."""
 
     name: str
     shapes: tuple[tuple[int, int], ...]
@@ -85,8 +85,8 @@ class Effort:
     """Windows that each model is explained and scored on."""
 
 
-QUICK = Effort("quick", ((96, 48),), 1, (1, 2, 4, 8, 16))
-FULL = Effort("full", ((96, 48), (96, 96), (192, 96)), 3, tuple(range(1, 17)))
+QUICK = CalibrationSize("quick", ((96, 48),), 1, (1, 2, 4, 8, 16))
+FULL = CalibrationSize("full", ((96, 48), (96, 96), (192, 96)), 3, tuple(range(1, 17)))
 
 
 class CalibrationTask(NamedTuple):
@@ -105,7 +105,7 @@ class CalibrationTask(NamedTuple):
         return f"{self.backbone} on {g.name}{rank}, {g.lookback}x{g.horizon}, seed {self.seed}"
 
 
-def tasks(backbones: Sequence[str], effort: Effort) -> list[CalibrationTask]:
+def tasks(backbones: Sequence[str], effort: CalibrationSize) -> list[CalibrationTask]:
     """Every model of a calibration, in the order of training."""
     planned: list[tuple[Generator, int, bool]] = []
     # The plantrank of the table is already a point of the curve.
@@ -120,7 +120,7 @@ def calibrate(
     backbones: Sequence[str],
     *,
     estimator: str = "input_gradient",
-    effort: Effort = QUICK,
+    effort: CalibrationSize = QUICK,
     recipe: str = CONVERGED,
     on_start: Callable[[CalibrationTask], None] = lambda task: None,
     progress: Callable[[CalibrationTask, ModelResult], None] | None = None,
@@ -190,14 +190,14 @@ def _measure(
 
 
 def _planted_rank(generator: Generator, steps: Ints) -> float:
-    """The rank of the answer in the estimated rows: fewer rows than the horizon have a lower rank."""
+    """Rank of the answer in the estimated rows: fewer rows than the horizon have a lower rank."""
     if len(steps) == generator.horizon:
         return generator.rank
     return float(rank(torch.from_numpy(np.abs(generator.weights[steps]))[None]).participation[0])
 
 
 class Recovery(NamedTuple):
-    """The four metrics, one number for every row of scores."""
+    """Four metrics, one number for every row of scores."""
 
     auprc: Tensor
     auroc: Tensor
@@ -237,7 +237,7 @@ def recovery(scores: Tensor, positions: Tensor) -> Recovery:
 
 
 def check_backbones(names: Sequence[str]) -> tuple[str, ...]:
-    """The names without duplicates; refuses an unknown one."""
+    """Return the names without duplicates; refuses an unknown one."""
     for name in names:
         if name not in BACKBONES:
             raise HrxError(unknown("backbone", name, BACKBONES))
@@ -246,14 +246,14 @@ def check_backbones(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-class TrainedBackbone(NamedTuple):
+class TrainedModel(NamedTuple):
     """A model, and the share of the target's variance that it explains on held-out windows."""
 
     module: nn.Module
     explained: float
 
 
-def train(name: str, generator: Generator, seed: int, recipe: str = CONVERGED) -> TrainedBackbone:
+def train(name: str, generator: Generator, seed: int, recipe: str = CONVERGED) -> TrainedModel:
     """A backbone by name, trained on the generator's windows by mean squared error; every number follows the seed."""
     check_backbones([name])
     backbone = BACKBONES[name]
@@ -264,11 +264,11 @@ def train(name: str, generator: Generator, seed: int, recipe: str = CONVERGED) -
     fit(module, batches_of(generator, seed, used, recipe), used)
     held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe)
     with torch.no_grad():
-        return TrainedBackbone(module, explained(module(held.x), held.y))
+        return TrainedModel(module, explained(module(held.x), held.y))
 
 
 def batches_of(generator: Generator, seed: int, used: Recipe, recipe: str) -> Callable[[], Iterator[TrainingWindows]]:
-    """The batches of the next epoch: all new, or the same windows in a new order."""
+    """Batches of the next epoch: all new, or the same windows in a new order."""
     if recipe == SHORT:
         x, y = windows(generator, seed, TRAINING, BRIEF_WINDOWS, recipe)
         order = np.random.default_rng([seed, TRAINING, BRIEF_WINDOWS])
@@ -283,7 +283,7 @@ def batches_of(generator: Generator, seed: int, used: Recipe, recipe: str) -> Ca
 
 
 def planted(generator: Generator) -> nn.Module:
-    """The generator itself as a model, exact and untrained."""
+    """Return the generator itself as a model, exact and untrained."""
     module = nn.Linear(generator.lookback, generator.horizon, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(generator.weights))
@@ -291,7 +291,7 @@ def planted(generator: Generator) -> nn.Module:
 
 
 def windows(generator: Generator, seed: int, stream: int, count: int, recipe: str = CONVERGED) -> TrainingWindows:
-    """The first windows of a random stream, the same in every call."""
+    """First windows of a random stream, the same in every call."""
     return _windows(generator, np.random.default_rng([seed, stream]), count, recipe)
 
 
@@ -301,7 +301,7 @@ def _windows(generator: Generator, rng: np.random.Generator, count: int, recipe:
 
 
 def explained(forecast: Tensor, target: Tensor) -> float:
-    """The share of the variance of `target` `(W, H)` that a forecast explains, around the mean of each step."""
+    """Share of the variance of `target` `(W, H)` that a forecast explains, around the mean of each step."""
     residual = (forecast - target).double().square().sum()
     spread = (target - target.mean(dim=0)).double().square().sum()
     return float(1 - residual / spread)

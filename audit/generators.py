@@ -1,4 +1,4 @@
-"""The six generators of constructed ground truth: maps from a lookback to a forecast with known positions.
+"""Six generators of constructed ground truth: maps from a lookback to a forecast with known positions.
 
 Each is a matrix of weights, drawn once from a seed and used for every window: step `h` of the target is
 `y_h = w(h) · x[S(h)]`, so its derivative is exactly zero at every position outside `S(h)`. What the paper

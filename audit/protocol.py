@@ -1,4 +1,4 @@
-"""The settings that decide a number, and the grids that follow from them.
+"""Settings that decide a number, and the grids that follow from them.
 
 Every field is stored with each record. Changing what any of them means raises `PROTOCOL_VERSION`, so that stored runs
 count as stale.

@@ -61,5 +61,5 @@ def differentiable() -> Iterator[None]:
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
-    """The values as a tensor that gradients can start from, inside `differentiable`."""
+    """Values as a tensor that gradients can start from, inside `differentiable`."""
     return x.clone() if x.is_inference() else x.detach()

@@ -1,4 +1,4 @@
-"""The explanation matrix: what an estimator declares, what it is given and what it returns.
+"""Explanation matrix: what an estimator declares, what it is given and what it returns.
 
 `settings` has what can be set, `registry` the estimators by name, `explanation` the calls that fill a matrix.
 `docs/estimators.md` defines each estimator. Imports torch only when an estimator runs, so that a request is checked
@@ -34,14 +34,14 @@ class Inapplicable(HrxError):
 
 @dataclass(frozen=True)
 class AttributionTask:
-    """The rows that an estimator has to fill, for some windows of one model."""
+    """Rows that an estimator has to fill, for some windows of one model."""
 
     model: Forecaster
     x: Tensor
     """`(W, L)`, or `(W, L, C)` for an estimator that takes several variates."""
     horizon: int
     steps: tuple[int, ...]
-    """The forecast steps that get a row each, from 1. Empty: one row for the whole forecast."""
+    """Forecast steps that get a row each, from 1. Empty: one row for the whole forecast."""
     budget: MemoryBudget
     seed: int = 0
     stream: int = 0
@@ -69,7 +69,7 @@ class Estimate(NamedTuple):
     signed: Tensor | None = None
     """`(W, R, L)`: the rows before their magnitudes were taken; None where they were not asked for or have no sign."""
     steps: tuple[int, ...] = ()
-    """The forecast steps of the `R` rows, from 1; empty where one row explains the whole forecast."""
+    """Forecast steps of the `R` rows, from 1; empty where one row explains the whole forecast."""
     settings: str = "{}"
     """JSON: every setting of the estimator with its value."""
 
@@ -84,7 +84,7 @@ class Estimator:
 
     name: str
     fill: str | Fill
-    """The function, or `module:function` of one that is imported on first use."""
+    """Function, or `module:function` of one that is imported on first use."""
     settings: type[Settings] = Settings
     """A frozen dataclass of which every field is a `setting` with a default."""
     every_step: bool = False
@@ -96,7 +96,7 @@ class Estimator:
     of the forecast that an input is given; empty where the method has no sign."""
 
     def load(self) -> Fill:
-        """The function that fills the rows."""
+        """Function that fills the rows."""
         if not isinstance(self.fill, str):
             return self.fill
         module, function = self.fill.split(":")

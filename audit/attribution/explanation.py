@@ -1,4 +1,4 @@
-"""The two calls that fill an explanation matrix with any estimator."""
+"""Two calls that fill an explanation matrix with any estimator."""
 
 from collections.abc import Sequence
 
@@ -101,7 +101,7 @@ def _check_windows(estimator: Estimator, x: Tensor) -> None:
 def _estimated_steps(
     estimator: Estimator, horizon: int, steps: Sequence[int] | None, protocol: Protocol
 ) -> tuple[int, ...]:
-    """The steps to estimate, from 1; none for the whole forecast."""
+    """Steps to estimate, from 1; none for the whole forecast."""
     if protocol.axis == "whole":
         if steps is not None:
             raise ProtocolError('axis="whole" gives one row for the whole forecast. Drop steps.')

@@ -78,7 +78,7 @@ def _rows_per_block(rows: int, windows: int, block: int) -> int:
 
 @dataclass
 class _Derivatives:
-    """The derivatives of one call, group by group."""
+    """Derivatives of one call, group by group."""
 
     model: Forecaster
     horizon: int
@@ -197,7 +197,7 @@ def tsr(task: AttributionTask, settings: TSRSettings) -> Estimate:
 
 
 def _derivatives_at(task: AttributionTask, inputs: Tensor) -> Rows:
-    """The derivatives `(W, N, R, L)` at `N` inputs for each window, `(W, N, L)`."""
+    """Derivatives `(W, N, R, L)` at `N` inputs for each window, `(W, N, L)`."""
     rows = derivatives(task.model, inputs.flatten(0, 1), task.horizon, task.picks, task.budget)
     return rows._replace(jacobian=torch.unflatten(rows.jacobian, 0, (-1, inputs.shape[1])))
 

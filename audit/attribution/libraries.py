@@ -1,4 +1,4 @@
-"""The attribution classes of captum and of time_interpret as estimators: `captum:GradientShap`, `tint:Occlusion`.
+"""Attribution classes of captum and of time_interpret as estimators: `captum:GradientShap`, `tint:Occlusion`.
 
 A class is usable if it explains the input of a forward function and needs nothing that was trained. Its settings are
 arguments of its `attribute`, and named rules for the arguments that depend on the window: the baseline, the segments
@@ -56,7 +56,7 @@ class Library(NamedTuple):
     distributions: tuple[str, ...]
     """What decides its numbers, by the names in which it is installed."""
     extra: str
-    """The extra of hrx that installs it."""
+    """Extra of hrx that installs it."""
     classes: dict[str, LibraryClass]
     refused: dict[str, str]
     """Classes that cannot be used, each with what it would need; a name ending in `*` is a prefix."""
@@ -142,7 +142,7 @@ def library_names() -> tuple[str, ...]:
 
 
 def library_estimator(name: str) -> Estimator:
-    """The estimator of a name such as `captum:GradientShap`."""
+    """Estimator of a name such as `captum:GradientShap`."""
     prefix, _, chosen = name.partition(":")
     library = LIBRARIES[prefix]
     if chosen not in library.classes:

@@ -1,4 +1,4 @@
-"""The three mask methods, Dynamask, ExtremalMask and ContraLSP, and the solver that they share.
+"""Three mask methods, Dynamask, ExtremalMask and ContraLSP, and the solver that they share.
 
 One problem per window and row: keep as little of the window as possible while the forecast at the row's step stays the
 same. `P` problems form one batch. Losses are summed, optimisers work element by element and each problem has its own
@@ -34,7 +34,7 @@ INITIAL_STREAM = 3
 GATES = 3
 """Reset, update and candidate of a GRU, in torch's order."""
 Streams = list[np.random.Generator]
-"""The random numbers of each problem."""
+"""Random numbers of each problem."""
 
 
 class MaskProblems(NamedTuple):
@@ -99,7 +99,7 @@ class MaskMethod(ABC):
 
 
 def mask_problems(task: AttributionTask) -> MaskProblems:
-    """The problems of a task, window by window and row by row."""
+    """Problems of a task, window by window and row by row."""
     rows = len(task.picks)
     picks = task.picks.to(task.x)
     everything = replacements_of(task, "rearranged", 0, REFERENCE_DRAWS)
@@ -120,7 +120,7 @@ def mask_problems(task: AttributionTask) -> MaskProblems:
 def solve(
     task: AttributionTask, problems: MaskProblems, begin: Callable[[MaskProblems], MaskMethod], iterations: int
 ) -> Estimate:
-    """The masks that minimise error and penalty of every problem.
+    """Masks that minimise error and penalty of every problem.
 
     In batches, which are halved where memory does not suffice; `begin` starts the optimisation of one.
     """
@@ -146,7 +146,7 @@ def solve(
 def _minimise(
     task: AttributionTask, problems: MaskProblems, method: MaskMethod, iterations: int, path: GradientPath
 ) -> Tensor:
-    """The masks `(P, L)` of problems that are solved in one batch."""
+    """Masks `(P, L)` of problems that are solved in one batch."""
     for iteration in range(iterations):
         perturbed = method.perturbed(iteration)
         with path:  # around the model only, not around the method's own code

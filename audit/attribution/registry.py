@@ -1,4 +1,4 @@
-"""The estimators by name: built in, of another package, of a library, or a function of a user.
+"""Estimators by name: built in, of another package, of a library, or a function of a user.
 
 A package adds one by an entry point of the group `hrx.estimators`: its name is the estimator's name, its value an
 `Estimator`. A user's function is an object, known in its own process only, or `FILE.py:FUNCTION`, which the workers of
@@ -69,12 +69,12 @@ _objects: dict[str, AttributionFunction] = {}
 
 
 def estimator_names() -> tuple[str, ...]:
-    """The names of all estimators, built in or registered."""
+    """Names of all estimators, built in or registered."""
     return (*_OWN, *_registered())
 
 
 def find_estimator(name: str) -> Estimator:
-    """The estimator of that name: built in, registered, a library's class, or a function of a user."""
+    """Return the estimator of that name: built in, registered, a library's class, or a function of a user."""
     if name in _OWN:
         return _OWN[name]
     if _is_of_library(name):
@@ -120,14 +120,14 @@ def package_of(name: str) -> str:
 
 
 def stored_name(name: str) -> str:
-    """The name as records hold it: a file without its directories."""
+    """Name as records hold it: a file without its directories."""
     file, _, function = name.rpartition(":")
     return f"{Path(file).name}:{function}" if file.endswith(".py") else name
 
 
 @lru_cache(maxsize=1)
 def _registered() -> dict[str, EntryPoint]:
-    """The entry points of other packages, not loaded."""
+    """Entry points of other packages, not loaded."""
     registered: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         if entry.name in _OWN or entry.name in registered:
@@ -145,7 +145,7 @@ def _is_function(name: str) -> bool:
 
 
 def as_estimator(function: AttributionFunction) -> str:
-    """The name under which a function is an estimator in this process, for `Protocol(estimator=…)`."""
+    """Name under which a function is an estimator in this process, for `Protocol(estimator=…)`."""
     if not callable(function):
         raise ProtocolError(f"{function!r} is not a function f(forward, x, step) -> attribution.")
     for name, one in _objects.items():
@@ -159,7 +159,7 @@ def as_estimator(function: AttributionFunction) -> str:
 
 
 def _function_estimator(name: str) -> Estimator:
-    """The estimator of `callable:NAME` or `FILE.py:FUNCTION`; raises where there is no such function."""
+    """Estimator of `callable:NAME` or `FILE.py:FUNCTION`; raises where there is no such function."""
     if name.startswith(OBJECT) and name not in _objects:
         raise ProtocolError(
             f"The estimator {name!r} is a function of another Python process. The workers of an audit load it "
@@ -233,7 +233,7 @@ def _by_function(name: str, task: AttributionTask, _: Settings) -> Estimate:
 
 @cache
 def _from_file(file: str, function: str) -> AttributionFunction:
-    """The function of a file, which is executed once in a process."""
+    """Function of a file, which is executed once in a process."""
     from hrx.adapters.formats.module import function_in_file
 
     return function_in_file(Path(file), function)

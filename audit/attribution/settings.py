@@ -38,7 +38,7 @@ class Settings:
 
     @classmethod
     def read(cls, text: str, estimator: str) -> Self:
-        """The settings of an estimator from JSON; missing ones have their defaults."""
+        """Settings of an estimator from JSON; missing ones have their defaults."""
         try:
             given = json.loads(text)
         except json.JSONDecodeError as error:
@@ -132,7 +132,7 @@ class WinITSettings(Settings):
 
 @dataclass(frozen=True)
 class MaskSettings(Settings):
-    """The settings that the three mask methods share."""
+    """Settings that the three mask methods share."""
 
     area: float = setting(0.2, "the budget: part of the lookback that a mask may keep", "ours", 0, 1)
     iterations: int = setting(

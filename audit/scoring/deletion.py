@@ -1,4 +1,4 @@
-"""The orderings of a run, and one deletion sweep for all quantities: each ordering deletes, every scored step is used.
+"""Orderings of a run, and one deletion sweep for all quantities: each ordering deletes, every scored step is used.
 
 Pure functions on tensors. `W` windows, `D` draws, `V` orderings, two directions (most relevant first, least relevant
 first), `K` fractions, `S` scored steps. The sweep deletes the `P` positions of one input axis: the `L` time steps of a
@@ -22,7 +22,7 @@ from hrx.errors import ProtocolError
 from hrx.records.quantities import DISTANCES, TRUNCATIONS, Bools, Floats, Ints
 
 Along = Literal["time", "channel"]
-"""The input axis whose positions are deleted."""
+"""Input axis whose positions are deleted."""
 
 
 class Orderings(NamedTuple):
@@ -42,7 +42,7 @@ class Orderings(NamedTuple):
 
 
 def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) -> Orderings:
-    """The orderings of a run with the explanation `matrix` `(W, R, P)` of the `estimated` steps.
+    """Orderings of a run with the explanation `matrix` `(W, R, P)` of the `estimated` steps.
 
     A matrix with the axis removed has one row, which every scored step uses, and the shared vector is that row.
     """
@@ -158,7 +158,7 @@ class Sweep:
         return np.concatenate([np.zeros(ends), curves, np.broadcast_to(everything, ends)], axis=4)
 
     def changes(self, deleted: Tensor, drawn: Tensor) -> Floats:
-        """The squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""
+        """Squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""
         windows, variants, positions = deleted.shape
         draws, horizon, x = drawn.shape[2], self.forecast.shape[1], self.x
         if drawn.shape[1] == 1:

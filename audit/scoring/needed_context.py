@@ -88,7 +88,7 @@ def needed_context(
 
 
 def _checked(kept: Ints | None, lookback: int) -> Ints:
-    """The contexts, longest first, the whole lookback among them."""
+    """Contexts, longest first, the whole lookback among them."""
     if kept is None:
         return kept_contexts(lookback)
     contexts = np.unique(np.append(np.asarray(kept, dtype=np.int64), lookback))[::-1]
@@ -117,13 +117,13 @@ def _replaced(
 
 
 def _taken(model: Forecaster, context: int, lookback: int, horizon: int) -> int:
-    """The shortest lookback from `context` on that the model takes."""
+    """Shortest lookback from `context` on that the model takes."""
     lengths = range(context, lookback)
     return next((length for length in lengths if model.limits.refusal(length, horizon) is None), lookback)
 
 
 class _Cut(NamedTuple):
-    """The forecasts from a cut lookback and their time, beside that of the whole one; None where the model raised."""
+    """Forecasts from a cut lookback and their time, beside that of the whole one; None where the model raised."""
 
     forecast: Tensor | None
     seconds: float
@@ -147,7 +147,7 @@ def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: Memo
 
 
 def _times(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
-    """The shortest wall time of each of two calls, made in turns. Both have been made before, so neither is a first."""
+    """Shortest wall time of each of two calls, made in turns. Both have been made before, so neither is a first."""
     clock = time.perf_counter
     start = clock()
     seconds: list[tuple[float, float]] = []

@@ -20,7 +20,7 @@ MASS = 0.9
 
 
 class MeanRank(NamedTuple):
-    """The effective ranks of a run: means over the windows that have one, NaN where none has."""
+    """Effective ranks of a run: means over the windows that have one, NaN where none has."""
 
     participation: float
     entropy: float
@@ -37,7 +37,7 @@ class Rank(NamedTuple):
     """`exp(−Σ p log p)`, `p = σ/Σσ`; never below the participation ratio."""
 
     def mean(self) -> MeanRank:
-        """The ranks of a run."""
+        """Ranks of a run."""
         dropped = int(self.participation.isnan().sum())
         return MeanRank(float(self.participation.nanmean()), float(self.entropy.nanmean()), dropped)
 

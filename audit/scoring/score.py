@@ -1,4 +1,4 @@
-"""The measurement of one run: forecast, matrix, sweep, quantities. Uses neither files nor clocks.
+"""Measurement of one run: forecast, matrix, sweep, quantities. Uses neither files nor clocks.
 
 `Ẽ[h, t, c]` is the importance of channel `c` at time `t` of a multivariate window for step `h`. Summed over the
 channels it is the matrix of the time axis, `(H, L)`; summed over time, that of the channel axis, `(H, C)`. Both are
@@ -44,7 +44,7 @@ class Unscorable(HrxError):
 
 
 class ChannelScores(NamedTuple):
-    """The quantities of one run on multivariate windows, along either input axis."""
+    """Quantities of one run on multivariate windows, along either input axis."""
 
     time: Quantities
     channel: Quantities
@@ -60,7 +60,7 @@ def score(
     stream: int = 0,
     variance: float | None = None,
 ) -> Quantities:
-    """The quantities of one run on its windows `x` `(W, L)`.
+    """Quantities of one run on its windows `x` `(W, L)`.
 
     `stream` separates the random draws of different runs under one seed. `variance` normalises the quantities: an audit
     gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
@@ -77,7 +77,7 @@ def score_channels(
     budget: MemoryBudget | None = None,
     stream: int = 0,
 ) -> ChannelScores:
-    """The quantities of one run on multivariate windows `x` `(W, L, C)`, along time and along the channels."""
+    """Quantities of one run on multivariate windows `x` `(W, L, C)`, along time and along the channels."""
     if x.ndim != 3:
         raise Unscorable(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
@@ -102,7 +102,7 @@ class ScoredRun:
     @cached_property
     @differentiable()
     def forecast(self) -> Tensor:
-        """The forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses those that cannot be scored."""
+        """Forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses those that cannot be scored."""
         if self.x.ndim not in (2, 3) or not len(self.x):
             raise Unscorable(
                 "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
@@ -122,7 +122,7 @@ class ScoredRun:
 
     @cached_property
     def explanation(self) -> Estimate:
-        """The explanation that the run scores, `(W, R, L)`."""
+        """Explanation that the run scores, `(W, R, L)`."""
         given = self.model, self.x, self.horizon, self.protocol
         try:
             explanation = estimate(*given, budget=self.budget, stream=self.stream)
@@ -133,12 +133,12 @@ class ScoredRun:
 
     @cached_property
     def quantities(self) -> Quantities:
-        """The quantities along time."""
+        """Quantities along time."""
         return self.score(self.forecast, self.explanation)
 
     @cached_property
     def both_axes(self) -> dict[Along, Estimate]:
-        """The explanation of multivariate windows by input gradient: `(W, H, L)`, and `(W, H, C)`.
+        """Explanation of multivariate windows by input gradient: `(W, H, L)`, and `(W, H, C)`.
 
         The channels of the forecast are summed before differentiating, an input axis after taking magnitudes.
         """
@@ -156,7 +156,7 @@ class ScoredRun:
 
     @cached_property
     def channel_scores(self) -> ChannelScores:
-        """The quantities along either axis; truncations and distances are swept along time only."""
+        """Quantities along either axis; truncations and distances are swept along time only."""
         unswept = replace(self, protocol=replace(self.protocol, truncation=False, distance=False))
         return ChannelScores(
             time=self.score(self.forecast, self.both_axes["time"]),
@@ -165,7 +165,7 @@ class ScoredRun:
 
     @differentiable()
     def score(self, forecast: Tensor, explanation: Estimate, along: Along = "time") -> Quantities:
-        """The quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
+        """Quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
         protocol, variance = self.protocol, self._scale(forecast)
         steps = scored_steps(self.horizon, protocol.scored)
         estimated = np.array(explanation.steps, dtype=np.int64) - 1
@@ -229,14 +229,14 @@ def refuse_flat(x: Tensor) -> None:
 
 
 def forecast_variance(forecast: Tensor) -> float:
-    """The variance of forecasts `(W, H)` or `(W, H, C)` over all windows and steps, summed over the channels."""
+    """Variance of forecasts `(W, H)` or `(W, H, C)` over all windows and steps, summed over the channels."""
     if not torch.isfinite(forecast).all():
         raise Unscorable("non-finite forecast: the model returned NaN or infinity on these windows")
     return float(forecast.double().var(dim=(0, 1), correction=0).sum())
 
 
 def usable_variance(forecast: Tensor, where: str = "every window") -> float:
-    """The variance of the forecasts; refuses one that nothing can be divided by. `where` the forecasts are."""
+    """Variance of the forecasts; refuses one that nothing can be divided by. `where` the forecasts are."""
     variance = forecast_variance(forecast)
     if variance == 0:
         raise Unscorable(f"constant forecast: the same value at every step of {where}")
@@ -249,7 +249,7 @@ def usable_variance(forecast: Tensor, where: str = "every window") -> float:
 
 
 def _within_range(errors: Floats) -> Floats:
-    """The squared changes; raises where a perturbed forecast is NaN, infinite, or so large that its change is."""
+    """Squared changes; raises where a perturbed forecast is NaN, infinite, or so large that its change is."""
     if not math.isfinite(errors.sum()):
         share = 1 - float(np.isfinite(errors).mean())
         raise Unscorable(
@@ -260,7 +260,7 @@ def _within_range(errors: Floats) -> Floats:
 
 
 def _values(means: dict[str, float]) -> Values:
-    """The means, with each margin as the exact difference of its two gains."""
+    """Means, with each margin as the exact difference of its two gains."""
     for area in ("", "_morf"):
         means["g_margin" + area] = means["g_own" + area] - means["g_shuffled" + area]
     return Values(**means)

@@ -1,4 +1,4 @@
-"""The training loop of every backbone, of `hrx train` and of a calibration, and its recipe.
+"""Training loop of every backbone, of `hrx train` and of a calibration, and its recipe.
 
 Adam by mean squared error. Where there are validation windows, the error on all of them is measured after each epoch,
 epochs without a lower one end the training, and the weights of the best epoch are kept.
@@ -28,11 +28,11 @@ class Recipe:
     batches: int | None = None
     """Batches of an epoch, of windows that are drawn anew for each; None: every training window once."""
     schedule: Literal["halved", "constant", "one cycle"] = "halved"
-    """The learning rate: halved after every epoch from the second on, the library's `type1`; constant; or one cycle
+    """Learning rate: halved after every epoch from the second on, the library's `type1`; constant; or one cycle
     of all batches, with a rise over the first tenth."""
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 1; the highest one of a cycle."""
+        """Learning rate of an epoch, counted from 1; the highest one of a cycle."""
         return self.learning_rate * (0.5 ** max(epoch - 2, 0) if self.schedule == "halved" else 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The backbones that `hrx train` knows: how each is built, and how it is saved.
+"""Backbones that `hrx train` knows: how each is built, and how it is saved.
 
 Linear and CNN are hrx's own. The others are classes of neuralforecast, under the arguments that the class defaults to;
 they are trained by the same loop as all others and saved by the library, whose public call stays their official one.

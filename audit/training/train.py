@@ -60,7 +60,7 @@ class TrainingTask:
 
     @property
     def name(self) -> str:
-        """The name of its directory, which is also that of the model in records."""
+        """Name of its directory, which is also that of the model in records."""
         depth = [f"depth{self.depth}"] if self.depth else []
         item = [self.series.item] if self.several else []
         parts = [self.backbone, *depth, self.series.dataset, *item, str(self.setting), f"seed{self.seed}"]
@@ -95,7 +95,7 @@ class PastRows(NamedTuple):
     values: NDArray[np.float32]
     """(T,), standardised as an audit of the series standardises it."""
     train: int
-    """The rows before it are the training split, the others the validation split."""
+    """Rows before it are the training split, the others the validation split."""
     lookback_inside: bool
     """Whether a validation window reads no training row before its first forecast step."""
 
@@ -108,7 +108,7 @@ class Splits(NamedTuple):
 
 
 def past_rows(series: Series, horizon: int) -> PastRows:
-    """The training and validation rows of a series: official ones, else those before the test region of an audit."""
+    """Training and validation rows of a series: official ones, else those before the test region of an audit."""
     with naming(series.label):
         scaled = standardise(series.values, scaling_end(series, horizon)).values
     past = scaled[: test_start(series, horizon)].astype(np.float32)
@@ -169,7 +169,7 @@ class TrainedFiles(NamedTuple):
     """A trained model as a worker returns it."""
 
     files: Mapping[str, bytes]
-    """The content of each file of its directory, by name."""
+    """Content of each file of its directory, by name."""
     fitted: Fitted
     device: str
 
@@ -217,7 +217,7 @@ def fit_splits(module: nn.Module, splits: Splits, recipe: Recipe, seed: int, dev
 
 
 def worker_tasks(planned: Iterable[TrainingTask]) -> list[TrainModel]:
-    """The tasks for workers; those of one series share its values."""
+    """Tasks for workers; those of one series share its values."""
     rows: dict[tuple[str, int], PastRows] = {}
     found = []
     for one in planned:
@@ -230,7 +230,7 @@ def worker_tasks(planned: Iterable[TrainingTask]) -> list[TrainModel]:
 
 
 def libraries(names: Iterable[str]) -> str:
-    """The libraries that train these backbones with their versions, beside torch."""
+    """Libraries that train these backbones with their versions, beside torch."""
     return "" if all(name in OWN for name in names) else families()[NEURALFORECAST].versions
 
 
@@ -288,7 +288,7 @@ def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, A
 
 
 class TrainingPlan(NamedTuple):
-    """The models to train, and why the others cannot be trained."""
+    """Models to train, and why the others cannot be trained."""
 
     tasks: list[TrainingTask]
     refused: tuple[str, ...]

@@ -17,8 +17,8 @@ from hrx.audit.calibration import (
     SCORED,
     SHORT,
     TRAINING,
-    Effort,
-    TrainedBackbone,
+    CalibrationSize,
+    TrainedModel,
     batches_of,
     calibrate,
     explained,
@@ -38,7 +38,7 @@ from hrx.errors import HrxError
 from hrx.records.calibration import GENERATORS, Calibration, ModelResult, judge, verdict
 
 L, H = 64, 24
-SMALL = Effort("small", ((L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
+SMALL = CalibrationSize("small", ((L, H),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -162,9 +162,9 @@ def test_training_does_not_change_the_global_random_state() -> None:
 @pytest.fixture(autouse=True, scope="module")
 def trained_once() -> Iterator[None]:
     """Calibrations of this file share their trained models: what differs between them is the instrument."""
-    trained: dict[tuple[object, ...], TrainedBackbone] = {}
+    trained: dict[tuple[object, ...], TrainedModel] = {}
 
-    def remembered(backbone: str, generator: Generator, seed: int, recipe: str) -> TrainedBackbone:
+    def remembered(backbone: str, generator: Generator, seed: int, recipe: str) -> TrainedModel:
         key = (backbone, generator.name, generator.weights.tobytes(), seed, recipe)
         if key not in trained:
             trained[key] = train(backbone, generator, seed, recipe)

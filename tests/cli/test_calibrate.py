@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from hrx.api import checkpoints as verb
-from hrx.audit.calibration import Effort
+from hrx.audit.calibration import CalibrationSize
 from hrx.cli import main
 from hrx.records.calibration import GENERATORS, Calibration
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.published import published_ground_truth
 
-SMALL = Effort("quick", ((64, 24),), seeds=1, ranks=(1, 4, 12), windows=2)
+SMALL = CalibrationSize("quick", ((64, 24),), seeds=1, ranks=(1, 4, 12), windows=2)
 
 
 @pytest.fixture(scope="module")
