@@ -16,7 +16,7 @@ from hrx.cli import main
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build" / "gallery"
-PACKAGES = ("adapters", "audit", "cli", "common", "gift_eval", "reports")
+PACKAGES = ("adapters", "api", "audit", "cli", "common", "gift_eval", "records", "reports")
 SHOWN = {".html", ".css", ".js", ".png"}
 
 
@@ -32,7 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def commands() -> list[list[str]]:
-    """The commands that the page shows, as the words that hrx receives."""
+    """Commands that the page shows, as the words that hrx receives."""
     (block,) = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"), re.S)
     return [shlex.split(line)[1:] for line in block.splitlines()]
 

@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def fill(markdown: str) -> str:
-    """The page with its tables and figures."""
+    """Page with its tables and figures."""
 
     def replaced(place: re.Match[str]) -> str:
         name = place[1] or place[2]
@@ -49,24 +49,24 @@ def fill(markdown: str) -> str:
 
 @cache
 def records(model: str) -> pd.DataFrame:
-    """The stored records of a model, with every column of the record; one that they do not have is empty."""
+    """Stored records of a model, with every column of the record; one that they do not have is empty."""
     return pd.read_parquet(RECORDS / f"{model}.parquet").reindex(columns=list(NAMES))
 
 
 @cache
 def configurations(model: str) -> pd.DataFrame:
-    """The scored runs of a model with their seeds folded, by dataset."""
+    """Scored runs of a model with their seeds folded, by dataset."""
     frame = records(model)
     return fold_seeds(frame[frame["status"] == DONE], FOLDED).sort_values("dataset", ignore_index=True)
 
 
 def unpadded(frame: pd.DataFrame) -> pd.DataFrame:
-    """The configurations whose lookback fills the context."""
+    """Configurations whose lookback fills the context."""
     return frame[frame["padded"] == 0]
 
 
 def beating(frame: pd.DataFrame) -> pd.DataFrame:
-    """The configurations that beat naive with every seed."""
+    """Configurations that beat naive with every seed."""
     return frame[frame["beats_naive"] == 1]
 
 
@@ -83,7 +83,7 @@ def count(frame: pd.DataFrame) -> str:
 
 
 def gains(frame: pd.DataFrame) -> tuple[str, ...]:
-    """The cells that most tables share: n, beats naive, g_own, positive, g_margin."""
+    """Cells that most tables share: n, beats naive, g_own, positive, g_margin."""
     own = describe(frame["g_own"])
     beats = percent(float(frame["beats_naive"].mean()))
     return count(frame), beats, gain(frame, "g_own"), percent(own.positive), gain(frame, "g_margin")
@@ -167,7 +167,7 @@ def ttm_datasets() -> str:
 
 
 def published_own(dataset: str) -> float:
-    """The published median of `g_own` on a dataset, over all eight models."""
+    """Published median of `g_own` on a dataset, over all eight models."""
     return float(str(published_tables()["datasets"].rows["", dataset_name(dataset)]["g_own"]))
 
 
@@ -220,7 +220,7 @@ def trained_benchmarks() -> str:
 
 
 def trained_linear() -> str:
-    """The median of `g_own` of Linear at each dataset and lookback, a column for each horizon."""
+    """Median of `g_own` of Linear at each dataset and lookback, a column for each horizon."""
     linear = trained().query("backbone == 'Linear'")
     horizons = sorted(linear["horizon"].unique())
     rows = []
@@ -232,7 +232,7 @@ def trained_linear() -> str:
 
 
 def trained_axes() -> str:
-    """The paired changes on ETTh1 and ETTh2 from the smallest level to the largest, beside the published ones."""
+    """Paired changes on ETTh1 and ETTh2 from the smallest level to the largest, beside the published ones."""
     linear = trained().query("backbone == 'Linear' and dataset != 'Weather'")
     rows = []
     for axis, label, low, high in (
@@ -287,7 +287,7 @@ def _shuffled() -> str:
 
 
 def _share(dataset: str) -> str:
-    """The median of `g_own` on a dataset over the published one."""
+    """Median of `g_own` on a dataset over the published one."""
     ours = describe(trained().query("dataset == @dataset")["g_own"]).median
     return f"{ours / float(str(published_tables()['benchmarks'].rows['', dataset]['g_own'])):.2f}"
 

@@ -86,7 +86,7 @@ class BackboneCell(NamedTuple):
 
 @dataclass(frozen=True)
 class BackboneSummary:
-    """The results of all models of one backbone."""
+    """Results of all models of one backbone."""
 
     backbone: str
     summary: ModelSummary
@@ -104,7 +104,7 @@ class BackboneSummary:
         return (model.model, model.fingerprint) in self.members
 
     def as_json(self) -> dict[str, object]:
-        """The object of `hrx audit --json`: that of a model, with the cells."""
+        """Object of `hrx audit --json`: that of a model, with the cells."""
         own = ("model", "checkpoint")
         of_group = {name: value for name, value in self.summary.as_json().items() if name not in own}
         return {
@@ -202,7 +202,7 @@ def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
 
 
 def reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
-    """The lines of a summary with the most frequent reasons."""
+    """Lines of a summary with the most frequent reasons."""
     if not reasons:
         return
     total = sum(reasons.values())
@@ -226,7 +226,7 @@ def render_audit(summaries: Sequence[ModelSummary], backbones: Sequence[Backbone
 
 
 def audit_html(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> str:
-    """The same for a notebook."""
+    """Show the same in a notebook."""
     parts = []
     if backbones:
         verdicts = [f"{one.backbone}: {one.summary.verdict}" for one in backbones]
@@ -296,7 +296,7 @@ def _of_status(backbones: Sequence[BackboneSummary], status: str) -> list[str]:
 
 
 def _unscored(runs: Sequence[str]) -> Iterator[str]:
-    """The excluded or the failed runs, the first of them by name."""
+    """Excluded or the failed runs, the first of them by name."""
     yield from runs[:_MOST_UNSCORED]
     if len(runs) > _MOST_UNSCORED:
         status = runs[0].partition(":")[0]
@@ -305,16 +305,16 @@ def _unscored(runs: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """The result of one audit."""
+    """Result of one audit."""
 
     models: tuple[ModelSummary, ...]
     """What the runs of this audit show about each model."""
     ledger: Path
     """Holds every run; `hrx.read(summary.ledger)` is a frame of them."""
     exit: Exit
-    """The exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
+    """Exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
     backbones: tuple[BackboneSummary, ...] = ()
-    """The models of `hrx train` by backbone, where some backbone has several of them."""
+    """Models of `hrx train` by backbone, where some backbone has several of them."""
 
     def runs(self) -> pd.DataFrame:
         """Every run of the ledger, one row each."""

@@ -47,7 +47,7 @@ LEFT_OUT = "Runs that explain less than 98 % of the held-out variance are left o
 
 
 def tables(calibration: Calibration) -> tuple[ReportTable, ...]:
-    """The medians of each backbone, each generator, the planted ranks, and the criteria."""
+    """Medians of each backbone, each generator, the planted ranks, and the criteria."""
     return _medians(calibration), _generators(calibration), _ranks(calibration), _criteria(calibration)
 
 
@@ -97,7 +97,7 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
 
 
 def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[str, object]:
-    """The medians of one backbone on one generator, null where no model learned it."""
+    """Medians of one backbone on one generator, null where no model learned it."""
     made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
     return {
         "backbone": backbone,

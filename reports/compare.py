@@ -107,7 +107,7 @@ def compare(
 
 
 def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> pd.DataFrame:
-    """The runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash.
+    """Runs of one model: the only one, or the one with this name, checkpoint or prefix of the weights' hash.
 
     A backbone names all models that were trained of it: a training is one model of one series, setting and seed.
     """
@@ -132,7 +132,7 @@ def choose(frame: pd.DataFrame, wanted: str | None, side: str, option: str) -> p
 
 
 def _several(models: pd.DataFrame, side: str, option: str) -> str:
-    """The sentence on a ledger of several models: which there are, and how one, or a backbone, is chosen."""
+    """Sentence on a ledger of several models: which there are, and how one, or a backbone, is chosen."""
     if (models["backbone"] != "").all():
         known = listed(map(clean, sorted(models["backbone"].unique())))
         return f"{side} holds {len(models)} models of several backbones: {known}. Choose a backbone with {option}."
@@ -231,7 +231,7 @@ def _both_beat_naive(paired: pd.DataFrame) -> Bools:
 
 
 def _fold(both: pd.DataFrame) -> pd.DataFrame:
-    """The mean of each configuration's seeds."""
+    """Mean of each configuration's seeds."""
     folded: pd.DataFrame = both.groupby(level=0, sort=False).mean()
     return folded
 
@@ -275,7 +275,7 @@ def _judged(gate: Gate, change: QuantityChange, pairs: int, min_pairs: int, stri
 
 
 def _dataset_changes(paired: pd.DataFrame, ids: Ints, name: str) -> dict[str, DatasetChange]:
-    """The relative changes of a quantity on each dataset that has a value."""
+    """Relative changes of a quantity on each dataset that has a value."""
     folded = _fold(_valued(paired, ids, name))
     datasets = paired["dataset"].groupby(ids).first().reindex(folded.index)
     return {

@@ -56,7 +56,7 @@ class ComparedModel:
     failed_checks: tuple[str, ...]
     """Admission checks that failed, each with its figure, its limit and the runs that it excludes."""
     plan: PlanProgress | None = None
-    """The stored part of what was planned in its ledger; None where that is not known."""
+    """Stored part of what was planned in its ledger; None where that is not known."""
 
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "plan": None if self.plan is None else self.plan.as_json()}
@@ -64,7 +64,7 @@ class ComparedModel:
 
 @dataclass(frozen=True)
 class QuantityChange:
-    """The change of one quantity over the pairs that have a value on both sides. NaN where there is none.
+    """Change of one quantity over the pairs that have a value on both sides. NaN where there is none.
 
     The seeds of a configuration are folded to their mean on either side, so all figures are over `n` configurations.
     """
@@ -120,7 +120,7 @@ class CheckpointComparison:
 
     @property
     def failed_checks(self) -> list[str]:
-        """The admission checks that failed, with the side."""
+        """Admission checks that failed, with the side."""
         sides = (("base", self.base), ("new", self.new))
         return [f"{name} fails {check}" for name, side in sides for check in side.failed_checks]
 
@@ -253,7 +253,7 @@ class CheckpointComparison:
         return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
     def as_json(self) -> dict[str, object]:
-        """The object of `hrx compare --json`, with null for a missing number."""
+        """Object of `hrx compare --json`, with null for a missing number."""
         return {
             "base": self.base.as_json(),
             "new": self.new.as_json(),
@@ -276,7 +276,7 @@ def _named(judged: Judged) -> str:
 
 
 def _bounded(text: str) -> str:
-    """The text, or as many of its lines as fit and a sentence that says so."""
+    """Text, or as many of its lines as fit and a sentence that says so."""
     if len(text.encode()) <= LARGEST_SUMMARY:
         return text
     room = LARGEST_SUMMARY - len(_CUT.encode())
@@ -289,7 +289,7 @@ class _Case(NamedTuple):
 
     name: str
     tag: str
-    """The element that says it did not pass; empty where it did."""
+    """Element that says it did not pass; empty where it did."""
     message: str
 
 
@@ -336,7 +336,7 @@ def quantities(comparison: CheckpointComparison) -> ReportTable:
 
 
 def _row_note(name: str, change: QuantityChange) -> str:
-    """The reason where the medians move one way and the median pair the other."""
+    """Reason where the medians move one way and the median pair the other."""
     if GATED[name] == "worst" or not change.disagrees:
         return ""
     if change.new < change.base:
@@ -345,7 +345,7 @@ def _row_note(name: str, change: QuantityChange) -> str:
 
 
 def datasets(comparison: CheckpointComparison, most: int | None = None) -> ReportTable:
-    """The change on each dataset, largest rise of `mse` first."""
+    """Change on each dataset, largest rise of `mse` first."""
     columns = (
         TableColumn("dataset", "dataset"),
         TableColumn("n", "n", COUNT),

@@ -30,7 +30,7 @@ _TICKS = (0.001, 0.01, 0.1, 1.0, 10.0)
 
 @dataclass(frozen=True)
 class DatasetContext:
-    """The needed context on a dataset at a setting: mean curves of its series, each of the same weight."""
+    """Needed context on a dataset at a setting: mean curves of its series, each of the same weight."""
 
     dataset: str
     setting: str
@@ -42,12 +42,12 @@ class DatasetContext:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The shortest and the longest needed context of a single series."""
+        """Shortest and the longest needed context of a single series."""
         needed = [one.needed for one in self.series]
         return min(needed), max(needed)
 
     def as_json(self) -> dict[str, object]:
-        """The entry of `context` in `hrx audit --json`, with null for what is unknown or was not measured."""
+        """Entry of `context` in `hrx audit --json`, with null for what is unknown or was not measured."""
         mean = self.mean
         return {
             "dataset": self.dataset,
@@ -77,7 +77,7 @@ class DatasetContext:
 
 
 def dataset_contexts(runs: pd.DataFrame) -> list[DatasetContext]:
-    """The needed contexts of one model's runs, by dataset and setting; seeds of a series share theirs."""
+    """Needed contexts of one model's runs, by dataset and setting; seeds of a series share theirs."""
     measured = runs[(runs["status"] == DONE) & runs["context_curves"].notna()]
     found = []
     for _, group in measured.groupby(_GROUP, sort=False, dropna=False):
@@ -98,7 +98,7 @@ def _read(row: Mapping[Any, Any]) -> NeededContext | None:
 
 
 def context_sentence(found: NeededContext) -> str:
-    """The needed context, its check and the shortest cut, in plain sentences."""
+    """Needed context, its check and the shortest cut, in plain sentences."""
     sentences = (_needed(found), _checked(found), _shortest(found))
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -130,7 +130,7 @@ def _checked(found: NeededContext) -> str:
 
 
 def _shortest(found: NeededContext) -> str:
-    """The shortest real cut, where it is another length than that of the check."""
+    """Shortest real cut, where it is another length than that of the check."""
     shortest, check = found.shortest_cut, found.check
     if shortest is None or (check is not None and shortest.lookback == check.lookback):
         return ""
@@ -180,7 +180,7 @@ def _cut_json(cut: CutForecasts | None) -> dict[str, float | None] | None:
 
 
 def context_lines(contexts: Sequence[DatasetContext], width: int) -> Iterator[str]:
-    """The needed contexts of a model as terminal text."""
+    """Needed contexts of a model as terminal text."""
     if not contexts:
         return
     bounds = " or ".join(dict.fromkeys(share(one.mean.bound) for one in contexts))
@@ -220,14 +220,14 @@ class Chart(NamedTuple):
 
 
 class Charts(NamedTuple):
-    """The drawn charts by name, and how many are left out."""
+    """Drawn charts by name, and how many are left out."""
 
     shown: list[tuple[str, Chart]]
     left_out: int
 
 
 def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> Markup:
-    """The section of a report on models by label; empty where nothing was measured."""
+    """Section of a report on models by label; empty where nothing was measured."""
     rows = [row for label, contexts in models for one in contexts for row in _rows(label, one)]
     named = [
         (f"{label}, {one.dataset} {one.setting}" if len(models) > 1 else f"{one.dataset} {one.setting}", one.mean)
@@ -240,7 +240,7 @@ def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> M
 
 
 def series_context(found: NeededContext) -> Markup:
-    """The part of the page of one explained series."""
+    """Part of the page of one explained series."""
     curves = (found.kept, found.change, found.lookbacks, found.cut_change, found.mse, found.mase)
     rows = [
         Row((kept, share(change), lookback, share(cut), figure(mse), figure(mase)))
@@ -256,7 +256,7 @@ def series_context(found: NeededContext) -> Markup:
 
 
 def _rows(label: str, one: DatasetContext) -> Iterator[Row]:
-    """The check of the needed context, and the shortest cut where it is another one."""
+    """Check of the needed context, and the shortest cut where it is another one."""
     mean, (low, high) = one.mean, one.range
     single = f" ({low} to {high})" if low < high else ""
     known = [(mean.needed, mean.at), (mean.next_shorter, mean.at + 1)]
@@ -325,7 +325,7 @@ def _chart(found: NeededContext) -> Chart:
 
 
 def _line(found: NeededContext, points: Iterable[tuple[int, float]]) -> str:
-    """The points of a polyline over the contexts shorter than the lookback, whose change is known."""
+    """Points of a polyline over the contexts shorter than the lookback, whose change is known."""
     known = [(int(at), change) for at, change in points if at < found.lookback and math.isfinite(change)]
     return " ".join(f"{_x(at, found):.1f},{_y(change):.1f}" for at, change in known)
 

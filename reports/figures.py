@@ -78,13 +78,13 @@ class ForestBar(NamedTuple):
 
 
 def beating(frame: pd.DataFrame) -> pd.DataFrame:
-    """The scored runs that beat naive, the only ones with a meaningful gain, without impossible numbers."""
+    """Scored runs that beat naive, the only ones with a meaningful gain, without impossible numbers."""
     done = scored_runs(frame)
     return done[beats_naive(done)]
 
 
 def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[ForestBar]:
-    """The median of a quantity in each group, largest first; seeds folded, and `n` counts configurations."""
+    """Median of a quantity in each group, largest first; seeds folded, and `n` counts configurations."""
     if frame.empty:
         return []
     folded = fold_seeds(frame, [quantity])
@@ -267,7 +267,7 @@ def figures(ledger_path: str | Path, out_dir: str | Path, frame: pd.DataFrame) -
 
 
 def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floats]:
-    """The deletion curves of each model: the median over its stored runs, of its most frequent number of fractions."""
+    """Deletion curves of each model: the median over its stored runs, of its most frequent number of fractions."""
     models = dict(zip(frame["key"].astype(str), frame["model"].astype(str), strict=True))
     found: dict[str, list[Floats]] = {}
     with Ledger.open(ledger_path, create=False) as ledger:

@@ -52,7 +52,7 @@ GATED: dict[str, Kind] = {
     "sufficiency": "signed", "insertion": "signed", "rank": "positive", "rank_entropy": "positive",
     "effective_lookback": "positive", "mse": "positive", "mae": "positive", "beats_naive": "share", "parity": "worst",
 }  # fmt: skip
-"""The quantities that a gate can bound. A relative change is defined only for positive ones."""
+"""Quantities that a gate can bound. A relative change is defined only for positive ones."""
 EXAMPLES = ("g_margin >= -0.02", "beats_naive >= -5%", "mse <= +2%", "parity <= 1e-5")
 _GRAMMAR = (
     (re.compile(r"\s*(\w+)"), "a quantity"),
@@ -62,7 +62,7 @@ _GRAMMAR = (
     (re.compile(r"\s*()$"), "the end"),
 )
 FEWEST_TO_DECIDE = 6
-"""The smallest n at which an interval of a median can cover 95 %: the range of n values covers 1 - 2^(1-n)."""
+"""Smallest n at which an interval of a median can cover 95 %: the range of n values covers 1 - 2^(1-n)."""
 _SLACK = 1e-12
 """Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
 
@@ -201,7 +201,7 @@ def _describe_power(power: Power, n: int) -> str:
 
 
 def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = None) -> Interval:
-    """The figure of a quantity that is gated: a median, the mean of a share, the worst parity of all runs."""
+    """Figure of a quantity that is gated: a median, the mean of a share, the worst parity of all runs."""
     kind = GATED[quantity]
     if kind == "worst":
         values = folded if runs is None else runs
@@ -254,7 +254,7 @@ def too_few(gate: Gate, estimate: Interval, n: int, found: int, what: str, least
 
 
 def exit_code(judged: Iterable[Judged], undecided: Leniency | None = None) -> Exit:
-    """The exit code of several gates: failed over undecided, which `undecided` may turn into passed or failed."""
+    """Exit code of several gates: failed over undecided, which `undecided` may turn into passed or failed."""
     outcomes = {one.outcome for one in judged}
     if "failed" in outcomes or ("undecided" in outcomes and undecided == "fail"):
         return Exit.GATE_FAILED
@@ -262,7 +262,7 @@ def exit_code(judged: Iterable[Judged], undecided: Leniency | None = None) -> Ex
 
 
 class DatasetChange(NamedTuple):
-    """The relative changes of a quantity on one dataset, seeds folded."""
+    """Relative changes of a quantity on one dataset, seeds folded."""
 
     changes: Floats
     """Of each configuration; infinite where an error of zero became positive."""
@@ -288,7 +288,7 @@ def _relative(base: Floats, new: Floats) -> Floats:
 def judge_datasets(
     judged: Judged, changes: Mapping[str, DatasetChange], lost: Mapping[str, str], *, strict: bool = False
 ) -> Judged:
-    """The gate with the datasets that lie beyond its bound. `lost`: datasets without a pair, and why."""
+    """Gate with the datasets that lie beyond its bound. `lost`: datasets without a pair, and why."""
     gate = judged.gate
     beyond = {name: sum(is_beyond(gate, value) for value in one.changes.tolist()) for name, one in changes.items()}
     tests = [sign_test_beyond(beyond[name], len(one.changes)) for name, one in changes.items()]
@@ -318,7 +318,7 @@ def _combined(judged: Judged, datasets: Sequence[DatasetJudged]) -> Outcome:
 
 
 def describe_gate(judged: Judged) -> list[str]:
-    """The figure of a gate, why it is undecided, and how many datasets lie beyond its bound."""
+    """Figure of a gate, why it is undecided, and how many datasets lie beyond its bound."""
     figure = f"{_figure(judged)}, {judged.scope}" if judged.scope else _figure(judged)
     reason = [judged.reason] if judged.reason and not math.isnan(judged.estimate.point) else []
     broken = [f"beyond the bound on single datasets: {_counts(judged)} of {judged.tested}"] if judged.datasets else []
@@ -369,7 +369,7 @@ def interval_json(interval: Interval) -> dict[str, float | None]:
 
 
 def beyond(judged: Judged, most: int | None = None) -> ReportTable:
-    """The datasets beyond the bound of a gate, or without a pair, with their tests; those that fail it first."""
+    """Datasets beyond the bound of a gate, or without a pair, with their tests; those that fail it first."""
     quantity = judged.gate.quantity
     columns = (
         TableColumn("dataset", "dataset"),

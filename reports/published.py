@@ -1,4 +1,4 @@
-"""The paper's numbers as data: its names of models, datasets and domains, and its cells beside those of a table.
+"""Numbers of the paper as data: its names of models, datasets and domains, and its cells beside those of a table.
 
 The files in `published/` hold facts only, each with the table that it is from. A model is matched by its fingerprint or
 hub id, never by the name of a directory; a dataset by its name. A name that the paper does not have stays unchanged.
@@ -17,7 +17,7 @@ from hrx.reports.text import clean, counted, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
 TRAINED = "Trained backbones"
-"""The row of the zero-shot tables over the runs of trained backbones."""
+"""Row of the zero-shot tables over the runs of trained backbones."""
 _MOST_NAMES = 8
 _LONGEST_NAME = 60
 
@@ -29,7 +29,7 @@ class PublishedTable(NamedTuple):
 
     label: str
     of: str
-    """The models and data that it was measured on."""
+    """Models and data that it was measured on."""
     rows: dict[tuple[str, str], Fields]
     """Cells by column, by section and name of the row."""
 
@@ -77,7 +77,7 @@ def published_tables() -> dict[str, PublishedTable]:
 
 @cache
 def published_ground_truth() -> dict[str, GroundTruthTable]:
-    """The paper's tables on its synthetic data, by name."""
+    """Published tables on the paper's synthetic data, by name."""
     stored = json.loads(_text("ground_truth.json"))
     return {name: GroundTruthTable(**table) for name, table in stored.items() if name != "source"}
 
@@ -91,20 +91,20 @@ def datasets() -> dict[str, PublishedDataset]:
 
 @cache
 def models() -> dict[str, str]:
-    """The paper's names of models by hub id in lower case, and by the fingerprint of the weights where it is known."""
+    """Published names of models by hub id in lower case, and by the fingerprint of the weights where it is known."""
     rows = csv.DictReader(_text("models.csv").splitlines())
     return {mark.casefold(): row["name"] for row in rows for mark in (row["checkpoint"], row["fingerprint"]) if mark}
 
 
 @cache
 def backbones() -> dict[str, str]:
-    """The paper's names of trained backbones by the name of a class in lower case."""
+    """Published names of trained backbones by the name of a class in lower case."""
     return {row["class"].casefold(): row["name"] for row in csv.DictReader(_text("backbones.csv").splitlines())}
 
 
 @cache
 def benchmarks() -> frozenset[str]:
-    """The datasets on which the paper trains its backbones."""
+    """Datasets on which the paper trains its backbones."""
     return frozenset(name for _, name in published_tables()["benchmarks"].rows)
 
 
@@ -114,7 +114,7 @@ def backbone_name(backbone: str) -> str:
 
 
 def benchmark_name(dataset: str, domain: str) -> str:
-    """The paper's name of the dataset of a trained run, marked where it was not opened as `tslib:` or `finance:`.
+    """Published name of the dataset of a trained run, marked where it was not opened as `tslib:` or `finance:`.
 
     Only those have the splits of the benchmark, and they alone have these domains.
     """
@@ -129,20 +129,20 @@ def dataset_name(dataset: str) -> str:
 
 
 def domain_name(dataset: str, domain: str) -> str:
-    """The dataset's domain in the paper, else the domain of the record."""
+    """Dataset's domain in the paper, else the domain of the record."""
     found = datasets().get(dataset.casefold())
     return found.domain if found and found.domain else domain
 
 
 def model_name(model: str, checkpoint: str, fingerprint: str) -> str:
-    """The paper's name of a checkpoint, else the user's name, marked where the paper has another model of that name."""
+    """Published name of a checkpoint, else the user's name, marked where the paper has another model of that name."""
     if found := models().get(fingerprint) or models().get(checkpoint.casefold()):
         return found
     return f"{model} (not the published one)" if model in models().values() else model
 
 
 STAR = frozenset({"96x96", "192x96", "320x96", "512x96", "512x24", "512x48", "512x192"})
-"""The settings of the paper's zero-shot tables."""
+"""Settings of the paper's zero-shot tables."""
 SWEPT = frozenset(f"{x}x{h}" for x in (48, 96, 192, 252, 336, 512) for h in (24, 48, 96, 192, 336, 720))
 """Lookbacks and horizons of the trained backbones. The paper does not list the pairs that it ran."""
 _OFFICIAL = ("General", "Finance")
@@ -183,12 +183,12 @@ def _trained_basis(table: str, section: str, row: str) -> Basis:
 
 
 def _at(settings: frozenset[str], axis: int, level: str) -> frozenset[str]:
-    """The settings at a level of the horizon (0) or the lookback (1)."""
+    """Settings at a level of the horizon (0) or the lookback (1)."""
     return frozenset(one for one in settings if one.split("x")[1 - axis] == level)
 
 
 def sections(benchmark: str) -> tuple[str, ...]:
-    """The sections of the paper's table of domains that a benchmark belongs to."""
+    """Sections of the paper's table of domains that a benchmark belongs to."""
     if benchmark in _FINANCE:
         return ("Financial", _FINANCE[benchmark])
     return ("General",) if benchmark in benchmarks() else ()
@@ -230,7 +230,7 @@ def in_common(own: Basis, there: Basis, but: tuple[str, ...] = ()) -> InCommon:
 
 
 def beside(table: ReportTable) -> ReportTable:
-    """The table with the published value where the paper has one, what the two rest on in common, and the difference.
+    """Table with the published value where the paper has one, what the two rest on in common, and the difference.
 
     There is a difference only where own runs and published ones share a model, a dataset and a setting. A row of
     trained backbones that does not has no published value beside it either.
@@ -273,7 +273,7 @@ def _value(stored: object, cell: Cell) -> Value:
 
 
 def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:
-    """The source of the published numbers, which of them have no runs here, and which rows rest on too few."""
+    """Source of the published numbers, which of them have no runs here, and which rows rest on too few."""
     here = {(row.section, row.key) for row in table.rows}
     missing = [f"{section} {name}".strip() for section, name in published.rows if (section, name) not in here]
     few = [f"{row.section} {row.cells[0].value}".strip() for row in table.rows if row.cells[0].few]

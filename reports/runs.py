@@ -38,7 +38,7 @@ TASK = ("dataset", "series_fingerprint", "season", "channels", "lookback", "hori
 CONFIGURATION = ("model", "fingerprint", *VERSIONS, "series", *TASK)
 """Everything that decides a run's numbers except its seeds."""
 SEEDS = ("seed", "protocol_seed")
-"""The seed of the windows and the seed of the draws."""
+"""Seed of the windows and the seed of the draws."""
 LARGEST = record.LARGEST
 # The precision is a setting, and an infinite parity must stay visible as the worst one.
 _MEASURED = [c.name for c in record.COLUMNS if c.kind == "REAL" and c.name not in ("precision", "parity")]
@@ -92,7 +92,7 @@ def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:
 
 
 def mask_impossible(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs with NaN for each number that is infinite or beyond `LARGEST`; the same frame if there is none."""
+    """Runs with NaN for each number that is infinite or beyond `LARGEST`; the same frame if there is none."""
     impossible = _impossible(frame)
     return frame.assign(**{name: frame[name].mask(at) for name, at in impossible.items()}) if impossible else frame
 
@@ -131,7 +131,7 @@ def padded_remark(frame: pd.DataFrame) -> str:
 
 
 def training_facts(text: object) -> dict[str, object]:
-    """The facts of the column `training`; empty where a record has none, or another program wrote it."""
+    """Facts of the column `training`; empty where a record has none, or another program wrote it."""
     try:
         facts = json.loads(text) if isinstance(text, str) and text else {}
     except ValueError:
@@ -162,7 +162,7 @@ def _impossible(frame: pd.DataFrame) -> dict[str, pd.Series[bool]]:
 
 
 def scored_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The scored runs, without impossible numbers."""
+    """Scored runs, without impossible numbers."""
     return mask_impossible(frame[frame["status"] == record.DONE])
 
 
@@ -202,7 +202,7 @@ def fold_seeds(frame: pd.DataFrame, quantities: Sequence[str]) -> pd.DataFrame:
 
 
 class PlanProgress(NamedTuple):
-    """The stored part of the plan of a model, or of all models of a backbone."""
+    """Stored part of the plan of a model, or of all models of a backbone."""
 
     stored: int
     """Planned runs that the ledger holds: scored, excluded or failed."""
@@ -244,7 +244,7 @@ def rests_on(stored: int, planned: int) -> str:
 
 
 def progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
-    """The progress of all plans of the models of `runs`, a run that several hold counted once; None without one.
+    """Progress of all plans of the models of `runs`, a run that several hold counted once; None without one.
 
     A row of `runs` is a record.
     """
@@ -279,7 +279,7 @@ def planned_models(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> list[Pla
 
 
 def backbone_progress(planned: Sequence[PlannedModel], runs: pd.DataFrame, backbone: str) -> PlanProgress | None:
-    """The progress of the models of `runs`, all of one backbone, and of its models without a run; None without a plan.
+    """Progress of the models of `runs`, all of one backbone, and of its models without a run; None without a plan.
 
     `planned` holds the models of the whole ledger. It has no decisions: an audit stops model by model.
     """
@@ -298,7 +298,7 @@ def backbone_progress(planned: Sequence[PlannedModel], runs: pd.DataFrame, backb
 
 
 def stored_progress(runs: pd.DataFrame, backbone: str = "") -> PlanProgress | None:
-    """The progress of the model or backbone of `runs` in the ledger that they were read from; None where not known."""
+    """Progress of the model or backbone of `runs` in the ledger that they were read from; None where not known."""
     planned = [
         PlannedModel(one["model"], one["fingerprint"], one["has_runs"], PlanProgress.from_json(one))
         for one in json.loads(runs.attrs.get("plans", "[]"))
@@ -311,13 +311,13 @@ def stored_progress(runs: pd.DataFrame, backbone: str = "") -> PlanProgress | No
 
 
 def overall_progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
-    """The progress of all plans of all models, also of those without a stored run; None without a plan."""
+    """Progress of all plans of all models, also of those without a stored run; None without a plan."""
     keys = {key for plan in plans for key in plan.run_keys}
     return PlanProgress(_stored(runs, keys), len(keys)) if plans else None
 
 
 def without_runs(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> dict[str, int]:
-    """The models that were planned and have no stored run, with the number of planned runs."""
+    """Models that were planned and have no stored run, with the number of planned runs."""
     absent: dict[str, int] = {}
     for one in planned_models(runs, plans):
         if not one.has_runs:
@@ -352,11 +352,11 @@ class ReasonKind(NamedTuple):
     kind: str
     runs: int
     example: str
-    """The most frequent of them, shortened, and how many others there are."""
+    """Most frequent of them, shortened, and how many others there are."""
 
 
 def reason_kinds(reasons: dict[str, int]) -> list[ReasonKind]:
-    """The kinds of the reasons, most frequent first."""
+    """Kinds of the reasons, most frequent first."""
     kinds: dict[str, list[str]] = {}
     for reason in reasons:
         kinds.setdefault(reason.partition(":")[0], []).append(reason)

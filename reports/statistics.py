@@ -49,7 +49,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """The statistics of one quantity over a group of runs; NaN where the group is empty.
+    """Statistics of one quantity over a group of runs; NaN where the group is empty.
 
     `low` and `high` are NaN for fewer than three values.
     """
@@ -103,24 +103,24 @@ def is_few(n: int) -> bool:
 
 
 def finite(values: npt.ArrayLike) -> Floats:
-    """The finite values, `(N,) -> (n,)`."""
+    """Finite values, `(N,) -> (n,)`."""
     array = np.asarray(values, dtype=np.float64)
     return array[np.isfinite(array)]
 
 
 def median(values: npt.ArrayLike) -> float:
-    """The median of the finite values; NaN where there are none."""
+    """Median of the finite values; NaN where there are none."""
     return _median_of(np.sort(finite(values)))
 
 
 def _median_of(ordered: Floats) -> float:
-    """The median of sorted values; a page needs so many that `np.median` would take most of its time."""
+    """Median of sorted values; a page needs so many that `np.median` would take most of its time."""
     n = len(ordered)
     return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2) if n else np.nan
 
 
 def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """The median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`.
+    """Median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`.
 
     Fewer than three values have no interval.
 
@@ -156,7 +156,7 @@ Positions = tuple[Ints, Ints]
 
 
 def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Positions:
-    """The positions in the sorted sample of the two middle values of each resample, alike for an odd `n`.
+    """Positions in the sorted sample of the two middle values of each resample, alike for an odd `n`.
 
     A resample is `ordered[⌊n·U⌋]` for `n` uniform `U`. That map never decreases, so the middle values of the resample
     are those at the middle order statistics of `U`, which are beta variables: one or two draws per resample.
@@ -171,7 +171,7 @@ def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Posit
 
 
 class _Resamples(NamedTuple):
-    """The distinct pairs of middle positions of many resamples, and how many resamples have each."""
+    """Distinct pairs of middle positions of many resamples, and how many resamples have each."""
 
     lower: Ints
     upper: Ints
@@ -180,7 +180,7 @@ class _Resamples(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _seeded_resamples(n: int, resamples: int, seed: int) -> _Resamples:
-    """The same for every sample of this size, so that many groups cost little more than one."""
+    """Draw the same for every sample of this size, so that many groups cost little more than one."""
     lower, upper = _middle_positions(n, resamples, np.random.default_rng(seed))
     pairs, counts = np.unique(lower.astype(np.int64) * n + upper, return_counts=True)
     return _Resamples(pairs // n, pairs % n, counts)
@@ -196,7 +196,7 @@ def _middle(ordered: Floats, positions: Positions) -> Floats:
 
 
 def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """The mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values.
+    """Mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values.
 
     Fewer than three values have no interval.
     """
@@ -209,7 +209,7 @@ def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int =
 
 
 def student_interval(values: Floats) -> Interval:
-    """The mean of the values `(n,)` with its 95 % interval by Student's t; none from fewer than three."""
+    """Mean of the values `(n,)` with its 95 % interval by Student's t; none from fewer than three."""
     from scipy.stats import t  # takes most of a second to import
 
     if len(values) < FEWEST:
@@ -244,7 +244,7 @@ def sign_test(positive: int, negative: int) -> float:
 
 
 def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
-    """The mean without the `share` lowest and the `share` highest values (rounded down, on either side).
+    """Mean without the `share` lowest and the `share` highest values (rounded down, on either side).
 
     In sorted order: `scipy.stats.trim_mean` sums in another order and so gives other last digits.
     """
@@ -254,7 +254,7 @@ def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
 
 
 class ClusteredMedian(NamedTuple):
-    """The median of runs with an interval that knows the levels; NaN where there are too few series for one."""
+    """Median of runs with an interval that knows the levels; NaN where there are too few series for one."""
 
     median: float
     low: float
@@ -286,7 +286,7 @@ class ClusteredMedian(NamedTuple):
 def clustered_median(
     values: npt.ArrayLike, datasets: npt.ArrayLike, series: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> ClusteredMedian:
-    """The median of `values` `(n,)` and its 95 % interval, for runs of the given datasets and series.
+    """Median of `values` `(n,)` and its 95 % interval, for runs of the given datasets and series.
 
     `series` names a series within its dataset. Values that are not finite are left out. The order of the runs does not
     matter: the same runs have the same interval wherever it is shown.
@@ -311,7 +311,7 @@ def clustered_median(
 
 
 def sorted_codes(names: npt.ArrayLike) -> Ints:
-    """The place of each name among the sorted distinct ones; of codes, the same as of the names they stand for."""
+    """Place of each name among the sorted distinct ones; of codes, the same as of the names they stand for."""
     values = np.asarray(names)
     return np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)[1]
 
@@ -329,7 +329,7 @@ def _draws(sizes: tuple[int, ...], resamples: int, seed: int) -> Floats:
 
 
 def _resampled_medians(ordered: Floats, number: Ints, draws: Floats) -> Floats:
-    """The median of each resample, `(R,)`: the sorted values `(n,)` of the series `number`, drawn `(R, S)` times each.
+    """Median of each resample, `(R,)`: the sorted values `(n,)` of the series `number`, drawn `(R, S)` times each.
 
     The values are cut into about √n parts. One product of matrices says how much of each resample lies in each part;
     only the part that holds its middle is searched value by value.
@@ -343,7 +343,7 @@ def _resampled_medians(ordered: Floats, number: Ints, draws: Floats) -> Floats:
     row = np.arange(len(draws))
 
     def value_at(position: Floats) -> Floats:
-        """The value at a position of each sorted resample, from 0."""
+        """Value at a position of each sorted resample, from 0."""
         at = np.sum(reached <= position[:, None], axis=1)
         before = np.where(at > 0, reached[row, at - 1], 0)
         within = np.cumsum(draws[row[:, None], padded[at]], axis=1) + before[:, None]
@@ -376,7 +376,7 @@ def sign_test_beyond(beyond: int, n: int) -> float:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """The p values after Holm's step-down correction, in the order given."""
+    """P values after Holm's step-down correction, in the order given."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     corrected, worst = [0.0] * len(values), 0.0
     for place, index in enumerate(order):

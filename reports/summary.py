@@ -48,12 +48,12 @@ from hrx.reports.text import clean, counted, listed, number_or_none, percent, sh
 
 GAIN_HEADS = ("gain", "median", "95 % interval", "positive", "sign test p")
 EQUIVALENCE = "equivalence"
-"""The admission check whose figure is a parity."""
+"""Admission check whose figure is a parity."""
 
 
 @dataclass(frozen=True)
 class GainGroup:
-    """The gains over some of a model's scored runs."""
+    """Gains over some of a model's scored runs."""
 
     runs: int
     """Before folding."""
@@ -88,7 +88,7 @@ class GainGroup:
         return size if self.configurations == self.runs else f"{size}, seeds of {counted(self.runs, 'run')} folded"
 
     def __getitem__(self, name: str) -> GroupStatistics:
-        """The statistics of a gain by its name."""
+        """Statistics of a gain by its name."""
         found: GroupStatistics = getattr(self, name)
         return found
 
@@ -96,7 +96,7 @@ class GainGroup:
         return {name: self[name].as_json() for name in GAINS}
 
     def clustered_json(self) -> dict[str, object]:
-        """The gains, with `clustered` inside those that the verdict uses."""
+        """Gains, with `clustered` inside those that the verdict uses."""
         clustered = {name: {"clustered": one.as_json()} for name, one in self.clustered.items()}
         return {name: self[name].as_json() | clustered.get(name, {}) for name in GAINS}
 
@@ -133,7 +133,7 @@ class MedianMase(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """The results of one checkpoint."""
+    """Results of one checkpoint."""
 
     model: str
     checkpoint: str
@@ -164,13 +164,13 @@ class ModelSummary:
     """What the verdict amounts to: yes, partly, no, contrary, few or none."""
     headline: str
     because: str
-    """The figures behind the headline, and what limits it."""
+    """Figures behind the headline, and what limits it."""
     backbone: str = ""
-    """The class of a trained model."""
+    """Class of a trained model."""
     plan: PlanProgress | None = None
-    """The stored part of what was planned; None where that is not known."""
+    """Stored part of what was planned; None where that is not known."""
     contexts: tuple[DatasetContext, ...] = ()
-    """The needed context by dataset and setting, where it was measured."""
+    """Needed context by dataset and setting, where it was measured."""
 
     @property
     def verdict(self) -> str:
@@ -224,7 +224,7 @@ class ModelSummary:
         return render("notebook.html", title=self.title, lines=lines, tables=tables, note=self.remark)
 
     def as_json(self) -> dict[str, object]:
-        """The object of `hrx audit --json`, with null for a missing number."""
+        """Object of `hrx audit --json`, with null for a missing number."""
         return {
             **{name: getattr(self, name) for name in ("model", "checkpoint", "admitted", "runs", "excluded", "failed")},
             "beats_naive": number_or_none(self.beats_naive),
@@ -315,7 +315,7 @@ def _admitted(runs: pd.DataFrame, done: pd.DataFrame) -> bool | None:
 
 
 def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
-    """The checks that were made with the weights and versions of some run."""
+    """Checks that were made with the weights and versions of some run."""
     versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
     about = set(versions.itertuples(index=False, name=None))
     return [check for check in checks if check[:4] in about]
@@ -327,7 +327,7 @@ def _seasonal(runs: pd.DataFrame) -> SeasonalRuns:
 
 
 def _seasonal_remark(beating_naive: SeasonalRuns) -> list[str]:
-    """The sentence of the verdict where most runs that beat naive lose to the season."""
+    """Sentence of the verdict where most runs that beat naive lose to the season."""
     if not beating_naive.mostly_lost:
         return []
     lost, known = beating_naive.known - beating_naive.beating, beating_naive.known
@@ -351,7 +351,7 @@ class CheckFigure(Protocol):
 
 
 def worst_parity(checks: Iterable[CheckFigure], of_runs: Iterable[float] = ()) -> float:
-    """The parity of a model: the largest `max|a−b| / max|b|` of its forecast and the official call, NaN where unknown.
+    """Parity of a model: the largest `max|a−b| / max|b|` of its forecast and the official call, NaN where unknown.
 
     Over the windows of the admission check "equivalence", and over those of every run, excluded ones too. Summary, page
     and `hrx verify` show this number.
@@ -363,7 +363,7 @@ def worst_parity(checks: Iterable[CheckFigure], of_runs: Iterable[float] = ()) -
 def _verdict(
     runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup
 ) -> tuple[str, str, str]:
-    """The tone, the headline and the figures behind it."""
+    """Tone, the headline and the figures behind it."""
     if not scored.runs:
         return "none", "Not audited", f"{_refusal(runs, checks)}."
     if not group.runs:

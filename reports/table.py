@@ -81,7 +81,7 @@ class Cell:
     bold: bool = False
     """Significant: the interval of the row's gain excludes zero, over at least ten runs. Nothing else is bold."""
     hue: Hue = ""
-    """The paper's colour: of a bold value in the direction that the paper calls ideal."""
+    """Published colour: of a bold value in the direction that the paper calls ideal."""
     faint: bool = False
     few: bool = False
     """Over fewer than ten runs."""
@@ -91,11 +91,11 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """The value in plain text; a name is not cleaned yet."""
+        """Value in plain text; a name is not cleaned yet."""
         return plain(self.value, self.format)
 
     def beside(self, published: Value) -> Cell:
-        """The same cell with the published value and the difference of the printed values."""
+        """Return the same cell with the published value and the difference of the printed values."""
         here, there = printed(self.value, self.format), printed(published, self.format)
         difference = None if here is None or there is None else round(here - there, 10)
         return replace(self, published=published, difference=difference)
@@ -156,13 +156,13 @@ class ShownColumn(NamedTuple):
     def compared(
         self, row: TableRow, part: Part, name: Callable[[str], str] = str, number: Callable[[str], str] = str
     ) -> str:
-        """The text of the published value or the difference of a row; empty where there is none."""
+        """Text of the published value or the difference of a row; empty where there is none."""
         other = self._replace(part=part)
         return "" if other.value(row.cells[self.place]) is None else other.write(row, name, number)
 
 
 class Basis(NamedTuple):
-    """The models, datasets and settings that a row rests on, models and datasets by the paper's names."""
+    """Models, datasets and settings that a row rests on, models and datasets by the paper's names."""
 
     models: frozenset[str]
     """Zero-shot models."""
@@ -176,11 +176,11 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRow:
-    """The cells of one group of runs."""
+    """Cells of one group of runs."""
 
     cells: tuple[Cell, ...]
     key: str = ""
-    """The name of this row in the published table."""
+    """Name of this row in the published table."""
     section: str = ""
     """Rows of one section stand together below its name."""
     total: bool = False
@@ -192,7 +192,7 @@ class TableRow:
 
     @property
     def compared(self) -> list[Part]:
-        """The parts that are shown below its own values."""
+        """Parts that are shown below its own values."""
         parts: list[Part] = ["published"] if any(cell.published is not None for cell in self.cells) else []
         return [*parts, "difference"] if any(cell.difference is not None for cell in self.cells) else parts
 
@@ -203,7 +203,7 @@ class TableRow:
 
 
 def printed(value: Value, format: Format) -> float | None:
-    """The number that a reader sees: rounded as it is written."""
+    """Number that a reader sees: rounded as it is written."""
     if value is None or isinstance(value, (str, Span)) or not math.isfinite(value):
         return None
     if format.kind == "share":
@@ -214,7 +214,7 @@ def printed(value: Value, format: Format) -> float | None:
 
 
 def plain(value: Value, format: Format) -> str:
-    """The value in plain text, a dash where there is none."""
+    """Value in plain text, a dash where there is none."""
     if isinstance(value, str):
         return value
     if isinstance(value, Span):
@@ -240,7 +240,7 @@ def _times(value: float) -> str:
 
 
 def difference_text(cell: Cell) -> str:
-    """The difference with its sign, shares in points."""
+    """Difference with its sign, shares in points."""
     if cell.difference is None:
         return MISSING
     if cell.format.kind == "share":
@@ -271,7 +271,7 @@ class ReportTable:
 
     @property
     def shown(self) -> list[ShownColumn]:
-        """The columns as people see them, published values and differences beside a column that has them."""
+        """Columns as people see them, published values and differences beside a column that has them."""
         found = []
         parts: tuple[Part, ...] = ("own", "published", "difference")
         for index, (column, compared) in enumerate(zip(self.columns, self.compared, strict=True)):
@@ -281,19 +281,19 @@ class ReportTable:
 
     @property
     def stacked(self) -> list[ShownColumn]:
-        """The columns of LaTeX and HTML, where published values and differences stand below the own ones: side by side
+        """Columns of LaTeX and HTML, where published values and differences stand below the own ones: side by side
         they would be too wide for a page. Words on a comparison stand below too.
         """
         return [ShownColumn(at, column) for at, column in enumerate(self.columns) if not column.prose]
 
     def remark(self, row: TableRow) -> str:
-        """The words of a row in the columns of prose."""
+        """Words of a row in the columns of prose."""
         return "; ".join(
             cell.text for cell, column in zip(row.cells, self.columns, strict=True) if column.prose and cell.value
         )
 
     def sectioned(self) -> Iterator[TableRow | str]:
-        """The rows, with the name of each section before its first row."""
+        """Rows, with the name of each section before its first row."""
         section = ""
         for row in self.rows:
             if row.section and row.section != section:
@@ -334,7 +334,7 @@ class ReportTable:
         return "\n".join([f"**{name(self.title)}**", "", *body, *note]) + "\n"
 
     def _grid(self, section: Callable[[str], str], written: Callable[[ShownColumn, TableRow], str]) -> list[list[str]]:
-        """The text of every row and shown column; the name of a section stands alone in its row."""
+        """Text of every row and shown column; the name of a section stands alone in its row."""
         empty = [""] * (len(self.shown) - 1)
         return [
             [section(row), *empty] if isinstance(row, str) else [written(shown, row) for shown in self.shown]
@@ -359,7 +359,7 @@ class ReportTable:
         return written.to_csv(index=False, lineterminator="\n")
 
     def to_json(self) -> str:
-        """The object of `as_json`, written."""
+        """Object of `as_json`, written."""
         return json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n"
 
     def as_json(self) -> dict[str, object]:
@@ -454,7 +454,7 @@ def _latex_heading(shown: ShownColumn) -> str:
 
 
 def _latex_pages(table: ReportTable) -> list[list[str]]:
-    """The lines of each page. A row stays together, and a section's name has a rule above it."""
+    """Lines of each page. A row stays together, and a section's name has a rule above it."""
     pages: list[list[str]] = [[]]
     totals = False
     for row in table.sectioned():
@@ -473,7 +473,7 @@ def _latex_pages(table: ReportTable) -> list[list[str]]:
 
 
 def _latex_row(table: ReportTable, row: TableRow) -> list[str]:
-    """The row, then what was published and the difference, each in a line below it."""
+    """Row, then what was published and the difference, each in a line below it."""
     written = " & ".join(_latex_cell(shown, row) for shown in table.stacked)
     indent = r"\quad " if row.section else ""
     # After `\\` and a rule, LaTeX would take a bracket for an option and an asterisk for a variant.

@@ -36,7 +36,7 @@ _PLAIN = Console(file=io.StringIO(), color_system=None, force_jupyter=False)
 
 
 def shorten(text: str, width: int) -> str:
-    """The text in at most `width` terminal columns. The middle is cut, since names differ at both ends."""
+    """Text in at most `width` terminal columns. The middle is cut, since names differ at both ends."""
     if cell_len(text) <= width:
         return text
     tail = set_cell_size(text[::-1], (width - 1) // 2).rstrip()[::-1]
@@ -44,7 +44,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` terminal columns, broken at spaces where possible. At least one line."""
+    """Text in lines of at most `width` terminal columns, broken at spaces where possible. At least one line."""
     lines = Text(" ".join(text.split())).wrap(_PLAIN, width, overflow="fold")
     return [line.plain.rstrip() for line in lines] or [""]
 
@@ -130,7 +130,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def bracketed(low: float, high: float) -> str:
-    """The interval as `[-0.012, +0.177]`; a dash where there is none."""
+    """Interval as `[-0.012, +0.177]`; a dash where there is none."""
     return "-" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ASSETS = files("hrx.reports.page")
 STYLES = ("heatmap.css", "page.css")
 HEATMAP_SCRIPTS = ("core.js", "heatmap.js", "heatdraw.js", "heatsave.js")
-"""The heat map, which a notebook shows too."""
+"""Heat map, which a notebook shows too."""
 _FILTERS = ("bracketed", "clean", "counted", "listed", "percent", "signed")
 
 
@@ -53,7 +53,7 @@ def _environment() -> Environment:
 
 
 def render(template: str, /, **values: Any) -> str:
-    """The template with these values, each cleaned and escaped unless it is `Markup`."""
+    """Template with these values, each cleaned and escaped unless it is `Markup`."""
     return _environment().get_template(template).render(values)
 
 
@@ -78,7 +78,7 @@ def render_page(template: str, scripts: Sequence[str], data: Mapping[str, object
 
 
 def link(**where: object) -> str:
-    """The address, within the page, of the runs that pass these filters; `at` is the section to scroll to."""
+    """Address, within the page, of the runs that pass these filters; `at` is the section to scroll to."""
     return "#" + "&".join(f"{name}={quote(clean(value), safe='')}" for name, value in where.items())
 
 
@@ -98,12 +98,12 @@ class Row(NamedTuple):
 
 
 def made_by(source: str = "") -> str:
-    """The footer of a page."""
+    """Footer of a page."""
     return f"Made by hrx {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC{source}."
 
 
 def asset(name: str) -> str:
-    """The text of a script, style sheet or template."""
+    """Text of a script, style sheet or template."""
     return _ASSETS.joinpath(name).read_text(encoding="utf-8")
 
 

@@ -28,7 +28,7 @@ from hrx.reports.summary import finding
 from hrx.reports.text import clean, file_stem, listed, number_or_none, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
-"""The columns that runs can be filtered and grouped by."""
+"""Columns that runs can be filtered and grouped by."""
 NUMBERS = (
     *(column for gain in GAINS for column in (gain, f"{gain}_se")),
     *("rank", "effective_lookback", "mse", "mse_zero", "mse_last", "mse_seasonal", "parity", "padded"),
@@ -53,7 +53,7 @@ CLUSTERS = {"cluster_dataset": "dataset", "cluster_series": "series_fingerprint"
 JUDGED = frozenset({"model", "backbone"})
 """Groupings whose groups have a verdict."""
 SCOPES = ("yes", "all", "no")
-"""The values of the filter "beats naive"."""
+"""Values of the filter "beats naive"."""
 
 Names = tuple[str, ...]
 Json = dict[str, object]
@@ -67,14 +67,14 @@ class CodedColumn(NamedTuple):
 
 
 class PageRuns(NamedTuple):
-    """The runs of a ledger, ready for the page."""
+    """Runs of a ledger, ready for the page."""
 
     frame: pd.DataFrame
     texts: dict[str, CodedColumn]
 
     @property
     def groupings(self) -> tuple[str, ...]:
-        """The columns to filter and group by: the backbone first, where models were trained."""
+        """Columns to filter and group by: the backbone first, where models were trained."""
         return ("backbone", *GROUPINGS) if "backbone" in self.texts else GROUPINGS
 
     def as_json(self) -> Json:
@@ -93,7 +93,7 @@ class PageRuns(NamedTuple):
 
 
 def arrange(frame: pd.DataFrame) -> PageRuns:
-    """The runs of `read` without impossible numbers, and with their texts coded."""
+    """Runs of `read` without impossible numbers, and with their texts coded."""
     frame = mask_impossible(frame).reset_index(drop=True)
     settings = [f"{lookback}x{horizon}" for lookback, horizon in zip(frame["lookback"], frame["horizon"], strict=True)]
     columns: dict[str, Iterable[object]] = {"model": model_labels(frame), "setting": settings}
@@ -113,7 +113,7 @@ def arrange(frame: pd.DataFrame) -> PageRuns:
 
 
 def model_labels(frame: pd.DataFrame) -> list[str]:
-    """The model of each run: its name, with a prefix of its weights' hash where several weights share the name.
+    """Model of each run: its name, with a prefix of its weights' hash where several weights share the name.
 
     The prefix has at least eight characters, and as many as make the hashes distinct.
     """
@@ -163,7 +163,7 @@ def obstacle(run: Any, checks: Iterable[StoredCheck]) -> str:
 
 
 class ChosenExamples(NamedTuple):
-    """The examples of a page, those that may be interpreted first, and how many the ledger holds."""
+    """Examples of a page, those that may be interpreted first, and how many the ledger holds."""
 
     shown: list[Json]
     stored: int
@@ -244,7 +244,7 @@ def rounded(values: Floats) -> list[float | None]:
 
 
 def palette() -> str:
-    """The 256 colours of a heat map as hexadecimal digits, the least important first."""
+    """256 colours of a heat map as hexadecimal digits, the least important first."""
     import matplotlib
 
     colours = matplotlib.colormaps[COLOURS](np.arange(256), bytes=True)[:, :3]
@@ -252,7 +252,7 @@ def palette() -> str:
 
 
 class _Group(NamedTuple):
-    """The folded values `(n, 4)` of one group, its codes joined by spaces, and the clusters of its configurations."""
+    """Folded values `(n, 4)` of one group, its codes joined by spaces, and the clusters of its configurations."""
 
     codes: str
     values: Floats
@@ -261,7 +261,7 @@ class _Group(NamedTuple):
 
 
 class PageStatistics:
-    """The statistics of the groups of all runs, and of every combination of groupings.
+    """Statistics of the groups of all runs, and of every combination of groupings.
 
     A group is given for three scopes: runs that beat naive (`yes`), all scored runs (`all`) and runs that do not beat
     naive (`no`). Seeds are folded within a group and scope, as in every table.
@@ -310,7 +310,7 @@ class PageStatistics:
         }
 
     def _by(self, names: Names) -> Json:
-        """The groups by some groupings, each with its shares and scopes."""
+        """Groups by some groupings, each with its shares and scopes."""
         scored = self._scopes["all"]
         judged = ("yes",) if names in self._judged else ()
         scopes = [
@@ -358,12 +358,12 @@ def _reduce(codes: pd.DataFrame, most_groups: int) -> dict[Names, Names | None]:
 
 
 def _joined(codes: pd.DataFrame) -> list[str]:
-    """The codes of each row, joined by spaces; without columns, the empty text of the group of all runs."""
+    """Codes of each row, joined by spaces; without columns, the empty text of the group of all runs."""
     return [" ".join(map(str, one)) for one in codes.to_numpy()]
 
 
 def _folded(runs: pd.DataFrame, names: Names) -> Iterator[_Group]:
-    """The groups of some runs with their seeds folded: one row of values per configuration."""
+    """Groups of some runs with their seeds folded: one row of values per configuration."""
     if runs.empty:
         return
     by_configuration = runs[runs["once"]].groupby([*names, "configuration"])

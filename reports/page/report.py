@@ -32,12 +32,12 @@ SCRIPTS = (
     *HEATMAP_SCRIPTS, "page.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js", "records.js", "report.js",
 )  # fmt: skip
 _MOST_MODELS = 12
-"""The checks of more models are folded, unless one failed."""
+"""Checks of more models are folded, unless one failed."""
 _MOST_REASONS = 40
 _FIRST = (
     "data", "settings", "series", "windows", "seeds", "draws", "precision", "estimator", "estimator-setting", "axis",
 )  # fmt: skip
-"""The options that a command begins with; all others follow."""
+"""Options that a command begins with; all others follow."""
 _WITHOUT_NUMBERS = ("models", "engine", "workers", "gpus", "gate")
 """Stored settings that decide no number, and the models, which are not an option."""
 _NARROWED = ("data", "settings", "seeds")
@@ -52,7 +52,7 @@ _VERSIONS = {
 
 
 class WrittenReport(NamedTuple):
-    """The files of a report."""
+    """Files of a report."""
 
     page: Path
     figures: list[Path]
@@ -70,7 +70,7 @@ def write_report(ledger_path: str | Path, out_dir: str | Path) -> WrittenReport:
 
 
 def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> str:
-    """The page of a ledger's runs, with its figures."""
+    """Page of a ledger's runs, with its figures."""
     runs = arrange(frame)
     labels = model_labels(frame)
     with Ledger.open(ledger_path, create=False) as ledger:
@@ -152,7 +152,7 @@ class ExclusionKind(NamedTuple):
 
 
 def exclusion_kinds(frame: pd.DataFrame) -> list[ExclusionKind]:
-    """The kinds of excluded and failed runs, most frequent first."""
+    """Kinds of excluded and failed runs, most frequent first."""
     statuses = [str(status) for status in frame["status"].unique() if status != DONE]
     kinds = [ExclusionKind(status, one) for status in statuses for one in reason_kinds(count_reasons(frame, status))]
     return sorted(kinds, key=lambda kind: -kind.reason.runs)
@@ -176,20 +176,20 @@ class CheckRow(NamedTuple):
     limit: str
     settings: str
     setting: str = ""
-    """The setting of a row that is hidden until the page selects it."""
+    """Setting of a row that is hidden until the page selects it."""
 
 
 class Admission(NamedTuple):
-    """The admission checks: a row per model and check, and hidden ones for each setting that the page can select."""
+    """Admission checks: a row per model and check, and hidden ones for each setting that the page can select."""
 
     rows: list[CheckRow]
     folded: str
-    """The summary that they are folded behind; empty for few models."""
+    """Summary that they are folded behind; empty for few models."""
     open: bool
 
 
 def admission(frame: pd.DataFrame, labels: Sequence[str], checks: Sequence[StoredCheck]) -> Admission:
-    """The checks of all models; `labels` names the model of each run.
+    """Checks of all models; `labels` names the model of each run.
 
     The figure is the worst; that of the equivalence is the model's parity, as on its card, to which every run
     contributes.
@@ -212,7 +212,7 @@ def admission(frame: pd.DataFrame, labels: Sequence[str], checks: Sequence[Store
 
 
 def _check_rows(label: str, checks: Sequence[StoredCheck], runs: pd.DataFrame) -> Iterator[CheckRow]:
-    """The rows of a model over all its settings, and below each check those of one setting."""
+    """Rows of a model over all its settings, and below each check those of one setting."""
     settings = dict.fromkeys(check.setting for check in checks)
     for name in dict.fromkeys(check.check for check in checks):
         mine = [check for check in checks if check.check == name]
@@ -239,7 +239,7 @@ def _check_row(label: str, checks: Sequence[StoredCheck], parities: pd.Series) -
 
 
 class Reproduction(NamedTuple):
-    """The commands that made a ledger's runs and its page, the ledger's name, a remark, and the versions behind it."""
+    """Commands that made a ledger's runs and its page, the ledger's name, a remark, and the versions behind it."""
 
     commands: list[str]
     ledger: str

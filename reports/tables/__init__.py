@@ -1,4 +1,4 @@
-"""The paper's tables from stored runs: their groups of runs, columns and order, one function each.
+"""Published tables from stored runs: their groups of runs, columns and order, one function each.
 
 `@_table` lists a function under its name; `trained` has those of trained backbones. Every table ends with the share
 that beats naive and the leakage.
@@ -53,7 +53,7 @@ METRICS = {
 }  # fmt: skip
 OWN = median_of(scored.G_OWN, "g_own")
 MAIN = median_of(scored.G_OWN)
-"""The row's quantity in the column of g_own."""
+"""Row's quantity in the column of g_own."""
 RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals=4, plus=False)
 ERROR = Format("number", plus=False)
 RECIPES = Recipes()
@@ -68,7 +68,7 @@ def tables(
     estimator: str = scored.DEFAULT_ESTIMATOR,
     fold: bool = True,
 ) -> ReportTables:
-    """The named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
+    """Named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
 
     `estimator` selects the runs of all tables that do not compare estimators. Without `fold`, every seed counts as a
     run. `against="published"` puts the paper's value beside each cell.
@@ -328,7 +328,7 @@ def channels(runs: ScoredRuns) -> Content:
 
 
 def _measured(runs: ScoredRuns, *names: str) -> pd.DataFrame:
-    """The configurations with a value of any of these."""
+    """Configurations with a value of any of these."""
     return runs.configurations[runs.configurations[list(names)].notna().any(axis=1)]
 
 

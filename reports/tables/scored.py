@@ -1,4 +1,4 @@
-"""The runs that the tables summarise, groups of them as rows, and the columns that tables share."""
+"""Runs that the tables summarise, groups of them as rows, and the columns that tables share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ESTIMATORS = {
     "occlusion": "Occlusion", "dynamask": "Dynamask", "extremalmask": "ExtremalMask", "contralsp": "ContraLSP",
     "input_gradient": "Input gradient", "tsr": "TSR", "smoothgrad": "SmoothGrad",
 }  # fmt: skip
-"""The paper's names of the estimators, in its order."""
+"""Published names of the estimators, in the paper's order."""
 SWEPT_RANKS = tuple(f"g_own_rank_{r}" for r in TRUNCATIONS)
 SWEPT_DISTANCES = tuple(f"g_distance_{d}" for d in DISTANCES)
 _MEASURED = (
@@ -59,7 +59,7 @@ _SHOWN_APART = ("estimator", "estimator_settings", "estimator_package", "axis")
 
 
 class ScoredRuns:
-    """The scored runs of a ledger: those of one estimator, those of all, and those without the horizon axis."""
+    """Scored runs of a ledger: those of one estimator, those of all, and those without the horizon axis."""
 
     def __init__(self, frame: pd.DataFrame, estimator: str = DEFAULT_ESTIMATOR, fold: bool = True):
         self.frame, self.estimator, self.fold = frame, estimator, fold
@@ -85,7 +85,7 @@ class ScoredRuns:
 
     @cached_property
     def configurations(self) -> pd.DataFrame:
-        """The same with their seeds folded, and with the names of the paper."""
+        """Return the same with their seeds folded, and with the names of the paper."""
         return self._prepared(self.scored)
 
     @cached_property
@@ -102,7 +102,7 @@ class ScoredRuns:
         return self.named(fold_seeds(runs, FOLDED) if self.fold else runs, runs)
 
     def named(self, configurations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-        """The configurations of the runs with the paper's names of models, datasets and domains."""
+        """Configurations of the runs with the paper's names of models, datasets and domains."""
         named = configurations.copy()
         checkpoints = dict(zip(runs["fingerprint"], runs["checkpoint"], strict=True))
         domains = dict(zip(runs["dataset"], runs["domain"].fillna(""), strict=True))
@@ -127,12 +127,12 @@ class ScoredRuns:
 
     @cached_property
     def trained(self) -> pd.DataFrame:
-        """The configurations of trained backbones."""
+        """Configurations of trained backbones."""
         return self.configurations[self.configurations["backbone"] != ""]
 
     @cached_property
     def zero_shot(self) -> pd.DataFrame:
-        """The configurations of other models; all of them in a ledger of trained backbones only."""
+        """Configurations of other models; all of them in a ledger of trained backbones only."""
         others = self.configurations[self.configurations["backbone"] == ""]
         return self.configurations if others.empty else others
 
@@ -143,7 +143,7 @@ class ScoredRuns:
         return f"Without {counted(count, 'configuration')} of trained backbones." if count else ""
 
     def note(self, group: pd.DataFrame, *sentences: str) -> str:
-        """The sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
+        """Sentences below a table: its own, then what counts, what beats naive, leakage and pooling mean."""
         what = "n counts runs: every seed is one."
         if "seeds" in group:
             every = int(group["seeds"].sum())
@@ -164,7 +164,7 @@ class ScoredRuns:
         return " ".join(filter(None, remarks))
 
     def note_of_trained(self, group: pd.DataFrame, *sentences: str) -> str:
-        """The same below a table of trained models, which also says where the rows of their training are unknown."""
+        """Write the same below a table of trained models, and where the rows of their training are unknown."""
         return self.note(group, *sentences, "A training seed makes a model of its own.", self._unknown_rows)
 
     def holdings(self) -> str:
@@ -178,7 +178,7 @@ class ScoredRuns:
 
 @dataclass(frozen=True)
 class TableGroup:
-    """The runs of one row: its label, the quantity that its row is about, and its place in the table."""
+    """Runs of one row: its label, the quantity that its row is about, and its place in the table."""
 
     label: str
     runs: pd.DataFrame
@@ -191,7 +191,7 @@ class TableGroup:
     _described: dict[str, GroupStatistics] = field(default_factory=dict, compare=False)
 
     def statistics(self, quantity: str = "") -> GroupStatistics:
-        """The statistics of a quantity, by default that of the row."""
+        """Statistics of a quantity, by default that of the row."""
         name = quantity or self.quantity
         if name not in self._described:
             self._described[name] = describe(self.runs[name].to_numpy(dtype=np.float64))
@@ -203,7 +203,7 @@ class TableGroup:
 
     @property
     def basis(self) -> Basis:
-        """The models, datasets and settings of the runs that have a value of the row's quantity."""
+        """Models, datasets and settings of the runs that have a value of the row's quantity."""
         runs = self.runs[self.runs[self.quantity].notna()]
         settings, trained = zip(runs["lookback"], runs["horizon"], strict=True), runs["backbone"] != ""
         return Basis(
@@ -228,12 +228,12 @@ class Figure(NamedTuple):
 
 
 def median_of(column: TableColumn, quantity: str = "") -> Figure:
-    """The median of a quantity, by default that of the row."""
+    """Median of a quantity, by default that of the row."""
     return _statistic(column, quantity, lambda found: found.median)
 
 
 def interval_of(column: TableColumn, quantity: str = "") -> Figure:
-    """The 95 % interval of that median."""
+    """95 % interval of that median."""
     return _statistic(column, quantity, lambda found: Span(found.low, found.high))
 
 
@@ -258,7 +258,7 @@ def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figur
 
 
 def _positive(group: TableGroup) -> Cell:
-    """The share above zero; bold where the interval of the row's median excludes zero, red where that is positive."""
+    """Share above zero; bold where the interval of the row's median excludes zero, red where that is positive."""
     found = group.statistics()
     cell = _POSITIVE.cell(found.positive, n=found.n, significant=found.excludes_zero)
     return cell if found.median > 0 else replace(cell, hue="")
@@ -296,7 +296,7 @@ MARGIN_NOTE = "g_own − g_shuffled is the difference of the two medians, which 
 
 
 def by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -> list[TableGroup]:
-    """The runs of each estimator, in the paper's order, others after them by name."""
+    """Runs of each estimator, in the paper's order, others after them by name."""
     order = list(ESTIMATORS)
     groups = {str(name): group for name, group in frame.groupby("estimator", sort=True)}
     names = sorted(groups, key=lambda name: order.index(name) if name in ESTIMATORS else len(order))
@@ -308,7 +308,7 @@ def by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) ->
 
 SCORED = "scored runs of that estimator with one row per forecast step"
 Content = tuple[Iterable[TableGroup], Sequence[Figure], str]
-"""The groups of the rows, the columns after the row's label, and the sentences of the note."""
+"""Groups of the rows, the columns after the row's label, and the sentences of the note."""
 Maker = Callable[[ScoredRuns], Content]
 
 

@@ -1,4 +1,4 @@
-"""The tables of trained backbones: runs whose record names the class of the model.
+"""Tables of trained backbones: runs whose record names the class of the model.
 
 A checkpoint is trained for one lookback, horizon, depth and seed, so each of them is a configuration of its own here.
 """
@@ -43,9 +43,9 @@ _FIGURES = (
     N,
     _SIGNIFICANT,
 )
-"""The columns of the paper's tables by backbone and by benchmark."""
+"""Columns of the paper's tables by backbone and by benchmark."""
 AXES = {"Forecast length H": "horizon", "Lookback length L": "lookback", "Depth (layers)": "depth"}
-"""The swept settings: the paper's name of each, and its column."""
+"""Swept settings: the paper's name of each, and its column."""
 _HELD = ("backbone", "training_seed", *VERSIONS, "series", *(name for name in TASK if name not in AXES.values()))
 _CHANGE = TableColumn("change", "Paired change", GAIN, hue="red")
 VERDICTS = {"Beats naive": 1.0, "Loses to naive": 0.0}
@@ -70,7 +70,7 @@ def benchmarks(runs: ScoredRuns) -> Content:
 
 
 def _same(group: pd.DataFrame, column: str) -> tuple[tuple[str, str | int], ...]:
-    """The value that a column has in all of the runs, where it has one."""
+    """Value that a column has in all of the runs, where it has one."""
     values = group[column].unique()
     return ((column, str(values[0])),) if len(values) == 1 else ()
 
@@ -91,16 +91,16 @@ def trained_axes(runs: ScoredRuns) -> Content:
 
 
 def _contrasts(frame: pd.DataFrame, section: str, axis: str) -> Iterator[TableGroup]:
-    """The blocks of each level against the smallest one, and of the paper's two levels."""
+    """Blocks of each level against the smallest one, and of the paper's two levels."""
     levels = sorted(int(level) for level in frame[axis].dropna().unique())
     theirs = [row.split(" → ") for name, row in published.published_tables()["trained_axes"].rows if name == section]
     pairs = [(levels[0], level) for level in levels[1:]]
     pairs += [(int(low), int(high)) for low, high in theirs if {int(low), int(high)} <= set(levels)]
     for low, high in sorted(set(pairs)):
-        yield TableGroup(f"{low} → {high}", paired(frame, axis, low, high), "change", section=section)
+        yield TableGroup(f"{low} → {high}", paired_changes(frame, axis, low, high), "change", section=section)
 
 
-def paired(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.DataFrame:
+def paired_changes(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.DataFrame:
     """One row per block that has runs at both levels of an axis, with `change`, the gain at `high` less that at `low`.
 
     Several checkpoints of one block and level, as without a training seed in the record, are averaged first. The other
@@ -122,7 +122,7 @@ def paired(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.DataFrame:
 
 
 def _mean(group: TableGroup) -> Interval:
-    """The mean change, with a symmetric interval as the paper's are."""
+    """Mean change, with a symmetric interval as the paper's are."""
     return student_interval(group.runs["change"].to_numpy(dtype=np.float64))
 
 

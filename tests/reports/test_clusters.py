@@ -1,28 +1,10 @@
 """The clustered interval against literal resampling, closed forms and simulated audits."""
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
+from helpers.bootstrap import clustered_medians
 
 from hrx.reports.statistics import clustered_median, median_interval
-
-
-def literally(values: list[float], datasets: list[str], series: list[str], resamples: int) -> np.ndarray:
-    """Datasets with replacement, series of each with replacement, all runs of a series, one resample at a time."""
-    runs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for value, dataset, one in zip(values, datasets, series, strict=True):
-        runs[dataset][one].append(value)
-    rng = np.random.default_rng(1)
-    names, medians = list(runs), []
-    for _ in range(resamples):
-        sample: list[float] = []
-        for dataset in rng.choice(names, size=len(names)):
-            of_dataset = list(runs[dataset].values())
-            for index in rng.integers(len(of_dataset), size=len(of_dataset)):
-                sample += of_dataset[index]
-        medians.append(np.median(sample))
-    return np.array(medians)
 
 
 def audit(rng: np.random.Generator, datasets: int, series: int, runs: int, spread: tuple[float, float, float]):
@@ -44,7 +26,7 @@ def test_the_interval_is_that_of_literal_resampling() -> None:
     values, names, items = audit(rng, 6, 3, 2, (1.0, 0.5, 0.2))
     values, names, items = values[:-3], names[:-3], items[:-3]  # an uneven layout
     result = clustered_median(values, names, items, resamples=20_000)
-    low, high = np.percentile(literally(values, names, items, 20_000), (2.5, 97.5))
+    low, high = np.percentile(clustered_medians(values, names, items, 20_000), (2.5, 97.5))
     spread = high - low
     assert result.median == np.median(values)
     assert result.low == pytest.approx(low, abs=0.03 * spread)

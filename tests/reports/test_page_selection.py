@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import crowd
+from helpers import bootstrap, crowd
 from helpers.browser import OpenPage, open_browser
 from matplotlib import colormaps
 from matplotlib.image import imread
@@ -17,8 +18,6 @@ from matplotlib.image import imread
 from hrx.records.ledger import Ledger
 from hrx.records.record import StoredCheck
 from hrx.reports import read, write_report
-from hrx.reports.statistics import median_interval
-from hrx.reports.text import percent, signed
 
 FORMULA = '=SUM(1)+"x",y'
 VISIBLE = "[...document.querySelectorAll({})].filter((e) => e.getClientRects().length)"
@@ -96,16 +95,17 @@ def test_every_section_shows_the_selection_of_three_filters(page, report):
     done = runs[runs["status"] == "done"]
     beats = done[done["beats_naive"] == 1]
     values = folded(beats)
-    median, low, high = median_interval(values["g_margin"])
-    gain = f"{signed(median)} [{signed(low)}, {signed(high)}]"
     assert page.text("#selection") == "model model-1, dataset dataset_01/H, setting 512x96: runs that beat naive"
-    assert f"median g_margin {gain}, positive in" in page.text("#matching")
+    gain = re.search(r"median g_margin (\S+ \[.*?\]), positive in", page.text("#matching"))[1]
+    median, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", gain))
+    assert median == pytest.approx(np.median(values["g_margin"]), abs=5.1e-4)
+    assert bootstrap.holds((low, high), values["g_margin"], slack=5.1e-4)
     assert page.text("#verdict-note").startswith("Of the selection only: model model-1, dataset dataset_01/H, setting")
     (card,) = visible(page, ".verdict")
-    assert f"g_margin {gain}, positive in {percent((values['g_margin'] > 0).mean())} of {len(values)} conf" in card
+    assert f"g_margin {gain}, positive in {100 * (values['g_margin'] > 0).mean():.0f} % of {len(values)} conf" in card
     assert f"{len(beats)} of {len(done)} scored runs" in card
     seasonal = int((done["mse"] < done["mse_seasonal"]).sum())
-    assert f"beats seasonal naive{percent(seasonal / len(done))}{seasonal} of {len(done)} scored runs" in card
+    assert f"beats seasonal naive{100 * seasonal / len(done):.0f} %{seasonal} of {len(done)} scored runs" in card
     assert visible(page, "#groups tbody [data-column=runs]") == [str(len(beats))]
     assert page.text("#rank-note").startswith(f"{len(values)} configurations")
     assert (
@@ -222,8 +222,8 @@ def test_the_groups_are_saved_with_their_digits_and_a_formula_is_text(page, repo
     for dataset, row in rows.items():
         runs = report.chosen(model="model-0", dataset=dataset.removeprefix("'"), status="done")
         values = folded(runs[runs["beats_naive"] == 1])["g_margin"]
-        numbers = [float(row[column]) for column in ("g_margin", "g_margin_low", "g_margin_high")]
-        assert numbers == pytest.approx(median_interval(values), rel=1e-8)
+        assert float(row["g_margin"]) == pytest.approx(values.median(), rel=1e-8)
+        assert bootstrap.holds((float(row["g_margin_low"]), float(row["g_margin_high"])), values, slack=1e-8)
         assert int(row["n"]) == len(values)
     assert rows["dataset_02/H"]["beats_seasonal"] == ""  # unknown
 
