@@ -55,9 +55,9 @@ from hrx.reports.text import bracketed, counted, signed
 
 MOST_REASONS = 8
 _Gains = dict[tuple[object, ...], dict[tuple[object, ...], float]]
-"""The gain of each seed, by configuration."""
+"""Gain of each seed, by configuration."""
 _SHARE = 0.02
-"""The part of the audit's time that this may take."""
+"""Part of the audit's time that this may take."""
 _SECONDS = 1.0
 """At least this long between two computations."""
 _CLUSTERS = ("dataset", "series_fingerprint")
@@ -124,12 +124,12 @@ class AuditResult:
 
     request: AuditRequest
     exit: int
-    """The exit code of the command, 130 or 143 where a signal ended it."""
+    """Exit code of the command, 130 or 143 where a signal ended it."""
     summaries: Sequence[ModelSummary] = ()
     backbones: Sequence[BackboneSummary] = ()
     gates: Sequence[ModelJudged] = ()
     without_runs: Mapping[str, int] = field(default_factory=dict)
-    """The number of planned runs of each model of which none is stored."""
+    """Number of planned runs of each model of which none is stored."""
     keys: frozenset[str] = frozenset()
     """Keys of the planned runs; empty where a second signal ended it before anything was summarised."""
     ended: str = ""
@@ -152,7 +152,7 @@ class _Ended(NamedTuple):
     """How the measuring ended."""
 
     code: int | None = None
-    """The exit code that this alone decides."""
+    """Exit code that this alone decides."""
     because: str = ""
     unwritten: LedgerError | None = None
     killed: bool = False
@@ -208,7 +208,7 @@ def draw_examples(result: AuditResult, events: Events) -> list[Path]:
 
 
 def make_plan(request: AuditRequest, held: InMemory | None, events: Events) -> AuditPlan:
-    """The plan of a request, with the server of the worker processes started first, beside it."""
+    """Return the plan of a request, with the server of the worker processes started first, beside it."""
     events.say("finding models and series")
     if local_workers(request):
         start_server()
@@ -342,7 +342,7 @@ def stored_part(plan: AuditPlan, ledger: Ledger) -> str:
 
 
 def _summarise(request: AuditRequest, plans: Sequence[StoredPlan]) -> AuditResult:
-    """The result of the planned runs, whatever else the ledger holds."""
+    """Return the result of the planned runs, whatever else the ledger holds."""
     keys = frozenset(key for plan in plans for key in plan.run_keys)
     frame = read(request.ledger_path)
     frame = frame[frame["key"].isin(keys)]
@@ -482,6 +482,6 @@ def _datasets(data: Any, events: Events) -> list[Dataset]:
 
 
 def _stored(one: TimedSeries) -> StoredSeries:
-    """The series with its gaps, which the audit counts and fills itself."""
+    """Return the series with its gaps, which the audit counts and fills itself."""
     values, observed = one.series.values, one.series.observed
     return StoredSeries(one.series.item, values if observed is None else np.where(observed, values, np.nan))

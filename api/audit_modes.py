@@ -49,7 +49,7 @@ def estimate_audit(request: AuditRequest, events: Events) -> PlannedAudit:
 
 
 def _planned_runs(plan: AuditPlan, *, estimate: bool) -> list[PlannedRun]:
-    """The runs of this and of other interpreters; with `estimate`, with the cost of each."""
+    """Return the runs of this and of other interpreters; with `estimate`, with the cost of each."""
     finished: set[str] = set()
     if os.path.exists(plan.ledger):
         with suppress(EmptyLedger), Ledger.open(plan.ledger, create=False) as ledger:
@@ -65,7 +65,7 @@ def _planned_runs(plan: AuditPlan, *, estimate: bool) -> list[PlannedRun]:
 
 
 class Ranks(NamedTuple):
-    """The rank of the matrices of the planned runs, by model."""
+    """Rank of the matrices of the planned runs, by model."""
 
     models: Sequence[Row]
     exit: Exit
@@ -107,7 +107,7 @@ def ranks(request: AuditRequest, events: Events) -> Ranks:
 
 
 def _ranks_of(model: str, frame: pd.DataFrame) -> Row:
-    """The medians by dataset and setting beside the published gains at such a rank, and why runs have no rank."""
+    """Medians by dataset and setting beside the published gains at such a rank, and why runs have no rank."""
     measured: list[Row] = []
     for (dataset, setting), group in frame.dropna(subset="rank").groupby(["dataset", "setting"], sort=False):
         rank = float(group["rank"].median())

@@ -48,7 +48,7 @@ from hrx.reports.gates import parse
 
 SWEEPS = ("truncation", "distance", "context")
 MODULE = "module"
-"""The family name of `module:FILE.py:FACTORY` in `--python`."""
+"""Family name of `module:FILE.py:FACTORY` in `--python`."""
 _PREFIXES = (MODULE, TSLIB)
 """Names of models that begin so are code of the user's, run by any interpreter that has its packages."""
 _CHILD = "import sys; from hrx.api.audit_modes import run_child; sys.exit(run_child(*sys.argv[1:]))"
@@ -91,7 +91,7 @@ class AuditPlan:
 
 
 def plan_audit(request: AuditRequest, held: InMemory | None = None, events: Events | None = None) -> AuditPlan:
-    """Checks a request, finds models and data, and plans. Nothing is run or written."""
+    """Check a request, find models and data, and plan. Nothing is run or written."""
     held, events, options = held or InMemory(), events or Events(), request.completed()
     resolve_device(options.device)
     for gate in options.gate:
@@ -134,11 +134,11 @@ def plan_audit(request: AuditRequest, held: InMemory | None = None, events: Even
 
 
 class _Found(NamedTuple):
-    """The models of this interpreter."""
+    """Models of this interpreter."""
 
     models: dict[ModelKey, Located]
     taken: dict[ModelKey, set[Setting]]
-    """The settings of each."""
+    """Settings of each."""
     trained: dict[ModelKey, TrainedRun]
     """Those of `hrx train`."""
 
@@ -170,7 +170,7 @@ def _find_models(
 
 
 def _as_trained(runs: list[Run], trained: Mapping[ModelKey, TrainedRun], options: AuditRequest) -> list[Run]:
-    """The runs of models of `hrx train` on the series and at the seed of their training, and all runs of others.
+    """Return the runs of models of `hrx train` on the series and at the seed of their training, and all runs of others.
 
     Raises where a model would have none: it would be absent from the verdict in silence.
     """
@@ -193,7 +193,7 @@ def _as_trained(runs: list[Run], trained: Mapping[ModelKey, TrainedRun], options
 
 
 def _refuse_equal_weights(first: TrainedRun, second: TrainedRun) -> None:
-    """Raises where two trained models have the same weights: records tell models apart by them."""
+    """Raise where two trained models have the same weights: records tell models apart by them."""
     if first.path.resolve() != second.path.resolve():
         raise HrxError(
             f"{first.path.name} and {second.path.name} have the same weights, so an audit cannot tell them apart: "
@@ -202,7 +202,7 @@ def _refuse_equal_weights(first: TrainedRun, second: TrainedRun) -> None:
 
 
 def open_executor(settings: WorkerSettings, options: Engine, tasks: int) -> Executor:
-    """The workers that the options ask for; local ones are not more than there are tasks."""
+    """Return the workers that the options ask for; local ones are not more than there are tasks."""
     if options.engine == "ray":
         from hrx.audit.runner.ray import RayExecutor
 
@@ -222,7 +222,7 @@ def local_executor(settings: WorkerSettings, options: Engine, tasks: int) -> Exe
 
 
 def _identified(model: Located, options: AuditRequest) -> Located:
-    """The model with its identity; a user's code is run in a worker process, or here where there are none."""
+    """Return the model with its identity; a user's code is run in a worker process, or here where there are none."""
     if not isinstance(model, ModuleFile):
         return model
     found = identify(model, options.timeout or None) if local_workers(options) else guarded(lambda: model.identity)
@@ -232,7 +232,7 @@ def _identified(model: Located, options: AuditRequest) -> Located:
 
 
 def _raise_unbuilt(model: Located) -> None:
-    """Raises where the only model of an audit cannot be built: a request for it alone is wrong."""
+    """Raise where the only model of an audit cannot be built: a request for it alone is wrong."""
     if isinstance(model, UnbuiltModel):
         raise ModelError(model.shown)
 
@@ -260,14 +260,14 @@ def _protocol(options: AuditRequest) -> Protocol:
 
 
 def context_bound(given: float | None, *, requested: bool) -> float:
-    """The bound of the needed context; refuses one that would have no effect."""
+    """Return the bound of the needed context; refuse one that would have no effect."""
     if given is not None and not requested:
         raise HrxError("--context-bound belongs to the needed context. Add --sweeps context, or drop it.")
     return Protocol.context_bound if given is None else given
 
 
 def refuse_empty_plan(runs: Sequence[Run], source: str) -> None:
-    """Raises where no series admits any setting."""
+    """Raise where no series admits any setting."""
     if not runs:
         raise HrxError(f"{source} holds no series. Give another --data.")
     reasons: dict[str, None] = {}
@@ -281,7 +281,7 @@ def refuse_empty_plan(runs: Sequence[Run], source: str) -> None:
 
 
 class Shares(NamedTuple):
-    """The models of each interpreter."""
+    """Models of each interpreter."""
 
     here: list[str]
     elsewhere: dict[Path, list[str]]
@@ -289,7 +289,7 @@ class Shares(NamedTuple):
 
 
 def divide(models: Sequence[str], python: Sequence[str]) -> Shares:
-    """The models of this interpreter, and those of others as `FAMILY=PATH` sends them."""
+    """Return the models of this interpreter, and those of others as `FAMILY=PATH` sends them."""
     interpreters = dict(_parse(entry) for entry in python)
     here: list[str] = []
     elsewhere: dict[Path, list[str]] = {}
@@ -313,7 +313,7 @@ def _parse(entry: str) -> tuple[str, Path]:
 
 
 def family_of(name: str) -> str:
-    """The family of a model by its name or its files, whether or not its library is installed here."""
+    """Return the family of a model by its name or its files, whether or not its library is installed here."""
     prefix, colon, rest = name.partition(":")
     if colon and rest and (prefix in families() or prefix in _PREFIXES):
         return prefix
@@ -347,7 +347,7 @@ class OtherInterpreter:
         return [PlannedRun(**run) for run in json.loads(output)]
 
     def audit(self, stop: Stop, *, budget: float | None = None, recheck: int = 0) -> int:
-        """Runs its share for at most `budget` seconds, with its progress on this terminal. Returns its exit code."""
+        """Run its share for at most `budget` seconds, with its progress on this terminal. Return its exit code."""
         limit = None if budget is None else max(round(budget, 3), 0.001)
         request = replace(self._request, budget=limit)
         process = self._start("audit", request, subprocess.DEVNULL, str(recheck))

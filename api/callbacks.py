@@ -91,7 +91,7 @@ class TrainingAudit:
                 model.forward(torch.as_tensor(usable[0].cut_windows().x, dtype=torch.float32), self.horizon)
 
     def measure(self, module: torch.nn.Module, step: int = 0) -> dict[str, float]:
-        """The numbers of one audit of a copy of the module, by name; one that is unknown is left out.
+        """Return the numbers of one audit of a copy of the module, by name; one that is unknown is left out.
 
         `hrx/runs` counts scored runs, `hrx/runs_left` those that the time did not allow, `hrx/beats_naive` is the share
         of scored runs that beat both naive forecasts, and `hrx/g_margin_skilled` the median of those alone.
@@ -170,7 +170,7 @@ def _summary(records: list[Record], left: int, seconds: float) -> dict[str, floa
 
 
 def _median(records: list[Record], name: str) -> float:
-    """The median of a column, NaN where no record has a value."""
+    """Return the median of a column, NaN where no record has a value."""
     known = [value for record in records if (value := getattr(record, name)) is not None]
     return float(median(known)) if known else math.nan
 
@@ -201,7 +201,7 @@ def _lightning_audit() -> type:
             self._last = 0
 
         def on_train_start(self, trainer: Any, pl_module: torch.nn.Module) -> None:
-            """Refuses what cannot be audited before the first step."""
+            """Refuse what cannot be audited before the first step."""
             self._last = trainer.global_step
             if trainer.is_global_zero:
                 self.audit.check(pl_module)
@@ -250,7 +250,7 @@ def _trainer_audit() -> type:
         def on_train_begin(
             self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
         ) -> None:
-            """Refuses what cannot be audited before the first step."""
+            """Refuse what cannot be audited before the first step."""
             if state.is_world_process_zero:
                 self.audit.check(model)
 

@@ -49,7 +49,7 @@ from hrx.reports.text import counted
 
 @dataclass(frozen=True)
 class Verified:
-    """The admission checks of a model."""
+    """Admission checks of a model."""
 
     model: str
     library: str
@@ -62,7 +62,7 @@ class Verified:
 
     @property
     def parity(self) -> float:
-        """The worst one; NaN where it was not measured."""
+        """Worst parity; NaN where it was not measured."""
         return worst_parity(self.checks)
 
     @property
@@ -71,7 +71,7 @@ class Verified:
 
 
 class _Checks(NamedTuple):
-    """The checks of one setting."""
+    """Checks of one setting."""
 
     admission: Sequence[Check]
     sanity: Sequence[Check] = ()
@@ -134,7 +134,7 @@ def _with_channels(model: Forecaster) -> Forecaster:
 
 
 def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: bool) -> list[Run]:
-    """The runs on items with as many variates as the model reads; those of the first count where it takes any."""
+    """Runs on items with as many variates as the model reads; those of the first count where it takes any."""
     counts = list(dict.fromkeys(run.channels for run in runs if run.series is not None))
     if channels and not counts:
         wanted = model.limits.channels or "several"
@@ -149,7 +149,7 @@ def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: 
 
 
 def _check(model: Forecaster, setting: Setting, runs: Sequence[Run], with_sanity: bool) -> _Checks | None:
-    """The checks of a setting; None where the data have no window for it."""
+    """Return the checks of a setting; None where the data have no window for it."""
     if refusal := model.limits.refusal(setting.lookback, setting.horizon):
         note = f"{model.identity.model} {refusal}"
         return _Checks([Check("limits", str(setting), False, float(setting.lookback), 0.0, note)])
@@ -233,7 +233,7 @@ def train(request: TrainRequest, events: Events) -> Trained:
 
 
 def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Events) -> dict[str, str]:
-    """Trains and writes models; returns why each of the others has none, by name."""
+    """Train and write models; return why each of the others has none, by name."""
     planned = {task.name: task for task in missing}
     failed: dict[str, str] = {}
     improving: list[str] = []
@@ -269,7 +269,7 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
 
 
 def _plan_training(options: TrainRequest, events: Events) -> TrainingPlan:
-    """Checks the options and plans; nothing is written."""
+    """Check the options and plans; nothing is written."""
     preset = _preset(options)
     names = preset.backbones if preset else options.backbones
     if not names:
@@ -298,7 +298,7 @@ def _plan_training(options: TrainRequest, events: Events) -> TrainingPlan:
 
 
 def _preset(options: TrainRequest) -> Preset | None:
-    """The preset that is asked for; refuses options that it decides itself."""
+    """Return the preset that is asked for; refuse options that it decides itself."""
     if options.preset is None:
         return None
     if options.preset not in PRESETS:

@@ -12,7 +12,7 @@ from hrx.reports.text import counted
 
 
 def known_models() -> list[dict[str, Any]]:
-    """The embedded checkpoint and the short names, with their cards and whether their library is installed."""
+    """Return the embedded checkpoint and the short names, with their cards and whether their library is installed."""
     listed: list[dict[str, Any]] = []
     released = [(card.name, card.family, card.hub_id) for card in short_names().values()]
     for name, family, source in [(EMBEDDED, "chronos-bolt", "embedded"), *released]:

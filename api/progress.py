@@ -42,38 +42,38 @@ class Events:
     """What a job of `hrx.api` reports; this one shows nothing. Override what is of interest."""
 
     def say(self, what: str, part: Callable[[], float] = _nothing) -> None:
-        """Says what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
+        """Say what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
 
     def note(self, text: str) -> None:
-        """Tells something beside the result, such as a warning."""
+        """Tell something beside the result, such as a warning."""
 
     def expect(self, total: int, expected: Mapping[str, float], unit: str = "runs") -> None:
-        """Starts a count. `expected`: the time of each remaining item by its key; only the proportions are used."""
+        """Start a count. `expected`: the time of each remaining item by its key; only the proportions are used."""
 
     def step(self, key: str, what: str) -> None:
         """One more item is done."""
 
     def so_far(self, text: str) -> None:
-        """Tells an interim result."""
+        """Tell an interim result."""
 
     def time_from_here(self) -> None:
-        """The first item starts now: what came before, such as loading, does not count for the remaining time."""
+        """Start the first item now: loading before it does not count for the remaining time."""
 
     def announce(self, what: str) -> None:
-        """Says what runs now, at once where standard error is not a terminal too."""
+        """Say what runs now, at once where standard error is not a terminal too."""
 
     def pause(self) -> None:
         """Another process shows its own progress from here, until something is said again."""
 
     def stage(self, what: str) -> None:
-        """Says what runs now, after a count that is complete."""
+        """Say what runs now, after a count that is complete."""
         self.expect(0, {})
         self.so_far("")
         self.say(what)
 
 
 class Progress(Events):
-    """The progress of one command.
+    """Progress of one command.
 
     A run at a large setting takes many times as long as one at a small setting, so items are weighted by their expected
     time, and the remaining time is scaled by how far off the expectation was so far.
@@ -96,7 +96,7 @@ class Progress(Events):
 
     @contextmanager
     def running(self, what: str) -> Iterator[None]:
-        """Shows the progress of a command inside; nothing of it stays on a terminal afterwards."""
+        """Show the progress of a command inside; nothing of it stays on a terminal afterwards."""
         self._reset(what)
         try:
             self._draw()
@@ -145,7 +145,7 @@ class Progress(Events):
             self._live = None
 
     def __rich__(self) -> Group:
-        """The line as it stands now."""
+        """Return the line as it stands now."""
         elapsed = duration(time.monotonic() - self._began)
         head: ProgressBar | Spinner = self._spinner
         text = f"{self._what} ({elapsed})"
@@ -188,13 +188,13 @@ class Progress(Events):
         stream.flush()
 
     def _share_passed(self) -> float:
-        """The share of the expected time of all items that has passed, 0 to 1; by count where nothing is expected."""
+        """Share of the expected time of all items that has passed, 0 to 1; by count where nothing is expected."""
         if not self._weight:
             return (self._done - self._before) / max(1, self._total - self._before)
         return min(1.0, (self._passed + self._part()) / self._weight)
 
     def _remaining(self) -> str:
-        """The estimated time to go; empty while nothing is known about it."""
+        """Return the estimated time to go; empty while nothing is known about it."""
         if self._done == self._total:
             return ", none to go"
         if not (passed := self._passed + self._part()):
@@ -212,7 +212,7 @@ def duration(seconds: float) -> str:
 
 
 class TimeBudget:
-    """The time of one job, from now on."""
+    """Time of one job, from now on."""
 
     def __init__(self, seconds: float | None):
         self._end = None if seconds is None else time.monotonic() + seconds
@@ -247,7 +247,7 @@ class Stop:
         return self.number is not None
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Handle a signal: end after the running tasks, and at once the second time."""
         for listener in self.listeners:
             listener(number)
         if self.number is not None:
@@ -258,7 +258,7 @@ class Stop:
 
 @contextmanager
 def finishing(events: Events) -> Iterator[Stop]:
-    """Handles SIGINT and SIGTERM by the `Stop` that it yields: running tasks are finished."""
+    """Handle SIGINT and SIGTERM by the `Stop` that it yields: running tasks are finished."""
     stop = Stop(events)
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread can handle signals
@@ -272,13 +272,13 @@ def finishing(events: Events) -> Iterator[Stop]:
 
 
 def signal_exit_code(number: int) -> int:
-    """The exit code of a process that a signal ended: 130 or 143."""
+    """Return the exit code of a process that a signal ended: 130 or 143."""
     return 128 + number
 
 
 @contextmanager
 def noting_damage(events: Events) -> Iterator[list[str]]:
-    """Notes what readers of ledgers leave out as damaged, once each. Yields what was noted."""
+    """Note what readers of ledgers leave out as damaged, once each. Yield what was noted."""
     from hrx.records.ledger import MOST_NAMED, LedgerWarning
 
     shown: list[str] = []

@@ -42,7 +42,7 @@ EFFORTS = {"light": Effort(windows=1, draws=2), "paper": Effort(windows=4, draws
 
 
 class Engine(Protocol):
-    """The fields of a request that say where its tasks run."""
+    """Fields of a request that say where its tasks run."""
 
     @property
     def workers(self) -> int | None: ...
@@ -199,7 +199,7 @@ class AuditRequest:
     )
 
     def completed(self) -> "AuditRequest":
-        """The request with the windows and draws of its effort."""
+        """Return the request with the windows and draws of its effort."""
         effort = EFFORTS[self.effort]
         return replace(self, windows=self.windows or effort.windows, draws=self.draws or effort.draws)
 
@@ -208,7 +208,7 @@ class AuditRequest:
         return self.ledger or self.out / "ledger.db"
 
     def stored(self) -> dict[str, Any]:
-        """The settings that a ledger stores: with `PATH/` for the folder of every file and directory."""
+        """Return the settings that a ledger stores: with `PATH/` for the folder of every file and directory."""
         return stored_settings(self, without_folder)
 
 

@@ -1,4 +1,4 @@
-"""The command line of hrx."""
+"""Command line of hrx."""
 
 from hrx.cli.main import main
 

@@ -88,7 +88,7 @@ def _draw(result: AuditResult, code: int, *, as_json: bool) -> int:
 
 
 def _absent_lines(absent: Mapping[str, int]) -> Iterator[str]:
-    """The models without a stored run; after the first ones their number."""
+    """Name the models without a stored run; after the first ones say their number."""
     for model, runs in list(absent.items())[:MOST_REASONS]:
         yield f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored."
     if (more := len(absent) - MOST_REASONS) > 0:

@@ -35,7 +35,7 @@ _TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
 
 @incomplete_if_damaged
 def report(options: Report) -> int:
-    """Writes the page and its figures, and prints where they are."""
+    """Write the page and its figures, and print where they are."""
     check_directory(options.out, "--out")
     written = write_report(options.ledger, options.out)
     size = written.page.stat().st_size / 1e6
@@ -46,7 +46,7 @@ def report(options: Report) -> int:
 
 @incomplete_if_damaged
 def tables(options: Tables) -> int:
-    """Makes the tables and prints or writes them."""
+    """Make the tables and print or write them."""
     if options.out and _is_folder(options.out):
         check_directory(options.out, "--out")
     elif options.out:
@@ -82,7 +82,7 @@ def tables(options: Tables) -> int:
 
 
 def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: Tables) -> list[ReportTable]:
-    """The tables, each with a sentence below it where not every planned run is stored."""
+    """Return the tables, each with a sentence below it where not every planned run is stored."""
     with Ledger.open(options.ledger, create=False, warn=False) as ledger:
         plan = overall_progress(frame, ledger.plans())
     if plan is None or plan.complete:
@@ -157,7 +157,7 @@ def compare(options: CompareRequest) -> int:
 
 
 def merge(options: Merge) -> int:
-    """Joins ledgers; exit code 3 where something of them is damaged and was left out."""
+    """Join ledgers; exit code 3 where something of them is damaged and was left out."""
     for ledger in options.ledgers:
         regular_file(ledger)
     if not os.path.exists(options.into):
@@ -174,7 +174,7 @@ def merge(options: Merge) -> int:
 
 
 def check(options: Check) -> int:
-    """Verifies ledgers; exit code 3 where one is damaged, 2 where one is not a ledger."""
+    """Verify ledgers; exit code 3 where one is damaged, 2 where one is not a ledger."""
     codes, documents = [Exit.DONE], []
     for path in options.ledgers:
         try:
@@ -213,7 +213,7 @@ def _check_text(found: LedgerCheck) -> str:
 
 @incomplete_if_damaged
 def export(options: Export) -> int:
-    """Writes the records of a ledger for other tools."""
+    """Write the records of a ledger for other tools."""
     out = options.out or options.ledger.with_suffix(f".{options.format}")
     check_target(out, "--out", inputs=[options.ledger])
     show(f"{out}: {counted(write_out(options.ledger, out, options.format), 'run')}.")

@@ -30,7 +30,7 @@ _PIPED_WIDTH = 80
 
 
 def models(options: ListModels) -> int:
-    """The embedded checkpoint and the short names, with their model cards and whether their library is installed."""
+    """Show the embedded checkpoint and the short names, with their cards and whether their library is installed."""
     listed = known_models()
     if options.json:
         return _print_json(listed)
@@ -61,7 +61,7 @@ def _count(parameters: object) -> str:
 
 
 def datasets(options: ListDatasets) -> int:
-    """The known datasets, the datasets of one source, or the scores of naive forecasts."""
+    """Return the known datasets, the datasets of one source, or the scores of naive forecasts."""
     if options.scores:
         return _scores("gift-eval" if options.data is None else options.data, options.json)
     return _catalogue(options.json) if options.data is None else _source(options.data, options.json)
@@ -95,7 +95,7 @@ def _to_bring(known: list[KnownDataset]) -> Iterator[str]:
 
 
 def _source(spec: str, as_json: bool) -> int:
-    """The datasets of a source. Series are counted, not read."""
+    """Return the datasets of a source. Series are counted, not read."""
     opened = open_source(spec)
     if as_json:
         return _print_json(
@@ -182,7 +182,7 @@ def _check(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[Stat
 
 
 def _counter(chosen: Sequence[Folder], doing: str, part: Callable[[], float] | None = None) -> Callable[[Folder], None]:
-    """Reports each folder as it starts, and so the one before it as done; `part`: bytes of the current one so far."""
+    """Report each folder as it starts, and so the one before it as done; `part`: bytes of the current one so far."""
     progress.expect(len(chosen), {folder.name: float(folder.bytes) for folder in chosen}, "folders")
     started: list[Folder] = []
 

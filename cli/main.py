@@ -1,4 +1,4 @@
-"""The entry point: runs one verb and turns errors into a sentence and an exit code."""
+"""Entry point: runs one verb and turns errors into a sentence and an exit code."""
 
 import argparse
 import errno
@@ -23,7 +23,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb and returns its exit code."""
+    """Run one verb and returns its exit code."""
     _replace_unprintable()
     options = parser().parse_args(arguments)
     # hrx shows its own progress; the libraries' progress bars would overwrite it.
@@ -55,7 +55,7 @@ def _run(verb: str, request: Any) -> int:
 
 @contextmanager
 def _library_texts(wanted: bool) -> Iterator[None]:
-    """Keeps the text of libraries in stored reasons, here and in worker processes, where `--debug` asks for it."""
+    """Keep the text of libraries in stored reasons, here and in worker processes, where `--debug` asks for it."""
     before = os.environ.get(DEBUG_VARIABLE)
     if wanted:
         os.environ[DEBUG_VARIABLE] = "1"
@@ -85,7 +85,7 @@ def _unexpected(options: argparse.Namespace, error: Exception | SystemExit) -> i
 
 
 def _end(options: argparse.Namespace, error: BaseException, sentence: str, code: Exit) -> int:
-    """Prints the sentence, or with `--debug` the traceback, and returns the exit code."""
+    """Print the sentence, or with `--debug` the traceback, and returns the exit code."""
     if options.debug:
         sys.stderr.write(clean_lines("".join(traceback.format_exception(error))))
     else:
@@ -100,7 +100,7 @@ def _discard_output() -> None:
 
 
 def _replace_unprintable() -> None:
-    """Prints a question mark for a character that the terminal cannot show, instead of a traceback."""
+    """Print a question mark for a character that the terminal cannot show, instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

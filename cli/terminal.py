@@ -32,7 +32,7 @@ class PlainConsole(Console):
 
 
 def show(text: str) -> None:
-    """Prints text without control characters, in place of the progress line; on a terminal verdicts are bold."""
+    """Print text without control characters, in place of the progress line; on a terminal verdicts are bold."""
     progress.pause()
     console = PlainConsole(file=sys.stdout, force_jupyter=False)
     for line in clean_lines(text.rstrip("\n")).split("\n"):
@@ -59,18 +59,18 @@ def incomplete_if_damaged(verb: Verb) -> Verb:
 
 
 def note(text: str) -> None:
-    """Prints lines beside the result, on standard error."""
+    """Print lines beside the result, on standard error."""
     print(clean_lines(text), file=sys.stderr)
 
 
 def not_written(verb: str, error: HrxError, code: int) -> int:
-    """Says which file is missing after the result was shown. Returns the exit code: that of a failed gate stays."""
+    """Say which file is missing after the result was shown. Returns the exit code: that of a failed gate stays."""
     note(one_line(f"hrx {verb}: {error}"))
     return code or Exit.INCOMPLETE
 
 
 def write(path: Path, text: str, option: str) -> None:
-    """Writes the text of an option, and creates its directory. `check_target` refuses a wrong path before the work."""
+    """Write the text of an option, and creates its directory. `check_target` refuses a wrong path before the work."""
     from hrx.reports.text import write_bytes  # imports pandas, which the first line of progress need not wait for
 
     check_target(path, option)

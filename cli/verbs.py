@@ -175,7 +175,7 @@ class Verb(NamedTuple):
 
     request: type
     command: str
-    """The `module:function` in this package that takes the request and returns an exit code."""
+    """`module:function` in this package that takes the request and returns an exit code."""
     example: str
 
     @property
@@ -218,7 +218,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the whole command line."""
     summary = "What does a forecasting checkpoint read for each step?"
     root: argparse.ArgumentParser = Parser(prog="hrx", description=summary)
     root.add_argument("--version", action="version", version=f"hrx {__version__}")
@@ -234,7 +234,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def request_of(options: argparse.Namespace) -> Any:
-    """The request of a parsed command line, completed by its settings file if one is given."""
+    """Return the request of a parsed command line, completed by its settings file if one is given."""
     request = VERBS[options.verb].request
     values = given(options, request)
     path = values.get("config")
@@ -242,5 +242,5 @@ def request_of(options: argparse.Namespace) -> Any:
 
 
 def parse_request(words: Sequence[str]) -> Any:
-    """The request of a command line."""
+    """Return the request of a command line."""
     return request_of(parser().parse_args(words))

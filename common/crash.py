@@ -18,7 +18,7 @@ LIBRARIES = ("torch", "numpy", "pandas", "pyarrow", "datasets", "transformers", 
 
 
 def crash_sentence(verb: str, error: BaseException, *, write: bool = True) -> str:
-    """The sentence for the user; with `write`, the report is written and named in it."""
+    """Return the sentence for the user; with `write`, the report is written and named in it."""
     if isinstance(error, SystemExit):
         name = f"SystemExit: a model or library called exit({error.code!r})"
     else:
@@ -29,7 +29,7 @@ def crash_sentence(verb: str, error: BaseException, *, write: bool = True) -> st
 
 
 def crash_report(verb: str, error: BaseException) -> str:
-    """The content of the file to send."""
+    """Return the content of the file to send."""
     lines = [f"hrx {__version__}, verb {verb}", f"Python {platform.python_version()} on {platform.system()}"]
     for library in LIBRARIES:
         with suppress(PackageNotFoundError):
@@ -41,7 +41,7 @@ def crash_report(verb: str, error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what caused it."""
+    """Return the error and what caused it."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -62,7 +62,7 @@ def _places(error: BaseException) -> Iterator[str]:
 
 
 def _write(text: str) -> str:
-    """Writes the report under a new, unpredictable name in the temporary directory; empty where that fails."""
+    """Write the report under a new, unpredictable name in the temporary directory; empty where that fails."""
     with suppress(OSError):
         descriptor, path = tempfile.mkstemp(prefix="hrx-crash-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The options of a command as fields of a frozen dataclass, and everything that reads or writes them.
+"""Options of a command as fields of a frozen dataclass, and everything that reads or writes them.
 
     @dataclass(frozen=True, kw_only=True)
     class AuditRequest:
@@ -147,7 +147,7 @@ def add_options(parser: argparse.ArgumentParser, request: type) -> None:
 
 
 def given(options: argparse.Namespace, request: type) -> Values:
-    """The values that a parsed command line gives."""
+    """Return the values that a parsed command line gives."""
     values = {one.name: getattr(options, one.name, None) for one in fields(request)}
     return {
         name: tuple(value) if isinstance(value, list) else value
@@ -157,7 +157,7 @@ def given(options: argparse.Namespace, request: type) -> Values:
 
 
 def from_keywords(request: type[Request], values: Mapping[str, Any], function: str) -> Request:
-    """The request of a call in Python; `function` is its name for messages. None stands for the default."""
+    """Return the request of a call in Python; `function` is its name for messages. None stands for the default."""
     known = {one.name: one for one in fields(request)}  # type: ignore[arg-type]
     read: Values = {}
     for name, value in values.items():
@@ -174,19 +174,19 @@ def from_keywords(request: type[Request], values: Mapping[str, Any], function: s
 
 
 def as_settings(request: Any) -> Values:
-    """The settings of a request by their spelling, as JSON and TOML can hold them."""
+    """Return the settings of a request by their spelling, as JSON and TOML can hold them."""
     values = {spelling(one.name): getattr(request, one.name) for one in fields(request) if _about(one).setting}
     return {name: _plain(value) for name, value in values.items()}
 
 
 def from_settings(request: type[Request], settings: Mapping[str, Any]) -> Request:
-    """The request of `as_settings`, in another process."""
+    """Return the request of `as_settings`, in another process."""
     values = {spelling(one.name): (one, settings.get(spelling(one.name))) for one in fields(request)}  # type: ignore[arg-type]
     return request(**{one.name: _converted(one, value) for one, value in values.values() if value is not None})
 
 
 def stored_settings(request: Any, shorten: Callable[[str], str]) -> Values:
-    """The settings that a ledger stores; `shorten` removes folders from a text."""
+    """Return the settings that a ledger stores; `shorten` removes folders from a text."""
     kept = {spelling(one.name) for one in fields(request) if _about(one).stored}
     return {
         name: [shorten(each) if isinstance(each, str) else each for each in value]
@@ -200,13 +200,13 @@ def stored_settings(request: Any, shorten: Callable[[str], str]) -> Values:
 
 
 def as_toml(request: Any) -> str:
-    """The settings of a request as a settings file."""
+    """Return the settings of a request as a settings file."""
     settings = {name: value for name, value in as_settings(request).items() if value not in (None, [])}
     return "\n".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items())
 
 
 def read_settings(request: type, path: Path) -> Values:
-    """The values of a settings file, which accepts what the command line accepts, under the same names.
+    """Return the values of a settings file, which accepts what the command line accepts, under the same names.
 
     models = ["chronos-2", "ttm-r2"]
     settings = "star"
@@ -235,7 +235,7 @@ def _about(one: Field[Any]) -> Option:
 
 
 def _choices(one: Field[Any]) -> tuple[str, ...]:
-    """The values of a field of type `Literal`, which may be None too."""
+    """Return the values of a field of type `Literal`, which may be None too."""
     kinds = (one.type, *get_args(one.type))
     return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
@@ -305,7 +305,7 @@ def _parse(text: str, path: Path) -> Values:
 
 
 def _line(text: str, key: str) -> int:
-    """The first line that sets a key or opens its table: tomllib reports no line numbers."""
+    """Return the first line that sets a key or opens its table: tomllib reports no line numbers."""
     name = rf"""["']?{re.escape(key)}["']?"""
     pattern = re.compile(rf"\s*(?:{name}\s*[.=]|\[+\s*{name}\s*[\].])")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
