@@ -184,10 +184,6 @@ class Ledger:
         """Settings of each audit of this ledger, earliest first."""
         return sorted((StoredAudit(*row[1:]) for row in self._reader("audits").all()), key=attrgetter("created"))  # type: ignore[arg-type]
 
-    def requests(self) -> dict[str, StoredAudit]:
-        """Settings that made a run, by its column `request`."""
-        return {audit.digest: audit for audit in self.audits()}
-
     def write_audit(self, audit: StoredAudit) -> None:
         """Store the settings of an audit, the same ones once; the runs that are written from now on name them."""
         self._request = audit.digest

@@ -44,7 +44,7 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
 
 
 def _merge_into_new(sources: Sequence[str | Path], into: Path) -> MergeResult:
-    """Build the ledger under another name and publishes it; merges into the one that another process published."""
+    """Build the ledger under another name and publish it, or merge into the one that another process published."""
     temporary = _reserve_beside(into)
     try:
         result = _merge(sources, temporary, shown=into)
@@ -61,7 +61,7 @@ def _merge_into_new(sources: Sequence[str | Path], into: Path) -> MergeResult:
 
 
 def _reserve_beside(path: Path) -> Path:
-    """A new empty file in the same directory, with a name that cannot be foreseen."""
+    """Create an empty file in the same directory, with a name that cannot be foreseen."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")

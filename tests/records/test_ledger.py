@@ -133,7 +133,8 @@ def test_each_run_names_the_request_that_made_it_and_an_earlier_run_keeps_its_ow
         ledger.write_audit(second)
         ledger.write(record("a"))
         ledger.write(record("failed"))
-        made = {one.key: ledger.requests().get(one.request or "") for one in ledger.records()}
+        requests = {audit.digest: audit for audit in ledger.audits()}
+        made = {one.key: requests.get(one.request or "") for one in ledger.records()}
     assert made == {"none": None, "a": first, "failed": second}
     digest = hashlib.sha256(b'0.1\n{"series": 1}').hexdigest()[:16]
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
