@@ -175,38 +175,37 @@ def _shared(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCach
 
 def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> RunResult:
     windows = _usable_windows(run)
-    x = torch.as_tensor(windows.x, dtype=torch.float32)
-    model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
-    figure = parity(model, x, run.setting.horizon)
-    if not figure <= EQUIVALENCE_LIMIT:
-        reason = f"equivalence: {figure:.3g} against {EQUIVALENCE_LIMIT:.3g} on the run's own windows"
-        record = run.record(EXCLUDED, reason).updated(check_failed="equivalence", parity=figure)
-        return RunResult(record.updated(official_call=model.official_call))
+    x, horizon = torch.as_tensor(windows.x, dtype=torch.float32), run.setting.horizon
+    model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, horizon)
+    start = time.perf_counter()
     with torch.no_grad():
-        first = model.forward(x, run.setting.horizon)
+        forecast = model.forward(x, horizon)
+    seconds = time.perf_counter() - start
+    figure = parity(model, x, horizon, forecast)
+    checked: dict[str, Value] = {"parity": figure, "official_call": model.official_call}
+
+    def excluded(check: str, off: float, between: str) -> RunResult:
+        reason = f"{check}: {off:.3g} against {EQUIVALENCE_LIMIT:.3g} {between}"
+        return RunResult(run.record(EXCLUDED, reason).updated(check_failed=check, **checked))
+
+    if not figure <= EQUIVALENCE_LIMIT:
+        return excluded("equivalence", figure, "on the run's own windows")
     series = _shared(model, run, budget, cache)
-    measured = _score(model, x, run, budget, None if series is None else series.variance)
+    variance = None if series is None else series.variance
+    scored = ScoredRun(model, x, horizon, run.protocol, budget, run.stream, variance, forecast)
+    measured = _score(scored, seconds)
     context = _context(model, run, budget, measured.quantities.variance) if series is None else series.context
-    repeated = _drift(model, x, first)
+    with torch.no_grad():
+        repeated = relative_difference(model.forward(x, horizon), forecast)
     if not repeated <= EQUIVALENCE_LIMIT:
-        reason = (
-            f"determinism: {repeated:.3g} against {EQUIVALENCE_LIMIT:.3g} between the first forecast of the run "
-            "and its repetition at the end: the forecast depends on earlier calls"
-        )
-        record = run.record(EXCLUDED, reason).updated(check_failed="determinism", parity=figure)
-        return RunResult(record.updated(official_call=model.official_call))
+        between = "between the first forecast of the run and its repetition at the end"
+        return excluded("determinism", repeated, f"{between}: the forecast depends on earlier calls")
     values = _values(measured, _forecast_part(windows, model.limits), series)
     values["padded"] = model.limits.padding(run.setting.lookback)
     values |= {} if context is None else context.columns()
-    record = run.record(DONE).updated(parity=figure, official_call=model.official_call, **values)
     # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
-    return RunResult(record, _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None)
-
-
-def _drift(model: Forecaster, x: Tensor, forecast: Tensor) -> float:
-    """`max|a−b| / max|b|` of the forecasts of the run's windows now and as they were at its start."""
-    with torch.no_grad():
-        return relative_difference(model.forward(x, forecast.shape[1]), forecast)
+    example = _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None
+    return RunResult(run.record(DONE).updated(**checked, **values), example)
 
 
 def _usable_windows(run: Run) -> Windows:
@@ -229,17 +228,16 @@ class _Measured(NamedTuple):
     matrix_seconds: float
 
 
-def _score(model: Forecaster, x: Tensor, run: Run, budget: MemoryBudget, variance: float | None) -> _Measured:
-    """The stages of a scored run, timed."""
-    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream, variance)
-    start = time.perf_counter()
-    forecast = scored.forecast
-    forecast_end = time.perf_counter()
-    explanation = scored.both_axes["time"] if x.ndim == 3 else scored.explanation
-    seconds = forecast_end - start, time.perf_counter() - forecast_end
-    if x.ndim == 3:
-        return _Measured(forecast, explanation, *scored.channel_scores, x.shape[2], *seconds)
-    return _Measured(forecast, explanation, scored.quantities, None, 0, *seconds)
+def _score(scored: ScoredRun, forward_seconds: float) -> _Measured:
+    """The stages of a scored run; the time of the matrix is measured."""
+    forecast, start = scored.forecast, time.perf_counter()
+    if scored.x.ndim == 2:
+        explanation = scored.explanation
+        seconds = forward_seconds, time.perf_counter() - start
+        return _Measured(forecast, explanation, scored.quantities, None, 0, *seconds)
+    explanation = scored.both_axes["time"]
+    seconds = forward_seconds, time.perf_counter() - start
+    return _Measured(forecast, explanation, *scored.channel_scores, scored.x.shape[2], *seconds)
 
 
 def _forecast_part(windows: Windows, limits: Limits) -> Windows:

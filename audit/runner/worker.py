@@ -29,7 +29,6 @@ from hrx.audit.scoring.quantities import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import HrxError, describe_error, stored_reason
 from hrx.gift_eval import UnusableSeries
-from hrx.records.record import EXCLUDED, FAILED
 
 Result = TypeVar("Result")
 
@@ -198,12 +197,7 @@ class MeasureRun:
         return self.run.model_key
 
     def run_in(self, context: WorkerContext) -> RunResult:
-        try:
-            model = context.variant(ModelVariant.of(self.run))
-        except ModelError as error:
-            return RunResult(self.run.record(FAILED, stored_reason(error)))
-        except Unscorable as error:
-            return RunResult(self.run.record(EXCLUDED, stored_reason(error)))
+        model = context.model(self.model).for_season(self.run.dataset.season)
         return measure_run(model, self.run, context.budget, context.device.type, context.series)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers.tiny import series
 
-from hrx.adapters import Identity, from_module
+from hrx.adapters import Forecaster, Identity, from_module
 from hrx.audit import Protocol, score
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
@@ -164,3 +164,20 @@ def test_a_model_whose_forecasts_drift_over_calls_is_excluded_with_the_figure() 
     figure, limit = re.match(r"determinism: (\S+) against (\S+) ", str(record.reason)).groups()  # type: ignore[union-attr]
     first = linear()(windows(run)).abs().max().item()
     assert (float(figure), float(limit)) == (pytest.approx(0.5 / first, rel=1e-2), 1e-5)
+
+
+def test_a_run_forecasts_its_windows_once_without_gradients_and_once_more_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = planned(Protocol(draws=2))
+    own, model, calls = windows(run), from_module(linear()), list[bool]()
+    forward = type(model).forward
+
+    def counted(self: Forecaster, x: torch.Tensor, horizon: int) -> torch.Tensor:
+        if x.shape == own.shape and torch.equal(x, own):
+            calls.append(x.requires_grad)
+        return forward(self, x, horizon)
+
+    monkeypatch.setattr(type(model), "forward", counted)
+    assert measure_run(model, run, MemoryBudget()).record.status == DONE
+    assert calls == [False, True, True, False]  # the forecast; with gradients parity and the matrix; the drift check
