@@ -1,310 +1,296 @@
-"""Every table from runs that are built to reproduce the published cells."""
+"""The tables of released models: against pandas on random runs, each cell beside the published one."""
 
+import itertools
 import json
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.constructed import positives, runs, spread, store, values
+from helpers import bootstrap
+from helpers.constructed import runs
+from scipy.stats import binomtest, trim_mean
 
-from hrx.reports import read, tables
-from hrx.reports.published import datasets, facts, published_tables
-from hrx.reports.table import ReportTable, Span, plain
+from hrx.reports import tables
+from hrx.reports.published import datasets, published_tables
+from hrx.reports.table import Cell, ReportTable, Span
 from hrx.reports.tables import NAMES
 
 PUBLISHED = published_tables()
-
-
-def made(name: str, *frames: pd.DataFrame) -> ReportTable:
-    """The named table beside the published one."""
-    (table,) = tables(pd.concat(frames, ignore_index=True), [name], against="published")
-    return table
-
-
-def differences(table: ReportTable, *, missing: int = 0) -> list[str]:
-    """Where a table is not the published one: a cell that is absent, prints otherwise or differs, rows out of order."""
-    published = PUBLISHED[table.name]
-    found, seen = [], 0
-    for row in table.rows:
-        fields = published.rows[row.section, row.key]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            if column.name not in fields:
-                continue
-            seen += 1
-            expected = fields[column.name]
-            if isinstance(expected, str):
-                same = cell.text == expected
-            else:
-                wanted = Span(*expected) if isinstance(expected, list) else expected
-                printed = f"{expected}%" if column.format.kind == "share" else plain(wanted, cell.format)
-                same = cell.text == printed and cell.difference in (0, None) and cell.published is not None
-            found += [] if same else [f"{row.key}, {column.name}: {cell.text} and not {expected}"]
-    cells = [len(set(fields) - {"row", "section"}) for fields in published.rows.values()]
-    if seen != sum(cells[: len(cells) - missing]):
-        found.append(f"{seen} cells")
-    here = [(row.section, row.key) for row in table.rows]
-    if [place for place in published.rows if place in here] != here:
-        found.append(f"rows in the order {here}")
-    return found
-
-
-def column(table: ReportTable, name: str) -> dict[str, object]:
-    index = [one.name for one in table.columns].index(name)
-    return {row.key: row.cells[index].value for row in table.rows}
-
-
-# Models: one ledger gives both tables and their total. Values between zero and a median, or above one, are free; they
-# are put on the published median of all models, so that the pooled median is that.
-TOTAL = PUBLISHED["models_full"].rows["", "All zero-shot TSFMs"]
-
-
-def of_models() -> pd.DataFrame:
-    frames = []
-    for (_, name), row in PUBLISHED["models_full"].rows.items():
-        if name in ("All zero-shot TSFMs", "Trained backbones"):
-            continue
-        n, g_own = row["n"], row["g_own"]
-        own = values(n, g_own, positives(n, row["positive"], g_own),
-                     under=TOTAL["g_own"] if g_own > TOTAL["g_own"] else None,
-                     over=TOTAL["g_own"] if g_own < TOTAL["g_own"] else None)  # fmt: skip
-        beats = (np.arange(n) < round(n * row["beats_naive"] / 100)).astype(int)
-        identity = {"model": name.lower(), "checkpoint": CHECKPOINTS[name], "fingerprint": name}
-        frames.append(runs(n, **identity, g_own=own, beats_naive=beats))
-    return pd.concat(frames[::-1], ignore_index=True)
-
-
 CHECKPOINTS = {
-    "Chronos-2": "amazon/chronos-2",
-    "Chronos-Bolt": "amazon/chronos-bolt-base",
-    "TimesFM-2.5": "google/timesfm-2.5-200m-pytorch",
-    "Moirai-2.0": "Salesforce/moirai-2.0-R-small",
-    "Timer": "thuml/timer-base-84m",
-    "TimeMoE": "Maple728/TimeMoE-200M",
+    "Chronos-2": "amazon/chronos-2", "TimeMoE": "Maple728/TimeMoE-200M", "VisionTS": "VisionTS (mae_base)",
     "TTM-r2": "ibm-granite/granite-timeseries-ttm-r2",
-    "VisionTS": "VisionTS (mae_base)",
-}
-
-
-def test_the_tables_of_models_equal_the_published_ones(tmp_path: Path) -> None:
-    frame = read(store(of_models(), tmp_path / "ledger.db"))
-    assert differences(made("models", frame), missing=1) == []
-    full = made("models_full", frame)
-    assert differences(full, missing=1) == []
-    checkpoints = column(full, "checkpoint")
-    assert {name: checkpoints[name] for name in CHECKPOINTS} == CHECKPOINTS
-    assert "Published rows without runs here: Trained backbones." in full.note
-
-
-def test_the_table_of_metrics_equals_the_published_one() -> None:
-    columns = {}
-    longest = max(row["n"] for row in PUBLISHED["metrics"].rows.values())
-    for (_, name), row in PUBLISHED["metrics"].rows.items():
-        measured = np.full(longest, np.nan)
-        measured[: row["n"]] = values(row["n"], row["median"], positives(row["n"], row["positive"], row["median"]))
-        columns[name.lower()] = measured
-    assert differences(made("metrics", runs(longest, **columns))) == []
-
-
-def of_axes() -> pd.DataFrame:
-    """The star of seven settings with the published counts. Free values are put on the medians of the pooled rows."""
-    rows = PUBLISHED["axes"].rows
-    h96, l512 = rows["Horizon H", "96"], rows["Lookback L", "512"]
-    frames = []
-    for horizon in (24, 48, 192):
-        row = rows["Horizon H", str(horizon)]
-        n, own, margin = row["n"], row["g_own"], row["g_margin"]
-        over = l512["g_own"] if own < l512["g_own"] else None
-        under = l512["g_own"] if own > l512["g_own"] else None
-        gains = values(n, own, positives(n, row["positive"], own), under=under, over=over)
-        margins = values(n, margin, n, under=min(margin, l512["g_margin"]), over=max(margin, l512["g_margin"]))
-        frames.append(runs(n, lookback=512, horizon=horizon, g_own=gains, g_margin=margins))
-    for lookback in (96, 192, 320):
-        row = rows["Lookback L", str(lookback)]
-        n, own, margin = row["n"], row["g_own"], row["g_margin"]
-        over, under = max(own, h96["g_own"]), min(own, h96["g_own"])
-        gains = values(n, own, positives(n, row["positive"], own), under=under, over=over)
-        margins = values(n, margin, n, under=min(margin, h96["g_margin"]), over=max(margin, h96["g_margin"]))
-        frames.append(runs(n, lookback=lookback, horizon=96, g_own=gains, g_margin=margins))
-    n = h96["n"] - sum(len(frame) for frame in frames[3:])
-    assert n == l512["n"] - sum(len(frame) for frame in frames[:3])
-    gains = values(n, 0.02, 1370, under=l512["g_own"], over=h96["g_own"])
-    margins = values(n, 0.118, n, under=h96["g_margin"], over=l512["g_margin"])
-    return pd.concat([*frames, runs(n, lookback=512, horizon=96, g_own=gains, g_margin=margins)], ignore_index=True)
-
-
-def test_the_table_of_swept_axes_equals_the_published_one() -> None:
-    assert differences(made("axes", of_axes())) == []
-
-
-def test_the_table_of_domains_equals_the_published_one() -> None:
-    names = {}
-    for one in datasets().values():
-        names.setdefault(one.domain, []).append(one.dataset)
-    frames = []
-    for (_, domain), row in PUBLISHED["domains"].rows.items():
-        n, own = row["n"], row["g_own"]
-        where = [names[domain][i % len(names[domain])] for i in range(n)]
-        # The record's own domain is another: the field is the paper's.
-        frames.append(
-            runs(n, dataset=where, domain="Elsewhere", g_own=values(n, own, positives(n, row["positive"], own)))
-        )
-    outside = runs(40, dataset="ETTh1", g_own=1.0)
-    table = made("domains", *frames, outside)
-    assert differences(table) == []
-    assert "40 are on datasets without a known domain" in table.note
-
-
-def of_datasets() -> pd.DataFrame:
-    frames = []
-    for one in datasets().values():
-        row = PUBLISHED["datasets"].rows["", one.name]
-        n, own = row["n"], row["g_own"]
-        gains = values(n, own, positives(n, row["positive"], own))
-        frames.append(runs(n, dataset=one.dataset or one.name, g_own=gains, g_margin=gains + 0.1, rank=2.0))
-    return pd.concat(frames, ignore_index=True)
+}  # fmt: skip
+DATASETS = ("us_births/D", "m4_hourly", "jena_weather/H", "electricity/H", "sz_taxi/H", "ett1/H")
+STAR = ((96, 96), (192, 96), (320, 96), (512, 96), (512, 24), (512, 48), (512, 192))
+ESTIMATORS = {
+    "Saliency": "saliency", "Gradient × input": "gradient_x_input", "Integrated gradients": "integrated_gradients",
+    "Occlusion": "occlusion", "Input gradient": "input_gradient", "TSR": "tsr",
+}  # fmt: skip
+METRICS = ("comprehensiveness", "sufficiency", "aopc", "insertion")
+TRUNCATIONS, DISTANCES = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32)
+SWEPT = [f"g_own_rank_{r}" for r in TRUNCATIONS] + [f"g_distance_{d}" for d in DISTANCES]
+Rows = dict[tuple[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def ledger_of_datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return store(of_datasets(), tmp_path_factory.mktemp("datasets") / "ledger.db")
+def frame() -> pd.DataFrame:
+    """Random runs: two seeds of most cells of the star by input gradients, and some by each of the other estimators."""
+    rng, rows = np.random.default_rng(5), []
+    cells = list(itertools.product(CHECKPOINTS, DATASETS, STAR, ("input_gradient",), ("step",)))
+    others = itertools.product(list(CHECKPOINTS)[:2], DATASETS[:3], STAR[:4], ESTIMATORS.values(), ("step", "whole"))
+    cells += [cell for cell in others if cell[3:] != ("input_gradient", "step")]
+    for model, dataset, (lookback, horizon), estimator, axis in cells:
+        if rng.random() < 0.1:
+            continue
+        centre = rng.normal(0.05, 0.2)
+        for seed in range(2):
+            mark = f"{model} {dataset} {lookback}x{horizon} {estimator} {axis}"
+            own, shuffled = centre + rng.normal(0, 0.05), rng.normal(-0.1, 0.1)
+            rows.append(
+                {"key": f"{mark} {seed}", "model": model.lower(), "checkpoint": CHECKPOINTS[model], "seed": seed,
+                 "fingerprint": model, "dataset": dataset, "domain": "Elsewhere", "series_fingerprint": dataset,
+                 "lookback": lookback, "horizon": horizon, "estimator": estimator, "axis": axis, "g_own": own,
+                 "g_shuffled": shuffled, "g_margin": own - shuffled, "rank": 1 + rng.exponential(1.0),
+                 "gap_shared": rng.normal(1, 0.3), "beats_naive": int(rng.random() < 0.7),
+                 "forward_seconds": 0.25, "matrix_seconds": rng.uniform(1, 100), "g_own_channel": rng.normal(0, 0.1),
+                 "rank_channel": 1 + rng.exponential(0.01), **{name: rng.normal() for name in (*METRICS, *SWEPT)}}
+            )  # fmt: skip
+    table = pd.DataFrame(rows)
+    return runs(len(table), **{name: table[name].tolist() for name in table})
 
 
-def test_the_table_of_datasets_equals_the_published_one_with_its_32_and_15(ledger_of_datasets: Path) -> None:
-    table = made("datasets", read(ledger_of_datasets))
-    # Datasets with the same printed gain may stand in any order among themselves.
-    printed = [row.cells[1].text for row in table.rows]
-    assert printed == [f"{row['g_own']:+.3f}" for row in PUBLISHED["datasets"].rows.values()]
-    order = {name: index for index, (_, name) in enumerate(PUBLISHED["datasets"].rows)}
-    object.__setattr__(table, "rows", tuple(sorted(table.rows, key=lambda row: order[row.key])))
-    assert differences(table) == []
-    verdicts = list(column(table, "significant").values())
-    assert verdicts.count("positive") == facts()["significantly_positive"] == 32
-    assert verdicts.count("negative") == facts()["significantly_negative"] == 15
-    assert len(verdicts) == facts()["datasets"] == 66
-    assert "32 are significantly positive and 15 significantly negative" in table.note
+CELL = ["model", "dataset", "lookback", "horizon", "estimator", "axis"]
+NUMBERS = [
+    "g_own", "g_shuffled", "g_margin", "rank", "gap_shared", "beats_naive", "cost", "g_own_channel", "rank_channel",
+    *METRICS, *SWEPT,
+]  # fmt: skip
 
 
-def test_the_same_datasets_are_significant_as_the_reference_says(ledger_of_datasets: Path, real_data: Path) -> None:
-    reference = json.loads((real_data / "reference" / "published_tables.json").read_text())["fm_datasets"]
-    found = column(made("datasets", read(ledger_of_datasets)), "significant")
-    assert found == {
-        row["dataset"]: "-" if row["sign_test"] == "not significant" else row["sign_test"] for row in reference
+def folded(frame: pd.DataFrame, **wanted: str) -> pd.DataFrame:
+    """The mean over the seeds of each cell, of the runs with these values."""
+    chosen = frame.assign(cost=frame["matrix_seconds"] / frame["forward_seconds"])
+    for name, value in ({"estimator": "input_gradient", "axis": "step"} | wanted).items():
+        chosen = chosen if value == "any" else chosen[chosen[name] == value]
+    return chosen.groupby(CELL)[NUMBERS].mean().reset_index()
+
+
+def gain(values: pd.Series, name: str = "g_own") -> dict[str, Any]:
+    return {name: values.median(), "positive": (values > 0).mean(), "n": len(values)}
+
+
+def of_models(frame: pd.DataFrame) -> Rows:
+    every = folded(frame)
+    groups = {name: every[every["model"] == name.lower()] for name in CHECKPOINTS} | {"All zero-shot TSFMs": every}
+    return {("", name): gain(one["g_own"]) | {"beats_naive": one["beats_naive"].mean()} for name, one in groups.items()}
+
+
+def of_metrics(frame: pd.DataFrame) -> Rows:
+    labels = {"Comprehensiveness": METRICS[0], "Sufficiency": METRICS[1], "AOPC": METRICS[2], "Insertion": METRICS[3]}
+    labels |= {"g_own": "g_own", "g_margin": "g_margin"}
+    every = folded(frame)
+    return {
+        ("", label): gain(every[name], "median")
+        | {"p": sign_p(every[name]), "trimmed_mean": trim_mean(every[name], 0.1)}
+        for label, name in labels.items()
     }
 
 
-ESTIMATORS = {
-    "Saliency": "saliency",
-    "Gradient × input": "gradient_x_input",
-    "Integrated gradients": "integrated_gradients",
-    "Occlusion": "occlusion",
-    "Dynamask": "dynamask",
-    "ExtremalMask": "extremalmask",
-    "ContraLSP": "contralsp",
-    "Input gradient": "input_gradient",
-    "TSR": "tsr",
-}
+def sign_p(values: pd.Series) -> float:
+    return float(binomtest(int((values > 0).sum()), len(values)).pvalue)
 
 
-def test_the_table_of_estimators_equals_the_published_one() -> None:
-    frames = []
-    for (_, name), row in PUBLISHED["estimators"].rows.items():
-        gains = {gain: spread(900, row[gain], *row[f"{gain}_ci"]) for gain in ("g_own", "g_shuffled", "g_margin")}
-        frames.append(runs(900, estimator=ESTIMATORS[name], **gains))
-    # Runs without the axis are not part of it.
-    assert differences(made("estimators", *frames[::-1], runs(50, estimator="tsr", axis="whole", g_own=9.0))) == []
+def of_axes(frame: pd.DataFrame) -> Rows:
+    sections = {"Horizon H": "horizon", "Lookback L": "lookback"}
+    return {
+        (section, str(level)): gain(one["g_own"]) | {"g_margin": one["g_margin"].median()}
+        for section, name in sections.items()
+        for level, one in folded(frame).groupby(name)
+    }
 
 
-@pytest.mark.slow
-def test_the_table_of_plain_estimators_equals_the_published_one() -> None:
-    rows = {name: row for (_, name), row in PUBLISHED["estimators_plain"].rows.items()}
-    estimators = [ESTIMATORS[name] for name, row in rows.items() for _ in range(row["n"])]
-    gaps = np.concatenate([spread(row["n"], row["gap"], *row["gap_ci"]) for row in rows.values()])
-    whole = runs(len(gaps), estimator=estimators, axis="whole", gap_shared=gaps)[::-1]
-    assert differences(made("estimators_plain", whole, runs(50, estimator="tsr", gap_shared=9.0))) == []
+def of_domains(frame: pd.DataFrame) -> Rows:
+    """The domain of a dataset is the paper's, whatever the record says."""
+    every = folded(frame)
+    domain = every["dataset"].str.lower().map({one.dataset.lower(): one.domain for one in datasets().values()})
+    return {
+        ("", str(name)): gain(one["g_own"]) | {"datasets": one["dataset"].nunique()}
+        for name, one in every[domain != ""].groupby(domain)
+    }
 
 
-def test_the_table_of_costs_equals_the_published_one() -> None:
-    frames = []
-    for (_, name), row in PUBLISHED["cost"].rows.items():
-        ratio = values(41, row["cost"], 41)
-        frames.append(runs(41, estimator=ESTIMATORS[name], matrix_seconds=0.25 * ratio, forward_seconds=0.25))
-    unmeasured = runs(20, estimator="occlusion", matrix_seconds=1.0, forward_seconds=0.0)
-    table = made("cost", *frames, unmeasured)
-    assert differences(table) == []
-    assert set(column(table, "n").values()) == {41}
+def of_datasets(frame: pd.DataFrame) -> Rows:
+    names = {one.dataset.lower(): one.name for one in datasets().values()}
+
+    def significant(values: pd.Series) -> str:
+        return "-" if sign_p(values) >= 0.05 else "positive" if (values > 0).mean() > 0.5 else "negative"
+
+    return {
+        ("", names[str(dataset).lower()]): gain(one["g_own"])
+        | {"p": sign_p(one["g_own"]), "significant": significant(one["g_own"])}
+        for dataset, one in folded(frame).groupby("dataset")
+    }
 
 
-def test_the_table_of_seeds_equals_the_published_one() -> None:
-    n = int(facts()["seed_configurations"])
-    marks = [f"c{i}" for i in range(n)]
-    frames = []
-    for seed in range(3):
-        columns = {}
-        for (_, name), row in PUBLISHED["seeds"].rows.items():
-            # Half of the configurations a standard deviation above the mean, half below, one on it; the seeds alike.
-            means = row["mean"] + row["std_configuration"] * np.repeat([-1, 0, 1], [n // 2, 1, n // 2])
-            columns[name] = means + (seed - 1) * row["std_seed"]
-        frames.append(runs(n, seed=seed, series_fingerprint=marks, key=[f"{mark}-{seed}" for mark in marks], **columns))
-    incomplete = runs(30, g_own=5.0, g_margin=5.0, rank=5.0)
-    table = made("seeds", *frames, incomplete)
-    assert differences(table) == []
-    assert set(column(table, "n").values()) == {n}
+def of_estimators(frame: pd.DataFrame) -> Rows:
+    every = folded(frame, estimator="any")
+    names = ("g_own", "g_shuffled", "g_margin")
+    return {
+        ("", label): {name: one[name].median() for name in names} | {f"{name}_ci": one[name] for name in names}
+        for label, estimator in ESTIMATORS.items()
+        for one in [every[every["estimator"] == estimator]]
+    }
 
 
-def test_the_table_of_ranks_equals_the_published_one() -> None:
-    inside = (1.0, 1.1, 1.3, 1.999, 2.5, 80.0)
-    frames = []
-    for rank, row in zip(inside, PUBLISHED["rank"].rows.values(), strict=True):
-        n, own = row["n"], row["g_own"]
-        gains = spread(n, own, *row["g_own_ci"], positive=positives(n, row["positive"], own))
-        frames.append(runs(n, rank=rank, g_own=gains))
-    assert differences(made("rank", *frames)) == []
+def of_plain_estimators(frame: pd.DataFrame) -> Rows:
+    every = folded(frame, estimator="any", axis="whole")
+    gaps = {label: every.loc[every["estimator"] == name, "gap_shared"] for label, name in ESTIMATORS.items()}
+    return {("", label): {"gap": one.median(), "gap_ci": one, "n": len(one)} for label, one in gaps.items()}
 
 
-def test_the_table_of_truncations_equals_the_published_one() -> None:
-    """The median of the fractions is read from the 40 runs with a gain, that of the gains from all 61."""
-    rows = PUBLISHED["truncation"].rows
-    full = rows["", "full"]["g_own"]
-    columns = {"g_own": np.repeat([full, -1.0], [40, 21])}
-    for (_, name), row in rows.items():
-        if name != "full":
-            gain, part = row["g_own"], row["fraction"] * full
-            # 22 of the 40 decide their own median; the 21 others lie where the 31st of all falls on the remaining 18.
-            others = gain + 1 if gain > part else gain - 1
-            columns[f"g_own_rank_{name.removeprefix('r = ')}"] = np.repeat([part, gain, others], [22, 18, 21])
-    assert differences(made("truncation", runs(61, truncation=1, **columns), runs(12, g_own=7.0))) == []
+def of_costs(frame: pd.DataFrame) -> Rows:
+    every = folded(frame, estimator="any")
+    return {
+        ("", label): {"cost": every.loc[every["estimator"] == name, "cost"].median()}
+        for label, name in ESTIMATORS.items()
+    }
 
 
-def test_the_table_of_distances_equals_the_published_one() -> None:
-    n = 200
-    columns: dict[str, object] = {"g_own": 0.25}
-    for (_, name), row in PUBLISHED["distance"].rows.items():
-        margin = values(n, row["g_margin"], positives(n, row["positive"], row["g_margin"]))
-        if name == "random π":
-            columns["g_margin"] = margin
+def of_seeds(frame: pd.DataFrame) -> Rows:
+    mine = frame[(frame["estimator"] == "input_gradient") & (frame["axis"] == "step")]
+    by = mine.groupby(CELL)
+    return {
+        ("", name): {
+            "mean": trim_mean(by[name].mean(), 0.1),
+            "std_seed": by[name].std(ddof=1).mean(),
+            "std_configuration": by[name].mean().std(ddof=1),
+            "n": len(by),
+        }
+        for name in ("g_own", "g_margin", "rank")
+    }
+
+
+def of_ranks(frame: pd.DataFrame) -> Rows:
+    every = folded(frame)
+    place = pd.cut(every["rank"], [1, 1.1, 1.25, 1.5, 2, 3, np.inf], right=False, labels=False)
+    labels = [label for _, label in PUBLISHED["rank"].rows]
+    return {("", labels[int(at)]): gain(one["g_own"]) | {"g_own_ci": one["g_own"]} for at, one in every.groupby(place)}
+
+
+def of_truncations(frame: pd.DataFrame) -> Rows:
+    every = folded(frame)
+    full = every["g_own"] > 0
+    rows = {f"r = {r}": every[f"g_own_rank_{r}"] for r in TRUNCATIONS} | {"full": every["g_own"]}
+    return {
+        ("", label): {"g_own": one.median(), "fraction": (one[full] / every.loc[full, "g_own"]).median()}
+        for label, one in rows.items()
+    }
+
+
+def of_distances(frame: pd.DataFrame) -> Rows:
+    every = folded(frame)
+    margins = {f"Δ = {d}": every["g_own"] - every[f"g_distance_{d}"] for d in DISTANCES}
+    return {("", label): gain(one, "g_margin") for label, one in (margins | {"random π": every["g_margin"]}).items()}
+
+
+def of_channels(frame: pd.DataFrame) -> Rows:
+    every = folded(frame)
+    columns = {"Time": ("g_own", "rank"), "Channel": ("g_own_channel", "rank_channel")}
+    return {
+        ("", axis): {"g_own": every[own].median(), "rank": every[rank].median(), "n": len(every)}
+        for axis, (own, rank) in columns.items()
+    }
+
+
+EXPECTED: dict[str, Callable[[pd.DataFrame], Rows]] = {
+    "models": of_models, "models_full": of_models, "metrics": of_metrics, "axes": of_axes, "domains": of_domains,
+    "datasets": of_datasets, "estimators": of_estimators, "estimators_plain": of_plain_estimators, "cost": of_costs,
+    "seeds": of_seeds, "rank": of_ranks, "truncation": of_truncations, "distance": of_distances,
+    "channels": of_channels,
+}  # fmt: skip
+
+
+def cells(table: ReportTable) -> dict[tuple[str, str], dict[str, Cell]]:
+    names = [column.name for column in table.columns]
+    return {(row.section, row.key): dict(zip(names, row.cells, strict=True)) for row in table.rows}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_cell_is_what_pandas_computes_from_the_runs(name: str, frame: pd.DataFrame) -> None:
+    (table,) = tables(frame, [name])
+    found, expected = cells(table), EXPECTED[name](frame)
+    assert set(found) == set(expected)
+    for place, row in expected.items():
+        shown = found[place]
+        for column in set(row) & set(shown):
+            value = shown[column].value
+            if isinstance(value, Span):
+                assert bootstrap.holds(tuple(value), row[column], slack=1e-8)
+            else:
+                assert value == (row[column] if isinstance(value, str) else pytest.approx(row[column]))
+    asked = {column for fields in PUBLISHED[name].rows.values() for column in fields} - {"row", "section"}
+    checked = {column for row in expected.values() for column in row}
+    assert asked & {column.name for column in table.columns} <= checked
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_beside_a_cell_stands_the_published_one_and_the_difference_of_what_is_printed(
+    name: str, frame: pd.DataFrame
+) -> None:
+    (table,) = tables(frame, [name], against="published")
+    seen = 0
+    for place, row in cells(table).items():
+        fields = PUBLISHED[name].rows.get(place, {})
+        for column, cell in row.items():
+            stored = fields.get(column)
+            if stored is None:
+                assert cell.published is None
+                continue
+            seen += 1
+            share = cell.format.kind == "share"
+            if isinstance(stored, list):
+                assert cell.published == Span(*stored)
+            elif isinstance(stored, str):
+                assert cell.published == stored
+            else:
+                assert cell.published == pytest.approx(stored / 100 if share else stored)
+            if cell.difference is not None:
+                printed = float(cell.text.rstrip("%×"))
+                there = float(f"{stored:.1f}" if cell.format.kind == "times" and stored < 9.95 else stored)
+                assert cell.difference * (100 if share else 1) == pytest.approx(printed - there, abs=1e-6)
+    assert seen > 1
+
+
+def test_the_rows_stand_in_the_published_order_except_where_the_gain_orders_them(frame: pd.DataFrame) -> None:
+    for name in EXPECTED:
+        (table,) = tables(frame, [name])
+        here = [(row.section, row.key) for row in table.rows]
+        if name in ("domains", "datasets", "estimators_plain"):
+            column = "gap" if name == "estimators_plain" else "g_own"
+            gains = [row[column].value for row in cells(table).values()]
+            assert gains == sorted(gains, reverse=True)
         else:
-            columns[f"g_distance_{name.removeprefix('Δ = ')}"] = 0.25 - margin
-    assert differences(made("distance", runs(n, distance=1, **columns), runs(30, g_margin=9.0))) == []
+            there = list(PUBLISHED[name].rows)
+            known = [place for place in here if place in there]
+            assert known == [place for place in there if place in here]
+            assert len(known) > 1
 
 
-def test_the_table_of_channels_equals_the_published_one() -> None:
-    rows = PUBLISHED["channels"].rows
-    time_axis, channel = rows["", "Time"], rows["", "Channel"]
-    frame = runs(
-        21, channels=7, g_own=time_axis["g_own"], rank=time_axis["rank"], g_own_channel=channel["g_own"],
-        rank_channel=channel["rank"],
-    )  # fmt: skip
-    assert differences(made("channels", frame, runs(30, g_own=9.0, rank=9.0))) == []
+def test_checkpoints_are_known_by_their_hub_id(frame: pd.DataFrame) -> None:
+    found = cells(tables(frame, ["models_full"])[0])
+    assert {name: found["", name]["checkpoint"].value for name in CHECKPOINTS} == CHECKPOINTS
 
 
-def test_every_format_of_every_table_holds_a_whole_benchmark(ledger_of_datasets: Path) -> None:
-    found = tables(read(ledger_of_datasets), against="published")
-    for table in found:
-        for render in (table.to_text, table.to_markdown, table.to_latex, table.to_csv, table.to_html, table.to_json):
-            assert render()
-    (by_dataset,) = [table for table in found if table.name == "datasets"]
-    assert sum(column(by_dataset, "n").values()) > 16_000
+def test_every_format_of_every_table_has_every_row(frame: pd.DataFrame) -> None:
+    for table in tables(frame, against="published"):
+        rows = len(table.rows)
+        assert len(json.loads(table.to_json())["rows"]) == rows
+        assert len(table.to_csv().splitlines()) == rows + 1
+        assert all(row.cells[0].text in table.to_text(400) for row in table.rows)
+        assert table.to_markdown().count("\n| ") >= rows + 2
+        assert table.to_html().count("<tr") > rows
+        assert table.to_latex().count(r" \\") > rows
 
 
 def test_every_published_table_has_a_recipe() -> None:
