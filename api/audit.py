@@ -45,10 +45,10 @@ from hrx.gift_eval.series import StoredSeries
 from hrx.options import from_keywords
 from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.record import DONE, FAILED, Record
-from hrx.reports import heatmaps, read, summarise
+from hrx.reports import heatmaps, summarise
 from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
-from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, without_runs
+from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, frame_of, without_runs
 from hrx.reports.statistics import clustered_median
 from hrx.reports.summary import ModelSummary
 from hrx.reports.text import bracketed, counted, signed
@@ -344,10 +344,9 @@ def stored_part(plan: AuditPlan, ledger: Ledger) -> str:
 def _summarise(request: AuditRequest, plans: Sequence[StoredPlan]) -> AuditResult:
     """Return the result of the planned runs, whatever else the ledger holds."""
     keys = frozenset(key for plan in plans for key in plan.run_keys)
-    frame = read(request.ledger_path)
-    frame = frame[frame["key"].isin(keys)]
     with Ledger.open(request.ledger_path, create=False) as ledger:
-        checks = ledger.checks()
+        frame, checks = frame_of(ledger), ledger.checks()
+    frame = frame[frame["key"].isin(keys)]
     backbones = summarise_backbones(frame, checks, plans)
     gates = judge_audit(request.gate, frame, by_backbone=bool(backbones))
     absent = without_runs(frame, plans)

@@ -61,9 +61,14 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
         runs.groupby("dataset")["g_margin"].median()
     """
     with Ledger.open(ledger_path, create=False) as ledger:
-        rows = ledger.rows()
-        damaged = len(ledger.damaged)
-        plans = ledger.plans()
+        return frame_of(ledger)
+
+
+def frame_of(ledger: Ledger) -> pd.DataFrame:
+    """Return what `read` returns, of a ledger that is open."""
+    rows = ledger.rows()
+    damaged = len(ledger.damaged)
+    plans = ledger.plans()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
     frame.attrs["damaged"] = damaged
