@@ -209,38 +209,41 @@ class _ByClass:
         """`(W, R, L)` of a class that draws or perturbs: every window and row alone, under the window's seed."""
         return torch.stack([self._window(torch.tensor([place])) for place in range(len(self.task.x))])
 
-    def by_module(self) -> Tensor:
-        """`(W, R, L)` of a class that sets hooks on the modules of a network: a copy of the model's is explained."""
-        module = _HookedForecaster(self.task)
-        rows = [self._hooked_rows(module, place) for place in range(len(self.task.x))]
-        return torch.stack(rows)
-
     def _window(self, place: Tensor) -> Tensor:
-        """`(R, L)`: the rows of one window; forecasts that several rows ask for are computed once."""
-        x, rows, arguments = self.task.x[place], [], self._arguments(place)
-        forecasts = (
-            partial(self._explained, self.task.model) if torch.is_grad_enabled() else _SharedForecasts(self.task)
-        )
+        """`(R, L)`: the rows of a window; forecasts without gradients that several rows ask for are computed once."""
+        task, x, rows, arguments = self.task, self.task.x[place], [], self._arguments(place)
+        known: dict[bytes, Tensor] = {}
+
+        def forecasts(windows: Tensor) -> Tensor:
+            if torch.is_grad_enabled():
+                return self._explained(task.model, windows)
+            key = hashlib.blake2b(windows.contiguous().numpy().tobytes()).digest()
+            if key not in known:
+                y = task.budget.forward(task.model, windows, task.horizon)
+                known[key] = y @ task.picks.to(y).T
+            return known[key]
+
         if "perturbations_per_eval" in inspect.signature(self.kind.attribute).parameters:
-            task = self.task
             at_once = task.budget.rows(task.model, task.x[0], task.horizon, FORECASTS_AT_ONCE)
             arguments["perturbations_per_eval"] = at_once
-        for row in range(len(self.task.picks)):
-            with seeded(self.task.seed, self.task.stream, int(place), LIBRARY_STREAM, 0):
+        for row in range(len(task.picks)):
+            with seeded(task.seed, task.stream, int(place), LIBRARY_STREAM, 0):
                 method = self.kind(lambda windows, row=row: forecasts(windows)[:, row], **self._constructed(place))
                 given = method.attribute(x.clone(), **arguments)
             # The Bayesian classes return a credible interval beside the attribution.
             rows.append((given[0] if isinstance(given, tuple) else given)[0].to(x))
         return torch.stack(rows)
 
-    def _hooked_rows(self, module: "_HookedForecaster", place: int) -> Tensor:
-        """`(R, L)` of one window, where the rules of the class reach every nonlinearity of the model."""
-        baselines = self._arguments(torch.tensor([place]))["baselines"]
-        attribution = self._attribution(module, place, baselines)
-        # Attributions to a flat baseline add up in any model that scales with its window, whatever the rules reach.
-        if len(baselines) == 1:
-            self._attribution(module, place, self._references(place, 2)[:1])
-        return attribution
+    def by_module(self) -> Tensor:
+        """`(W, R, L)` of a class that sets hooks on the modules of a network: a copy of the model's is explained."""
+        module, rows = _HookedForecaster(self.task), []
+        for place in range(len(self.task.x)):
+            baselines = self._arguments(torch.tensor([place]))["baselines"]
+            rows.append(self._attribution(module, place, baselines))
+            # Attributions to a flat baseline add up in any model that scales with its window, whatever the rules reach.
+            if len(baselines) == 1:
+                self._attribution(module, place, self._references(place, 2)[:1])
+        return torch.stack(rows)
 
     def _attribution(self, module: "_HookedForecaster", place: int, baselines: Tensor) -> Tensor:
         """`(R, L)` from baselines `(N, L)`; raises where they do not add up to the change, as the class promises."""
@@ -300,20 +303,6 @@ class _ByClass:
     def _references(self, place: int, count: int) -> Tensor:
         """`(N, L)`: rearrangements of one window, in antithetic pairs."""
         return replacements_of(self.task, "rearranged", 0, count)[place].contiguous()
-
-
-class _SharedForecasts:
-    """Explained values `(B, R)` of batches of perturbed windows, each batch forecast once."""
-
-    def __init__(self, task: AttributionTask):
-        self._task, self._known = task, dict[bytes, Tensor]()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        key = hashlib.blake2b(x.contiguous().numpy().tobytes()).digest()
-        if key not in self._known:
-            y = self._task.budget.forward(self._task.model, x, self._task.horizon)
-            self._known[key] = y @ self._task.picks.to(y).T
-        return self._known[key]
 
 
 class _HookedForecaster(torch.nn.Module):

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,25 +114,18 @@ def past_rows(series: Series, horizon: int) -> PastRows:
     return PastRows(past, validation_start(series, horizon), bool(series.official and series.official.lookback_inside))
 
 
-class MissingShares(NamedTuple):
-    """Shares of the values of each split that were missing and are filled in."""
-
-    training: float
-    validation: float
-
-
-def missing_shares(series: Series, horizon: int) -> MissingShares:
-    """How much of the training and of the validation rows of a series is filled in."""
+def missing_shares(series: Series, horizon: int) -> dict[str, float]:
+    """How much of the `training` and of the `validation` rows of a series was missing and is filled in."""
     if series.observed is None:
-        return MissingShares(0.0, 0.0)
-    borders = 0, validation_start(series, horizon), test_start(series, horizon)
-    parts = (series.observed[first:last] for first, last in pairwise(borders))
-    return MissingShares(*(float((~part).mean()) if part.size else 0.0 for part in parts))
+        return {"training": 0.0, "validation": 0.0}
+    border, end = validation_start(series, horizon), test_start(series, horizon)
+    parts = {"training": series.observed[:border], "validation": series.observed[border:end]}
+    return {name: float((~part).mean()) if part.size else 0.0 for name, part in parts.items()}
 
 
 def refuse_gaps(series: Series, horizon: int, limit: float) -> None:
     """Raises where more than the share `limit` of the training or validation rows was filled in."""
-    for name, share in missing_shares(series, horizon)._asdict().items():
+    for name, share in missing_shares(series, horizon).items():
         if share > limit:
             raise UnusableSeries(
                 f"{series.label}: {share:.1%} of its {name} rows are missing and would be filled in; the limit is "
@@ -262,7 +254,7 @@ def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, A
         "scaling_rows": end,
         "mean": scale.mean,
         "std": scale.std,
-        "missing": missing_shares(task.series, task.setting.horizon)._asdict(),
+        "missing": missing_shares(task.series, task.setting.horizon),
         "best_epoch": fitted.best_epoch,
         "validation_mse": fitted.validation_mse,
         "train_mse": fitted.train_mse,
