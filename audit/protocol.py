@@ -73,14 +73,8 @@ class Protocol:
         estimator = find_estimator(self.estimator)
         settings = estimator.settings.read(self.estimator_settings, estimator.name).as_json()
         object.__setattr__(self, "estimator_settings", settings)
-        for name, least in (
-            ("draws", 1),
-            ("fractions", 3),
-            ("scored", 1),
-            ("permutations", 1),
-            ("seed", 0),
-            ("context_windows", 1),
-        ):
+        at_least = {"draws": 1, "fractions": 3, "scored": 1, "permutations": 1, "seed": 0, "context_windows": 1}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ProtocolError(f"{name}={getattr(self, name)} must be at least {least}.")
         if not 0 < self.context_bound < math.inf:
