@@ -66,13 +66,11 @@ def _store_factor(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor)
     ctx.bwd_scale = forward if _exact.active else backward
 
 
-# The function belongs to a class of the library, and so to the whole process, in which a user may train a model.
-_ScaledGrad.setup_context = staticmethod(_store_factor)
-
-
 @contextmanager
 def exact_gradients() -> Iterator[None]:
     """Around a forward pass in this thread: backward, inside or later, takes the derivative of what was computed."""
+    # It belongs to a class of the library, and so to the whole process, in which a user may train a model.
+    _ScaledGrad.setup_context = staticmethod(_store_factor)
     before, _exact.active = _exact.active, True
     try:
         yield
