@@ -40,8 +40,8 @@ from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import Admit, ExecutorLost, LoadModel, MeasureRun, RankRun, Task
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
-from hrx.gift_eval import Dataset, TimedSeries, read_series
-from hrx.gift_eval.series import StoredSeries
+from hrx.gift_eval import Dataset, read_series
+from hrx.gift_eval.series import StoredSeries, TimedSeries
 from hrx.options import from_keywords
 from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.record import DONE, FAILED, Record

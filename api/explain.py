@@ -22,9 +22,11 @@ from hrx.audit.attribution.registry import AttributionFunction, as_estimator, fi
 from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.runner.held_out import measure_held_out
 from hrx.errors import HrxError, ProtocolError, describe_error
-from hrx.gift_eval import Options, SeriesInput, TimedSeries, cut, read_series
+from hrx.gift_eval import cut, read_series
 from hrx.gift_eval import frequency as frequencies
-from hrx.gift_eval.series import UnusableSeries, naming
+from hrx.gift_eval.series import TimedSeries, UnusableSeries, naming
+from hrx.gift_eval.sources import SeriesInput
+from hrx.gift_eval.tables import Options
 from hrx.gift_eval.windows import scaling_end, standardise, test_start
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Method
 

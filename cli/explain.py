@@ -17,7 +17,9 @@ from hrx.audit.request import ExplainRequest, without_folder
 from hrx.cli.terminal import note, progress, show
 from hrx.errors import Exit, HrxError
 from hrx.files import check_target, user_path
-from hrx.gift_eval import TimedSeries, cut, open_series, split_name
+from hrx.gift_eval import cut, open_series
+from hrx.gift_eval.series import TimedSeries
+from hrx.gift_eval.sources import split_name
 from hrx.options import stored_settings
 from hrx.records.explanation import show_time
 from hrx.records.quantities import GAINS, NeededContext

@@ -3,19 +3,15 @@
 This package does not depend on models or audits.
 """
 
-from .series import DamagedDataset, Dataset, MultivariateSeries, Series, TimedSeries, UnusableSeries, fill, spaced
-from .sources import SeriesInput, data_root, open_series, open_source, read_series, split_name
-from .tables import Options
+from .series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, fill, spaced
+from .sources import data_root, open_series, open_source, read_series
 from .windows import Windows, admits, cut, cut_region, refuse_extreme, refuse_missing
 
 __all__ = [
     "DamagedDataset",
     "Dataset",
     "MultivariateSeries",
-    "Options",
     "Series",
-    "SeriesInput",
-    "TimedSeries",
     "UnusableSeries",
     "Windows",
     "admits",
@@ -29,5 +25,4 @@ __all__ = [
     "refuse_extreme",
     "refuse_missing",
     "spaced",
-    "split_name",
 ]

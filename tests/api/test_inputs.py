@@ -12,7 +12,8 @@ import torch
 
 import hrx
 from hrx.errors import HrxError
-from hrx.gift_eval import Options, read_series
+from hrx.gift_eval import read_series
+from hrx.gift_eval.tables import Options
 
 LOOKBACK, HORIZON, SERIES = 40, 6, ("north", "south")
 
