@@ -5,7 +5,6 @@ What it holds is plain data, in `hrx.records.explanation`.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,15 +149,15 @@ class Explanation(ExplanationData):
     def _repr_html_(self) -> str:
         """The heat maps of the first series, for a notebook."""
         from hrx.reports.heatmap import picture
+        from hrx.reports.page import render
 
-        about = repr(self).removeprefix("<Explanation of ").removesuffix(">")
-        parts = [f"<p><b>Explanation</b> of {html.escape(about)}</p>"]
-        parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
-        for number in range(min(len(self), _MOST_SHOWN)):
-            parts.append(f'<img alt="heat map" style="max-width:100%" src="{picture(self.plot(number))}">')
-        if len(self) > _MOST_SHOWN:
-            parts.append(f"<p>and {len(self) - _MOST_SHOWN} more series: <code>x.plot(name)</code></p>")
-        return f"<div>{''.join(parts)}</div>"
+        return render(
+            "explanation.html",
+            about=repr(self).removeprefix("<Explanation of ").removesuffix(">"),
+            notes=self.notes,
+            pictures=[picture(self.plot(number)) for number in range(min(len(self), _MOST_SHOWN))],
+            more=len(self) - _MOST_SHOWN,
+        )
 
 
 def as_forecaster(model: Any) -> Forecaster:

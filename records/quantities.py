@@ -85,13 +85,12 @@ class Quantities:
 
     def _repr_html_(self) -> str:
         """Show the gains as a table in a notebook."""
-        cells = "".join(
-            f"<tr><td>{name}</td><td>{getattr(self, name):+.3f}</td><td>± {getattr(self.error, name):.3f}</td></tr>"
-            for name in GAINS
-        )
-        head = "<tr><th>gain</th><th>share of the forecasts' variance</th><th>Monte Carlo error</th></tr>"
-        last = f"<tr><td>rank</td><td>{self.rank:.2f}</td><td></td></tr>"
-        return f"<table>{head}{cells}{last}</table>"
+        import pandas as pd  # the command line starts without it
+
+        rows = [(f"{getattr(self, name):+.3f}", f"± {getattr(self.error, name):.3f}") for name in GAINS]
+        heads = ("share of the forecasts' variance", "Monte Carlo error")
+        table = pd.DataFrame([*rows, (f"{self.rank:.2f}", "")], [*GAINS, "rank"], heads)
+        return str(table.to_html(border=0))
 
     @property
     def g_own(self) -> float:

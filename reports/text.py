@@ -206,11 +206,6 @@ def _latex_character(character: str) -> str:
     return _LETTERS.get(character, "?")
 
 
-def escape_html(text: object) -> str:
-    """Text or an attribute value of HTML or XML, on one line."""
-    return html.escape(clean(text))
-
-
 def escape_csv(text: object) -> str:
     """A CSV field that a spreadsheet does not take for a formula. The CSV writer adds the quotes."""
     shown = clean(text)

@@ -18,11 +18,10 @@ from helpers import bootstrap, crowd
 from hrx.errors import HrxError
 from hrx.records.ledger import LedgerWarning, StoredAudit
 from hrx.reports import read
-from hrx.reports.page import embed
+from hrx.reports.page import embed, render
 from hrx.reports.page.data import BUDGET, PageStatistics, arrange, choose_examples, matrix_json, model_labels, pack
 from hrx.reports.page.report import write_report
 from hrx.reports.runs import fold_seeds
-from hrx.reports.text import escape_html
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202ertl\x00" + "x" * 300
 
@@ -412,7 +411,8 @@ def test_excluded_runs_are_counted_by_kind_and_each_run_knows_its_row(page, reco
 
 
 def test_text_and_data_are_safe_wherever_they_stand():
-    assert escape_html('<a href="x">\n\x1b') == "&lt;a href=&quot;x&quot;&gt; \N{REPLACEMENT CHARACTER}"
+    shown = render("notebook.html", title='<a href="x">\n\x1b', lines=[], tables=[], note="")
+    assert "<b>&lt;a href=&#34;x&#34;&gt; \N{REPLACEMENT CHARACTER}</b>" in shown
     assert "<" not in embed("n", "</script>&")[len('<script type="application/json" id="n">') : -len("</script>")]
 
 
