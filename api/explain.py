@@ -17,11 +17,11 @@ from torch import Tensor
 from hrx.adapters import Forecaster, Limits, ModelError
 from hrx.adapters.contract import Scale, library_errors
 from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
-from hrx.audit.attribution.explanation import MOST_ROWS, estimate
+from hrx.audit.attribution.explanation import MOST_ROWS, estimate, estimated_steps
 from hrx.audit.attribution.registry import AttributionFunction, as_estimator, find_estimator
-from hrx.audit.protocol import Protocol, scored_steps
+from hrx.audit.protocol import Protocol
 from hrx.audit.runner.held_out import measure_held_out
-from hrx.errors import HrxError, ProtocolError, describe_error
+from hrx.errors import HrxError, describe_error
 from hrx.gift_eval import cut, read_series
 from hrx.gift_eval import frequency as frequencies
 from hrx.gift_eval.series import TimedSeries, UnusableSeries, naming
@@ -109,7 +109,7 @@ def explain(
         for one in given.series:
             cut(one.series, length, horizon, windows=1, seed=0)  # refused before anything is computed
     x = _windows(given, length, protocol.max_missing)
-    rows = _rows(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())
+    rows = sorted(set(estimated_steps(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())))
     _check_size(len(x), len(rows), length)
     report(f"explaining the forecast at {length}x{horizon}")
     forecast, matrix, signed = _estimate(models, readers, x, horizon, protocol, rows)
@@ -292,16 +292,6 @@ def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = 
         if limits.refusal(lookback, horizon) is None:
             return lookback
     raise ModelError(f"{subject} {limits.refusal(max(bound, 1), horizon)}.")
-
-
-def _rows(protocol: Protocol, horizon: int, steps: Sequence[int] | None) -> list[int]:
-    """The explained steps, from 1: those asked for, or those of the estimator."""
-    if steps is None:
-        every = find_estimator(protocol.estimator).every_step
-        return [int(step) + 1 for step in scored_steps(horizon, horizon if every else protocol.scored)]
-    if not len(steps) or not all(1 <= step <= horizon for step in steps):
-        raise ProtocolError(f"steps={list(steps)} are not all within the horizon. Steps count from 1 to {horizon}.")
-    return sorted({int(step) for step in steps})
 
 
 def _check_size(series: int, rows: int, lookback: int) -> None:

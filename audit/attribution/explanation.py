@@ -62,7 +62,7 @@ def estimate(
     """
     estimator = find_estimator(protocol.estimator)
     _check_windows(estimator, x)
-    estimated = _estimated_steps(estimator, horizon, steps, protocol)
+    estimated = estimated_steps(protocol, horizon, steps)
     with differentiable():
         x = plain(x)
         task = AttributionTask(model, x, horizon, estimated, budget or MemoryBudget(), protocol.seed, stream, signed)
@@ -98,21 +98,20 @@ def _check_windows(estimator: Estimator, x: Tensor) -> None:
         )
 
 
-def _estimated_steps(
-    estimator: Estimator, horizon: int, steps: Sequence[int] | None, protocol: Protocol
-) -> tuple[int, ...]:
-    """Steps to estimate, from 1; none for the whole forecast."""
+def estimated_steps(protocol: Protocol, horizon: int, steps: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the steps that get a row, from 1: those asked for, or the estimator's; none for the whole forecast."""
+    every_step = find_estimator(protocol.estimator).every_step
     if protocol.axis == "whole":
         if steps is not None:
             raise ProtocolError('axis="whole" gives one row for the whole forecast. Drop steps.')
         return ()
-    if steps is None and estimator.every_step and horizon > MOST_ROWS:
+    if steps is None and every_step and horizon > MOST_ROWS:
         raise ProtocolError(
             f"horizon={horizon} has more than {MOST_ROWS} rows, which take very long. Give a shorter one, or choose "
             f"steps, as in steps=[1, {horizon}]."
         )
     if steps is None:
-        return tuple((scored_steps(horizon, horizon if estimator.every_step else protocol.scored) + 1).tolist())
+        return tuple((scored_steps(horizon, horizon if every_step else protocol.scored) + 1).tolist())
     if not len(steps) or not all(1 <= step <= horizon for step in steps):
         raise ProtocolError(f"steps={list(steps)} are not all within the horizon. Steps count from 1 to {horizon}.")
     return tuple(int(step) for step in steps)
