@@ -66,7 +66,8 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
             name = names[subject]
             if list(names.values()).count(name) > 1:
                 name += f"-{hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:8]}"
-            written.append(heatmap(ledger.examples([one.key])[0], one, out / f"{name}.png"))
+            for example in ledger.examples([one.key]):  # none where it is damaged
+                written.append(heatmap(example, one, out / f"{name}.png"))
     return written
 
 

@@ -5,9 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers.damage import change
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hrx.errors import HrxError
+from hrx.records.ledger import LedgerWarning
 from hrx.reports import heatmaps
 from hrx.reports.heatmap import draw, footing, heatmap, title
 
@@ -103,6 +105,15 @@ def test_there_is_a_whole_png_per_model_and_dataset_and_nothing_else(record, exa
     assert [one.name for one in found] == names
     assert sorted(found) == sorted((tmp_path / "out" / "deep").iterdir())
     assert {_png_size(one) for one in found} == {(1200, 864)}
+
+
+def test_a_damaged_example_is_named_and_the_others_are_drawn(record, example, ledger, tmp_path):
+    runs = [record(dataset=dataset) for dataset in ("a/D", "b/H")]
+    path = ledger(runs, examples=map(example, runs))
+    change(path, "UPDATE matrices SET x = ? WHERE key = ?", b"other", runs[0].key)
+    with pytest.warns(LedgerWarning, match=r"example \(key .*it is not as it was written"):
+        found = heatmaps(path, tmp_path / "out")
+    assert [one.name for one in found] == ["bolt-mini--b-h--t1--96x24.png"]
 
 
 def test_of_several_stored_runs_the_largest_setting_is_drawn(record, example, ledger, tmp_path, monkeypatch):
