@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hrx.adapters import Forecaster, locate, trained_setting
@@ -42,6 +42,7 @@ from hrx.audit.training.train import (
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
 from hrx.gift_eval import open_source
+from hrx.options import spelling
 from hrx.records.calibration import Calibration, ModelResult
 from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted
@@ -166,32 +167,27 @@ DEFAULT_SETTINGS = "96x24,96x96,336x96"
 DEFAULT_SEEDS = 3
 
 
-@dataclass(frozen=True)
-class Preset:
-    """A selection of backbones, sets and settings that is trained and audited by one command."""
+class Preset(NamedTuple):
+    """Options, datasets and arguments of backbones that are trained and audited by one command."""
 
-    backbones: tuple[str, ...]
+    options: Mapping[str, Any]
     datasets: tuple[str, ...]
-    settings: str
-    seeds: int
-    recipe: Recipe
+    arguments: Mapping[str, Mapping[str, Any]]
     note: str
     """What differs from the defaults, as a sentence."""
-    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 PRESETS = {
     "paper-small": Preset(
-        ("Linear", "CNN", "DLinear", "PatchTST"),
+        {"backbones": ("Linear", "CNN", "DLinear", "PatchTST"), "seeds": 2, "batches": 100},
         ("ETTh1", "ETTh2"),
-        DEFAULT_SETTINGS,
-        2,
-        Recipe(batches=100),
+        {"PatchTST": {"hidden_size": 16, "n_heads": 4, "linear_hidden_size": 128}},
         "Fewer steps than the defaults, for two cores: an epoch is 100 random batches instead of about 270, and "
         "PatchTST has 16 hidden units, 4 heads and a feed-forward width of 128.",
-        {"PatchTST": {"hidden_size": 16, "n_heads": 4, "linear_hidden_size": 128}},
     )
 }
+_DECIDED = ("backbones", "settings", "seeds", "depth", "batches", "learning_rate", "epochs")
+"""Options that a preset decides."""
 
 
 @dataclass(frozen=True)
@@ -268,15 +264,15 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
     return failed
 
 
-def _plan_training(options: TrainRequest, events: Events) -> TrainingPlan:
-    """Check the options and plans; nothing is written."""
-    preset = _preset(options)
-    names = preset.backbones if preset else options.backbones
-    if not names:
+def _plan_training(request: TrainRequest, events: Events) -> TrainingPlan:
+    """Check the request and plan; nothing is written."""
+    preset = _preset(request)
+    options = replace(request, **preset.options) if preset else request
+    if not options.backbones:
         raise HrxError(f"No backbone is given. Known: {', '.join(NAMES)}. Or give --preset {next(iter(PRESETS))}.")
-    for name in names:
+    for name in options.backbones:
         check_backbone(name, options.depths)
-    settings = parse_settings(preset.settings if preset else options.settings or DEFAULT_SETTINGS)
+    settings = parse_settings(options.settings or DEFAULT_SETTINGS)
     datasets = open_source(options.data)
     if preset:
         found = {dataset.name: dataset for dataset in datasets}
@@ -284,37 +280,29 @@ def _plan_training(options: TrainRequest, events: Events) -> TrainingPlan:
             raise HrxError(f"{options.data} lacks {' and '.join(absent)}, which --preset {options.preset} trains on.")
         datasets = [found[name] for name in preset.datasets]
         events.note(preset.note)
-    given = Recipe(options.learning_rate or Recipe.learning_rate, epochs=options.epochs, batches=options.batches)
     return plan_training(
-        names,
+        options.backbones,
         datasets,
         settings,
         depths=options.depths,
-        seeds=preset.seeds if preset else options.seeds or DEFAULT_SEEDS,
+        seeds=options.seeds or DEFAULT_SEEDS,
         series=options.series,
-        recipe=preset.recipe if preset else given,
+        recipe=Recipe(options.learning_rate or Recipe.learning_rate, epochs=options.epochs, batches=options.batches),
         arguments=preset.arguments if preset else {},
     )
 
 
-def _preset(options: TrainRequest) -> Preset | None:
+def _preset(request: TrainRequest) -> Preset | None:
     """Return the preset that is asked for; refuse options that it decides itself."""
-    if options.preset is None:
+    if request.preset is None:
         return None
-    if options.preset not in PRESETS:
-        raise HrxError(unknown("preset", options.preset, PRESETS))
-    decided = {
-        "BACKBONE": options.backbones,
-        "--settings": options.settings,
-        "--seeds": options.seeds,
-        "--depth": options.depth,
-        "--batches": options.batches,
-        "--learning-rate": options.learning_rate,
-        "--epochs": options.epochs != Recipe.epochs,
-    }
-    if given := [name for name, value in decided.items() if value]:
-        raise HrxError(f"--preset {options.preset} decides {given[0]} itself. Drop {given[0]}, or drop --preset.")
-    return PRESETS[options.preset]
+    if request.preset not in PRESETS:
+        raise HrxError(unknown("preset", request.preset, PRESETS))
+    default = TrainRequest(data=request.data)
+    if given := [name for name in _DECIDED if getattr(request, name) != getattr(default, name)]:
+        name = "BACKBONE" if given[0] == "backbones" else f"--{spelling(given[0])}"
+        raise HrxError(f"--preset {request.preset} decides {name} itself. Drop {name}, or drop --preset.")
+    return PRESETS[request.preset]
 
 
 def _work(task: TrainingTask) -> float:
