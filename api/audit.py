@@ -20,7 +20,17 @@ import pandas as pd
 
 from hrx import __version__
 from hrx.adapters.formats.module import held_models
-from hrx.api.audit_plan import AuditPlan, HeldModel, InMemory, open_executor, plan_audit
+from hrx.api.audit_plan import (
+    Announcer,
+    AuditPlan,
+    HeldModel,
+    InMemory,
+    label,
+    make_plan,
+    open_executor,
+    refuse_damaged,
+    stored_part,
+)
 from hrx.api.progress import (
     STOPPING,
     Events,
@@ -32,12 +42,11 @@ from hrx.api.progress import (
     noting_damage,
     signal_exit_code,
 )
-from hrx.audit.request import AuditRequest, local_workers
-from hrx.audit.runner.cost import EstimateCosts, PlannedRun, summarise_plan
-from hrx.audit.runner.plan import Run
-from hrx.audit.runner.processes import start_server
+from hrx.audit.request import AuditRequest
+from hrx.audit.runner.cost import summarise_plan
+from hrx.audit.runner.plan import PlannedRun, Run
 from hrx.audit.runner.scheduler import execute
-from hrx.audit.runner.worker import Admit, ExecutorLost, LoadModel, MeasureRun, RankRun, Task
+from hrx.audit.runner.worker import ExecutorLost
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target
 from hrx.gift_eval import Dataset, read_series
@@ -207,14 +216,6 @@ def draw_examples(result: AuditResult, events: Events) -> list[Path]:
         return heatmaps(result.ledger, result.request.out, result.keys)
 
 
-def make_plan(request: AuditRequest, held: InMemory | None, events: Events) -> AuditPlan:
-    """Return the plan of a request, with the server of the worker processes started first, beside it."""
-    events.say("finding models and series")
-    if local_workers(request):
-        start_server()
-    return plan_audit(request, held, events)
-
-
 def headline(runs: Sequence[PlannedRun], request: AuditRequest) -> str:
     """How many runs there are, and how many the ledger holds."""
     models, datasets = ({getattr(run, name) for run in runs} for name in ("model", "dataset"))
@@ -286,15 +287,6 @@ def _measure_missing(
     return plans, _Ended()
 
 
-def refuse_damaged(ledger: Ledger) -> None:
-    """Raise where a ledger is damaged."""
-    if faults := ledger.integrity(1):
-        raise LedgerError(
-            f"{ledger.path} is damaged ({faults[0]}), so nothing is added to it. Save what can still be read with: "
-            f"hrx merge {ledger.path} --into NEW.db, and continue with --ledger NEW.db."
-        )
-
-
 def _plans(planned: Sequence[PlannedRun], until: str | None) -> list[StoredPlan]:
     """What is planned for each model, as the ledger stores it."""
     keys: dict[tuple[str, str], list[str]] = {}
@@ -332,13 +324,6 @@ def _measure(
     for other in plan.others:
         if not (stop() or budget.over):
             other.audit(stop, budget=budget.left)
-
-
-def stored_part(plan: AuditPlan, ledger: Ledger) -> str:
-    """How much of the plan is stored, as a sentence."""
-    done = len(ledger.finished(run.key for run in plan.runs))
-    total = counted(len(plan.runs), "run")
-    return f"{done} of {total} are in {plan.ledger}. Repeat the command to continue."
 
 
 def _summarise(request: AuditRequest, plans: Sequence[StoredPlan]) -> AuditResult:
@@ -389,30 +374,6 @@ class AuditProgress:
         if text := self._so_far.add(record):
             self._events.so_far(text)
         self._events.step(run.key, STOPPING if self._stop() else f"{label(run)} {record.status}")
-
-
-class Announcer:
-    """Says what a task does when it starts."""
-
-    def __init__(self, runs: Sequence[Run], events: Events):
-        self._events = events
-        self._names = {run.model_key: run.identity.model for run in runs}
-
-    def __call__(self, task: Task) -> None:
-        match task:
-            case LoadModel():
-                self._events.say(f"loading {self._names[task.model]}")
-            case Admit():
-                self._events.say(f"checking {self._names[task.model]} at {task.variant.setting}")
-            case EstimateCosts():
-                self._events.say(f"timing {self._names[task.model]}")
-            case MeasureRun() | RankRun():
-                self._events.time_from_here()
-                self._events.say(label(task.run))
-
-
-def label(run: Run) -> str:
-    return f"{run.identity.model} {run.dataset.name} {run.setting}"
 
 
 class VerdictSoFar:

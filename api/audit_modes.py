@@ -14,12 +14,21 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from hrx.adapters import ModelError
-from hrx.api.audit import Announcer, label, make_plan, perform, refuse_damaged, stored_part
-from hrx.api.audit_plan import AuditPlan, local_executor, open_executor
+from hrx.adapters.contract import ModelError
+from hrx.api.audit_plan import (
+    Announcer,
+    AuditPlan,
+    label,
+    local_executor,
+    make_plan,
+    open_executor,
+    refuse_damaged,
+    stored_part,
+)
 from hrx.api.progress import Events, Progress, Stopped, finishing, noting_damage, signal_exit_code
 from hrx.audit.request import AuditRequest
-from hrx.audit.runner.cost import Costs, PlannedRun, estimate_costs, summarise_plan
+from hrx.audit.runner.cost import Costs, estimate_costs, summarise_plan
+from hrx.audit.runner.plan import PlannedRun
 from hrx.audit.runner.scheduler import ListQueue, Recheck, recheck, run_tasks
 from hrx.audit.runner.worker import ExecutorLost, RankRun, RunRank, Task, TaskFailed, TaskResult
 from hrx.errors import Exit, HrxError
@@ -192,6 +201,8 @@ def run_child(action: str, settings: str, count: str = "0") -> int:
         with events.running("hrx audit"):
             if int(count):
                 return recheck_audit(request, int(count), events).exit
+            from hrx.api.audit import perform  # imports the reports, which a plan does not need
+
             return perform(request, events=events).exit
     except HrxError as error:
         sys.stderr.write(f"{message(f'hrx audit: {error}')}\n")

@@ -13,38 +13,42 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from hrx.adapters import (
-    EMBEDDED,
-    Forecaster,
-    Identity,
-    Located,
-    ModelError,
-    locate_each,
-    resolve_device,
-    short_names,
-    trained_setting,
-)
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.families import families
+from hrx.adapters.contract import Forecaster, Identity, ModelError
+from hrx.adapters.device import resolve_device
+from hrx.adapters.families import EMBEDDED, families, short_names
 from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
 from hrx.adapters.formats.neuralforecast_directory import is_saved_directory
 from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_training
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
+from hrx.adapters.registry import Located, locate_each, trained_setting
 from hrx.api.progress import Events, Stop
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import AuditRequest, Engine, local_workers
-from hrx.audit.runner.cost import PlannedRun
-from hrx.audit.runner.plan import NAMED, ModelKey, Run, Setting, in_random_order, parse_settings, plan
-from hrx.audit.runner.processes import identify
-from hrx.audit.runner.worker import Executor, IdentifiedModel, TaskFailed, WorkerSettings, guarded
+from hrx.audit.runner.plan import NAMED, ModelKey, PlannedRun, Run, Setting, in_random_order, parse_settings, plan
+from hrx.audit.runner.processes import identify, start_server
+from hrx.audit.runner.worker import (
+    Admit,
+    Executor,
+    IdentifiedModel,
+    LoadModel,
+    MeasureRun,
+    RankRun,
+    Task,
+    TaskFailed,
+    WorkerSettings,
+    guarded,
+)
 from hrx.errors import Exit, HrxError, unknown, without_paths
 from hrx.files import shown_path, user_path
 from hrx.gift_eval import Dataset, open_source
 from hrx.options import as_settings
+from hrx.records.ledger import Ledger, LedgerError
 from hrx.reports.gates import parse
+from hrx.reports.text import counted
 
 SWEEPS = ("truncation", "distance", "context")
 MODULE = "module"
@@ -198,6 +202,30 @@ def _refuse_equal_weights(first: TrainedRun, second: TrainedRun) -> None:
         raise HrxError(
             f"{first.path.name} and {second.path.name} have the same weights, so an audit cannot tell them apart: "
             f"{first.trained_on} and {second.trained_on} have the same values, or one is a copy. Move one elsewhere."
+        )
+
+
+def make_plan(request: AuditRequest, held: InMemory | None, events: Events) -> AuditPlan:
+    """Return the plan of a request, with the server of the worker processes started first, beside it."""
+    events.say("finding models and series")
+    if local_workers(request):
+        start_server()
+    return plan_audit(request, held, events)
+
+
+def stored_part(plan: AuditPlan, ledger: Ledger) -> str:
+    """How much of the plan is stored, as a sentence."""
+    done = len(ledger.finished(run.key for run in plan.runs))
+    total = counted(len(plan.runs), "run")
+    return f"{done} of {total} are in {plan.ledger}. Repeat the command to continue."
+
+
+def refuse_damaged(ledger: Ledger) -> None:
+    """Raise where a ledger is damaged."""
+    if faults := ledger.integrity(1):
+        raise LedgerError(
+            f"{ledger.path} is damaged ({faults[0]}), so nothing is added to it. Save what can still be read with: "
+            f"hrx merge {ledger.path} --into NEW.db, and continue with --ledger NEW.db."
         )
 
 
@@ -377,3 +405,25 @@ class OtherInterpreter:
                 f"{self._interpreter} could not audit {', '.join(self._models)}: see its message above. Check that "
                 "hrx and the library of the family are installed there."
             )
+
+
+class Announcer:
+    """Says what a task does when it starts."""
+
+    def __init__(self, runs: Sequence[Run], events: Events):
+        self._events = events
+        self._names = {run.model_key: run.identity.model for run in runs}
+
+    def __call__(self, task: Task) -> None:
+        match task:
+            case LoadModel():
+                self._events.say(f"loading {self._names[task.model]}")
+            case Admit():
+                self._events.say(f"checking {self._names[task.model]} at {task.variant.setting}")
+            case MeasureRun() | RankRun():
+                self._events.time_from_here()
+                self._events.say(label(task.run))
+
+
+def label(run: Run) -> str:
+    return f"{run.identity.model} {run.dataset.name} {run.setting}"

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Limits, ModelError
-from hrx.adapters.contract import Scale, library_errors
+from hrx.adapters.contract import Forecaster, Limits, ModelError, Scale, library_errors
 from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
 from hrx.audit.attribution.explanation import MOST_ROWS, estimate, estimated_steps
 from hrx.audit.attribution.registry import AttributionFunction, as_estimator, find_estimator

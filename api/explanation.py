@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anywidget import AnyWidget
     from matplotlib.figure import Figure
 
-    from hrx.adapters import Forecaster
+    from hrx.adapters.contract import Forecaster
     from hrx.audit.protocol import Protocol
     from hrx.records.quantities import Quantities
 
@@ -162,8 +162,8 @@ class Explanation(ExplanationData):
 
 def as_forecaster(model: Any) -> Forecaster:
     """The forecaster of a name, a path, or an object that holds one."""
-    from hrx.adapters import load
     from hrx.adapters.formats.module import held_model
+    from hrx.adapters.registry import load
 
     return load(str(model)) if isinstance(model, str | Path) else held_model(model)
 

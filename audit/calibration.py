@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hrx.adapters import from_module
 from hrx.adapters.formats.backbones import CNN, Transformer
+from hrx.adapters.formats.module import from_module
 from hrx.audit.generators import TABLE_RANK, Generator, generate, inputs, plant_rank, sinusoids
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.quantities import rank

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hrx.adapters import Forecaster, Identity
+from hrx.adapters.contract import Forecaster, Identity
 from hrx.records.quantities import Floats
 
 GIBIBYTE = 2**30

@@ -10,7 +10,7 @@ from hrx.api.audit import MOST_REASONS, AuditResult, draw_examples, headline, pe
 from hrx.api.audit_modes import Row, estimate_audit, ranks, recheck_audit
 from hrx.api.progress import duration
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.cost import PlannedRun
+from hrx.audit.runner.plan import PlannedRun
 from hrx.audit.runner.scheduler import Recheck
 from hrx.cli.terminal import not_written, note, progress, show
 from hrx.cli.verbs import AuditCommand

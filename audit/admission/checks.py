@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Identity, Limits
-from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.adapters.contract import ADAPTER_VERSION, Forecaster, Identity, Limits
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.attribution.gradients import jacobian
 from hrx.records.ledger import Ledger, StoredCheck

@@ -12,7 +12,7 @@ from math import isfinite, nan
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters.contract import Forecaster
 from hrx.audit.admission.checks import Check, at_most
 from hrx.audit.attribution.explanation import explain
 from hrx.audit.scoring.deletion import ranks

@@ -19,7 +19,7 @@ from hrx.errors import HrxError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hrx.adapters import Forecaster
+    from hrx.adapters.contract import Forecaster
     from hrx.adapters.gradients import Rewrite
     from hrx.audit.memory import MemoryBudget
 

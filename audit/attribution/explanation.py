@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters.contract import Forecaster
 from hrx.audit.attribution import AttributionTask, Estimate, Estimator
 from hrx.audit.attribution.registry import BUILT_IN, AttributionFunction, as_estimator, find_estimator
 from hrx.audit.memory import MemoryBudget

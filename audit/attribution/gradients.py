@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, GradientPath
-from hrx.adapters.gradients import Rewrite, backward_alone, differentiable_input
+from hrx.adapters.contract import Forecaster
+from hrx.adapters.gradients import GradientPath, Rewrite, backward_alone, differentiable_input
 from hrx.audit.attribution import AttributionTask, Estimate
 from hrx.audit.attribution.settings import IntegratedGradientsSettings, Settings, SmoothGradSettings, TSRSettings
 from hrx.audit.memory import LEAST_BLOCK, MemoryBudget, out_of_memory

@@ -25,7 +25,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, GradientPath
+from hrx.adapters.contract import Forecaster
+from hrx.adapters.gradients import GradientPath
 from hrx.audit.attribution import AttributionTask, Estimate, Estimator, Inapplicable
 from hrx.audit.attribution import settings as known
 from hrx.audit.attribution.gradients import ROWS_AT_ONCE

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import GradientPath
-from hrx.adapters.gradients import differentiable_input
+from hrx.adapters.gradients import GradientPath, differentiable_input
 from hrx.audit.attribution import AttributionTask, Estimate
 from hrx.audit.attribution.perturbation import forecasts, replacements_of
 from hrx.audit.attribution.settings import ContraLSPSettings, DynamaskSettings, ExtremalMaskSettings

@@ -199,7 +199,7 @@ def _by_function(name: str, task: AttributionTask, _: Settings) -> Estimate:
     """Every row by one call for all windows, under the same seed."""
     import torch
 
-    from hrx.adapters import GradientPath
+    from hrx.adapters.gradients import GradientPath
     from hrx.audit.torch_state import seeded
 
     function = _objects.get(name) or _from_file(str(user_path(name.rpartition(":")[0])), name.rpartition(":")[2])

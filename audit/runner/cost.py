@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from hrx.adapters import Forecaster, ModelError
+from hrx.adapters.contract import Forecaster, ModelError
 from hrx.audit.memory import MemoryBudget
-from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
+from hrx.audit.runner.plan import ModelKey, PlannedRun, Run, Setting, State, admission_windows
 from hrx.audit.runner.run import multivariate
 from hrx.audit.runner.scheduler import ListQueue, run_tasks
 from hrx.audit.runner.worker import Executor, Task, TaskFailed, TaskResult, WorkerContext
@@ -25,7 +25,6 @@ from hrx.records.quantities import kept_contexts
 
 PROBE_SECONDS = 15.0
 PROBE_BATCH = 64
-State = Literal["stored", "to run", "cannot run"]
 
 
 class RunCost(NamedTuple):
@@ -37,24 +36,6 @@ class RunCost(NamedTuple):
     refusal: str = ""
     note: str = ""
     """Why the estimate failed."""
-
-
-class PlannedRun(NamedTuple):
-    """One run of the plan, with its estimated cost where there is one."""
-
-    key: str
-    model: str
-    fingerprint: str
-    dataset: str
-    series: str
-    setting: str
-    seed: int
-    state: State
-    reason: str
-    """Why it cannot run."""
-    seconds: float | None
-    memory: int | None
-    note: str
 
 
 Costs = Mapping[tuple[ModelKey, Setting], RunCost]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters.contract import Forecaster
 from hrx.adapters.standardisation import Rescaled, in_own_unit
 from hrx.audit.admission.checks import admit, to_stored
 from hrx.audit.memory import MemoryBudget
@@ -13,8 +13,8 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.run import forecast_series, series_context
 from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
-from hrx.gift_eval import Series, UnusableSeries, Windows, cut, refuse_extreme, refuse_missing
-from hrx.gift_eval.windows import statistics
+from hrx.gift_eval.series import Series, UnusableSeries
+from hrx.gift_eval.windows import Windows, cut, refuse_extreme, refuse_missing, statistics
 from hrx.records.explanation import HeldOut
 from hrx.records.ledger import StoredCheck
 from hrx.records.quantities import Quantities, Skill

@@ -13,31 +13,20 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hrx import __version__
-from hrx.adapters import Identity, model_card
-from hrx.adapters.contract import ADAPTER_VERSION
+from hrx.adapters.contract import ADAPTER_VERSION, Identity
+from hrx.adapters.families import model_card
 from hrx.audit.attribution.registry import package_of
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.errors import HrxError, unknown
-from hrx.gift_eval import (
-    DamagedDataset,
-    Dataset,
-    MultivariateSeries,
-    Series,
-    UnusableSeries,
-    Windows,
-    admits,
-    cut,
-    refuse_extreme,
-    refuse_missing,
-    spaced,
-)
+from hrx.gift_eval.series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, spaced
+from hrx.gift_eval.windows import Windows, admits, cut, refuse_extreme, refuse_missing
 from hrx.records.quantities import Floats
 from hrx.records.record import Record
 
@@ -236,6 +225,27 @@ class Run:
             torch_version=torch.__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+
+State = Literal["stored", "to run", "cannot run"]
+
+
+class PlannedRun(NamedTuple):
+    """One run of the plan, with its estimated cost where there is one."""
+
+    key: str
+    model: str
+    fingerprint: str
+    dataset: str
+    series: str
+    setting: str
+    seed: int
+    state: State
+    reason: str
+    """Why it cannot run."""
+    seconds: float | None
+    memory: int | None
+    note: str
 
 
 def plan(

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 
 import torch
 
-from hrx.adapters import Identity
+from hrx.adapters.contract import Identity
 from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.runner.plan import ModelKey
 from hrx.audit.runner.scheduler import ListQueue, run_tasks

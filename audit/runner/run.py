@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Identity, Limits
+from hrx.adapters.contract import Forecaster, Identity, Limits
 from hrx.adapters.gradients import relative_difference
 from hrx.adapters.standardisation import Rescaled
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
@@ -21,8 +21,8 @@ from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
 from hrx.audit.scoring.quantities import Rank, rank, skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, refuse_flat, usable_variance
 from hrx.errors import stored_reason
-from hrx.gift_eval import MultivariateSeries, Series, UnusableSeries, Windows, cut_region, refuse_extreme
-from hrx.gift_eval.windows import statistics
+from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
+from hrx.gift_eval.windows import Windows, cut_region, refuse_extreme, statistics
 from hrx.records.ledger import StoredExample
 from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, NeededContext, Quantities, Skill
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from hrx.adapters import Located, ModelError
+from hrx.adapters.contract import ModelError
+from hrx.adapters.registry import Located
 from hrx.audit.admission.checks import AdmissionResults, failed_check, windows_digest
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
@@ -32,7 +33,7 @@ from hrx.audit.runner.worker import (
     out_of_time,
 )
 from hrx.errors import without_paths
-from hrx.gift_eval import spaced
+from hrx.gift_eval.series import spaced
 from hrx.records.decision import PlanTest, sign_of
 from hrx.records.ledger import Ledger, StoredCheck
 from hrx.records.merge import Difference, differences

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster, Identity, Limits, Located, ModelError
+from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError
 from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.formats.module import ModuleFile
+from hrx.adapters.registry import Located
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.runner.plan import ModelKey, Run, Setting
@@ -28,7 +29,7 @@ from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivaria
 from hrx.audit.scoring.quantities import MeanRank
 from hrx.audit.scoring.score import Unscorable
 from hrx.errors import HrxError, describe_error, stored_reason
-from hrx.gift_eval import UnusableSeries
+from hrx.gift_eval.series import UnusableSeries
 
 Result = TypeVar("Result")
 

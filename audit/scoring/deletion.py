@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters.contract import Forecaster
 from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, deletion_counts

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters.contract import Forecaster
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters import Forecaster
+from hrx.adapters.contract import Forecaster
 from hrx.audit.attribution import Estimate, Inapplicable
 from hrx.audit.attribution.explanation import estimate, refuse_infinite
 from hrx.audit.attribution.gradients import jacobian

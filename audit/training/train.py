@@ -31,8 +31,7 @@ from hrx.audit.torch_state import one_thread
 from hrx.audit.training import Fitted, Recipe, TrainingWindows, backbones, fit
 from hrx.errors import HrxError, NotWritten
 from hrx.files import make_directory, read_json, reason, shown_path
-from hrx.gift_eval import Dataset, Series, UnusableSeries
-from hrx.gift_eval.series import naming
+from hrx.gift_eval.series import Dataset, Series, UnusableSeries, naming
 from hrx.gift_eval.windows import scaling_end, standardise, test_start, validation_start
 from hrx.text import clean
 
