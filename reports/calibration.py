@@ -5,14 +5,13 @@ Time runs as in `hrx.reports.heatmap`: the forecast starts at 0, the lookback li
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from hrx.records.calibration import (
     GENERATORS,
@@ -184,13 +183,9 @@ def _criteria(calibration: Calibration) -> ReportTable:
 
 def _runs_csv(calibration: Calibration) -> str:
     """Every trained model and the exact control, one line each, in full precision."""
-    out = io.StringIO()
-    names = ["estimator", *(field.name for field in fields(calibration.exact_control)), "learned"]
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    for run in (calibration.exact_control, *calibration.results):
-        writer.writerow({"estimator": calibration.estimator, **asdict(run), "learned": run.learned})
-    return out.getvalue()
+    runs = (calibration.exact_control, *calibration.results)
+    rows = [{"estimator": calibration.estimator, **asdict(run), "learned": run.learned} for run in runs]
+    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
 def draw_example(example: Example, estimator: str) -> Figure:

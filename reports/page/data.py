@@ -52,8 +52,6 @@ CLUSTERS = {"cluster_dataset": "dataset", "cluster_series": "series_fingerprint"
 """What the intervals of a verdict resample, and the columns of the record that it comes from."""
 JUDGED = frozenset({"model", "backbone"})
 """Groupings whose groups have a verdict."""
-SCOPES = ("yes", "all", "no")
-"""Values of the filter "beats naive"."""
 
 Names = tuple[str, ...]
 Json = dict[str, object]
