@@ -176,7 +176,10 @@ class Forecaster(ABC):
     official_call: str = "official"
     """Public call that `official` runs, as `Moirai2Forecast.predict`; stored in each record beside the parity."""
     reads_units: bool = False
-    """Whether it was trained on values in the units of a series, which an audit then gives it."""
+    """Whether an audit gives it values in the unit of their series, or by its stored scale.
+
+    A released model scales its windows itself: it gets standardised ones, as published.
+    """
     scale: ReadScale = "raw"
     """What it reads; a model that was trained on standardised values names their scale where it is stored."""
 

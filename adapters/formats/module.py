@@ -40,6 +40,7 @@ class ModuleForecaster(Forecaster):
         self.identity = identity
         self.limits = limits
         self.scale = scale
+        self.reads_units = scale != "standardised"
         called = predictor.forward if isinstance(predictor, torch.nn.Module) else predictor
         self._takes_horizon = "horizon" in inspect.signature(called).parameters
 
@@ -97,11 +98,17 @@ def from_module(
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
     if isinstance(predictor, torch.nn.Module):
         predictor = _copied(predictor) if copy else freeze(predictor)
-    content = partial(fingerprint, predictor)
+    read = _read_scale(scale)
+    content = partial(_fingerprint, predictor, read)
     # Only a copy is sure to be the same model when it is stored.
     owned = copy and isinstance(predictor, torch.nn.Module)
     identity = Identity(label, family, label, content if owned else content(), library=f"torch {torch.__version__}")
-    return ModuleForecaster(predictor, identity, limits or Limits(), _read_scale(scale))
+    return ModuleForecaster(predictor, identity, limits or Limits(), read)
+
+
+def _fingerprint(predictor: Predictor, scale: ReadScale) -> str:
+    """Of the module and what it reads: on another scale it is another model."""
+    return hashlib.sha256(f"{fingerprint(predictor)} {scale}".encode()).hexdigest()
 
 
 def _read_scale(scale: Any) -> ReadScale:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters.contract import Forecaster, Identity, Limits
+from hrx.adapters.contract import Forecaster, Identity, Limits, Scale
 from hrx.adapters.gradients import relative_difference
-from hrx.adapters.standardisation import Rescaled
+from hrx.adapters.standardisation import Rescaled, in_own_unit
 from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Estimate
 from hrx.audit.memory import MemoryBudget, out_of_memory
@@ -78,13 +78,15 @@ def rank_run(model: Forecaster, run: Run, budget: MemoryBudget) -> Rank:
 
 
 def in_units(model: Forecaster, series: Series | MultivariateSeries | None, horizon: int) -> Forecaster:
-    """The model on standardised windows of a series: a model that was trained on values in their own units gets these.
+    """The model on standardised windows of a series, which it reads in their unit or by the scale of its training.
 
-    The Time-Series-Library trains on standardised values, so its series have no other units.
+    A released model scales its windows itself, so it reads them as they are. Series of the Time-Series-Library have no
+    other unit.
     """
     if not model.reads_units or series is None or (isinstance(series, Series) and series.official):
         return model
-    return Rescaled(model, *statistics(series, horizon))
+    scale = model.scale if isinstance(model.scale, Scale) else None
+    return Rescaled(in_own_unit(model, scale), *statistics(series, horizon))
 
 
 def multivariate(model: Forecaster) -> Forecaster:

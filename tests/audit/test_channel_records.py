@@ -55,7 +55,7 @@ def test_errors_of_a_multivariate_forecast_are_means_over_windows_steps_and_chan
 
 
 def test_the_needed_context_of_multivariate_windows_counts_times_of_all_channels() -> None:
-    model = from_module(lambda x: x[:, -8:] * 1.0, limits=Limits(multivariate=True))
+    model = from_module(lambda x: x[:, -8:] * 1.0, limits=Limits(multivariate=True), scale="standardised")
     run = planned(12, 8, 3, Protocol(draws=2, context=True))
     record = measure_run(model, run, MemoryBudget()).record
     assert record.status == DONE, record.reason
@@ -74,7 +74,9 @@ def test_a_model_of_one_variate_is_excluded_from_multivariate_windows_with_the_r
 def test_only_the_channels_that_the_model_forecasts_are_compared_with_the_truth() -> None:
     limits = Limits(multivariate=True, channels=4, predicted=(1, 3))
     mix = torch.randn(8, 12, 4, 2, generator=torch.Generator().manual_seed(0))
-    model = from_module(lambda x: torch.einsum("htck,btc->bhk", mix, x), name="some", limits=limits)
+    model = from_module(
+        lambda x: torch.einsum("htck,btc->bhk", mix, x), name="some", limits=limits, scale="standardised"
+    )
     run = planned(12, 8, 4, Protocol(draws=2))
     cut = cut_region(run.series, 12, 8, 64)
     forecast = model.forward(torch.as_tensor(cut.x, dtype=torch.float32), 8).detach().double().numpy()

@@ -32,7 +32,9 @@ LOOKBACK, HORIZON = 64, 6
 def reader(count: int, limits: Limits | None = None) -> Forecaster:
     """Reads the last `count` values and nothing else, from a lookback of any length."""
     weight = weights(count)
-    return from_module(lambda x: x[:, -count:] @ weight[-x.shape[1] :], name=f"last {count}", limits=limits)
+    return from_module(
+        lambda x: x[:, -count:] @ weight[-x.shape[1] :], name=f"last {count}", limits=limits, scale="standardised"
+    )
 
 
 def weights(count: int) -> torch.Tensor:
@@ -171,7 +173,8 @@ def planned(protocol: Protocol, seed: int = 0) -> Run:
 def measured(protocol: Protocol, seed: int = 0) -> Record:
     # A little of the length of the window, so that the errors from a cut lookback differ.
     tail = reader(8)
-    model = from_module(lambda x: 0.1 * tail.forward(x, HORIZON) + 0.001 * x.shape[1])
+    forecast = lambda x: 0.1 * tail.forward(x, HORIZON) + 0.001 * x.shape[1]  # noqa: E731
+    model = from_module(forecast, scale="standardised")
     record = measure_run(model, planned(protocol, seed), MemoryBudget()).record
     assert record.status == DONE, record.reason
     return record

@@ -38,7 +38,7 @@ def planned(protocol: Protocol, seed: int = 0) -> Run:
 
 def measured(protocol: Protocol) -> tuple[Record, Run]:
     run = planned(protocol)
-    record = measure_run(from_module(linear()), run, MemoryBudget()).record
+    record = measure_run(from_module(linear(), scale="standardised"), run, MemoryBudget()).record
     assert record.status == DONE, record.reason
     return record, run
 
@@ -49,7 +49,7 @@ def windows(run: Run) -> torch.Tensor:
 
 def scored(record: Record, run: Run, protocol: Protocol) -> Quantities:
     """The same windows scored directly, under the variance of the record."""
-    model = from_module(linear())
+    model = from_module(linear(), scale="standardised")
     return score(model, windows(run), HORIZON, protocol=protocol, stream=run.stream, variance=record.variance)
 
 
@@ -108,7 +108,7 @@ def test_with_one_row_for_the_whole_forecast_the_record_has_the_plain_gap_and_no
 
 
 def test_the_example_of_a_run_holds_its_first_window_its_matrix_and_its_curves(tmp_path: Path) -> None:
-    model, run = from_module(linear()), planned(Protocol(draws=2))
+    model, run = from_module(linear(), scale="standardised"), planned(Protocol(draws=2))
     result = measure_run(model, run, MemoryBudget())
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         ledger.write(result.record, result.example)
@@ -124,7 +124,7 @@ def test_the_example_of_a_run_holds_its_first_window_its_matrix_and_its_curves(t
 
 
 def test_a_record_holds_the_zeros_that_the_library_puts_before_its_lookback() -> None:
-    model = from_module(linear())
+    model = from_module(linear(), scale="standardised")
     assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 0
     model.limits = replace(model.limits, padded_to=100)
     assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 100 - 40
@@ -138,7 +138,7 @@ def test_runs_of_later_seeds_have_no_example() -> None:
 
 def test_the_rank_of_a_run_is_that_of_its_record() -> None:
     record, run = measured(Protocol(draws=2))
-    mean = rank_run(from_module(linear()), run, MemoryBudget()).mean()
+    mean = rank_run(from_module(linear(), scale="standardised"), run, MemoryBudget()).mean()
     assert mean.participation == pytest.approx(record.rank, rel=1e-12)
     assert mean.entropy == pytest.approx(record.rank_entropy, rel=1e-12)
 
@@ -157,9 +157,9 @@ class Worn(torch.nn.Module):
 
 def test_a_model_whose_forecasts_drift_over_calls_is_excluded_with_the_figure() -> None:
     run = planned(Protocol(draws=2))
-    kept = measure_run(from_module(Worn(0.0)), run, MemoryBudget()).record
+    kept = measure_run(from_module(Worn(0.0), scale="standardised"), run, MemoryBudget()).record
     assert kept.status == DONE
-    record = measure_run(from_module(Worn(0.5)), run, MemoryBudget()).record
+    record = measure_run(from_module(Worn(0.5), scale="standardised"), run, MemoryBudget()).record
     assert (record.status, record.check_failed) == (EXCLUDED, "determinism")
     figure, limit = re.match(r"determinism: (\S+) against (\S+) ", str(record.reason)).groups()  # type: ignore[union-attr]
     first = linear()(windows(run)).abs().max().item()
@@ -170,7 +170,7 @@ def test_a_run_forecasts_its_windows_once_without_gradients_and_once_more_at_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = planned(Protocol(draws=2))
-    own, model, calls = windows(run), from_module(linear()), list[bool]()
+    own, model, calls = windows(run), from_module(linear(), scale="standardised"), list[bool]()
     forward = type(model).forward
 
     def counted(self: Forecaster, x: torch.Tensor, horizon: int) -> torch.Tensor:
@@ -181,3 +181,25 @@ def test_a_run_forecasts_its_windows_once_without_gradients_and_once_more_at_the
     monkeypatch.setattr(type(model), "forward", counted)
     assert measure_run(model, run, MemoryBudget()).record.status == DONE
     assert calls == [False, True, True, False]  # the forecast; with gradients parity and the matrix; the drift check
+
+
+@pytest.mark.parametrize("scale", ["raw", "standardised", (9.0, 4.0)])
+def test_a_plain_module_reads_the_unit_that_it_states(scale) -> None:
+    layer, run = linear(), planned(Protocol(draws=2))
+    run = replace(run, series=replace(run.series, values=50 + 7 * run.series.values))
+    past = run.series.values[:480]  # the last fifth of 600 is the test region
+    mean, std = past.mean(), past.std()
+    read_mean, read_std = {"raw": (0.0, 1.0), "standardised": (mean, std)}.get(scale, scale)
+
+    def bent(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(layer(x)) + 1
+
+    def by_hand(z: torch.Tensor) -> torch.Tensor:
+        read = (z * std + mean - read_mean) / read_std
+        return (bent(read) * read_std + read_mean - mean) / std
+
+    record = measure_run(from_module(bent, scale=scale), run, MemoryBudget()).record
+    q = score(from_module(by_hand), windows(run), HORIZON, protocol=run.protocol, stream=run.stream)
+    assert record.g_margin_raw == pytest.approx(q.raw.g_margin, rel=1e-3)
+    assert record.g_own_raw == pytest.approx(q.raw.g_own, rel=1e-3)
+    assert record.rank == pytest.approx(q.rank, rel=1e-3)

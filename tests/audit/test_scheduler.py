@@ -349,7 +349,7 @@ def test_a_model_that_depends_on_the_season_is_admitted_and_measured_for_each(tm
     class Seasonal(type(linear())):  # type: ignore[misc]
         def for_season(self, season: int) -> Forecaster:
             torch.manual_seed(season)
-            model = from_module(torch.nn.Linear(32, 8), name=self.identity.model)
+            model = from_module(torch.nn.Linear(32, 8), name=self.identity.model, scale="standardised")
             model.identity = self.identity
             return model
 

@@ -35,7 +35,7 @@ def planned(length: int = 600, windows: int = 2, seed: int = 0, protocol: Protoc
 
 
 def measured(run: Run, model: Forecaster | None = None, cache: SeriesCache | None = None) -> Record:
-    record = measure_run(model or from_module(linear()), run, MemoryBudget(), series=cache).record
+    record = measure_run(model or from_module(linear(), scale="standardised"), run, MemoryBudget(), series=cache).record
     assert record.status == DONE, record.reason
     return record
 

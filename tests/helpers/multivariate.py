@@ -23,7 +23,7 @@ def mixing(weight: torch.Tensor) -> Forecaster:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.einsum("hctk,btk->bhc", self.weight, x)
 
-    return from_module(Mixing(), limits=MULTIVARIATE)
+    return from_module(Mixing(), limits=MULTIVARIATE, scale="standardised")
 
 
 def one_channel_per_step(lookback: int = 12, channels: int = 8) -> Forecaster:

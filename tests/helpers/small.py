@@ -16,7 +16,7 @@ SETTINGS = (Setting(32, 8),)
 
 def linear(seed: int = 0, limits: Limits | None = None) -> Forecaster:
     torch.manual_seed(seed)
-    return from_module(torch.nn.Linear(32, 8), name=f"linear-{seed}", limits=limits)
+    return from_module(torch.nn.Linear(32, 8), name=f"linear-{seed}", limits=limits, scale="standardised")
 
 
 def dataset(name: str = "waves/H", count: int = 2, length: int = 200) -> Dataset:
