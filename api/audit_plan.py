@@ -419,7 +419,7 @@ class Announcer:
             case LoadModel():
                 self._events.say(f"loading {self._names[task.model]}")
             case Admit():
-                self._events.say(f"checking {self._names[task.model]} at {task.variant.setting}")
+                self._events.say(f"checking {self._names[task.model]} at {task.run.setting}")
             case MeasureRun() | RankRun():
                 self._events.time_from_here()
                 self._events.say(label(task.run))

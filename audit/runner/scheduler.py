@@ -5,6 +5,7 @@ writes happen here, in one process. An error of one run becomes that run's recor
 """
 
 import heapq
+import itertools
 import math
 import time
 from collections import deque
@@ -24,7 +25,6 @@ from hrx.audit.runner.worker import (
     LoadedModel,
     LoadModel,
     MeasureRun,
-    ModelVariant,
     Task,
     TaskFailed,
     TaskResult,
@@ -160,14 +160,6 @@ class _Group:
     missing: list[Run] = field(default_factory=list)
 
 
-@dataclass(order=True)
-class _Queued:
-    """A task and its priority within its model: the place in the plan of the first run that needs it."""
-
-    position: int
-    task: Task = field(compare=False)
-
-
 class AuditQueue:
     """The missing runs of an audit, with the loading and admission tasks they depend on."""
 
@@ -194,7 +186,8 @@ class AuditQueue:
             self._tests = {key: PlanTest(run.key for run in planned) for key, planned in self._runs.items()}
             self._use_stored(runs)
         self._groups: dict[ModelKey, list[_Group]] = {}
-        self._queues: dict[ModelKey, list[_Queued]] = {key: [] for key in self._runs}
+        self._queues: dict[ModelKey, list[tuple[int, int, Task]]] = {key: [] for key in self._runs}
+        self._count = itertools.count()
         for key, planned in self._runs.items():
             if not self._decided(key) and any(run.key not in self._finished for run in planned):
                 self._push(LoadModel(key, frozenset(run.dataset.season for run in planned)), planned[0])
@@ -202,7 +195,7 @@ class AuditQueue:
     def next(self, loaded: ModelKey | None) -> Task | None:
         candidates = ([loaded] if loaded else []) + list(self._queues)
         queues = (self._queues[key] for key in candidates if not self._decided(key))
-        return next((heapq.heappop(queue).task for queue in queues if queue), None)
+        return next((heapq.heappop(queue)[2] for queue in queues if queue), None)
 
     def finish(self, task: Task, result: TaskResult) -> None:
         if isinstance(task, LoadModel):
@@ -275,7 +268,7 @@ class AuditQueue:
             return self._queue_runs(group)
         if checks := self._admission.find(identity, str(group.setting), windows_digest(windows, group.season)):
             return self._admit(group, checks)
-        return self._push(Admit(ModelVariant.of(group.planned[0]), windows, number), group.missing[0])
+        return self._push(Admit(group.planned[0], windows, number), group.missing[0])
 
     def _on_admitted(self, task: Admit, result: TaskResult) -> None:
         group = self._groups[task.model][task.group]
@@ -320,7 +313,7 @@ class AuditQueue:
 
     def _push(self, task: Task, first: Run) -> None:
         """Queues a task at the place of the first run that needs it."""
-        heapq.heappush(self._queues[task.model], _Queued(self._place[first.key], task))
+        heapq.heappush(self._queues[task.model], (self._place[first.key], next(self._count), task))
 
 
 class _Examples:
@@ -391,24 +384,16 @@ def recheck(
 
     def compare(task: Task, result: TaskResult) -> None:
         assert isinstance(task, MeasureRun)
-        if isinstance(result, RunResult) and result.record.status != FAILED:
-            checked = Recheck(task.run, differences(stored[task.run.key], result.record))
+        if not isinstance(result, RunResult):
+            shown = result.shown if isinstance(result, TaskFailed) else ""
+            checked = Recheck(task.run, (), shown or _reason(result))
+        elif result.record.status == FAILED:
+            checked = Recheck(task.run, (), str(result.record.reason))
         else:
-            checked = Recheck(task.run, (), _error(result))
+            checked = Recheck(task.run, differences(stored[task.run.key], result.record))
         results.append(checked)
         on_result(checked)
 
     tasks = [MeasureRun(scored[index]) for index in spaced(len(scored), count)]
     run_tasks(ListQueue(tasks, compare), executor, stopping, on_start)
     return results
-
-
-def _error(result: TaskResult) -> str:
-    """Why a task has no measurement."""
-    if isinstance(result, RunResult):
-        return str(result.record.reason)
-    return (
-        result.shown or result.reason
-        if isinstance(result, TaskFailed)
-        else f"unexpected result {type(result).__name__}"
-    )

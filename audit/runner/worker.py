@@ -24,7 +24,7 @@ from hrx.adapters.formats.module import ModuleFile
 from hrx.adapters.registry import Located
 from hrx.audit.admission.checks import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
-from hrx.audit.runner.plan import ModelKey, Run, Setting
+from hrx.audit.runner.plan import ModelKey, Run
 from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
 from hrx.audit.scoring.quantities import MeanRank
 from hrx.audit.scoring.score import Unscorable
@@ -71,11 +71,6 @@ class WorkerContext:
             self._loaded = key, self._load(key)
         return self._loaded[1]
 
-    def variant(self, variant: ModelVariant) -> Forecaster:
-        """The model for a season, with all channels read together if requested."""
-        model = self.model(variant.model).for_season(variant.season)
-        return multivariate(model) if variant.channels else model
-
     def _load(self, key: ModelKey) -> Forecaster:
         model = self._located[key].load()
         if ModelKey.of(model.identity) != key:
@@ -105,20 +100,6 @@ def _portable(model: Located) -> Located:
     source = model.source if isinstance(model, IdentifiedModel) else model
     source = ModuleFile(source.file.resolve(), source.factory) if isinstance(source, ModuleFile) else source
     return IdentifiedModel(model.identity, source)
-
-
-class ModelVariant(NamedTuple):
-    """A model at a setting, for a season, univariate or with all channels: what is admitted and run."""
-
-    model: ModelKey
-    setting: Setting
-    season: int
-    channels: bool
-    """Whether all variates of a window are read together."""
-
-    @classmethod
-    def of(cls, run: Run) -> ModelVariant:
-        return cls(run.model_key, run.setting, run.dataset.season, bool(run.channels))
 
 
 class LoadedModel(NamedTuple):
@@ -173,18 +154,21 @@ class LoadModel:
 class Admit:
     """Makes the admission checks of a setting on real windows."""
 
-    variant: ModelVariant
+    run: Run
+    """One of the runs that are admitted together: they have one model, setting, season and number of channels."""
     windows: Tensor
     group: int = 0
     """Number of the group of runs that the admission is for."""
 
     @property
     def model(self) -> ModelKey:
-        return self.variant.model
+        return self.run.model_key
 
     def run_in(self, context: WorkerContext) -> AdmissionChecks:
-        check = admit_channels if self.variant.channels else admit
-        return AdmissionChecks(check(context.variant(self.variant), self.windows, self.variant.setting.horizon))
+        model, horizon = context.model(self.model).for_season(self.run.dataset.season), self.run.setting.horizon
+        if self.run.channels:
+            return AdmissionChecks(admit_channels(multivariate(model), self.windows, horizon))
+        return AdmissionChecks(admit(model, self.windows, horizon))
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class SimulatedExecutor:
         if isinstance(task, LoadModel):
             return LoadedModel(Limits(), frozenset(), multivariate=False)
         if isinstance(task, Admit):
-            return AdmissionChecks((Check("equivalence", str(task.variant.setting), True, 0.0, 1e-5, "simulated"),))
+            return AdmissionChecks((Check("equivalence", str(task.run.setting), True, 0.0, 1e-5, "simulated"),))
         values = np.random.default_rng(task.run.stream % 2**32).normal(size=len(QUANTITIES)).tolist()
         numbers = dict(zip(QUANTITIES, values, strict=True))
         steps = {f"{name}_steps": json.dumps(values[:8]) for name in ("g_own", "g_shuffled", "g_margin")}
