@@ -29,17 +29,17 @@ WEAKEST_STEP = 0.05
 DIRECTIONS = 4
 STEPS = tuple(10.0**-e for e in (1, 1.5, 2, 2.5, 3, 3.5, 4))
 STEPS_DOUBLE = tuple(10.0**-e for e in (3, 4, 5, 6, 7, 8))
-"""The short steps are for rectified units that switch within a millionth of a real window."""
+"""Short steps are for rectified units that switch within a millionth of a real window."""
 KINK_DISTANCE = 1e-3
 """How far windows are moved, in standard deviations, where they lie on a kink: a maximum over equal values has one."""
 
 CHECK_NAMES = frozenset({"equivalence", "determinism", "gradient path", "trained head", "derivative"})
-"""The checks of an admission: a model is admitted only where each of them has passed."""
+"""Checks of an admission: a model is admitted only where each of them has passed."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check at one setting."""
+    """Outcome of one check at one setting."""
 
     check: str
     setting: str
@@ -175,7 +175,7 @@ def _derivative(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Che
 
 
 def _derivative_error(model: Forecaster, x: Tensor, horizon: int, rows: Tensor, steps: tuple[float, ...]) -> float:
-    """The worst relative error of the Jacobian rows `(W, H, L)` along random directions."""
+    """Return the worst relative error of the Jacobian rows `(W, H, L)` along random directions."""
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64).to(x)
     slope = torch.einsum("whl,dl->dwh", rows, direction)
@@ -184,7 +184,7 @@ def _derivative_error(model: Forecaster, x: Tensor, horizon: int, rows: Tensor, 
 
 
 def _double(model: Forecaster, x: Tensor, horizon: int) -> Forecaster | None:
-    """The model in float64, where it computes in float64 and makes the same forecast."""
+    """Return the model in float64, where it computes in float64 and makes the same forecast."""
     try:
         double = model.double()
         if double is None:
@@ -212,7 +212,7 @@ def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tenso
 
 
 def admit_channels(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
-    """The five admission checks on multivariate windows `x` `(W, L, C)`: every output against every input."""
+    """Return the five admission checks on multivariate windows `x` `(W, L, C)`: every output against every input."""
     flat = _Flattened(model, x.shape[2])
     checks = admit(flat, x.flatten(1), horizon * flat.forecast_channels)
     return tuple(replace(check, setting=f"{x.shape[1]}x{horizon}") for check in checks)
@@ -250,7 +250,7 @@ class _Flattened(Forecaster):
 
 
 class AdmissionResults:
-    """The admission checks that a ledger holds."""
+    """Admission checks that a ledger holds."""
 
     def __init__(self, ledger: Ledger):
         self._ledger = ledger
@@ -259,7 +259,7 @@ class AdmissionResults:
             self._stored.setdefault((*check[:4], check.setting, check.windows), []).append(check)
 
     def find(self, identity: Identity, setting: str, digest: str) -> Sequence[StoredCheck]:
-        """The checks on these windows; empty where they have not been made.
+        """Return the checks on these windows; empty where they have not been made.
 
         A check that is missing, as one whose row is damaged, counts as none of them made unless another one failed.
         """
@@ -299,5 +299,5 @@ def windows_digest(windows: Tensor, season: int) -> str:
 
 
 def failed_check(checks: Sequence[StoredCheck]) -> StoredCheck | None:
-    """The first check that failed, or None where the model is admitted."""
+    """Return the first check that failed, or None where the model is admitted."""
     return next((check for check in checks if not check.passed), None)

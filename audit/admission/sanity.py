@@ -30,7 +30,7 @@ SEARCH_DEPTH = 6
 
 
 def sanity(model: Forecaster, x: Tensor, horizon: int) -> tuple[Check, ...]:
-    """The checks on real windows `x` `(W, L)` of one setting, on the input gradient of the scored steps."""
+    """Return the checks on real windows `x` `(W, L)` of one setting, on the input gradient of the scored steps."""
     matrix, setting = _matrix(model, x, horizon), f"{x.shape[1]}x{horizon}"
     return (_randomisation(model, x, horizon, matrix, setting), *_stable(model, x, horizon, matrix, setting))
 
@@ -110,7 +110,7 @@ def parameters(model: Forecaster) -> list[torch.nn.Parameter]:
 
 
 def _modules(holder: object, seen: set[int], depth: int) -> Iterator[torch.nn.Module]:
-    """The modules that are reached from an object through attributes and containers."""
+    """Return the modules that are reached from an object through attributes and containers."""
     if id(holder) in seen or depth < 0 or isinstance(holder, str | bytes | type | types.ModuleType | Tensor):
         return
     seen.add(id(holder))

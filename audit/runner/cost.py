@@ -42,7 +42,7 @@ Costs = Mapping[tuple[ModelKey, Setting], RunCost]
 
 
 def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs) -> list[PlannedRun]:
-    """The state of every run, with its estimated cost where `costs` has it."""
+    """Return the state of every run, with its estimated cost where `costs` has it."""
     planned = []
     for run in runs:
         cost = costs.get((run.model_key, run.setting), RunCost())
@@ -70,7 +70,7 @@ def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs)
 
 
 class ModelCosts(NamedTuple):
-    """The estimated cost of one run of a model at each setting."""
+    """Estimated cost of one run of a model at each setting."""
 
     by_setting: Mapping[Setting, RunCost]
 
@@ -115,7 +115,7 @@ def estimate_costs(runs: Sequence[Run], finished: Collection[str], executor: Exe
 def estimate_model(
     model: Forecaster, settings: Mapping[Setting, Sequence[Run]], budget: MemoryBudget
 ) -> dict[Setting, RunCost]:
-    """The cost of one run of a model at each setting."""
+    """Return the cost of one run of a model at each setting."""
     costs: dict[Setting, RunCost] = {}
     largest: Setting | None = None
     start = time.perf_counter()
@@ -136,7 +136,7 @@ def estimate_model(
 
 
 def estimate_run(model: Forecaster, runs: Sequence[Run], budget: MemoryBudget) -> RunCost | None:
-    """The cost of one of `runs`, measured on one real window; None where they have no window."""
+    """Return the cost of one of `runs`, measured on one real window; None where they have no window."""
     windows = admission_windows(runs)
     if windows is None:
         return None

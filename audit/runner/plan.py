@@ -1,4 +1,4 @@
-"""The runs of an audit: models × datasets × series × settings × seeds, each with the key it is stored under.
+"""Runs of an audit: models × datasets × series × settings × seeds, each with the key it is stored under.
 
 Reads series and model cards. Loads no model.
 """
@@ -52,7 +52,7 @@ QUICK = (Setting(96, 24), Setting(512, 96))
 STAR = tuple(Setting(lookback, 96) for lookback in (96, 192, 320, 512)) + tuple(
     Setting(512, horizon) for horizon in (24, 48, 192)
 )
-"""The seven settings of the paper: lookbacks at H = 96, and horizons at L = 512."""
+"""Seven settings of the paper: lookbacks at H = 96, and horizons at L = 512."""
 NAMED = {"quick": QUICK, "star": STAR}
 
 
@@ -82,7 +82,7 @@ class ModelKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """The unit that is stored, resumed and tabulated."""
+    """Unit that is stored, resumed and tabulated."""
 
     identity: Identity
     dataset: Dataset
@@ -121,7 +121,7 @@ class Run:
 
     @property
     def _decisive_settings(self) -> dict[str, Any]:
-        """The protocol without what decides no number: the limit on missing values, which decides whether a run is
+        """Protocol without what decides no number: the limit on missing values, which decides whether a run is
         excluded, and the needed context where it is not measured.
         """
         idle = {"max_missing"}
@@ -180,7 +180,7 @@ class Run:
         return self.setting.lookback, self.setting.horizon, self.windows, self.seed
 
     def cut_windows(self) -> Windows:
-        """The windows that the run is measured on: `x` is `(W, L)`, or `(W, L, C)` for a multivariate item."""
+        """Return the windows that the run is measured on: `x` is `(W, L)`, or `(W, L, C)` for a multivariate item."""
         if self.series_error is not None:
             raise self.series_error
         if self.series is None:
@@ -281,7 +281,7 @@ def plan(
 
 
 def in_random_order(runs: Iterable[Run]) -> list[Run]:
-    """The runs of each model in a uniform random order, the same each time; runs with the same key count once.
+    """Return the runs of each model in a uniform random order, the same each time; runs with the same key count once.
 
     `--until decided` needs it: its test is one of sampling without replacement. Two models of one plan get the same
     order, so that their runs pair.
@@ -367,7 +367,7 @@ def _read(dataset: Dataset, index: int, channels: bool) -> ChosenSeries:
 
 @lru_cache(maxsize=64)
 def _fields(data: Protocol | Identity) -> Mapping[str, Any]:
-    """The fields that thousands of runs share, converted once."""
+    """Return the fields that thousands of runs share, converted once."""
     return data.decisive() if isinstance(data, Protocol) else asdict(data)
 
 

@@ -110,7 +110,7 @@ class _Worker:
             self._pipe.send_bytes(packed(task))
 
     def finish(self) -> TaskResult:
-        """The result of the task, or how the process ended in the middle of it."""
+        """Return the result of the task, or how the process ended in the middle of it."""
         self.busy = False
         with suppress(EOFError, OSError):
             if self._pipe.poll():  # a process may end after it has sent its result
@@ -202,7 +202,7 @@ def signals_blocked() -> Iterator[None]:
 
 
 def _work(pipe: Connection, threads: int, settings: WorkerSettings) -> None:
-    """The worker process: runs tasks until the pipe is closed."""
+    """Worker process: runs tasks until the pipe is closed."""
     os.setsid()  # a group for the processes that a model starts
     # A signal to the whole group is for the parent to handle: it lets this task finish.
     for number in _PARENT_SIGNALS:

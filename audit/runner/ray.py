@@ -56,7 +56,7 @@ WATCH_SECONDS = 5.0
 _ADVICE = "Start one with `ray start --head`, give its --address, or let --address local start one for this command."
 _SPAWN = multiprocessing.get_context("spawn")
 _context: WorkerContext | None = None
-"""The context of this process, if it is a Ray worker."""
+"""Context of this process, if it is a Ray worker."""
 
 
 class RayError(HrxError):
@@ -80,7 +80,7 @@ class RayExecutor:
         self._address = address
         self._numbers = itertools.count()
         self._workers: dict[int, int] = {}
-        """The worker of each task that runs, by the number of the task."""
+        """Worker of each task that runs, by the number of the task."""
         _check_reachable(address)
         self._pipe, other = _SPAWN.Pipe()
         arguments = other, settings.portable(), address, size, gpus
@@ -125,7 +125,7 @@ class RayExecutor:
         self._process.kill()
 
     def _started(self, seconds: float, problem: str) -> int:
-        """The next message of the child process while it starts."""
+        """Return the next message of the child process while it starts."""
         try:
             if self._pipe.poll(seconds):
                 message = self._pipe.recv()
@@ -154,7 +154,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _drive(pipe: Connection, settings: WorkerSettings, address: str, size: int | None, gpus: float) -> None:
-    """The child process: connects, then passes tasks and results on until the pipe is closed."""
+    """Child process: connects, then passes tasks and results on until the pipe is closed."""
     os.setsid()  # signals of the terminal are for the audit
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))  # Ray itself repeats a task for ever that uses it up
@@ -188,7 +188,7 @@ def _connect(address: str) -> Any:
 
 
 def _check_cluster(ray: Any, settings: WorkerSettings, address: str, size: int | None, gpus: float) -> int:
-    """The number of workers; raises where there is none, or a node would compute with other versions."""
+    """Return the number of workers; raises where there is none, or a node would compute with other versions."""
     free = dict(ray.available_resources())
     room = int(min(free.get("CPU", 0.0), free.get("GPU", 0.0) / gpus if gpus else float("inf")))
     if room < 1:
@@ -247,14 +247,14 @@ def _pass_on(ray: Any, pipe: Connection, settings: WorkerSettings, gpus: float) 
 
 
 def distributions(settings: WorkerSettings) -> tuple[str, ...]:
-    """The distributions that compute: those of the models, from `Identity.library`, and `settings.libraries`."""
+    """Return the distributions that compute: those of the models, from `Identity.library`, and `settings.libraries`."""
     libraries = [*(model.identity.library for model in settings.models), settings.libraries]
     named = {part.rpartition(" ")[0] for library in libraries for part in library.split(", ")}
     return tuple(sorted((named - {""}) | {"torch", "numpy"}))
 
 
 def versions(settings: WorkerSettings) -> dict[str, str]:
-    """The versions in this process of everything that decides the numbers."""
+    """Return the versions in this process of everything that decides the numbers."""
     found = {"hrx": __version__, "adapters": ADAPTER_VERSION, "protocol": PROTOCOL_VERSION}
     for name in distributions(settings):
         try:

@@ -29,7 +29,7 @@ from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
 
 class RunResult(NamedTuple):
-    """The record of a run, and its first window with its matrix."""
+    """Record of a run, and its first window with its matrix."""
 
     record: Record
     example: StoredExample | None = None
@@ -47,7 +47,7 @@ class SeriesForecasts(NamedTuple):
 
 
 SeriesCache = dict[tuple[object, ...], SeriesForecasts]
-"""The forecasts of each model, series and setting seen so far."""
+"""Forecasts of each model, series and setting seen so far."""
 
 
 def measure_run(
@@ -69,7 +69,7 @@ def measure_run(
 
 
 def rank_run(model: Forecaster, run: Run, budget: MemoryBudget) -> Rank:
-    """The ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
+    """Return the ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
     x = torch.as_tensor(_usable_windows(run).x, dtype=torch.float32)
     model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
     scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
@@ -90,7 +90,7 @@ def in_units(model: Forecaster, series: Series | MultivariateSeries | None, hori
 
 
 def multivariate(model: Forecaster) -> Forecaster:
-    """The model as it reads all channels of a window together."""
+    """Return the model as it reads all channels of a window together."""
     together = model.multivariate()
     if together is None:
         raise Unscorable(no_channel_axis(model.identity))
@@ -131,7 +131,7 @@ def series_context(
     variance: float,
     stream: int = 0,
 ) -> NeededContext:
-    """The needed context of a series, on windows that are evenly spaced over its test region."""
+    """Return the needed context of a series, on windows that are evenly spaced over its test region."""
     windows = cut_region(series, lookback, horizon, protocol.context_windows)
     compared = _forecast_part(windows, model.limits)
 
@@ -152,7 +152,7 @@ def series_context(
 
 
 def _context(model: Forecaster, run: Run, budget: MemoryBudget, variance: float) -> NeededContext | None:
-    """The needed context of the run's series, the same for every seed; None where it is not requested."""
+    """Return the needed context of the run's series, the same for every seed; None where it is not requested."""
     if not run.protocol.context or run.series is None:
         return None
     stream = replace(run, seed=0).stream
@@ -162,7 +162,7 @@ def _context(model: Forecaster, run: Run, budget: MemoryBudget, variance: float)
 
 
 def _shared(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> SeriesForecasts | None:
-    """The forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
+    """Return the forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
     count, series = run.protocol.variance_windows, run.series
     if count == "run" or series is None:
         return None
@@ -217,7 +217,7 @@ def _usable_windows(run: Run) -> Windows:
 
 
 class _Measured(NamedTuple):
-    """The measurement of one run, and the wall time of its first two stages."""
+    """Measurement of one run, and the wall time of its first two stages."""
 
     forecast: Tensor
     explanation: Estimate
@@ -231,7 +231,7 @@ class _Measured(NamedTuple):
 
 
 def _score(scored: ScoredRun, forward_seconds: float) -> _Measured:
-    """The stages of a scored run; the time of the matrix is measured."""
+    """Return the stages of a scored run; the time of the matrix is measured."""
     forecast, start = scored.forecast, time.perf_counter()
     if scored.x.ndim == 2:
         explanation = scored.explanation
@@ -252,7 +252,7 @@ def _forecast_part(windows: Windows, limits: Limits) -> Windows:
 
 
 def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | None) -> dict[str, Value]:
-    """The measured fields of the record."""
+    """Return the measured fields of the record."""
     q = measured.quantities
     values: dict[str, Value] = {}
     for name in QUANTITIES:
@@ -335,5 +335,5 @@ def _example(run: Run, windows: Windows, measured: _Measured) -> StoredExample:
 
 
 def _without_label(run: Run, reason: str) -> str:
-    """The reason alone: the record has columns for dataset and series."""
+    """Return the reason alone: the record has columns for dataset and series."""
     return reason.removeprefix(f"{run.series.label}: ") if run.series else reason

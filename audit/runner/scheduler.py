@@ -1,4 +1,4 @@
-"""The scheduling loop, and the audit as a queue of tasks for it.
+"""Scheduling loop, and the audit as a queue of tasks for it.
 
 For each model, one task loads it; for each setting, one task admits it on real windows; then each run is a task. All
 writes happen here, in one process. An error of one run becomes that run's record, and the others go on.
@@ -46,7 +46,7 @@ class TaskQueue(Protocol):
     """Tasks, some of which follow from the results of others."""
 
     def next(self, loaded: ModelKey | None) -> Task | None:
-        """The next task for a worker that has `loaded` in memory, or None while there is none."""
+        """Return the next task for a worker that has `loaded` in memory, or None while there is none."""
 
     def finish(self, task: Task, result: TaskResult) -> None:
         """Handles the result of a task."""
@@ -150,7 +150,7 @@ def execute(
 
 @dataclass(frozen=True)
 class _Group:
-    """The runs of a model that share one admission."""
+    """Runs of a model that share one admission."""
 
     setting: Setting
     season: int
@@ -161,7 +161,7 @@ class _Group:
 
 
 class AuditQueue:
-    """The missing runs of an audit, with the loading and admission tasks they depend on."""
+    """Missing runs of an audit, with the loading and admission tasks they depend on."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class AuditQueue:
             self._start_group(number, group, result)
 
     def _group(self, runs: Sequence[Run], distinct_seasons: frozenset[int]) -> list[_Group]:
-        """The groups of a model that have missing runs, in the order of the plan."""
+        """Return the groups of a model that have missing runs, in the order of the plan."""
         groups: dict[tuple[Setting, int, int], _Group] = {}
         for run in runs:
             season = run.dataset.season if run.dataset.season in distinct_seasons else 0

@@ -46,16 +46,16 @@ class WorkerSettings:
     """Libraries that compute beside those of the models, as `Identity.library` names them."""
 
     def divided(self, workers: int) -> WorkerSettings:
-        """The settings of one of several workers that share the memory."""
+        """Return the settings of one of several workers that share the memory."""
         return replace(self, memory=self.memory // workers)
 
     def portable(self) -> WorkerSettings:
-        """The same for a process with another working directory."""
+        """Return the same for a process with another working directory."""
         return replace(self, models=tuple(_portable(model) for model in self.models))
 
 
 class WorkerContext:
-    """The models of an audit, of which one is loaded, and the memory budget of a batch."""
+    """Models of an audit, of which one is loaded, and the memory budget of a batch."""
 
     def __init__(self, settings: WorkerSettings):
         self._located = {ModelKey.of(model.identity): model for model in settings.models}
@@ -65,7 +65,7 @@ class WorkerContext:
         self.series: SeriesCache = {}
 
     def model(self, key: ModelKey) -> Forecaster:
-        """The model, loaded in place of the previous one if necessary."""
+        """Return the model, loaded in place of the previous one if necessary."""
         if self._loaded is None or self._loaded[0] != key:
             self.close()
             self._loaded = key, self._load(key)
@@ -112,13 +112,13 @@ class LoadedModel(NamedTuple):
 
 
 class AdmissionChecks(NamedTuple):
-    """The admission checks of a setting, passed or not."""
+    """Admission checks of a setting, passed or not."""
 
     checks: tuple[Check, ...]
 
 
 class RunRank(NamedTuple):
-    """The mean rank of a run's matrices, or the reason why there is none."""
+    """Mean rank of a run's matrices, or the reason why there is none."""
 
     rank: MeanRank | None
     reason: str = ""
@@ -134,7 +134,7 @@ class TaskFailed(NamedTuple):
     user_error: bool = False
     """Whether the model could not be loaded, which the user can fix."""
     shown: str = ""
-    """The same for the terminal, where it may quote a library; empty where it is the reason itself."""
+    """Same for the terminal, where it may quote a library; empty where it is the reason itself."""
 
 
 @dataclass(frozen=True)
