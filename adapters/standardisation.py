@@ -59,5 +59,5 @@ class Rescaled(Forecaster):
 
 
 def in_own_unit(model: Forecaster, scale: tuple[float, float] | None) -> Forecaster:
-    """The model on values in the unit of their series, by the scale that it reads; None: it reads the unit itself."""
+    """Return the model on values in the unit of their series, by the scale that it reads; None: it reads that unit."""
     return model if scale is None else Rescaled(model, *scale, standardise=True)

@@ -151,7 +151,7 @@ def score(
     frequency: str = "",
     season: int | None = None,
 ) -> Quantities:
-    """The quantities of one run: of one series, or of windows `(W, L)`. Arguments as those of `explain`.
+    """Return the quantities of one run: of one series, or of windows `(W, L)`. Arguments as those of `explain`.
 
     It scores the window before the end of a series, or all rows of an array together.
 
@@ -261,7 +261,7 @@ def _estimate(
 
 
 def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None, held_out: bool) -> int:
-    """The lookback that was asked for, or the longest that the model, for each season, and every series allow."""
+    """Return the lookback that was asked for, or the longest that the model, for each season, and all series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
     name, longest = models[0].identity.model, shortest.values.size
     if asked is not None and not _is_count(asked):
@@ -283,7 +283,7 @@ def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, as
 
 
 def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = "The model") -> int:
-    """The longest lookback, of at most `longest` values, that the limits allow at this horizon."""
+    """Return the longest lookback, of at most `longest` values, that the limits allow at this horizon."""
     bound = min(longest, LONGEST_DEFAULT if limits.longest_lookback is None else limits.longest_lookback)
     if limits.lookbacks is not None:
         bound = longest
@@ -322,7 +322,7 @@ def _windows(given: SeriesInput, lookback: int, most_missing: float) -> Tensor:
 
 
 def _forecast(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
-    """The forecasts `(B, H)`; says which shapes a model failed on, before its Jacobian is computed."""
+    """Return the forecasts `(B, H)`; says which shapes a model failed on, before its Jacobian is computed."""
     try:
         with torch.no_grad():
             return model.forward(x, horizon).float()

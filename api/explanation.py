@@ -40,7 +40,7 @@ class Explanation(ExplanationData):
     """
 
     forecaster: Forecaster | None = field(default=None, repr=False)
-    """The model, where the explanation was not read from a file."""
+    """Model, where the explanation was not read from a file."""
 
     def score(self, model: Any = None, *, protocol: Protocol | None = None) -> Quantities:
         """Whether a step's own row explains it better than a shared one: `g_own`, `g_shuffled`, `g_margin` and `rank`.
@@ -81,7 +81,7 @@ class Explanation(ExplanationData):
             return run.score(run.forecast, rows)
 
     def _forecaster(self, model: Any) -> Forecaster:
-        """The model of this explanation; raises where the given one is another."""
+        """Return the model of this explanation; raises where the given one is another."""
         if model is None and self.forecaster is not None:
             return self.forecaster
         if model is None:
@@ -101,13 +101,13 @@ class Explanation(ExplanationData):
         return self.score()
 
     def plot(self, item: str | int | None = None) -> Figure:
-        """The heat map of one series, by default the first: window and forecast, and what each step reads."""
+        """Draw the heat map of one series, by default the first: window and forecast, and what each step reads."""
         from hrx.reports.heatmap import heatmap_figure
 
         return heatmap_figure(self, self.place(item))
 
     def plot_steps(self, steps: Sequence[int], item: str | int | None = None) -> Figure:
-        """The rows of some forecast steps, counted from 1, below the series: `x.plot_steps([1, 12, 24])`."""
+        """Draw the rows of some forecast steps, counted from 1, below the series: `x.plot_steps([1, 12, 24])`."""
         from hrx.reports.heatmap import steps_figure
 
         return steps_figure(self, steps, self.place(item))
@@ -130,7 +130,7 @@ class Explanation(ExplanationData):
         return waterfall_figure(self, step, self.place(item), top)
 
     def widget(self) -> AnyWidget:
-        """The interactive heat map of the report page, for a notebook; it needs anywidget, the extra `notebook`.
+        """Return the interactive heat map of the report page, for a notebook; it needs anywidget, the extra `notebook`.
 
         Its traits `series`, `step` and `position` follow the cell that the reader chooses.
         """
@@ -147,7 +147,7 @@ class Explanation(ExplanationData):
         return write_explanation(self, path)
 
     def _repr_html_(self) -> str:
-        """The heat maps of the first series, for a notebook."""
+        """Return the heat maps of the first series, for a notebook."""
         from hrx.reports.heatmap import picture
         from hrx.reports.page import render
 
@@ -161,7 +161,7 @@ class Explanation(ExplanationData):
 
 
 def as_forecaster(model: Any) -> Forecaster:
-    """The forecaster of a name, a path, or an object that holds one."""
+    """Return the forecaster of a name, a path, or an object that holds one."""
     from hrx.adapters.formats.module import held_model
     from hrx.adapters.registry import load
 
@@ -169,7 +169,7 @@ def as_forecaster(model: Any) -> Forecaster:
 
 
 def reads_own_unit(model: Forecaster, season: int, scale: tuple[float, float] | None) -> Forecaster:
-    """The model on values in the unit of a series with that season; 1 where it has none, or none is known."""
+    """Return the model on values in the unit of a series with that season; 1 where it has none, or none is known."""
     from hrx.adapters.standardisation import in_own_unit
 
     return in_own_unit(model.for_season(season) if season > 1 else model, scale)

@@ -30,7 +30,7 @@ from hrx.reports.text import number_or_none, write_bytes
 
 
 class Found(NamedTuple):
-    """The explanation of one series by one model, and the command that makes it alone."""
+    """Explanation of one series by one model, and the command that makes it alone."""
 
     x: Explanation
     command: str
@@ -93,7 +93,7 @@ def _show_context(found: NeededContext | None) -> None:
 
 
 def find_series(text: str) -> TimedSeries:
-    """The one series of `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
+    """Return the one series of `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
     progress.say(f"reading {text}")
     found = open_series(text)
     if len(found) != 1:
@@ -122,13 +122,13 @@ def _check_targets(request: ExplainRequest) -> None:
 
 
 def _files(text: str) -> list[Path]:
-    """The files that a name may mean, by any spelling."""
+    """Return the files that a name may mean, by any spelling."""
     source, _ = split_name(text)
     return [user_path(name) for name in (source, source.rpartition("?")[0]) if name]
 
 
 def _command(model: str, series: str, request: ExplainRequest) -> str:
-    """The command line of one forecast, with `PATH/` for folders."""
+    """Return the command line of one forecast, with `PATH/` for folders."""
     settings = stored_settings(replace(request, models=(model,), series=(series,)), without_folder)
     words = ["hrx", "explain", *settings.pop("models")]
     for name, value in settings.items():
@@ -138,12 +138,12 @@ def _command(model: str, series: str, request: ExplainRequest) -> str:
 
 
 def _beside(path: Path, number: int, x: Explanation, suffix: str) -> Path:
-    """The file of one of several explanations."""
+    """Return the file of one of several explanations."""
     return path.with_name(f"{path.stem}--{number}--{setting_name(x)}{suffix}")
 
 
 def _write_page(found: list[Found], path: Path) -> Path:
-    """The page of one forecast; of several, a page with all of them side by side, and one of each beside it."""
+    """Write the page of one forecast; of several, a page with all of them side by side, and one of each beside it."""
     if len(found) == 1:
         return write_explanation(found[0].x, path, found[0].command)
     pages = []
@@ -155,7 +155,7 @@ def _write_page(found: list[Found], path: Path) -> Path:
 
 
 def _write_files(found: list[Explanation], request: ExplainRequest) -> list[Path]:
-    """The table of every entry, and the pictures; of several forecasts, one picture each."""
+    """Write the table of every entry, and the pictures; of several forecasts, one picture each."""
     written = []
     if request.csv is not None:
         table = pd.concat([x.to_frame().assign(model=x.model.name) for x in found], ignore_index=True)
@@ -200,7 +200,7 @@ def _as_json(x: Explanation) -> dict[str, object]:
 
 
 def _context_json(found: NeededContext) -> dict[str, object]:
-    """The needed context; `shortest_cut` is null where the lookback cannot be cut."""
+    """Return the needed context; `shortest_cut` is null where the lookback cannot be cut."""
     shortest = found.shortest_cut
     return {
         "bound": found.bound,

@@ -52,9 +52,14 @@ def _entry(module: str, name: str, value: Any) -> list[str]:
 
 def _methods(value: type) -> list[tuple[str, Any]]:
     """Public methods that the class itself defines and documents."""
-    own = [(name, member) for name, member in vars(value).items() if not name.startswith("_")]
+    own = [(name, member) for one in _parts(value) for name, member in vars(one).items() if not name.startswith("_")]
     plain = [(name, member.__func__ if isinstance(member, classmethod) else member) for name, member in own]
     return [(name, member) for name, member in plain if inspect.isfunction(member) and inspect.getdoc(member)]
+
+
+def _parts(value: type) -> list[type]:
+    """The class, and before it the plain data of the same name that it extends."""
+    return [one for one in reversed(value.__mro__) if one.__name__ == value.__name__]
 
 
 def _method(owner: str, method: tuple[str, Any]) -> list[str]:
@@ -64,13 +69,14 @@ def _method(owner: str, method: tuple[str, Any]) -> list[str]:
 
 def _attributes(value: type) -> list[str]:
     """Fields with their type and the sentence that stands below each in the source, and documented properties."""
-    body = _definition(value).body
+    bodies = [_definition(one).body for one in _parts(value)]
     rows = [
         (field.target.id, ast.unparse(field.annotation), _sentence(below))
+        for body in bodies
         for field, below in zip(body, [*body[1:], None], strict=True)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id[0] != "_"
     ]
-    for name, member in vars(value).items():
+    for name, member in ((name, member) for one in _parts(value) for name, member in vars(one).items()):
         if isinstance(member, property) and inspect.getdoc(member):
             returns = _definition(member.fget).returns
             rows.append((name, ast.unparse(returns) if returns else "", _inline(inspect.getdoc(member) or "")))
@@ -104,7 +110,7 @@ def _signature(value: Any) -> str:
     definition = _definition(value)
     returns = ""
     if inspect.isclass(value) and (is_dataclass(value) or hasattr(value, "_fields")):
-        fields = [one for one in definition.body if isinstance(one, ast.AnnAssign)]
+        fields = [one for part in _parts(value) for one in _definition(part).body if isinstance(one, ast.AnnAssign)]
         parts = [ast.unparse(field) for field in fields]
     else:
         if inspect.isclass(value):

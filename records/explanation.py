@@ -33,7 +33,7 @@ SURE = 2.0
 
 @dataclass(frozen=True)
 class ExplainedModel:
-    """The model of an explanation."""
+    """Model of an explanation."""
 
     name: str
     checkpoint: str
@@ -54,7 +54,7 @@ class Method(NamedTuple):
 
 
 class ExplainedTimes(NamedTuple):
-    """The times of one series: of its lookback `(L,)` and of its forecast `(H,)`."""
+    """Times of one series: of its lookback `(L,)` and of its forecast `(H,)`."""
 
     inputs: pd.Index
     forecasts: pd.Index
@@ -92,7 +92,7 @@ class HeldOut:
 
     @property
     def trust(self) -> Trust:
-        """The verdict."""
+        """Return the verdict."""
         if self.failed:
             return Trust.NOT_ADMITTED
         if self.quantities is None or self.skill is None:
@@ -129,9 +129,9 @@ class Explanation:
     observed: Bools
     """`(B, L)`: false where a missing value repeats the one before it."""
     steps: tuple[int, ...]
-    """The forecast steps of the `R` rows, from 1."""
+    """Forecast steps of the `R` rows, from 1."""
     items: tuple[str, ...]
-    """The names of the `B` series."""
+    """Names of the `B` series."""
     times: tuple[ExplainedTimes | None, ...]
     """Of each series; None where it has none."""
     seasons: tuple[int, ...]
@@ -186,7 +186,7 @@ class Explanation:
         return f"<Explanation of {self.model.name} on {series} by {self.method.estimator}: {size}>"
 
     def place(self, item: str | int | None) -> int:
-        """The position of a series; without a name, the first."""
+        """Return the position of a series; without a name, the first."""
         if item is None:
             return 0
         if isinstance(item, str):
@@ -198,7 +198,7 @@ class Explanation:
         return item % len(self)
 
     def row(self, step: int) -> int:
-        """The row of a forecast step, which counts from 1."""
+        """Return the row of a forecast step, which counts from 1."""
         if step not in self.steps:
             first, last = self.steps[0], self.steps[-1]
             whole = len(self.steps) > 1 and self.steps == tuple(range(first, last + 1))
@@ -314,7 +314,7 @@ def show_time(time: Any) -> str:
 
 
 def _zone(index: pd.Index) -> str:
-    """The zone of times; `number` for whole numbers, empty for times without a zone."""
+    """Return the zone of times; `number` for whole numbers, empty for times without a zone."""
     if not isinstance(index, pd.DatetimeIndex):
         return "number"
     return "" if index.tz is None else str(index.tz)

@@ -104,7 +104,7 @@ def draw(stored: StoredExample, record: Record) -> Figure:
 
 
 class HeatmapPanels(NamedTuple):
-    """The axes of a heat map, over the same steps."""
+    """Axes of a heat map, over the same steps."""
 
     window: Axes
     matrix: Axes
@@ -121,7 +121,7 @@ def add_panels(figure: Figure) -> HeatmapPanels:
 
 
 def draw_matrix(panels: HeatmapPanels, values: Floats, steps: Ints) -> None:
-    """The rows `(R, L)` of the forecast steps `(R,)`, counted from 1, the shared vector below them, and the colours."""
+    """Draw the rows `(R, L)` of the forecast steps `(R,)`, from 1, the shared vector below them, and the colours."""
     rows, lookback = values.shape
     matrix, shared = panels.matrix, panels.shared
     image = draw_image(matrix, values, (-lookback, 0, rows + 0.5, 0.5))
@@ -141,7 +141,7 @@ def draw_matrix(panels: HeatmapPanels, values: Floats, steps: Ints) -> None:
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
-    """The example's names, each in at most `longest` columns, and the gains of the whole run."""
+    """Return the example's names, each in at most `longest` columns, and the gains of the whole run."""
 
     def name(column: str) -> str:
         return shorten(clean(getattr(record, column)), longest)
@@ -168,7 +168,7 @@ def footing(record: Record) -> tuple[str, ...]:
 
 
 def row_steps(stored: StoredExample, scored_steps: str | None) -> Ints:
-    """The forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
+    """Return the forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
     rows, horizon = len(stored.matrix), len(stored.forecast)
     if rows != horizon:
         scored = json.loads(scored_steps or "[]")
@@ -178,7 +178,7 @@ def row_steps(stored: StoredExample, scored_steps: str | None) -> Ints:
 
 
 def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: str = "", guide: str = "") -> None:
-    """The lookback `(L,)`, and truth and forecast `(H,)` after it; `of` says whose truth it is, if any."""
+    """Draw the lookback `(L,)`, and truth and forecast `(H,)` after it; `of` says whose truth it is, if any."""
     before, after = np.arange(-len(x), 0) + 0.5, np.arange(len(forecast)) + 0.5
     # A horizon of one step has no line to draw, only a point.
     marker = "." if len(after) == 1 else None
@@ -203,7 +203,7 @@ def label_steps(axes: Axes, steps: Ints) -> None:
 def draw_image(
     axes: Axes, values: Floats, extent: tuple[float, float, float, float], interpolation: str | None = None
 ) -> Any:
-    """The values over their maximum on a square-root colour scale; those that are not finite stay empty."""
+    """Draw the values over their maximum on a square-root colour scale; those that are not finite stay empty."""
     from matplotlib.colors import PowerNorm
 
     shown = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
@@ -235,7 +235,7 @@ def heatmap_figure(x: Explanation, number: int = 0) -> Figure:
 
 
 def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figure:
-    """The window of one series, and a panel with the row of each of some forecast steps, counted from 1."""
+    """Draw the window of one series, and a panel with the row of each of some forecast steps, counted from 1."""
     if not len(steps):
         raise HrxError("No step is given. Give some, counted from 1, as in plot_steps([1, 12, 24]).")
     rows = x.matrix[number, [x.row(step) for step in steps]]
@@ -352,7 +352,7 @@ def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) 
 
 
 def _contributions(x: Explanation, step: int, number: int) -> tuple[Floats, str]:
-    """The contributions `(L,)` of the inputs to the forecast of one step, and what they are added to."""
+    """Return the contributions `(L,)` of the inputs to the forecast of one step, and what they are added to."""
     row, base = x.row(step), "forecast less the contributions"
     if x.signed is None:
         raise HrxError(

@@ -177,7 +177,7 @@ def _detached(weight: Tensor) -> Tensor:
 
 
 def held_models(model: Any) -> list[Forecaster]:
-    """The forecasters of an object: one, or all models of a fitted `NeuralForecast`."""
+    """Return the forecasters of an object: one, or all models of a fitted `NeuralForecast`."""
     if isinstance(model, Forecaster):
         return [model]
     package, kind = type(model).__module__.partition(".")[0], type(model).__name__
@@ -196,7 +196,7 @@ def held_models(model: Any) -> list[Forecaster]:
 
 
 def held_model(model: Any) -> Forecaster:
-    """The forecaster of an object that holds one."""
+    """Return the forecaster of an object that holds one."""
     found = held_models(model)
     if len(found) > 1:
         names = [one.identity.model for one in found]
@@ -276,7 +276,7 @@ class ModuleFile:
 
 
 def function_in_file(file: Path, name: str) -> Callable[..., Any]:
-    """The function of that name in a user's Python file, which is executed."""
+    """Return the function of that name in a user's Python file, which is executed."""
     spec = importlib.util.spec_from_file_location(f"hrx_user_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise ModelError(f"{file} cannot be imported. Give a Python file.")

@@ -62,7 +62,7 @@ def measure_held_out(
 
 
 def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredCheck, ...]:
-    """The admission checks on the windows that are not flat."""
+    """Return the admission checks on the windows that are not flat."""
     moving = windows[windows.amax(dim=1) > windows.amin(dim=1)]
     checks = admit(model, moving, horizon) if len(moving) else ()
     return tuple(to_stored(model.identity, check) for check in checks)

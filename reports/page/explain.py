@@ -61,12 +61,12 @@ _SAYS = {
 
 
 def says(held_out: HeldOut) -> str:
-    """The verdict in a few words."""
+    """Return the verdict in a few words."""
     return _SAYS[held_out.trust][1]
 
 
 def trust_sentence(held_out: HeldOut) -> str:
-    """The verdict and its evidence in one line."""
+    """Return the verdict and its evidence in one line."""
     return f"{says(held_out)}. {_because(held_out)}"
 
 
@@ -81,7 +81,7 @@ def write_explanation(x: Explanation, path: str | Path, command: str = "") -> Pa
 
 
 def render(x: Explanation, command: str = "") -> str:
-    """The page of one forecast with its held-out scores."""
+    """Return the page of one forecast with its held-out scores."""
     (held_out,), (times,) = x.held_out, x.times
     tone, says = _SAYS[held_out.trust]
     heading = f"What {_short(x.model.name)} reads to forecast {_short(x.items[0])}"
@@ -189,7 +189,7 @@ def _extent(quantities: Quantities, windows: int, lookback: int) -> str:
 
 
 def _window(x: Explanation) -> Json:
-    """The data of the page's script: the heat map, and what only this page shows."""
+    """Return the data of the page's script: the heat map, and what only this page shows."""
     (held_out,) = x.held_out
     curves = None if held_out.quantities is None else held_out.quantities.curves
     about = f"The last {x.lookback} values, and the forecast of what follows. {says(held_out)}."
@@ -242,7 +242,7 @@ def write_several(pages: Sequence[ExplainedPage], path: Path) -> Path:
 
 
 def render_several(pages: Sequence[ExplainedPage]) -> str:
-    """The page with a table of all forecasts and their heat maps, models of one series beside each other."""
+    """Return the page with a table of all forecasts and their heat maps, models of one series beside each other."""
     models = dict.fromkeys(one.x.model.name for one in pages)
     by_series: dict[str, list[dict[str, object]]] = {}
     forecasts = [_forecast(one) for one in pages]
@@ -284,7 +284,7 @@ def _forecast(one: ExplainedPage) -> dict[str, object]:
 
 
 def heatmap_widget(x: Explanation) -> AnyWidget:
-    """The heat maps of some series, one at a time. `series`, `step` and `position` follow the chosen cell."""
+    """Return the heat maps of some series, one at a time. `series`, `step` and `position` follow the chosen cell."""
     title = f"What each step of the forecast reads, by {x.method.estimator}. {'. '.join((*x.notes, ''))}".strip()
     items = [
         _heatmap_json(x, number) | {"name": clean(name), "title": clean(title), "why": ""}
@@ -294,12 +294,12 @@ def heatmap_widget(x: Explanation) -> AnyWidget:
 
 
 def widget_script() -> str:
-    """The module that a notebook imports: the scripts of the heat map, and what binds them to a widget."""
+    """Return the module that a notebook imports: the scripts of the heat map, and what binds them to a widget."""
     return "\n".join(map(asset, (*HEATMAP_SCRIPTS, "widget.js")))
 
 
 def widget_style() -> str:
-    """The styles of the heat map, nested so that they reach nothing else of a notebook."""
+    """Return the styles of the heat map, nested so that they reach nothing else of a notebook."""
     return f".hrx-heat {{ {_FRAME}\n{asset('heatmap.css')}}}\n"
 
 
@@ -312,7 +312,7 @@ def _widget_class() -> Any:
         raise HrxError(f"A widget needs anywidget, which is not installed. {install_command('notebook')}") from error
 
     class HeatmapWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is optional, and not typed here
-        """The interactive heat map; the chosen cell is in `series`, `step` (from 1) and `position` (-1 is the last)."""
+        """Interactive heat map; the chosen cell is in `series`, `step` (from 1) and `position` (-1 is the last)."""
 
         _esm = widget_script()
         _css = widget_style()
