@@ -2,7 +2,7 @@
 
 A `Forecaster` computes point forecasts `(B, H)` of windows `(B, L)` by two calls: `forward`, which is differentiable,
 and `official`, the library's own public call, unchanged. Whether the two agree is measured by
-`hrx.audit.admission.checks`.
+`hrx.audit.admission`.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def run_child(action: str, settings: str, count: str = "0") -> int:
         sys.stderr.write(f"{message(f'hrx audit: {error}')}\n")
         return error.exit
     except (Exception, SystemExit) as error:
-        from hrx.crash import crash_sentence
+        from hrx.errors import crash_sentence
 
         sys.stderr.write(f"{message(crash_sentence('audit', error))}\n")
         return Exit.CRASHED

@@ -14,8 +14,7 @@ from typing import Any
 from hrx.api.progress import INTERRUPTED
 from hrx.cli.terminal import progress
 from hrx.cli.verbs import VERBS, parser, request_of
-from hrx.crash import crash_sentence
-from hrx.errors import DEBUG_VARIABLE, Exit, HrxError
+from hrx.errors import DEBUG_VARIABLE, Exit, HrxError, crash_sentence
 from hrx.files import reason
 from hrx.text import clean_lines, message
 

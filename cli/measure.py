@@ -1,20 +1,215 @@
-"""`hrx verify`, `train` and `calibrate`: shows what `hrx.api.checkpoints` found."""
+"""`hrx audit`, `verify`, `train` and `calibrate`: show what `hrx.api` found, as text or JSON."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import fill
+from typing import Any
 
 from hrx.api import checkpoints
-from hrx.api.progress import INTERRUPTED
-from hrx.audit.admission.checks import Check
+from hrx.api.audit import MOST_REASONS, AuditResult, draw_examples, headline, perform, reasons
+from hrx.api.audit_modes import Row, estimate_audit, ranks, recheck_audit
+from hrx.api.progress import INTERRUPTED, duration
+from hrx.audit.admission import Check
+from hrx.audit.memory import GIBIBYTE
 from hrx.audit.request import CalibrateRequest, TrainRequest, VerifyRequest
+from hrx.audit.runner.plan import PlannedRun
+from hrx.audit.runner.scheduler import Recheck
 from hrx.cli.terminal import not_written, note, progress, show
+from hrx.cli.verbs import AuditCommand
 from hrx.errors import Exit, NotWritten
+from hrx.options import as_settings, as_toml
 from hrx.records.calibration import judge
 from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.text import counted, number_or_none
+from hrx.reports.gates import ModelJudged, describe_gate, gate_json
+from hrx.reports.text import counted, number_or_none, percent, signed
+
+RULE = (
+    "Worth it: no below rank 1.1, perhaps below 1.5, yes from 1.5. At rank 1 all rows order the lookback alike and the "
+    "shared vector says everything. Gain and share of positive gains are the paper's at runs of that rank (its table "
+    '"Rank predicts the gain"); an audit measures them.'
+)
+
+
+def audit(request: AuditCommand) -> int:
+    """Run an audit, or what is asked for in its place; return the exit code."""
+    if request.rank_only:
+        return _rank_only(request)
+    if request.dry_run:
+        return _dry_run(request)
+    if request.recheck:
+        return _recheck(request, request.recheck)
+
+    def show_plan(runs: Sequence[PlannedRun]) -> None:
+        if not request.json:
+            note(headline(runs, request))
+
+    result = perform(request, events=progress, on_plan=show_plan)
+    code = result.exit
+    if result.keys:
+        _show_result(result, as_json=request.json)
+        if not result.interrupted:
+            code = _draw(result, code, as_json=request.json)
+    if result.ended:
+        note(f"hrx audit: {result.ended}")
+    return not_written("audit", result.unwritten, code) if result.unwritten else code
+
+
+def _show_result(result: AuditResult, *, as_json: bool) -> None:
+    summaries, backbones, absent = result.summaries, result.backbones, result.without_runs
+    if as_json:
+        document: dict[str, Any] = {
+            "ledger": str(result.ledger),
+            "models": [summary.as_json() for summary in summaries],
+        }
+        if backbones:
+            document["backbones"] = [one.as_json() for one in backbones]
+        if absent:
+            document["without_runs"] = absent
+        if result.gates:
+            document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in result.gates]
+        print(json.dumps(document, indent=1))
+        return
+    show(render_audit(summaries, backbones) if summaries or not absent else "")
+    for line in _absent_lines(absent):
+        show(line)
+    for one in result.gates:
+        show(_gate_line(one))
+    show(f"\nLedger: {result.ledger}")
+
+
+def _draw(result: AuditResult, code: int, *, as_json: bool) -> int:
+    """Draw the heat maps and say where they are; return the exit code."""
+    try:
+        figures = draw_examples(result, progress)
+    except NotWritten as error:
+        return not_written("audit", error, code)
+    if not as_json:
+        show(f"Heat maps: {len(figures)} in {result.request.out}")
+        show(f"Page: hrx report {result.ledger} --out {result.request.out / 'page'}")
+    return code
+
+
+def _absent_lines(absent: Mapping[str, int]) -> Iterator[str]:
+    """Name the models without a stored run; after the first ones say their number."""
+    for model, runs in list(absent.items())[:MOST_REASONS]:
+        yield f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored."
+    if (more := len(absent) - MOST_REASONS) > 0:
+        yield f"… and {counted(more, 'model')} more without a stored run; --json names all."
+
+
+def _gate_line(one: ModelJudged) -> str:
+    outcome = "FAILED" if one.judged.outcome == "failed" else one.judged.outcome
+    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}: {'; '.join(describe_gate(one.judged))}"
+
+
+def _dry_run(request: AuditCommand) -> int:
+    """Show what would be done, its cost, and the effective settings. Writes nothing."""
+    planned = estimate_audit(request, progress)
+    if request.json:
+        runs = [run._asdict() for run in planned.runs]
+        print(json.dumps({"settings": as_settings(planned.request), "plan": {"runs": runs}}))
+        return Exit.DONE
+    show(headline(planned.runs, request).partition("\n")[0])
+    show("\n" + _plan_text(planned.runs, request.workers or 1))
+    show("\nEffective settings:\n" + as_toml(planned.request))
+    return Exit.DONE
+
+
+def _plan_text(plan: Sequence[PlannedRun], workers: int) -> str:
+    """What is stored, what is to run and what cannot run, by model and by dataset, with the estimated cost."""
+    models = dict.fromkeys(run.model for run in plan)
+    rows = [(model, *_costs([run for run in plan if run.model == model], workers)) for model in models]
+    parts = [render_table(("model", "runs", "stored", "to run", "cannot run", "time", "memory"), rows).rstrip()]
+    counts: Counter[tuple[str, str, str]] = Counter((run.dataset, run.model, run.state) for run in plan)
+    datasets = dict.fromkeys(run.dataset for run in plan)
+
+    def cell(dataset: str, model: str) -> str:
+        labels = {"to run": "to run", "stored": "stored", "cannot run": "not"}
+        states = [f"{counts[dataset, model, state]} {label}" for state, label in labels.items()]
+        return ", ".join(state for state in states if not state.startswith("0 ")) or "-"
+
+    rows = [(dataset, *(cell(dataset, model) for model in models)) for dataset in datasets]
+    parts += [render_table(("dataset", *models), rows).rstrip(), reasons(plan)]
+    notes = dict.fromkeys(f"No estimate for {run.model}: {run.note}" for run in plan if run.note)
+    return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
+
+
+def _costs(runs: Sequence[PlannedRun], workers: int) -> tuple[str, ...]:
+    """Counts by state, time and memory of a model; a setting without an estimate counts as the mean of the others."""
+    states = Counter(run.state for run in runs)
+    counts = [str(len(runs)), *(str(states[state]) for state in ("stored", "to run", "cannot run"))]
+    seconds = [run.seconds for run in runs if run.seconds is not None]
+    memory = max((run.memory for run in runs if run.memory is not None), default=None)
+    time = f"about {duration(sum(seconds) / len(seconds) * states['to run'] / workers)}" if seconds else "-"
+    return (*counts, time, "-" if memory is None else f"about {memory * workers / GIBIBYTE:.1f} GiB")
+
+
+def _rank_only(request: AuditCommand) -> int:
+    """Show the ranks of every planned run, by model, dataset and setting; exit code 3 where a library failed."""
+    found = ranks(request, progress)
+    if found.ended:
+        note(f"hrx audit: {found.ended}")
+    elif request.json:
+        print(json.dumps({"models": found.models, "rule": RULE}, indent=1))
+    else:
+        for model in found.models:
+            _show_ranks(model)
+        show(f"{fill(RULE, 80)}\nNothing was deleted, no model was admitted, and no ledger was written.")
+    return found.exit
+
+
+def _show_ranks(model: Row) -> None:
+    ranks = model["ranks"]
+    show(f"{model['model']}: rank of the explanation matrix, median of the runs")
+    if ranks:
+        cells = [
+            (
+                *(row["dataset"], row["setting"], row["runs"], f"{row['rank']:.2f}", f"{row['rank_entropy']:.2f}"),
+                *(signed(row["published_g_own"]), percent(row["published_positive"]), row["worth"]),
+            )
+            for row in ranks
+        ]
+        headings = ("dataset", "setting", "runs", "rank", "entropy", "paper's g_own", "> 0", "worth it")
+        show(render_table(headings, cells))
+        worth = sum(row["worth"] == "yes" for row in ranks)
+        show(f"Verdict: the axis is worth resolving in {worth} of {len(ranks)} combinations of dataset and setting.")
+    total = sum(row["runs"] for row in (*ranks, *model["not_measured"]))
+    for row in model["not_measured"]:
+        show(f"{row['runs']} of {total} runs were not measured: {row['reason']}")
+    show("")
+
+
+def _recheck(request: AuditCommand, count: int) -> int:
+    """Measure stored runs again; exit code 3 where the numbers of one differ."""
+
+    def show_result(result: Recheck) -> None:
+        if not request.json:
+            show(_recheck_line(result))
+
+    found = recheck_audit(request, count, progress, show_result)
+    if found.ended:
+        note(f"hrx audit: {found.ended}")
+    elif request.json:
+        lines = [*map(_recheck_line, found.results), *found.damaged]
+        print(json.dumps({"rechecked": len(found.results), "same": found.same, "runs": lines}))
+    else:
+        for line in found.damaged:
+            note(line)
+        show(f"{found.same} of {len(found.results)} stored runs have the same numbers.")
+    return found.exit
+
+
+def _recheck_line(result: Recheck) -> str:
+    run = result.run
+    label = f"{run.identity.model} {run.dataset.name} {run.series_name} {run.setting} seed {run.seed}"
+    if result.error:
+        return f"{label}: could not be measured again: {result.error}"
+    more = f" and {len(result.differences) - 1} more columns" if len(result.differences) > 1 else ""
+    return f"{label}: {'same' if result.same else f'DIFFERENT: {result.differences[0]}{more}'}"
 
 
 def verify(request: VerifyRequest) -> int:

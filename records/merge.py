@@ -1,21 +1,29 @@
-"""Merge ledgers: every finished run once, and no two records that contradict each other beyond rounding.
+"""Merge ledgers, export the records of one as Parquet or CSV, and verify whole ledgers.
 
-Nothing is written unless everything can be. What is damaged in a source is named and left out. A new target is built
-beside its place and published whole, so that no process ever removes a file that another one wrote.
+A merge holds every finished run once, and no two records that contradict each other beyond rounding. Nothing is written
+unless everything can be. What is damaged in a source is named and left out. A new target is built beside its place and
+published whole, so that no process ever removes a file that another one wrote. Spreadsheets read a CSV text that begins
+with = + - or @ as a formula, so an exported one gets an apostrophe.
 """
 
+import csv
+import io
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
-from hrx.records.ledger import BESIDE, MOST_NAMED, Ledger, LedgerError, StoredCheck
+from hrx.errors import HrxError
+from hrx.files import atomic_write
+from hrx.install import install_command
+from hrx.records.ledger import BESIDE, MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError, StoredCheck
 from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
+from hrx.records.rows import Damage
 
 
 class MergeResult(NamedTuple):
@@ -213,3 +221,77 @@ def _close(first: Sequence[Value], second: Sequence[Value]) -> bool:
 
 def _format(value: Value) -> str:
     return "absent" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)[:60]
+
+
+Format = Literal["parquet", "csv"]
+_TEXT = frozenset(column.name for column in COLUMNS if column.kind == "TEXT")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
+    """Write every sound record of a ledger to `out`, whole or not at all. Return their number."""
+    with Ledger.open(ledger_path, create=False) as ledger:
+        records = ledger.records()
+    writers: dict[Format, Callable[[Sequence[Record], IO[bytes]], None]] = {"parquet": _parquet, "csv": _csv}
+    with atomic_write(Path(out)) as file:
+        writers[form](records, file)
+    return len(records)
+
+
+def _csv(records: Sequence[Record], file: IO[bytes]) -> None:
+    text = io.TextIOWrapper(file, newline="", encoding="utf-8")
+    writer = csv.writer(text)
+    writer.writerow(NAMES)
+    writer.writerows([_guarded(name, getattr(record, name)) for name in NAMES] for record in records)
+    text.detach()  # writes what is buffered, and leaves the file open
+
+
+def _guarded(name: str, value: Value) -> Value:
+    """A cell of a CSV file; a text that a spreadsheet would read as a formula starts with an apostrophe."""
+    dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if dangerous else value
+
+
+def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise HrxError(
+            f"Parquet needs pyarrow, which is not installed. Use --format csv, or run: {install_command('gift-eval')}"
+        ) from None
+    kinds = {"TEXT": pyarrow.string(), "INTEGER": pyarrow.int64(), "REAL": pyarrow.float64()}
+    schema = pyarrow.schema(
+        [pyarrow.field(c.name, kinds[c.kind], metadata={"meaning": c.meaning}) for c in COLUMNS],
+        metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
+    )
+    columns = {name: [getattr(record, name) for record in records] for name in NAMES}
+    table = pyarrow.table(columns, schema=schema)
+    pyarrow.parquet.write_table(table, file)
+
+
+class LedgerCheck(NamedTuple):
+    """What the verification of a ledger found."""
+
+    path: Path
+    sound: dict[str, int]
+    """Rows of each table that are as they were written."""
+    damaged: tuple[Damage, ...]
+
+    @property
+    def verdict(self) -> str:
+        return "damaged" if self.damaged else "sound"
+
+
+def check(path: str | Path) -> LedgerCheck:
+    """Verify the file and every row of a ledger; a `LedgerError` where it is not one."""
+    with Ledger.open(path, create=False, warn=False) as ledger:
+        sound = {
+            "runs": len(ledger.rows()),
+            "checks": len(ledger.checks()),
+            "matrices": sum(len(ledger.examples([key])) for key in ledger.example_keys()),  # one at a time: large
+            "audits": len(ledger.audits()),
+            "plans": len(ledger.plans()),
+        }
+        ledger.note_integrity()
+        return LedgerCheck(Path(path), sound, tuple(ledger.damaged))

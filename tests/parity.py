@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from helpers import tiny
 
 from hrx.adapters import Forecaster, load
-from hrx.audit.admission.checks import parity
+from hrx.audit.admission import parity
 from hrx.audit.runner.plan import STAR, Setting
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
 from hrx.adapters.standardisation import Rescaled, in_own_unit
-from hrx.audit.admission.checks import admit, to_stored
+from hrx.audit.admission import admit, to_stored
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.run import forecast_series, series_context

@@ -12,7 +12,7 @@ from torch import Tensor
 from hrx.adapters.contract import Forecaster, Identity, Limits, Scale
 from hrx.adapters.gradients import relative_difference
 from hrx.adapters.standardisation import Rescaled, in_own_unit
-from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
+from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
 from hrx.audit.attribution import Estimate
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol

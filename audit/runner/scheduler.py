@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from hrx.adapters.contract import ModelError
 from hrx.adapters.registry import Located
-from hrx.audit.admission.checks import AdmissionResults, failed_check, windows_digest
+from hrx.audit.admission import AdmissionResults, failed_check, windows_digest
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (

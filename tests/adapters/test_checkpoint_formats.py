@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load, locate
 from hrx.adapters.contract import library_errors
-from hrx.audit.admission.checks import admit, admit_channels, parity
+from hrx.audit.admission import admit, admit_channels, parity
 from hrx.cli.main import main
 
 X = series(2, 96)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission.checks import admit
+from hrx.audit.admission import admit
 from hrx.audit.runner.plan import STAR, Setting
 
 FAMILIES = families()

@@ -15,7 +15,7 @@ from helpers.full_size import chronos_2
 from helpers.tiny import series
 
 from hrx.adapters import locate
-from hrx.audit.admission.checks import admit
+from hrx.audit.admission import admit
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,7 @@ from helpers import tiny, tiny_granite
 from helpers.tiny import forecast_and_gradient, series
 
 from hrx.adapters import ModelError, load, locate, model_card, registry
-from hrx.audit.admission.checks import admit
+from hrx.audit.admission import admit
 from hrx.gift_eval import frequency
 
 if "patchtst-fm" not in tiny.families():

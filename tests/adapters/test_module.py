@@ -8,7 +8,7 @@ from helpers.tiny import series
 
 import hrx
 from hrx.adapters import Limits, ModelError, from_module
-from hrx.adapters.formats.fingerprint import fingerprint
+from hrx.adapters.formats.module import fingerprint
 
 
 def test_a_copy_of_a_module_is_frozen_and_only_the_first_steps_are_read() -> None:

@@ -12,7 +12,7 @@ from helpers.mutated import mutated_class
 from helpers.tiny import families, series
 
 from hrx.adapters.registry import locate
-from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, parity
+from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
 from hrx.audit.runner.plan import Setting
 
 

@@ -19,7 +19,7 @@ import hrx
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters.formats.neuralforecast_directory import saved_models
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, _determinism, admit, parity
+from hrx.audit.admission import EQUIVALENCE_LIMIT, _determinism, admit, parity
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.runner.run import in_units
 from hrx.cli.main import main

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hrx.adapters.checkpoint import Checkpoint, differing_tensors
 from hrx.adapters.contract import Forecaster, Identity, Limits, freeze
-from hrx.audit.admission.checks import AGREEMENT_LIMIT, DERIVATIVE_LIMIT, EQUIVALENCE_LIMIT, LEAST_SPREAD, Check, admit
+from hrx.audit.admission import AGREEMENT_LIMIT, DERIVATIVE_LIMIT, EQUIVALENCE_LIMIT, LEAST_SPREAD, Check, admit
 
 # These libraries call functions that their dependencies have deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")

@@ -20,7 +20,7 @@ from hrx.adapters import families as families_module
 from hrx.adapters import registry as registry_module
 from hrx.adapters.checkpoint import Checkpoint, CheckpointForecaster
 from hrx.adapters.families import families
-from hrx.audit.admission.checks import admit
+from hrx.audit.admission import admit
 
 SETTINGS = [(512, 24), (512, 48), (512, 96), (512, 192)]
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import GradientPath, ModelError, load
 from hrx.adapters.gradients import differentiable_input, relative_difference
-from hrx.audit.admission.checks import admit_channels
+from hrx.audit.admission import admit_channels
 
 if "t0" not in tiny.families():
     pytest.skip("runs in the main environment", allow_module_level=True)

@@ -20,7 +20,7 @@ from hrx.adapters.checkpoint import ignore_warning
 from hrx.adapters.device import DoubleTwin, double_precision
 from hrx.adapters.families.timer_timemoe import MASK_MOVES, GeneratingForecaster
 from hrx.adapters.gradients import GradientPath, relative_difference
-from hrx.audit.admission.checks import DERIVATIVE_LIMIT_DOUBLE
+from hrx.audit.admission import DERIVATIVE_LIMIT_DOUBLE
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.runner.plan import STAR, Setting
 

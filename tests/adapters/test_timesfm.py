@@ -18,7 +18,7 @@ from hrx.adapters import ModelError, load, locate
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.families.timesfm import SharedContext
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission.checks import admit
+from hrx.audit.admission import admit
 from hrx.audit.attribution.gradients import jacobian
 
 

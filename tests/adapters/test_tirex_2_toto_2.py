@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission.checks import admit, admit_channels, parity
+from hrx.audit.admission import admit, admit_channels, parity
 
 if "toto-2" not in tiny.families():
     pytest.skip("runs in the main environment", allow_module_level=True)

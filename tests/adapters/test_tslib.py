@@ -20,7 +20,7 @@ from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters.formats import tslib as adapter
 from hrx.adapters.formats.tslib_run import checkout_run
 from hrx.api.audit_plan import family_of
-from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, admit, parity
+from hrx.audit.admission import EQUIVALENCE_LIMIT, admit, parity
 from hrx.cli.main import main
 from hrx.reports import read
 

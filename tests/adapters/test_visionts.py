@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hrx.adapters import ModelError, gradients, load
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission.checks import admit
+from hrx.audit.admission import admit
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.runner.plan import STAR, Setting
 

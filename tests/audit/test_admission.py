@@ -9,8 +9,7 @@ from helpers.tiny import series
 from safetensors.torch import load_file, save_file
 
 from hrx.adapters import Forecaster, from_module, load
-from hrx.audit.admission.checks import Check, admit, parity
-from hrx.audit.admission.sanity import parameters
+from hrx.audit.admission import Check, admit, parameters, parity
 
 
 def failed(model: Forecaster, lookback: int = 40, horizon: int = 12) -> set[str]:

@@ -11,7 +11,7 @@ from helpers.tiny import series
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, score
-from hrx.audit.admission.checks import admit_channels
+from hrx.audit.admission import admit_channels
 from hrx.audit.scoring.deletion import replacements
 from hrx.audit.scoring.score import ScoredRun, Unscorable, score_channels
 from hrx.errors import ProtocolError

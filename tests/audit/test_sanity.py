@@ -9,7 +9,7 @@ from helpers.tiny import series
 from scipy.stats import spearmanr
 
 from hrx.adapters import from_module, load
-from hrx.audit.admission.sanity import parameters, rank_correlation, sanity
+from hrx.audit.admission import parameters, rank_correlation, sanity
 
 
 def by_name(model, x: torch.Tensor, horizon: int) -> dict:

@@ -12,7 +12,7 @@ from helpers.small import train
 from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS
 
 from hrx.adapters import load
-from hrx.audit.admission.checks import EQUIVALENCE_LIMIT, admit
+from hrx.audit.admission import EQUIVALENCE_LIMIT, admit
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training import Recipe
 from hrx.audit.training.backbones import DEPTH_ARGUMENT, LibraryBackbone, build

@@ -21,7 +21,7 @@ import numpy as np
 
 from hrx.adapters import Forecaster, Identity, Limits, Located, locate
 from hrx.audit import Protocol
-from hrx.audit.admission.checks import Check
+from hrx.audit.admission import Check
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.plan import STAR, Run, Setting, plan
 from hrx.audit.runner.processes import ProcessExecutor

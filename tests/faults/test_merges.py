@@ -13,9 +13,8 @@ from helpers.damage import change, contents, is_part, small_ledger
 from helpers.records import record
 
 from hrx.cli import main
-from hrx.records.export import check
 from hrx.records.ledger import Ledger
-from hrx.records.merge import merge
+from hrx.records.merge import check, merge
 
 SUITE = "merges"
 Figure = Callable[..., None]

@@ -29,8 +29,8 @@ from helpers.damage import (
 from helpers.records import record
 
 from hrx.cli import main
-from hrx.records.export import check
 from hrx.records.ledger import Ledger, LedgerError
+from hrx.records.merge import check
 from hrx.records.record import Record
 from hrx.records.rows import TABLES
 

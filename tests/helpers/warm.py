@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PRELOADED = (
-    "hrx.adapters.families.chronos", "hrx.api.explain", "hrx.cli.audit", "hrx.cli.explain", "hrx.cli.ledgers",
+    "hrx.adapters.families.chronos", "hrx.api.explain", "hrx.cli.measure", "hrx.cli.explain", "hrx.cli.ledgers",
     "hrx.cli.measure", "hrx.reports", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats",
     "torch._dynamo",
 )  # fmt: skip

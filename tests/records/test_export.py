@@ -9,8 +9,8 @@ from helpers.records import record
 
 from hrx.cli import main
 from hrx.errors import NotWritten
-from hrx.records.export import export
 from hrx.records.ledger import Ledger
+from hrx.records.merge import export
 from hrx.records.record import COLUMNS, EXCLUDED, NAMES, Record
 
 

@@ -1,1 +1,0 @@
-"""Whether a checkpoint may be audited: the checks, and their stored results."""
