@@ -184,7 +184,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "audit": Verb(AuditCommand, "audit:audit", "hrx audit bolt-mini --settings 96x24"),
+    "audit": Verb(AuditCommand, "measure:audit", "hrx audit bolt-mini --settings 96x24"),
     "verify": Verb(VerifyRequest, "measure:verify", "hrx verify bolt-mini --settings 96x24"),
     "models": Verb(ListModels, "listing:models", "hrx models"),
     "datasets": Verb(ListDatasets, "listing:datasets", "hrx datasets --data sample"),
