@@ -1,8 +1,10 @@
 """Checkpoints and data that several rooms' tests share."""
 
 import gc
+import multiprocessing
 import os
-from collections.abc import Iterator
+import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -28,11 +30,12 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def in_this_process() -> Iterator[None]:
-    """Audits run their models here unless a test asks for workers: a process would import the libraries each time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hrx.audit.request.DEFAULT_WORKERS", 0)
-        yield
+def workers_are_forked_from_imported_libraries() -> None:
+    """Starts the server that audits fork their workers from; it lives as long as the tests and imports once."""
+    if sys.platform == "linux":
+        modules = ["hrx.audit.runner.processes", "torch._dynamo", "chronos"]
+        multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
+        forkserver.ensure_running()
 
 
 @pytest.fixture(scope="session")

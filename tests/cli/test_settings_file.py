@@ -187,7 +187,7 @@ def test_a_recheck_of_a_ledger_that_was_changed_names_the_column_and_ends_with_3
     path = folder / "hrx-audit" / "ledger.db"
     with Ledger.open(path) as ledger:
         (stored,) = (one for one in ledger.records() if one.seed == 1)
-        replace_record(ledger, stored.updated(mse=(stored.mse or 0.0) + 0.01))
+        replace_record(ledger, stored.updated(mse=(stored.mse or 0.0) * 1.01))
     assert main([*audit, "--recheck", "2"]) == 3
     out = capsys.readouterr().out
     assert "seed 1: DIFFERENT: mse is" in out
