@@ -177,7 +177,8 @@ def _as_json(x: Explanation) -> dict[str, object]:
         for name in GAINS:
             value, error = getattr(quantities, name), getattr(quantities.error, name)
             gains[name] = {"value": number_or_none(value), "error": number_or_none(error)}
-        gains |= {name: number_or_none(getattr(quantities, name)) for name in ("rank", "effective_lookback")}
+        others = ("p_margin", "rank", "effective_lookback")
+        gains |= {name: number_or_none(getattr(quantities, name)) for name in others}
     return {
         "model": x.model.name,
         "checkpoint": x.model.checkpoint,

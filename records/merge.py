@@ -156,10 +156,11 @@ def _refusal(contradictions: Sequence[str], into: Path) -> str:
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 _TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds", "context_time_ratio"})
 _LISTS = frozenset({"starts", "context_curves"} | {c.name for c in COLUMNS if c.name.endswith("_steps")})
-# These follow from numbers that are compared themselves, and rounding decides a tie: beats_naive from the errors, the
-# needed context and what is measured there from its curves. max_missing decides the status, which is compared itself.
+# These follow from numbers that are compared themselves, and rounding decides a tie: beats_naive from the errors,
+# p_margin from the areas, the needed context and what is measured there from its curves. max_missing decides the
+# status, which is compared itself.
 _FOLLOWING = frozenset(
-    {"beats_naive", "max_missing"}
+    {"beats_naive", "p_margin", "max_missing"}
     | {c.name for c in COLUMNS if c.name.startswith("context_") and c.name not in ("context_bound", "context_windows")}
 )
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - _FOLLOWING

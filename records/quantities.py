@@ -55,6 +55,8 @@ class Quantities:
     """Normalised values at each scored step, by quantity."""
     scored_steps: Ints
     variance: float
+    p_margin: float
+    """Share of all assignments of the scored rows to the scored steps whose mean area is at least the actual one's."""
     rank: float
     """Mean over the windows that have one."""
     rank_entropy: float
@@ -79,9 +81,10 @@ class Quantities:
     """As above, at each scored step, mean of the windows."""
 
     def __str__(self) -> str:
-        """Show the gains with their errors, and the rank."""
+        """Show the gains with their errors, `p_margin` and the rank."""
         gains = [f"{name} {getattr(self, name):+.3f} ± {getattr(self.error, name):.3f}" for name in GAINS]
-        return f"{', '.join(gains)}, rank {self.rank:.2f} ({self.draws} draws, {self.forecasts} forecasts)"
+        found = ", ".join([*gains, f"p_margin {show_p(self.p_margin)}", f"rank {self.rank:.2f}"])
+        return f"{found} ({self.draws} draws, {self.forecasts} forecasts)"
 
     def _repr_html_(self) -> str:
         """Show the gains as a table in a notebook."""
@@ -89,7 +92,8 @@ class Quantities:
 
         rows = [(f"{getattr(self, name):+.3f}", f"± {getattr(self.error, name):.3f}") for name in GAINS]
         heads = ("share of the forecasts' variance", "Monte Carlo error")
-        table = pd.DataFrame([*rows, (f"{self.rank:.2f}", "")], [*GAINS, "rank"], heads)
+        rows += [(show_p(self.p_margin), ""), (f"{self.rank:.2f}", "")]
+        table = pd.DataFrame(rows, [*GAINS, "p_margin", "rank"], heads)
         return str(table.to_html(border=0))
 
     @property
@@ -103,6 +107,11 @@ class Quantities:
     @property
     def g_margin(self) -> float:
         return self.normalised.g_margin
+
+
+def show_p(p: float) -> str:
+    """Show a share that is judged against chance."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 class Skill(NamedTuple):

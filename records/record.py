@@ -127,6 +127,7 @@ class Record:
     insertion: Number = _column("insertion, a ratio of errors")
     insertion_raw: Number = _column("the same: insertion is not divided by the variance")
     insertion_se: Number = _column("Monte Carlo standard error of insertion")
+    p_margin: Number = _column("share of all assignments of scored rows to scored steps that explain at least as well")
 
     # Sweeps: `--sweeps truncation,distance`
     g_own_rank_1: Number = _column("g_own of the matrix truncated to rank 1, normalised")

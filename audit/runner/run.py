@@ -269,6 +269,7 @@ def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | Non
         **_channel_values(measured),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
         "starts": json.dumps(windows.starts.tolist()),
+        "p_margin": q.p_margin,
         "insertion_dropped": q.insertion_dropped,
         "rank": _number(q.rank),
         "rank_entropy": _number(q.rank_entropy),

@@ -6,6 +6,8 @@ windows at once would take twice their memory.
 """
 
 import math
+from functools import cache
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,10 @@ from hrx.audit.torch_state import one_thread
 from hrx.records.quantities import Floats, Ints, Skill
 
 MASS = 0.9
+MOST_ASSIGNED = 8
+"""Scored steps whose assignments to rows are all enumerated; of more steps as many are drawn at random."""
+SAME_AREA = 1e-6
+"""Two areas that differ by this share of the largest one are equal but for rounding."""
 
 
 class MeanRank(NamedTuple):
@@ -113,6 +119,34 @@ def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> dict[str, Fl
     return samples
 
 
+def mean_areas(errors: Floats, area: Area) -> Floats:
+    """`(W, D, V, 2, K, S) -> (V, S)`: area of each step under each ordering, mean of windows and draws, undivided."""
+    areas: Floats = _area(trapezoid(errors), area).mean(axis=(0, 1))
+    return areas
+
+
+def assignment_share(areas: Floats) -> float:
+    """Return the share of all assignments of rows to steps that are at least as good as each step under its own row.
+
+    `areas` `(S, S)` has a row for each row of the matrix and a column for each step. An assignment is as good as the
+    mean area of the steps under the rows they get. The actual one counts, so the share is never zero.
+    """
+    steps = np.arange(len(areas))
+    means = areas[_assignments(len(areas)), steps].mean(axis=1)
+    actual = np.diagonal(areas).mean()
+    return float(np.mean(means >= actual - SAME_AREA * np.abs(areas).max()))
+
+
+@cache
+def _assignments(steps: int) -> Ints:
+    """`(n, S)`: all permutations of the steps, or `8!` of them: the actual one, and others drawn at random."""
+    if steps <= MOST_ASSIGNED:
+        return np.array(list(permutations(range(steps))))
+    every = np.tile(np.arange(steps), (math.factorial(MOST_ASSIGNED), 1))
+    every[1:] = np.random.default_rng(0).permuted(every[1:], axis=1)
+    return every
+
+
 def truncated_gains(errors: Floats, truncated: Ints, area: Area) -> Floats:
     """`(T,)`: `g_own` of each truncation, undivided, from errors `(W, D, V, 2, K, S)`."""
     table = _area(trapezoid(errors), area)
@@ -127,7 +161,7 @@ def distant_gains(errors: Floats, distant: Ints, shared: int, area: Area) -> Flo
     Where both rows of a step exist its two areas are averaged. NaN where some scored step has neither, since the mean
     would then be over other steps than that of `g_own`.
     """
-    table = _area(trapezoid(errors), area).mean(axis=(0, 1))
+    table = mean_areas(errors, area)
     gains = table[distant, np.arange(distant.shape[-1])] - table[shared]
     exists = distant >= 0
     with np.errstate(invalid="ignore"):

@@ -23,8 +23,10 @@ from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import Along, Sweep, orderings
 from hrx.audit.scoring.quantities import (
+    assignment_share,
     distant_gains,
     effective_lookback,
+    mean_areas,
     mean_curves,
     measure,
     moments,
@@ -199,6 +201,7 @@ class ScoredRun:
             steps={name: means[name].steps / scale[name] for name in QUANTITIES},
             scored_steps=steps,
             variance=variance,
+            p_margin=assignment_share(mean_areas(paired, protocol.area)[:-1]),
             rank=ranks.participation,
             rank_entropy=ranks.entropy,
             rank_dropped=ranks.dropped,

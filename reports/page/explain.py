@@ -19,7 +19,7 @@ from hrx import __version__
 from hrx.errors import HrxError
 from hrx.install import install_command
 from hrx.records.explanation import SURE, Explanation, HeldOut, Trust, show_time
-from hrx.records.quantities import GAINS, Floats, Quantities, Skill
+from hrx.records.quantities import GAINS, Floats, Quantities, Skill, show_p
 from hrx.reports.context import series_context
 from hrx.reports.heatmap import heatmap_figure, picture
 from hrx.reports.page import HEATMAP_SCRIPTS, Row, asset, made_by, render_page
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from anywidget import AnyWidget
 
 SCRIPTS = (*HEATMAP_SCRIPTS, "page.js", "explain.js")
+CHANCE = 0.05
+"""Random rows reach a `p_margin` of at most this in as many cases."""
 _LONGEST_NAME = 40
 _MOST_POINTS = 10
 _HEADS = (
@@ -156,6 +158,12 @@ def _reasons(x: Explanation) -> Iterator[tuple[str, str]]:
             "yes" if sure else "no",
             f"{gain} {signed(value)} ± {error:.2g}, {against} by {SURE:g} Monte Carlo errors.",
         )
+    p = held_out.quantities.p_margin
+    yield (
+        "yes" if p <= CHANCE else "unsure",
+        f"p_margin {show_p(p)}: the share of all assignments of rows to steps that explain the steps at least as "
+        f"well, {'at most' if p <= CHANCE else 'above'} {CHANCE:g}. It is not part of the verdict.",
+    )
 
 
 def _seasonal_reason(skill: Skill) -> tuple[str, str]:

@@ -64,6 +64,7 @@ def test_every_quantity_of_the_score_is_stored_with_its_raw_value_and_its_error(
         values = [getattr(record, column) for column in (name, f"{name}_raw", f"{name}_se")]
         assert values == [number(getattr(kind, name)) for kind in (q.normalised, q.raw, q.error)], name
     assert (record.rank, record.rank_entropy, record.rank_dropped) == (q.rank, q.rank_entropy, q.rank_dropped)
+    assert record.p_margin == q.p_margin
     assert (record.variance, record.draws_used, record.forecasts) == (q.variance, q.draws, q.forecasts)
     assert record.device == "cpu"
 

@@ -355,10 +355,12 @@ def test_the_needed_context_of_a_series_is_printed_and_on_the_page(
     assert "Needed context, to keep the forecasts within 2 % of their variance: at most 8 of 32" in shown
     assert "Really cut to 8, the forecasts change by 0 %" in shown
     text = html.unescape(page.read_text())
+    assert "p_margin <0.001: the share of all assignments" in text
     assert "within 2 % of their variance: at most 8 of 32" in text
     assert "--sweeps context --context-bound 0.02" in text
     assert main([*asked, "--horizon=8", "--out", str(page), "--sweeps", "context", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["explanations"]
+    assert found["p_margin"] == pytest.approx(1 / 40320)  # eight steps, each of which reads a value of its own
     assert found["context"] == {"bound": 0.01, "needed": 8, "outcome": "holds", "shortest_cut": 8}
     assert main([*asked, "--horizon=8", "--out", str(page)]) == 0
     assert "Needed context" not in capsys.readouterr().out + page.read_text()
