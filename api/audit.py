@@ -58,9 +58,9 @@ from hrx.reports import heatmaps, summarise
 from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
 from hrx.reports.gates import ModelJudged, exit_code, judge_audit
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, frame_of, without_runs
-from hrx.reports.statistics import clustered_median
-from hrx.reports.summary import ModelSummary
-from hrx.reports.text import bracketed, counted, signed
+from hrx.reports.statistics import evidence
+from hrx.reports.summary import SHORTEST_SPAN, ModelSummary
+from hrx.reports.text import counted
 
 MOST_REASONS = 8
 _Gains = dict[tuple[object, ...], dict[tuple[object, ...], float]]
@@ -69,8 +69,8 @@ _SHARE = 0.02
 """Part of the audit's time that this may take."""
 _SECONDS = 1.0
 """At least this long between two computations."""
-_CLUSTERS = ("dataset", "series_fingerprint")
-"""What the interval of a verdict resamples."""
+_CLUSTERS = ("dataset", "series")
+"""What tells the clusters of a verdict apart."""
 
 
 def run_audit(
@@ -411,9 +411,8 @@ class VerdictSoFar:
         if not gains:
             return "no run beats both naive forecasts"
         clusters = ([str(one[CONFIGURATION.index(name)]) for one in configurations] for name in _CLUSTERS)
-        found = clustered_median(gains, *clusters)
-        interval = "" if math.isnan(found.low) else f" {bracketed(found.low, found.high)}"
-        return f"g_margin {signed(found.median)}{interval}, n={len(gains)} that beat naive"
+        found = evidence(gains, *clusters)
+        return f"g_margin {found}, positive in {found.positive} of {found.counted} that beat naive"
 
     def _add(self, record: Record) -> None:
         model = str(record.model)
@@ -422,7 +421,10 @@ class VerdictSoFar:
         if record.status != DONE:
             return
         gains = self._gains.setdefault(model, {})
-        if record.beats_naive == 1 and record.g_margin is not None and abs(record.g_margin) <= LARGEST:
+        short = record.variance_span is not None and record.variance_span < SHORTEST_SPAN
+        if short or record.beats_naive != 1:
+            return
+        if record.g_margin is not None and abs(record.g_margin) <= LARGEST:
             configuration, seeds = (tuple(getattr(record, name) for name in names) for names in (CONFIGURATION, SEEDS))
             gains.setdefault(configuration, {})[seeds] = record.g_margin
 

@@ -24,7 +24,7 @@ from .arrow_folders import open_directory
 from .cells import ID_NAMES, as_table, read_table, table_kind
 from .frequency import Clock, TimeGrid
 from .paper_sets import open_prices, open_tslib
-from .sample import open_sample, read_sample
+from .sample import open_sample, read_sample, sample_file
 from .series import Dataset, StoredSeries, TimedSeries, place
 from .tables import Options, open_table, parse_source, table_series
 
@@ -171,7 +171,7 @@ def _dated(dataset: Dataset, index: int) -> TimedSeries:
 
 def _sample_dates(dataset: Dataset) -> list[TimedSeries]:
     """Return the series of an embedded dataset as a table gives them, with its dates where it has some."""
-    name = dataset.name.partition("/")[0]
+    name = sample_file(dataset.name)
     names = tuple(row.name for row in dataset.rows())
     options = Options(value=names, frequency=dataset.frequency, season=dataset.season)
     return list(table_series(as_table(read_sample(name), name), options, dataset=name))

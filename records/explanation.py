@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _FORMAT = 2
 _ARRAYS = ("matrix", "forecast", "x", "observed")
+SURE = 2.0
+"""A gain is positive where it exceeds this many Monte Carlo errors."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,11 @@ class HeldOut:
         return Trust.OWN_ROWS if self.surely_positive("g_own") else Trust.SHARED
 
     def surely_positive(self, gain: str) -> bool:
-        """Whether the 95 % interval of a gain over draws lies above zero."""
+        """Whether a gain exceeds zero by more than its Monte Carlo error explains."""
         if self.quantities is None:
             return False
-        return bool(getattr(self.quantities, gain) > self.quantities.plus_minus(gain))
+        value, error = getattr(self.quantities.normalised, gain), getattr(self.quantities.error, gain)
+        return bool(value > SURE * error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -182,6 +182,7 @@ class Record:
     variance: Number = _column("variance of the forecasts that the quantities are divided by")
     variance_run: Number = _column("variance of the forecasts of the run's own windows")
     series_windows: Whole = _column("forecasts of the series behind variance and errors; NULL for the run's own")
+    variance_span: Number = _column("horizons from the first to the last of them; below 5 the variance is too small")
     draws_used: Whole = _column("draws made")
     forecasts: Whole = _column("perturbed forecasts evaluated")
 

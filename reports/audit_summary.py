@@ -191,14 +191,12 @@ def _model_lines(summary: ModelSummary, width: int) -> Iterator[str]:
 
 
 def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
-    rows = [(name, *group[name].cells) for _, group in summary.groups for name in GAINS]
+    rows = [(name, *group.evidence[name].cells) for _, group in summary.groups for name in GAINS]
     head, rule, *lines = render_table(GAIN_HEADS, rows, width - len(INDENT)).splitlines()
     yield from (INDENT + head, INDENT + rule)
     for index, (title, group) in enumerate(summary.groups):
         yield from hanging(INDENT, f"{title} ({group.size})", width)
         yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
-    if summary.remark:
-        yield from hanging(INDENT, summary.remark, width)
 
 
 def reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:

@@ -2,25 +2,30 @@
 
 Everything in `reports` that computes an interval or a p value is here. Values that are not finite are left out, and `n`
 counts the rest. Two intervals of a median: `median_interval` takes each value as independent, as the published tables
-do; `clustered_median` resamples datasets, then series, as every verdict does. The sign test is exact for every number
-of pairs and every distribution, tests the median, which is the figure that is shown, and reads as a count: 6 of 6 pairs
-lie beyond the bound.
+do; `Evidence` has one value per cluster, as every verdict does. The sign test is exact for every number of pairs and
+every distribution, tests the median, which is the figure that is shown, and reads as a count: 6 of 6 pairs lie beyond
+the bound.
+
+Runs are nested: seeds within a setting, settings within a series, series within a dataset, datasets (frequencies)
+within a source. What is said about other data rests on sources, or on the series where there is only one source;
+everything below is repetition.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
+from statistics import median as fmedian
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hrx.records.quantities import Floats, Ints
-from hrx.reports.text import bracketed, number_or_none, percent, signed
+from hrx.reports.text import bracketed, number_or_none, signed
 
 FEW = 10
 """A group with fewer runs is marked."""
@@ -29,8 +34,10 @@ FEWEST = 3
 """Values that an interval needs: one or two say nothing about their spread."""
 _BLOCK = 1 << 21
 """Numbers that a bootstrap of a mean holds at once."""
-RESAMPLES = 2_000
-"""A page needs thousands of intervals, and each end of one rests on 50 resamples."""
+FEWEST_INTERVAL = 5
+"""Clusters of an interval: the range of five covers 94 %; that of fewer is called a range."""
+FEWEST_SIGN = 6
+"""Clusters of a verdict: five of five reach p = .0625 only."""
 LEVEL = 0.05
 POWER = 0.8
 MOST_PAIRS = 1_000
@@ -69,20 +76,6 @@ class GroupStatistics:
     @property
     def few(self) -> bool:
         return is_few(self.n)
-
-    def as_json(self) -> dict[str, float | None]:
-        figures = ("median", "low", "high", "positive", "p")
-        return {name: number_or_none(getattr(self, name)) for name in figures} | {"n": self.n}
-
-    def __str__(self) -> str:
-        interval = bracketed(self.low, self.high)
-        return f"{signed(self.median)} {interval if interval != '-' else '(no interval from so few)'}"
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Median, interval, share above zero and p of the sign test, as in a row of a table."""
-        p = "-" if not self.n else "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
-        return signed(self.median), bracketed(self.low, self.high), percent(self.positive), p
 
     @property
     def excludes_zero(self) -> bool:
@@ -235,6 +228,7 @@ def fraction_positive(values: npt.ArrayLike) -> float:
     return float(np.mean(kept > 0)) if len(kept) else np.nan
 
 
+@lru_cache(maxsize=4096)
 def sign_test(positive: int, negative: int) -> float:
     """Exact two-sided p of these signs if both were equally likely; zeros count on neither side."""
     from scipy.stats import binomtest  # takes most of a second to import, and most commands need no test
@@ -253,107 +247,164 @@ def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:
     return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else np.nan
 
 
-class ClusteredMedian(NamedTuple):
-    """Median of runs with an interval that knows the levels; NaN where there are too few series for one."""
+Side = Literal["above", "below", "undecided"]
 
-    median: float
-    low: float
-    high: float
-    p: float
-    """Two-sided: twice the smaller share of resampled medians on either side of zero."""
-    datasets: int
-    series: int
 
-    def as_json(self) -> dict[str, float | None]:
-        return {name: number_or_none(value) for name, value in self._asdict().items()}
+@dataclass(frozen=True)
+class Evidence:
+    """Values of a quantity, one per cluster, and what they decide."""
 
-    def __str__(self) -> str:
-        interval = bracketed(self.low, self.high)
-        return f"{signed(self.median)} {interval if interval != '-' else '(no interval)'}"
+    values: tuple[float, ...]
+    """In ascending order."""
+    unit: Literal["source", "series"] = "source"
+    """What a cluster is: a source, or a series of the only source."""
+    source: str = ""
+    """The only source, where the clusters are its series."""
 
     @property
-    def levels(self) -> str:
-        """A sentence: what the interval resamples, and what it cannot."""
-        if self.series < FEWEST:
-            return f"There is no interval from {self.series} series: at least {FEWEST} are needed."
-        if self.datasets == 1:
-            return f"These intervals resample the {self.series} series of one dataset, and no dataset."
-        if self.datasets == self.series:
-            return f"These intervals resample {self.datasets} datasets of one series each."
-        return f"These intervals resample {self.datasets} datasets, then their {self.series} series."
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def counted(self) -> str:
+        return f"{self.n} {'sources' if self.unit == 'source' and self.n != 1 else self.unit}"
+
+    @cached_property
+    def interval(self) -> Interval:
+        """The median cluster with its 95 % interval; the range of five clusters covers 94 %, that of fewer is none."""
+        return cluster_interval(np.array(self.values))
+
+    @property
+    def positive(self) -> int:
+        return sum(value > 0 for value in self.values)
+
+    @property
+    def p(self) -> float:
+        """Two-sided sign test; a zero counts on neither side."""
+        return sign_test(self.positive, sum(value < 0 for value in self.values))
+
+    @property
+    def side(self) -> Side:
+        """On which side of zero the median cluster lies, where at least six clusters decide it at the 5 % level."""
+        if self.n < FEWEST_SIGN or self.p > LEVEL:
+            return "undecided"
+        _, low, high = self.interval
+        return "above" if low > 0 else "below" if high < 0 else "undecided"
+
+    def within(self, bound: float) -> bool:
+        """Whether the whole interval lies within `±bound`, from six clusters on."""
+        _, low, high = self.interval
+        return self.n >= FEWEST_SIGN and -bound < low and high < bound
+
+    @property
+    def needed(self) -> int | None:
+        """Clusters that would decide the side of zero with a power of 80 %, if further ones are alike."""
+        return clusters_to_decide(self.values)
+
+    def as_json(self) -> dict[str, object]:
+        point, low, high = map(number_or_none, self.interval)
+        p = number_or_none(self.p) if self.n else None
+        counts = {"positive": self.positive, "clusters": self.n, "unit": self.unit}
+        return {"median": point, "low": low, "high": high, "p": p, **counts}
+
+    def __str__(self) -> str:
+        point, low, high = self.interval
+        if self.n >= FEWEST_INTERVAL:
+            level = "" if self.n >= FEWEST_SIGN else " (range, 94 %)"
+            return f"{signed(point)} {bracketed(low, high)}{level}"
+        return f"{signed(point)} (range {bracketed(low, high)})" if self.n > 1 else signed(point)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Median, interval, clusters above zero and p of the sign test, as in a row of a table."""
+        point, low, high = self.interval
+        level = " (94 %)" if self.n == FEWEST_INTERVAL else ""
+        interval = f"{bracketed(low, high)}{level}" if self.n >= FEWEST_INTERVAL else "-"
+        p = "-" if self.n < FEWEST_SIGN else "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
+        return signed(point), interval, f"{self.positive} of {self.n}", p
+
+    @property
+    def about(self) -> str:
+        """A sentence: what counts once, and for what it speaks."""
+        if self.unit == "series":
+            return f"Each series of {self.source} counts once: this says nothing about other data."
+        return "Each source counts once, by the median of its series and settings."
 
 
-def clustered_median(
-    values: npt.ArrayLike, datasets: npt.ArrayLike, series: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
-) -> ClusteredMedian:
-    """Median of `values` `(n,)` and its 95 % interval, for runs of the given datasets and series.
+def evidence(values: npt.ArrayLike, datasets: Iterable[object], series: Iterable[object]) -> Evidence:
+    """One value per cluster, from the values `(n,)` of configurations: the median over series of the median of each.
 
-    `series` names a series within its dataset. Values that are not finite are left out. The order of the runs does not
-    matter: the same runs have the same interval wherever it is shown.
+    A cluster is a source, the name of a dataset before the slash; with one source its series are the clusters. Values
+    that are not finite are left out.
     """
-    numbers = np.asarray(values, dtype=np.float64)
-    kept = np.isfinite(numbers)
-    if not kept.any():
-        return ClusteredMedian(np.nan, np.nan, np.nan, np.nan, 0, 0)
-    dataset, item = (sorted_codes(np.asarray(names)[kept]) for names in (datasets, series))
-    pairs, number = np.unique(dataset * (item.max() + 1) + item, return_inverse=True)
-    sizes = np.bincount(pairs // (item.max() + 1))
-    order = np.argsort(numbers[kept], kind="stable")
-    ordered = numbers[kept][order]
-    point = median(ordered)
-    if len(pairs) < FEWEST:
-        return ClusteredMedian(point, np.nan, np.nan, np.nan, len(sizes), len(pairs))
-    medians = _resampled_medians(ordered, number[order], _draws(tuple(sizes.tolist()), resamples, seed))
-    low, high = np.percentile(medians, (2.5, 97.5))
-    tail = min(float(np.mean(medians <= 0)), float(np.mean(medians >= 0)))
-    p = min(1.0, 2 * max(tail, 1 / (resamples + 1)))
-    return ClusteredMedian(point, float(low), float(high), p, len(sizes), len(pairs))
+    by_series: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for value, dataset, one in zip(np.asarray(values, dtype=np.float64).tolist(), datasets, series, strict=True):
+        if math.isfinite(value):
+            of_source = by_series.setdefault(str(dataset).partition("/")[0], {})
+            of_source.setdefault((str(dataset), str(one)), []).append(value)
+    if len(by_series) == 1:
+        ((source, of_source),) = by_series.items()
+        by_item: dict[str, list[float]] = {}  # the frequencies of a series are no further series
+        for (_, one), found in of_source.items():
+            by_item.setdefault(one, []).append(fmedian(found))
+        return Evidence(tuple(sorted(map(fmedian, by_item.values()))), "series", source)
+    return Evidence(tuple(sorted(fmedian(map(fmedian, one.values())) for one in by_series.values())))
 
 
-def sorted_codes(names: npt.ArrayLike) -> Ints:
-    """Place of each name among the sorted distinct ones; of codes, the same as of the names they stand for."""
-    values = np.asarray(names)
-    return np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)[1]
+def cluster_interval(values: npt.ArrayLike) -> Interval:
+    """Median of independent values and the inverted sign test: order statistics, interpolated to 95 %.
 
-
-@lru_cache(maxsize=8)
-def _draws(sizes: tuple[int, ...], resamples: int, seed: int) -> Floats:
-    """How often each series is drawn, `(R, S)`: series in the order of their datasets, which have `sizes` of them.
-
-    A dataset of k series that is drawn m times has its series drawn k·m times, uniformly.
+    The interpolation is that of Hettmansperger and Sheather (1986). The range of five values covers 94 %; fewer have
+    a range that is no interval, one value none.
     """
-    rng = np.random.default_rng(seed)
-    times = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=resamples)
-    drawn = [rng.multinomial(times[:, d] * k, np.full(k, 1 / k)) for d, k in enumerate(sizes)]
-    return np.concatenate(drawn, axis=1).astype(np.float64)  # whole numbers; products of float matrices are fast
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    if n < 2:
+        return Interval(float(ordered[0]) if n else math.nan, math.nan, math.nan)
+    place, share = _ends(n)
+    low = _between(ordered[place - 1], ordered[min(place, n - 1)], share)
+    high = _between(ordered[n - place], ordered[max(n - place - 1, 0)], share)
+    return Interval(float(np.median(ordered)), low, high)
 
 
-def _resampled_medians(ordered: Floats, number: Ints, draws: Floats) -> Floats:
-    """Median of each resample, `(R,)`: the sorted values `(n,)` of the series `number`, drawn `(R, S)` times each.
+def _between(outer: float, inner: float, share: float) -> float:
+    return float(outer) if share == 0 or outer == inner else float((1 - share) * outer + share * inner)
 
-    The values are cut into about √n parts. One product of matrices says how much of each resample lies in each part;
-    only the part that holds its middle is searched value by value.
+
+@lru_cache(maxsize=4096)
+def _ends(n: int) -> tuple[int, float]:
+    """Which order statistic the lower end is, from 1, and how far it lies towards the next one."""
+    from scipy.stats import binom  # takes most of a second to import
+
+    places = np.arange(1, n // 2 + 1)
+    coverage = 1 - 2 * binom.cdf(places - 1, n, 0.5)
+    if coverage[0] < 1 - LEVEL:
+        return 1, 0.0
+    place = int(places[coverage >= 1 - LEVEL][-1])
+    outer, inner = coverage[place - 1], (coverage[place] if place < len(coverage) else 0.0)
+    reach = (outer - 1 + LEVEL) / (outer - inner)
+    return place, float((n - place) * reach / (place + (n - 2 * place) * reach))
+
+
+@lru_cache(maxsize=4096)
+def _needed(favoured: int, n: int) -> int | None:
+    from scipy.stats import binom
+
+    chance = (favoured + 1) / (n + 2)
+    sizes = np.arange(FEWEST_SIGN, MOST_PAIRS + 1)
+    tolerated = np.array([_ends(int(size))[0] - 1 for size in sizes])
+    enough = np.flatnonzero(binom.cdf(tolerated, sizes, 1 - chance) >= POWER)
+    return int(sizes[enough[0]]) if len(enough) else None
+
+
+def clusters_to_decide(values: Sequence[float]) -> int | None:
+    """Clusters with which the interval lies on the side of zero where most values lie, with a power of 80 %.
+
+    The chance that a further cluster lies there is taken as `(count + 1) / (n + 2)`, Laplace's rule, so that five of
+    five do not count as certain. None where `MOST_PAIRS` do not suffice.
     """
-    n, step = len(ordered), math.isqrt(len(ordered))
-    part = np.arange(n) // step
-    parts, series = int(part[-1]) + 1, draws.shape[1]
-    runs = np.bincount(number * parts + part, minlength=series * parts).reshape(series, parts)
-    reached = np.cumsum(draws @ runs.astype(np.float64), axis=1)
-    padded = np.pad(number, (0, parts * step - n)).reshape(parts, step)
-    row = np.arange(len(draws))
-
-    def value_at(position: Floats) -> Floats:
-        """Value at a position of each sorted resample, from 0."""
-        at = np.sum(reached <= position[:, None], axis=1)
-        before = np.where(at > 0, reached[row, at - 1], 0)
-        within = np.cumsum(draws[row[:, None], padded[at]], axis=1) + before[:, None]
-        found: Floats = ordered[at * step + np.sum(within <= position[:, None], axis=1)]
-        return found
-
-    total = reached[:, -1]
-    lower, upper = value_at((total - 1) // 2), value_at(total // 2)
-    medians: Floats = lower + (upper - lower) / 2
-    return medians
+    favoured = max(sum(value > 0 for value in values), sum(value < 0 for value in values))
+    return _needed(favoured, len(values))
 
 
 class Power(NamedTuple):

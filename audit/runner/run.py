@@ -42,6 +42,8 @@ class SeriesForecasts(NamedTuple):
     """Over all forecasts and steps, summed over the channels."""
     skill: Skill
     windows: int
+    span: float
+    """From the first to the last forecast start, in horizons."""
     context: NeededContext | None = None
     """Where it is measured."""
 
@@ -118,7 +120,8 @@ def forecast_series(
     with torch.no_grad():
         forecast = torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
     variance = usable_variance(forecast, "every window of the test region")
-    return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x))
+    span = float(windows.starts.max() - windows.starts.min()) / horizon
+    return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x), span)
 
 
 def series_context(
@@ -277,6 +280,7 @@ def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | Non
         "variance": q.variance,
         "variance_run": forecast_variance(measured.forecast),
         "series_windows": None if series is None else series.windows,
+        "variance_span": None if series is None else series.span,
         "draws_used": q.draws,
         "forecasts": q.forecasts,
         "estimator_settings": measured.explanation.settings,

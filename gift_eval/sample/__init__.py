@@ -1,4 +1,4 @@
-"""Embedded sample: five public-domain datasets that need neither a download nor an extra library.
+"""Embedded sample: public-domain series of eight sources that need neither a download nor an extra library.
 
 `README.md` beside the files names their sources; `tests/gift_eval/build_sample.py` rebuilds them.
 """
@@ -11,22 +11,32 @@ import pandas as pd
 from .. import frequency
 from ..series import Dataset, StoredSeries
 
-# File, frequency, domain and series: a file has a column for the time, then one per series; a missing value is empty.
+# Source, frequency, domain, file and series: a file has a column for the time, then one per series; a missing value is
+# empty.
 _FILES = (
-    ("co2", "W", "Nature", ("co2",)),
-    ("elnino", "M", "Climate", ("temperature",)),
-    ("seattle_temps", "H", "Climate", ("temp",)),
-    ("seattle_weather", "D", "Climate", ("precipitation", "temp_max", "temp_min", "wind")),
-    ("sf_temps", "H", "Climate", ("temp",)),
+    ("co2", "W", "Nature", "co2", ("co2",)),
+    ("core_cpi", "M", "Econ/Fin", "core_cpi", ("index",)),
+    ("elnino", "M", "Climate", "elnino", ("temperature",)),
+    ("seattle", "D", "Climate", "seattle_weather", ("precipitation", "temp_max", "temp_min", "wind")),
+    ("seattle", "H", "Climate", "seattle_temps", ("temp",)),
+    ("sf_temps", "H", "Climate", "sf_temps", ("temp",)),
+    ("solar", "H", "Energy", "solar", ("irradiance",)),
+    ("sunspots", "M", "Nature", "sunspots", ("sunspots",)),
+    ("wti", "B", "Econ/Fin", "wti", ("price",)),
 )
 
 
 def open_sample() -> list[Dataset]:
-    """Return the five datasets of the sample, by name."""
+    """Return the datasets of the sample, by name."""
     return [
-        Dataset(f"{file}/{step}", step, frequency.season(step), domain, len(columns), partial(_row, file, columns))
-        for file, step, domain, columns in _FILES
+        Dataset(f"{source}/{step}", step, frequency.season(step), domain, len(columns), partial(_row, file, columns))
+        for source, step, domain, file, columns in _FILES
     ]
+
+
+def sample_file(name: str) -> str:
+    """Return the file of a dataset, by the dataset's name."""
+    return next(file for source, step, _, file, _ in _FILES if f"{source}/{step}" == name)
 
 
 def _row(file: str, columns: tuple[str, ...], index: int) -> StoredSeries:

@@ -15,16 +15,17 @@ from itertools import combinations, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from hrx.records.ledger import Ledger, StoredCheck
-from hrx.records.quantities import GAINS, Floats, Ints
+from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DONE
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.heatmap import COLOURS, row_steps
 from hrx.reports.runs import CONFIGURATION, SEEDS, beats_naive, beats_seasonal, mask_impossible, trained_by_hrx
-from hrx.reports.statistics import clustered_median, fraction_positive, median, median_interval, sorted_codes
-from hrx.reports.summary import finding
+from hrx.reports.statistics import FEWEST_INTERVAL, Evidence, evidence, median
+from hrx.reports.summary import figures_behind, finding, too_short
 from hrx.reports.text import clean, file_stem, listed, number_or_none, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
@@ -47,9 +48,8 @@ MOST_GROUPS = 20_000
 DIGITS = 9
 """Significant digits of a statistic on the page, which prints three."""
 QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
-OWN, MARGIN = 0, 2
-CLUSTERS = {"cluster_dataset": "dataset", "cluster_series": "series_fingerprint"}
-"""What the intervals of a verdict resample, and the columns of the record that it comes from."""
+CLUSTERS = ("cluster_dataset", "cluster_series", "cluster_short")
+"""What a verdict needs of a configuration: its clusters, and whether it is left out."""
 JUDGED = frozenset({"model", "backbone"})
 """Groupings whose groups have a verdict."""
 
@@ -254,8 +254,8 @@ class _Group(NamedTuple):
 
     codes: str
     values: Floats
-    clusters: Ints
-    """`(n, 2)`: dataset and series."""
+    clusters: npt.NDArray[np.object_]
+    """`(n, 3)`: names of dataset and series, and whether the forecasts span too little of the series."""
 
 
 class PageStatistics:
@@ -274,28 +274,30 @@ class PageStatistics:
             seasonal=beats_seasonal(frame),
             once=~frame.duplicated([*CONFIGURATION, *SEEDS]),  # a run can be stored with a sweep and without
             configuration=frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup(),
-            **{to: sorted_codes(frame[of].to_numpy(dtype=object)) for to, of in CLUSTERS.items()},
+            cluster_dataset=frame["dataset"].astype(str).to_numpy(dtype=object),
+            cluster_series=frame["series"].astype(str).to_numpy(dtype=object),
+            cluster_short=too_short(frame),
             **self._codes,
         )
         scored = table[(frame["status"] == DONE).to_numpy(dtype=bool)]
         self._scopes = {"yes": scored[scored["beats"]], "all": scored, "no": scored[~scored["beats"]]}
         self._computed = _reduce(self._codes, MOST_GROUPS if most_groups is None else most_groups)
-        # A verdict is one of a model or of a backbone: other groups have none, which saves their resampling.
+        # A verdict is one of a model or of a backbone: other groups have none, which saves their computation.
         self._judged = {found for names, found in self._computed.items() if not JUDGED.isdisjoint(names)}
         self._findings: dict[tuple[str, str], int] = {}
-        self._levels: dict[str, int] = {}
+        self._figures: dict[str, int] = {}
 
     def as_json(self) -> Json:
-        """`computed`, `groups`, `findings`, `levels` and `rank`.
+        """`computed`, `groups`, `findings`, `figures` and `rank`.
 
         - `computed`: for each combination of groupings the smaller one that has the same groups, or null where the
           page would become too large. Groupings are joined by spaces.
         - `groups`: `{groupings: {codes: [share that beats naive, share that beats the season, yes, all, no]}}`. Each
           scope is `[n, g_own, low, high, g_shuffled, g_margin, low, high, share of g_margin above zero, rank, bins,
-          verdict]`, or null without runs: medians with their plain intervals, the medians `[rank, g_margin]` of bins by
-          rank, and for runs of a model that beat naive the verdict with the intervals that it uses, which resample
-          datasets, then series: `[finding, low and high of g_own, low and high of g_margin, levels]`.
-        - `findings`: `[tone, headline]` of each verdict; `levels`: sentences on what its intervals resample.
+          clusters, verdict]`, or null without runs: gains of the median source with their intervals and the share of
+          sources above zero, the medians `[rank, g_margin]` of bins by rank, the number of sources in words, and for
+          runs of a model that beat naive the verdict `[finding, figures]`. With one source its series are meant.
+        - `findings`: `[tone, headline]` of each verdict; `figures`: the sentences behind it.
         - `rank`: the points of the plot of gain against rank.
         """
         names = [one for one in dict.fromkeys(self._computed.values()) if one is not None]
@@ -303,7 +305,7 @@ class PageStatistics:
             "computed": {" ".join(a): None if b is None else " ".join(b) for a, b in self._computed.items()},
             "groups": {" ".join(one): self._by(one) for one in names},
             "findings": [list(one) for one in self._findings],
-            "levels": list(self._levels),
+            "figures": list(self._figures),
             "rank": {name: _rank_points(runs) for name, runs in self._scopes.items()},
         }
 
@@ -322,18 +324,26 @@ class PageStatistics:
 
     def _statistics(self, group: _Group, *, judged: bool) -> list[object]:
         own, shuffled, margin, rank = group.values.T
-        n = int(np.isfinite(margin).sum())
-        of_own, of_margin = median_interval(own), median_interval(margin)
-        figures = (*of_own, median(shuffled), *of_margin, fraction_positive(margin), median(rank))
+        kept = ~group.clusters[:, 2].astype(bool)
+        of = group.clusters[kept, :2].T
+        of_own, of_shuffled, of_margin = (evidence(one[kept], *of) for one in (own, shuffled, margin))
+        n = int(np.isfinite(margin[kept]).sum())
+        share = of_margin.positive / of_margin.n if of_margin.n else math.nan
+        figures = (*_ends(of_own), of_shuffled.interval.point, *_ends(of_margin), share, median(rank))
         both = np.isfinite(rank) & np.isfinite(margin)
         bins = [[_short(a), _short(b)] for a, b in bin_medians(rank[both], margin[both])]
-        return [n, *map(_short, figures), bins, self._verdict(group, n) if judged else None]
+        verdict = self._verdict(of_own, of_margin, int((~kept).sum())) if judged else None
+        return [n, *map(_short, figures), bins, of_margin.counted, verdict]
 
-    def _verdict(self, group: _Group, n: int) -> list[object]:
-        own, margin = (clustered_median(group.values[:, at], *group.clusters.T) for at in (OWN, MARGIN))
-        number = self._findings.setdefault(finding(n, own, margin), len(self._findings))
-        ends = map(_short, (own.low, own.high, margin.low, margin.high))
-        return [number, *ends, self._levels.setdefault(margin.levels, len(self._levels))]
+    def _verdict(self, own: Evidence, margin: Evidence, short: int) -> list[int]:
+        number = self._findings.setdefault(finding(own, margin), len(self._findings))
+        return [number, self._figures.setdefault(figures_behind(own, margin, short), len(self._figures))]
+
+
+def _ends(found: Evidence) -> tuple[float, float, float]:
+    """The median cluster, with its interval from five clusters on."""
+    point, low, high = found.interval
+    return (point, low, high) if found.n >= FEWEST_INTERVAL else (point, math.nan, math.nan)
 
 
 def _reduce(codes: pd.DataFrame, most_groups: int) -> dict[Names, Names | None]:
@@ -366,7 +376,7 @@ def _folded(runs: pd.DataFrame, names: Names) -> Iterator[_Group]:
         return
     by_configuration = runs[runs["once"]].groupby([*names, "configuration"])
     folded = by_configuration[list(QUANTITIES)].mean()
-    clusters = by_configuration[list(CLUSTERS)].first().to_numpy(dtype=np.int64)  # a configuration has one series
+    clusters = by_configuration[list(CLUSTERS)].first().to_numpy(dtype=object)  # a configuration has one series
     groups = folded.reset_index()[list(names)]
     starts = np.flatnonzero(~groups.duplicated()) if names else np.array([0])
     parts = (np.split(rows, starts[1:]) for rows in (folded.to_numpy(dtype=np.float64), clusters))

@@ -13,9 +13,9 @@ hrx.lookUp = function (statistics, runs, group, beats) {
   if (names === null) return null;
   const codes = names.split(" ").filter((name) => name).map((name) => group[name]);
   const found = statistics.groups[names][codes.join(" ")];
-  const [n, own, ownLow, ownHigh, shuffled, margin, low, high, positive, rank, bins, judged] = (found && found[SCOPES[beats]]) || [0];
+  const [n, own, ownLow, ownHigh, shuffled, margin, low, high, positive, rank, bins, clusters, judged] = (found && found[SCOPES[beats]]) || [0];
   return { share: found ? found[0] : null, seasonal: found ? found[1] : null, n, g_own: own, own_low: ownLow, own_high: ownHigh,
-    g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, bins: bins || [], judged };
+    g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, bins: bins || [], clusters, judged };
 };
 
 /** "[-0.010, +0.120]"; in words where there is none. */
@@ -36,11 +36,12 @@ hrx.Groups = class {
       { key: "n", title: "n", hint: "configurations: runs with their seeds folded" },
       { key: "share", title: "beats naive", minor: true, hint: "share of the group's scored runs" },
       { key: "seasonal", title: "beats season", minor: true, hint: "share of the group's scored runs with an error below seasonal naive; not part of the verdict" },
-      { key: "g_own", title: "g_own", minor: true, hint: "median" },
-      { key: "g_shuffled", title: "g_shuffled", minor: true, hint: "median" },
-      { key: "g_margin", title: "g_margin", hint: "median" },
-      { key: "low", title: "95 % interval", minor: true, hint: "resamples configurations, as in the published tables; that of a verdict resamples datasets, then series" },
-      { key: "positive", title: "positive", hint: "share of configurations with g_margin above 0" },
+      { key: "g_own", title: "g_own", minor: true, hint: "median source; with one source, median series" },
+      { key: "g_shuffled", title: "g_shuffled", minor: true, hint: "median source; with one source, median series" },
+      { key: "g_margin", title: "g_margin", hint: "median source; with one source, median series" },
+      { key: "low", title: "95 % interval", minor: true, hint: "of the median source or series, from five on (of five, 94 %)" },
+      { key: "positive", title: "positive", hint: "share of sources, or of the series of one source, with g_margin above 0" },
+      { key: "clusters", title: "count once", minor: true, hint: "what the median, the interval and the share are over" },
       { key: "rank", title: "rank", minor: true, hint: "median" },
     ];
   }
@@ -84,8 +85,8 @@ hrx.Groups = class {
     const gain = this.statistic();
     const unknown = "Medians of this combination of filters are not computed, because the ledger has too many groups: clear a filter to see them.";
     const sentence = gain === null ? `. ${unknown}` : gain.n
-      ? `: median g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, ` +
-        `positive in ${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")}. This interval resamples configurations.` : ".";
+      ? `: g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, ` +
+        `positive in ${hrx.percent(gain.positive)} of ${gain.clusters}, from ${hrx.counted(gain.n, "configuration")}.` : ".";
     hrx.byId("matching").replaceChildren(
       hrx.el("a", { href: view.recordsOf({}) }, `${hrx.counted(count, "scored run")}${kind}`), sentence);
     const few = rows.filter((row) => row.n < FEW).length;
@@ -97,8 +98,8 @@ hrx.Groups = class {
   /** The groups of this view as CSV, with the digits that the page holds. */
   save() {
     const { view } = this;
-    const columns = ["runs", "n", "share", "seasonal", "g_own", "own_low", "own_high", "g_shuffled", "g_margin", "low", "high", "positive", "rank"];
-    const titles = ["runs", "n", "beats_naive", "beats_seasonal", "g_own", "g_own_low", "g_own_high", "g_shuffled", "g_margin", "g_margin_low", "g_margin_high", "positive", "rank"];
+    const columns = ["runs", "n", "share", "seasonal", "g_own", "own_low", "own_high", "g_shuffled", "g_margin", "low", "high", "positive", "clusters", "rank"];
+    const titles = ["runs", "n", "beats_naive", "beats_seasonal", "g_own", "g_own_low", "g_own_high", "g_shuffled", "g_margin", "g_margin_low", "g_margin_high", "positive", "count_once", "rank"];
     const rows = hrx.sorted(this.rows(), (row) => row[view.state.sort], view.state.down === "1");
     hrx.saveCsv(`hrx-gains-by-${view.state.by}${view.fileName}`,
       [[view.state.by, ...titles], ...rows.map((row) => [row.name, ...columns.map((column) => row[column])])]);
@@ -138,7 +139,7 @@ hrx.Groups = class {
       g_own: records(hrx.signed(row.g_own)), g_shuffled: records(hrx.signed(row.g_shuffled)), g_margin: records(hrx.signed(row.g_margin)),
       seasonal: hrx.percent(row.seasonal),
       low: isNumber(row.low) ? hrx.interval(row.low, row.high) : "–",
-      positive: hrx.percent(row.positive), rank: Number.isFinite(row.rank) ? row.rank.toFixed(2) : "–",
+      positive: hrx.percent(row.positive), clusters: row.clusters || "–", rank: Number.isFinite(row.rank) ? row.rank.toFixed(2) : "–",
     };
     const cells = this.columns.map((column) => hrx.el(column.key === "name" ? "th" : "td",
       { class: `${column.text ? "" : "number"} ${column.minor ? "minor" : ""}`, scope: column.key === "name" ? "row" : null,

@@ -89,13 +89,12 @@ hrx.Verdicts = class {
       hrx.el("dd", {}, hrx.el("span", { class: "big" }, big), ...small.map((text) => hrx.el("small", {}, text))));
     const link = (text, changes) => hrx.el("a", { href: view.recordsOf({ [by]: label, beats: "all", ...changes }) }, text);
     const known = gain && gain.n ? gain : null;
-    const [, ownLow, ownHigh, low, high] = (known && known.judged) || [];
     const share = (name) => (gain && mine.done ? hrx.percent(gain[name]) : "–");
     const states = [["done", "scored"], ["excluded", "excluded"], ["failed", "failed"]].filter(([name]) => mine[name]);
     host.replaceChildren(hrx.el("p", { class: "says" }, says), hrx.el("p", { class: "because" }, because),
       hrx.el("dl", { class: "figures" },
-        figure("g_margin, median", hrx.signed(known && known.g_margin), known ? hrx.interval(low, high) : ""),
-        figure("g_own, median", hrx.signed(known && known.g_own), known ? hrx.interval(ownLow, ownHigh) : ""),
+        figure("g_margin", hrx.signed(known && known.g_margin), known ? hrx.interval(known.low, known.high) : ""),
+        figure("g_own", hrx.signed(known && known.g_own), known ? hrx.interval(known.own_low, known.own_high) : ""),
         figure("beats naive", share("share"), link(`${mine.naive} of ${hrx.counted(mine.done, "scored run")}`, {})),
         figure("beats seasonal naive", share("seasonal"), mine.known ? `${mine.seasonal} of ${hrx.counted(mine.known, "scored run")}` +
           (mine.known < mine.done ? `, ${mine.done - mine.known} unknown` : "") : "unknown"),
@@ -109,12 +108,8 @@ hrx.Verdicts = class {
     if (!mine.done) return ["none", "Not scored", `None of ${hrx.counted(mine.runs, "run")} of this selection was scored.`];
     if (!mine.naive) return ["few", "No gain is meaningful", "No run of this selection beats both naive forecasts."];
     if (!gain) return ["none", "Not computed", "The ledger has too many groups: clear a filter to see a verdict."];
-    // The intervals of a verdict resample datasets, then series.
-    const [finding, ownLow, ownHigh, low, high, levels] = gain.judged;
-    const [tone, headline] = this.statistics.findings[finding];
-    return [tone, headline, `g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(low, high)}, positive in ` +
-      `${hrx.percent(gain.positive)} of ${hrx.counted(gain.n, "configuration")} that beat naive; ` +
-      `g_own ${hrx.signed(gain.g_own)} ${hrx.interval(ownLow, ownHigh)}. ${this.statistics.levels[levels]}` +
+    const [tone, headline] = this.statistics.findings[gain.judged[0]];
+    return [tone, headline, this.statistics.figures[gain.judged[1]] +
       (2 * mine.lost > mine.compared ? ` But ${mine.lost} of ${hrx.counted(mine.compared, "run")} that beat naive lose to seasonal naive.` : "")];
   }
 

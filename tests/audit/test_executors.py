@@ -105,7 +105,7 @@ class DistributedAudit:
         self.stored: list[str] = []
         self.runs = plan(
             [model.identity for model in self.models],
-            open_source("sample:elnino/M,co2/W,seattle_weather/D"),
+            open_source("sample:elnino/M,co2/W,seattle/D"),
             SETTINGS,
             series=2,
             seeds=2,

@@ -71,9 +71,9 @@ def test_json_has_what_the_design_promises_and_equals_the_ledger(
     folded = frame.groupby("dataset")["g_own"].mean()
     assert model["g_own"]["median"] == pytest.approx(folded.median(), rel=1e-12)
     for gain in ("g_own", "g_shuffled", "g_margin"):
-        assert set(model[gain]) == {"median", "low", "high", "positive", "p", "n"}
-    assert model["g_own"]["n"] == len(folded)
-    assert model["g_own"]["p"] == (1.0 if folded.min() < 0 < folded.max() else 0.5)  # of two signs
+        assert set(model[gain]) == {"median", "positive", "n", "evidence"}
+    assert model["g_own"]["n"] == model["g_own"]["evidence"]["clusters"] == len(folded)
+    assert model["g_own"]["evidence"]["p"] == (1.0 if folded.min() < 0 < folded.max() else 0.5)  # of two signs
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_models_and_datasets_are_listed(capsys: pytest.CaptureFixture[str]) -> N
     assert {"chronos-2", "ttm-r2", "chronos-bolt-base"} <= set(names)
     assert main(["datasets", "--json"]) == 0
     listed = {d["name"]: d for d in json.loads(capsys.readouterr().out)}
-    assert listed["seattle_weather/D"]["series"] == 4
+    assert listed["seattle/D"]["series"] == 4
     assert main(["models"]) == main(["datasets"]) == 0
     assert "elnino/M" in capsys.readouterr().out
 

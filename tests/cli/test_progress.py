@@ -123,6 +123,7 @@ def test_the_verdict_so_far_is_the_figure_of_the_summary_over_the_same_runs(
         for series, gain in enumerate(gains)
         for seed in (0, 1)
     ]  # fmt: skip
+    runs.append(record("short", series="s8", g_margin=9.0, beats_naive=1, variance_span=1.0))
     runs.append(record("broken", series="s9", status="failed", g_margin=None))
     path = tmp_path / "ledger.db"
     with Ledger.open(path) as ledger:
@@ -131,10 +132,11 @@ def test_the_verdict_so_far_is_the_figure_of_the_summary_over_the_same_runs(
         (summary,) = summarise(read(path), ledger.checks())
     so_far = VerdictSoFar(runs[:5])
     lines = [so_far.add(run) for run in runs[5:]]
-    margin = summary.beating_naive.clustered["g_margin"]
-    assert (summary.beating_naive.n, margin.series) == (5, 5)
-    assert margin.low < margin.median < margin.high
-    assert lines[-1] == f"So far, {summary.model}: g_margin {margin}, n=5 that beat naive; 1 failed; not final"
+    margin = summary.beating_naive.evidence["g_margin"]
+    assert (summary.beating_naive.n, margin.n) == (5, 5)
+    assert margin.interval.low < margin.interval.point < margin.interval.high
+    figure = f"g_margin {margin}, positive in 4 of 5 series that beat naive"
+    assert lines[-1] == f"So far, {summary.model}: {figure}; 1 failed; not final"
 
 
 def test_one_run_has_no_interval_and_none_that_beats_naive_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +144,7 @@ def test_one_run_has_no_interval_and_none_that_beats_naive_is_said(monkeypatch: 
     lost = VerdictSoFar([record("a", model="m", beats_naive=0)])
     assert lost.text("m") == "So far, m: no run beats both naive forecasts; not final"
     one = VerdictSoFar([record("a", model="m", g_margin=0.25, beats_naive=1)])
-    assert one.text("m") == "So far, m: g_margin +0.250, n=1 that beat naive; not final"
+    assert one.text("m") == "So far, m: g_margin +0.250, positive in 1 of 1 series that beat naive; not final"
 
 
 @pytest.mark.parametrize(

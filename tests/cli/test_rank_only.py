@@ -133,7 +133,7 @@ def test_windows_whose_matrix_is_zero_are_left_out_of_the_rank_as_in_an_audit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sometimes.py").write_text(SOMETIMES)
-    arguments = [f"module:{tmp_path / 'sometimes.py'}:some", "--data", "sample:seattle_temps/H", "--series", "1"]
+    arguments = [f"module:{tmp_path / 'sometimes.py'}:some", "--data", "sample:seattle/H", "--series", "1"]
     arguments += ["--effort", "paper"]
     (row,) = ranked(capsys, *arguments)["models"][0]["ranks"]
     request = ["audit", *arguments, "--settings", "32x8", "--seeds", "1", "--out", str(tmp_path / "out")]

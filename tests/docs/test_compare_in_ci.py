@@ -215,8 +215,8 @@ def test_the_action_and_the_gitlab_template_run_for_real_in_another_repository(e
     assert installed.code == 0, installed.text
     assert (elsewhere / "venv" / "bin" / "hrx").exists()
 
-    both = {"base": "bolt-mini", "new": "./checkpoints/noise50"}
-    audited = run_step(AUDIT, elsewhere, path, settings="48x12", series="4", seeds="1", **both)
+    both, data = {"base": "bolt-mini", "new": "./checkpoints/noise50"}, "sample:co2,elnino,seattle,sf_temps"
+    audited = run_step(AUDIT, elsewhere, path, data=data, settings="48x12", series="4", seeds="1", **both)
     assert audited.code == 0, audited.text
     broken = run_step(COMPARE, elsewhere, path, min_pairs="8", **both)
     assert broken.code == 1, broken.text
@@ -232,7 +232,11 @@ def test_the_action_and_the_gitlab_template_run_for_real_in_another_repository(e
 
     job = PIPELINE["compare"]
     variables = job["variables"] | {"HRX": f"{wheel}[chronos-bolt]", "NEW": "./checkpoints/noise50"}
-    variables |= {"AUDIT": "--settings 48x12 --series 4 --seeds 1 --workers 0", "PATH": path, "HOME": str(elsewhere)}
+    variables |= {
+        "AUDIT": f"--data {data} --settings 48x12 --series 4 --seeds 1 --workers 0",
+        "PATH": path,
+        "HOME": str(elsewhere),
+    }
     variables |= {"PIP_NO_INDEX": "1", "OMP_NUM_THREADS": "1"}
     command = ["bash", "-eo", "pipefail", "-c", "\n".join(job["script"])]
     done = subprocess.run(command, cwd=elsewhere, env=variables, capture_output=True, text=True, timeout=300)

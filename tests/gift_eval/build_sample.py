@@ -1,12 +1,14 @@
-"""Rebuild the sample's CSV files from the PyPI wheels that carry the series.
+r"""Rebuild the sample's CSV files from the PyPI wheels that carry the series.
 
-    python -m venv .venv-sample && .venv-sample/bin/pip install vega_datasets==0.9.0 statsmodels==0.15.0
+    python -m venv .venv-sample && .venv-sample/bin/pip install vega_datasets==0.9.0 statsmodels==0.15.0 \
+        arch==8.0.0 pvlib==0.16.1
     .venv-sample/bin/python tests/gift_eval/build_sample.py
 
-The wheels' own CSV files are read as text, so the result does not depend on any library's parsing.
+The wheels' own files are read as text, so the result does not depend on any library's parsing.
 """
 
 import csv
+import gzip
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from importlib.resources import files
@@ -18,12 +20,16 @@ HOUR = timedelta(hours=1)
 
 
 def main() -> None:
-    """Write the five files of the sample."""
+    """Write the files of the sample."""
     _write("sf_temps", ("hour", "temp"), _hourly("sf-temps.csv", "%Y/%m/%d %H:%M:%S"))
     _write("seattle_temps", ("hour", "temp"), _hourly("seattle-temps.csv", "%Y/%m/%d %H:%M"))
     _write("seattle_weather", ("date", "precipitation", "temp_max", "temp_min", "wind"), _daily())
     _write("co2", ("date", "co2"), _weekly())
     _write("elnino", ("month", "temperature"), _monthly())
+    _write("sunspots", ("month", "sunspots"), _sunspots())
+    _write("core_cpi", ("month", "index"), _core_cpi())
+    _write("wti", ("date", "price"), _business_days())
+    _write("solar", ("hour", "irradiance"), _solar())
 
 
 def _hourly(name: str, layout: str) -> list[Sequence[str]]:
@@ -56,6 +62,48 @@ def _monthly() -> list[Sequence[str]]:
     return rows
 
 
+def _sunspots() -> list[Sequence[str]]:
+    """The complete years of a table of twelve months a line."""
+    lines = [line.split() for line in _lines("statsmodels.datasets.sunspots", "src/sunspots_monthly.dat")]
+    years = [cells for cells in lines if len(cells) == 13 and cells[0].isdigit()]
+    if [int(cells[0]) for cells in years] != list(range(1749, 2009)):
+        raise SystemExit("The wheel's years are no longer 1749 to 2008.")
+    return [
+        (f"{year}-{month:02}", _number(cell)) for year, *cells in years for month, cell in enumerate(cells, start=1)
+    ]
+
+
+def _core_cpi() -> list[Sequence[str]]:
+    rows = [
+        (datetime.strptime(r["Date"], "%m/%d/%Y"), r["CPILFESL"])
+        for r in _read("arch.data.core_cpi", "core-cpi.csv.gz")
+    ]
+    if any(
+        (later.year - earlier.year) * 12 + later.month - earlier.month != 1
+        for (earlier, _), (later, _) in pairwise(rows)
+    ):
+        raise SystemExit("The wheel's months are no longer regular: put the missing ones in as empty cells.")
+    return [(f"{month:%Y-%m}", _number(cell)) for month, cell in rows]
+
+
+def _business_days() -> list[Sequence[str]]:
+    """Monday to Friday; a day without a price has an empty cell."""
+    records = _read("arch.data.wti", "wti.csv.gz")
+    cells = {datetime.strptime(r["Date"], "%m/%d/%Y"): r["DCOILWTICO"].strip(" .") for r in records}
+    first, last = min(cells), max(cells)
+    days = (first + timedelta(days=day) for day in range((last - first).days + 1))
+    return [(f"{day:%Y-%m-%d}", _number(cells.get(day, ""))) for day in days if day.weekday() < 5]
+
+
+def _solar() -> list[Sequence[str]]:
+    """The 8,760 hours of a typical year, each named by its number."""
+    lines = _lines("pvlib", "data/723170TYA.CSV")[1:]
+    records = list(csv.DictReader(lines))
+    if len(records) != 8760:
+        raise SystemExit("The wheel's typical year no longer has 8,760 hours.")
+    return [(str(hour), _number(r["GHI (W/m^2)"])) for hour, r in enumerate(records)]
+
+
 def _on_grid(rows: Sequence[Sequence[str]], step: timedelta) -> list[Sequence[str]]:
     """The rows, after making sure that each date is one step after the one before."""
     dates = [datetime.fromisoformat(row[0]) for row in rows]
@@ -70,7 +118,12 @@ def _number(cell: str) -> str:
 
 
 def _read(package: str, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(files(package).joinpath(name).read_text(encoding="utf-8").splitlines()))
+    return list(csv.DictReader(_lines(package, name)))
+
+
+def _lines(package: str, name: str) -> list[str]:
+    content = files(package).joinpath(name).read_bytes()
+    return (gzip.decompress(content) if name.endswith(".gz") else content).decode("utf-8").splitlines()
 
 
 def _write(name: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

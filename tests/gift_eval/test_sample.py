@@ -14,10 +14,14 @@ SAMPLE = {dataset.name: dataset for dataset in open_sample()}
     ("name", "season", "items", "length", "missing"),
     [
         ("sf_temps/H", 24, ["temp"], 8760, 1),
-        ("seattle_temps/H", 24, ["temp"], 8760, 1),
-        ("seattle_weather/D", 7, ["precipitation", "temp_max", "temp_min", "wind"], 1461, 0),
+        ("seattle/H", 24, ["temp"], 8760, 1),
+        ("seattle/D", 7, ["precipitation", "temp_max", "temp_min", "wind"], 1461, 0),
         ("co2/W", 1, ["co2"], 2284, 59),
         ("elnino/M", 12, ["temperature"], 732, 0),
+        ("sunspots/M", 12, ["sunspots"], 3120, 0),
+        ("solar/H", 24, ["irradiance"], 8760, 0),
+        ("core_cpi/M", 12, ["index"], 743, 0),
+        ("wti/B", 5, ["price"], 8611, 290),
     ],
 )
 def test_the_sample_has_the_stated_series(name: str, season: int, items: list[str], length: int, missing: int) -> None:
@@ -46,9 +50,13 @@ def test_the_missing_hour_of_san_francisco_repeats_the_hour_before() -> None:
     assert values[gap] == values[gap - 1] == float(cells[gap - 1])
 
 
+def test_the_sample_has_enough_sources_for_a_verdict_with_one_to_spare() -> None:
+    assert len({name.partition("/")[0] for name in SAMPLE}) >= 8
+
+
 def test_the_sample_is_small_and_says_where_it_comes_from() -> None:
     folder = files("hrx.gift_eval.sample")
     tables = [entry for entry in folder.iterdir() if entry.name.endswith(".csv")]
     assert len(tables) == len(SAMPLE)
-    assert sum(len(entry.read_bytes()) for entry in tables) < 300_000
+    assert sum(len(entry.read_bytes()) for entry in tables) < 600_000
     assert "public domain" in folder.joinpath("README.md").read_text(encoding="utf-8")

@@ -45,8 +45,8 @@ def test_the_numbers_of_a_backbone_are_medians_over_its_models(trained, frame):
     assert (linear.total.models, linear.total.scored, linear.total.beating_naive) == (12, 12, 12)
     assert linear.total.g_margin == pytest.approx(standard.median(gains))
     assert [cell.g_own for cell in linear.cells] == [pytest.approx(standard.median(gains[i::3])) for i in range(3)]
-    assert linear.summary.headline == "Reads different inputs for different steps"
-    assert "3 datasets of one series each" in linear.summary.verdict
+    assert linear.summary.headline == "Too few sources to tell"
+    assert "positive in 3 of 3 sources" in linear.summary.verdict
     assert cnn.summary.headline == "No gain is meaningful"
     found = json.loads(json.dumps(linear.as_json(), allow_nan=False))
     assert found["g_margin"]["median"] == pytest.approx(standard.median(gains))
@@ -56,8 +56,8 @@ def test_the_numbers_of_a_backbone_are_medians_over_its_models(trained, frame):
 def test_one_series_has_no_interval_and_decides_nothing(trained, frame):
     runs = frame([one.updated(dataset="ETT", series_fingerprint="s") for one in trained("Linear", [0.2] * 12)])
     (linear,) = summarise_backbones(runs, [])
-    assert linear.summary.headline == "Too few series to tell (fewer than 3)"
-    assert "(no interval)" in linear.summary.verdict
+    assert linear.summary.headline == "Too few series to tell"
+    assert "g_margin +0.200, positive in 1 of 1 series; " in linear.summary.verdict
 
 
 def test_the_text_has_a_row_for_each_backbone_names_what_was_not_scored_and_keeps_other_verdicts(

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,13 +95,14 @@ def test_every_section_shows_the_selection_of_three_filters(page, report):
     beats = done[done["beats_naive"] == 1]
     values = folded(beats)
     assert page.text("#selection") == "model model-1, dataset dataset_01/H, setting 512x96: runs that beat naive"
-    gain = re.search(r"median g_margin (\S+ \[.*?\]), positive in", page.text("#matching"))[1]
-    median, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", gain))
-    assert median == pytest.approx(np.median(values["g_margin"]), abs=5.1e-4)
-    assert bootstrap.holds((low, high), values["g_margin"], slack=5.1e-4)
+    by_series = bootstrap.source_values(beats, "g_margin")
+    low, high = bootstrap.order_statistics(by_series)
+    gain = f"g_margin {np.median(by_series):+.3f} [{low:+.3f}, {high:+.3f}], positive in"
+    share = f"{100 * (by_series > 0).mean():.0f} % of {len(by_series)} series, from {len(values)} configurations."
+    assert f"{gain} {share}" in page.text("#matching")
     assert page.text("#verdict-note").startswith("Of the selection only: model model-1, dataset dataset_01/H, setting")
     (card,) = visible(page, ".verdict")
-    assert f"g_margin {gain}, positive in {100 * (values['g_margin'] > 0).mean():.0f} % of {len(values)} conf" in card
+    assert f"{gain} {(by_series > 0).sum()} of {len(by_series)} series, p = " in card
     assert f"{len(beats)} of {len(done)} scored runs" in card
     seasonal = int((done["mse"] < done["mse_seasonal"]).sum())
     assert f"beats seasonal naive{100 * seasonal / len(done):.0f} %{seasonal} of {len(done)} scored runs" in card
@@ -221,10 +221,13 @@ def test_the_groups_are_saved_with_their_digits_and_a_formula_is_text(page, repo
     assert set(rows) == {"dataset_00/H", "dataset_01/H", "dataset_02/H", f"'{FORMULA}"}
     for dataset, row in rows.items():
         runs = report.chosen(model="model-0", dataset=dataset.removeprefix("'"), status="done")
-        values = folded(runs[runs["beats_naive"] == 1])["g_margin"]
-        assert float(row["g_margin"]) == pytest.approx(values.median(), rel=1e-8)
-        assert bootstrap.holds((float(row["g_margin_low"]), float(row["g_margin_high"])), values, slack=1e-8)
-        assert int(row["n"]) == len(values)
+        beats = runs[runs["beats_naive"] == 1]
+        values = bootstrap.source_values(beats, "g_margin")
+        assert float(row["g_margin"]) == pytest.approx(np.median(values), rel=1e-8)
+        ends = bootstrap.order_statistics(values)
+        assert len(values) >= 5
+        assert (float(row["g_margin_low"]), float(row["g_margin_high"])) == pytest.approx(ends, rel=1e-8)
+        assert (int(row["n"]), row["count_once"]) == (len(folded(beats)), f"{len(values)} series")
     assert rows["dataset_02/H"]["beats_seasonal"] == ""  # unknown
 
 

@@ -1,103 +1,225 @@
-"""Clustered intervals, sign test, Holm and power: against literal resampling, enumeration and simulated audits."""
+"""Evidence of clusters, sign test, Holm and power: against scipy, enumeration and simulated audits."""
 
+import itertools
+import math
 from itertools import product
 from math import comb
 
 import numpy as np
 import pytest
-from helpers.bootstrap import clustered_medians
 from hypothesis import given
 from hypothesis import strategies as some
+from scipy import stats
 
 from hrx.reports.statistics import (
     LEVEL,
     MOST_PAIRS,
+    Evidence,
     Interval,
-    clustered_median,
+    cluster_interval,
+    clusters_to_decide,
+    evidence,
     holm,
     interval_power,
     median_interval,
+    sign_test,
     sign_test_beyond,
     sign_test_power,
 )
 
 
-def audit(rng: np.random.Generator, datasets: int, series: int, runs: int, spread: tuple[float, float, float]):
-    """Values with a random effect of the dataset, of the series and of the run; the true median is zero."""
-    between, within, noise = spread
-    values, names, items = [], [], []
-    for d in range(datasets):
-        level = between * rng.normal()
-        for s in range(series):
-            of_series = level + within * rng.normal()
-            values += list(of_series + noise * rng.normal(size=runs))
-            names += [f"d{d}"] * runs
-            items += [f"s{s}"] * runs
-    return values, names, items
+def inverted_sign_test(values: np.ndarray, level: float) -> tuple[float, float]:
+    """The medians that a two-sided sign test with this level does not reject, by scipy's test at every candidate."""
+    ordered = np.sort(values)
+    candidates = [(a + b) / 2 for a, b in itertools.pairwise([ordered[0] - 1, *ordered, ordered[-1] + 1])]
+    kept = [c for c in candidates if stats.binomtest(int((ordered > c).sum()), len(ordered)).pvalue > 1 - level]
+    return ordered[ordered < min(kept)].max(), ordered[ordered > max(kept)].min()
 
 
-def test_the_interval_is_that_of_literal_resampling() -> None:
+@pytest.mark.parametrize("n", [6, 7, 8, 9, 11, 14, 20, 33, 60])
+def test_the_interval_lies_between_the_two_exact_inverted_sign_tests_around_95_percent(n: int) -> None:
+    values = np.random.default_rng(n).standard_normal(n)
+    exact = [1 - 2 * stats.binom.cdf(k - 1, n, 0.5) for k in range(1, n // 2 + 1)]
+    wider = min(level for level in exact if level >= 0.95)
+    narrower = max(level for level in exact if level < 0.95)
+    outer, inner = (inverted_sign_test(values, level - 1e-9) for level in (wider, narrower))
+    found = cluster_interval(values)
+    assert outer[0] <= found.low <= inner[0]
+    assert inner[1] <= found.high <= outer[1]
+    share = (wider - 0.95) / (wider - narrower)  # Hettmansperger and Sheather's weight, written out
+    k = exact.index(wider) + 1
+    weight = (n - k) * share / (k + (n - 2 * k) * share)
+    assert found.low == pytest.approx(outer[0] + weight * (inner[0] - outer[0]))
+    assert found.high == pytest.approx(outer[1] - weight * (outer[1] - inner[1]))
+
+
+def test_the_interval_of_ten_values_is_the_published_one() -> None:
+    # Conover's table: for n = 10 the second and the ninth value cover 97.85 %, the third and the eighth 89.06 %.
+    found = cluster_interval(np.arange(1.0, 11.0))
+    assert 2 < found.low < 3
+    assert 8 < found.high < 9
+    share = (0.978515625 - 0.95) / (0.978515625 - 0.890625)
+    weight = 8 * share / (2 + 6 * share)
+    assert found == pytest.approx((5.5, 2 + weight, 9 - weight))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_fewer_than_six_clusters_have_their_range(n: int) -> None:
+    values = np.arange(float(n))
+    assert cluster_interval(values) == (float(np.median(values)), 0.0, n - 1.0)
+
+
+def test_one_value_and_none_have_no_interval() -> None:
+    assert tuple(cluster_interval([0.25])) == pytest.approx((0.25, math.nan, math.nan), nan_ok=True)
+    assert all(map(math.isnan, cluster_interval([])))
+
+
+def test_equal_and_infinite_values_are_exact() -> None:
+    assert cluster_interval([0.3] * 9) == (0.3, 0.3, 0.3)
+    found = cluster_interval([-math.inf, -math.inf, *range(8)])
+    assert found.low == -math.inf
+    assert found.high == pytest.approx(cluster_interval([-6.0, -5.0, *range(8)]).high)
+
+
+def nested(values: np.ndarray) -> Evidence:
+    """Evidence of configurations from an array (sources, datasets, series, settings)."""
+    places = np.indices(values.shape).reshape(4, -1)
+    datasets = [f"s{source}/{dataset}" for source, dataset in places[:2].T]
+    return evidence(values.ravel(), datasets, [f"item {one}" for one in places[2]])
+
+
+def test_a_cluster_has_the_median_over_series_of_the_median_over_settings() -> None:
+    values = np.random.default_rng(3).standard_normal((7, 2, 3, 5))
+    by_source = [np.median([np.median(series) for dataset in source for series in dataset]) for source in values]
+    found = nested(values)
+    assert (found.unit, found.counted) == ("source", "7 sources")
+    assert found.values == pytest.approx(sorted(by_source))
+
+
+def test_with_one_source_its_series_are_the_clusters_whatever_their_frequencies() -> None:
+    values = np.random.default_rng(4).standard_normal((1, 2, 6, 4))
+    found = nested(values)
+    assert (found.unit, found.source, found.counted) == ("series", "s0", "6 series")
+    frequencies = np.median(values[0], axis=2)
+    assert found.values == pytest.approx(sorted(np.median(frequencies, axis=0)))
+
+
+def test_repeated_runs_of_the_same_series_change_nothing() -> None:
+    values = np.random.default_rng(5).standard_normal((8, 1, 3, 1))
+    assert nested(np.repeat(values, 9, axis=3)) == nested(values)
+
+
+def test_values_that_are_missing_or_infinite_are_left_out() -> None:
+    values = np.ones((3, 1, 1, 2))
+    values[1], values[2, ..., 0] = np.nan, np.inf
+    assert nested(values) == Evidence((1.0, 1.0))
+    assert nested(values[:0]) == Evidence(())
+    assert math.isnan(Evidence(()).interval.point)
+
+
+def test_five_of_five_do_not_decide_a_sign_and_six_of_six_do() -> None:
+    assert Evidence((1.0,) * 5, "source").p == 0.0625
+    assert Evidence((1.0,) * 5, "source").side == "undecided"
+    assert Evidence((1.0,) * 6, "source").p == 0.03125
+    assert Evidence((1.0,) * 6, "source").side == "above"
+    assert Evidence((-1.0,) * 6, "source").side == "below"
+
+
+def test_a_median_of_zero_is_not_decided_however_many_values_are_positive() -> None:
+    half_zero = Evidence((0.0,) * 8 + tuple(np.linspace(0.01, 0.1, 7)), "source")
+    assert half_zero.p < 0.05
+    assert half_zero.interval.point == 0
+    assert half_zero.side == "undecided"
+
+
+def test_about_as_well_needs_the_whole_interval_within_the_bound() -> None:
+    assert Evidence(tuple(np.linspace(-0.01, 0.01, 9)), "source").within(0.02)
+    assert not Evidence((-0.01, 0.0, 0.56, 0.57, 0.58, 0.59), "source").within(0.02)  # touches zero, and is large
+    assert not Evidence((0.0,) * 5, "source").within(0.02)  # too few
+
+
+def test_a_zero_is_on_neither_side() -> None:
+    assert sign_test(6, 0) == 0.03125
+    assert Evidence((-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)).p == sign_test(5, 1)
+
+
+def test_the_clusters_that_would_decide_give_a_power_of_80_percent_in_simulation() -> None:
+    favoured, n = 10, 12
+    needed = clusters_to_decide([1.0] * favoured + [-1.0] * (n - favoured))
+    assert needed is not None
+    chance = (favoured + 1) / (n + 2)
     rng = np.random.default_rng(0)
-    values, names, items = audit(rng, 6, 3, 2, (1.0, 0.5, 0.2))
-    values, names, items = values[:-3], names[:-3], items[:-3]  # an uneven layout
-    result = clustered_median(values, names, items, resamples=20_000)
-    low, high = np.percentile(clustered_medians(values, names, items, 20_000), (2.5, 97.5))
-    spread = high - low
-    assert result.median == np.median(values)
-    assert result.low == pytest.approx(low, abs=0.03 * spread)
-    assert result.high == pytest.approx(high, abs=0.03 * spread)
-    assert (result.datasets, result.series) == (6, 17)
+
+    def decided(size: int) -> float:
+        # A value on the other side is so far away that an interval which tolerates none of its kind reaches it.
+        drawn = np.where(rng.random((3000, size)) < chance, 1.0, -1e9)
+        return float(np.mean([cluster_interval(one).low > 0 for one in drawn]))
+
+    assert decided(needed) >= 0.78
+    assert decided(needed - 3) < 0.8
 
 
-def test_with_one_run_of_one_series_of_each_dataset_it_is_the_plain_interval() -> None:
-    values = np.random.default_rng(3).normal(size=41)
-    names = [f"d{i}" for i in range(41)]
-    result = clustered_median(values, names, ["only"] * 41, resamples=40_000)
-    plain = median_interval(values, resamples=40_000)
-    assert (result.low, result.high) == pytest.approx((plain.low, plain.high), abs=0.02)
+def test_values_around_zero_need_more_clusters_than_are_stated() -> None:
+    assert clusters_to_decide([-1.0, 1.0] * 6) is None
 
 
-def test_repeated_runs_of_the_same_series_do_not_narrow_the_interval() -> None:
-    values, names, items = audit(np.random.default_rng(4), 8, 3, 1, (1.0, 0.3, 0.0))
-    once = clustered_median(values, names, items)
-    often = clustered_median(np.repeat(values, 9), np.repeat(names, 9), np.repeat(items, 9))
-    assert (often.low, often.high, often.p) == pytest.approx((once.low, once.high, once.p), rel=1e-12)
+# Error rates. A value of a run is the sum of nested effects; the correlations are those of two series of a dataset and
+# of two settings of a series, the weakest, the middle and the strongest that real audits show.
+CORRELATIONS = ((0.30, 0.50), (0.52, 0.67), (0.80, 0.90))
+DISTRIBUTIONS = {
+    "normal": (lambda rng, size: rng.standard_normal(size)),
+    "t3": (lambda rng, size: rng.standard_t(3, size)),
+    "exponential": (lambda rng, size: rng.exponential(size=size) - math.log(2)),
+    "lognormal": (lambda rng, size: rng.lognormal(size=size) - 1),
+}  # each with the median zero
 
 
-def test_it_covers_the_truth_where_the_plain_interval_is_far_too_narrow() -> None:
-    rng = np.random.default_rng(5)
-    covered = {"clustered": 0, "plain": 0}
-    audits = 300
-    for _ in range(audits):
-        values, names, items = audit(rng, 20, 3, 4, (1.0, 0.3, 0.3))
-        clustered, plain = clustered_median(values, names, items, resamples=400), median_interval(values)
-        covered["clustered"] += clustered.low <= 0 <= clustered.high
-        covered["plain"] += plain.low <= 0 <= plain.high
-    assert covered["clustered"] >= 0.9 * audits
-    assert covered["plain"] <= 0.7 * audits
+def cluster_values(
+    rng: np.random.Generator, draw: str, correlations: tuple[float, float], clusters: tuple[int, ...], settings: int = 7
+) -> np.ndarray:
+    """`(clusters,)`: one value per cluster, which has as many series as given: cluster, series and setting effects."""
+    between_series, between_settings = correlations
+    make = DISTRIBUTIONS[draw]
+    found = []
+    for series in clusters:
+        cluster = math.sqrt(between_series) * make(rng, 1)
+        item = math.sqrt(between_settings - between_series) * rng.standard_normal((series, 1))
+        setting = math.sqrt(1 - between_settings) * rng.standard_normal((series, settings))
+        found.append(np.median(np.median(cluster + item + setting, axis=1)))
+    return np.array(found)
 
 
-def test_p_is_small_exactly_where_the_interval_excludes_zero() -> None:
-    rng = np.random.default_rng(6)
-    for shift in (-2.0, 0.0, 2.0):
-        values, names, items = audit(rng, 12, 2, 2, (0.5, 0.2, 0.1))
-        result = clustered_median(np.array(values) + shift, names, items)
-        excludes = result.low > 0 or result.high < 0
-        assert excludes == (result.p < 0.05)
-        assert excludes == (shift != 0)
+def true_median(draw: str, correlations: tuple[float, float], clusters: tuple[int, ...]) -> float:
+    """The median cluster of the population, from 20,000 clusters of these sizes."""
+    rng = np.random.default_rng(99)
+    sizes = tuple(rng.choice(clusters, 20_000))
+    return float(np.median(cluster_values(rng, draw, correlations, sizes)))
 
 
-@pytest.mark.parametrize("series", [0, 1, 2])
-def test_fewer_than_three_series_have_no_interval(series: int) -> None:
-    result = clustered_median([0.5] * series * 4, ["d"] * series * 4, np.repeat(np.arange(series), 4))
-    assert np.isnan([result.low, result.high, result.p]).all()
-    assert result.series == series
+@pytest.mark.parametrize("draw", DISTRIBUTIONS)
+@pytest.mark.parametrize("correlations", CORRELATIONS)
+def test_the_interval_covers_the_median_cluster(draw: str, correlations: tuple[float, float]) -> None:
+    rng = np.random.default_rng(7)
+    for clusters in ((1,) * 5, (3,) * 8, (1, 3, 2) * 5):
+        centre = true_median(draw, correlations, clusters)
+        intervals = [cluster_interval(cluster_values(rng, draw, correlations, clusters)) for _ in range(600)]
+        covered = np.mean([low <= centre <= high for _, low, high in intervals])
+        assert covered >= 0.90, (clusters, covered)
 
 
-def test_missing_values_are_left_out() -> None:
-    values, names, items = audit(np.random.default_rng(7), 5, 2, 2, (1.0, 0.5, 0.1))
-    more = clustered_median([*values, np.nan, np.inf], [*names, "x", "d0"], [*items, "s0", "s0"])
-    assert more == clustered_median(values, names, items)
+@pytest.mark.parametrize("draw", DISTRIBUTIONS)
+def test_under_a_null_a_sign_is_claimed_in_at_most_five_percent(draw: str) -> None:
+    rng = np.random.default_rng(8)
+    claims = 0
+    trials = 800
+    for _ in range(trials):
+        values = cluster_values(rng, draw, (0.52, 0.67), (1, 2, 3, 1, 2, 3, 1, 1))
+        values = values - NULLS[draw]
+        claims += Evidence(tuple(sorted(values)), "source").side != "undecided"
+    assert claims / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
+
+
+NULLS = {draw: true_median(draw, (0.52, 0.67), (1, 2, 3, 1, 2, 3, 1, 1)) for draw in DISTRIBUTIONS}
 
 
 @pytest.mark.parametrize("n", range(1, 9))

@@ -20,20 +20,31 @@ AROUND = np.linspace(-0.01, 0.01, 12)
 
 
 @pytest.fixture
-def verdict(many, frame):
-    """verdict(own, margin, …): the verdict on twelve runs around these gains."""
+def of_sources(record, frame):
+    """of_sources(own, margin, **changes): the summary of one run per pair of gains, each of a source of its own."""
 
-    def give(own, margin, n=12, **changes):
-        return summarise(frame(many(own + AROUND[:n], margin + AROUND[:n], **changes)), [])[0].verdict
+    def give(own, margin, **changes):
+        pairs = enumerate(zip(own, margin, strict=True))
+        return summarise(
+            frame(record(dataset=f"s{i}/D", g_own=o, g_margin=m, g_shuffled=o - m, **changes) for i, (o, m) in pairs),
+            [],
+        )[0]
 
     return give
+
+
+@pytest.fixture
+def verdict(of_sources):
+    """verdict(own, margin, n): the verdict on `n` sources around these gains."""
+    return lambda own, margin, n=12, **changes: of_sources(own + AROUND[:n], margin + AROUND[:n], **changes).verdict
 
 
 def test_the_json_is_the_object_of_the_design(record, frame):
     summary = summarise(frame([record(), record(status="excluded", reason="r")]), [])[0]
     found = json.loads(json.dumps(summary.as_json(), allow_nan=False))
     assert list(found)[: len(KEYS)] == KEYS
-    assert found["g_own"] == {"median": 0.12, "low": None, "high": None, "positive": 1.0, "p": 1.0, "n": 1}
+    of_series = {"median": 0.12, "low": None, "high": None, "p": 1.0, "positive": 1, "clusters": 1, "unit": "series"}
+    assert found["g_own"] == {"median": 0.12, "positive": 1.0, "n": 1, "evidence": of_series}
     assert list(found["beating_naive"]) == ["runs", "beats_seasonal", "g_own", "g_shuffled", "g_margin"]
     assert found["beats_seasonal"] is None
     assert found["mase"] == {"model": None, "naive": None, "seasonal": None}
@@ -60,7 +71,7 @@ def test_medians_and_shares_are_those_of_runs_with_their_seeds_folded(record, fr
     assert (summary.beating_naive.runs, summary.beating_naive.n) == (22, 11)
     assert summary.beats_naive == pytest.approx(22 / 30)
     assert summary.rank == pytest.approx(standard.median((a.rank + b.rank) / 2 for a, b in by_series.values()))
-    assert "of 11 runs that beat naive, seeds folded" in summary.verdict
+    assert summary.beating_naive.evidence["g_margin"].values == pytest.approx(sorted(margins[:11]))
 
 
 def test_there_is_one_summary_per_model_and_fingerprint_in_the_order_of_the_ledger(record, frame):
@@ -76,7 +87,8 @@ def test_an_empty_ledger_has_no_summaries(frame):
 def test_gains_above_zero_mean_that_steps_read_different_inputs(verdict):
     said = verdict(0.12, 0.3)
     assert said.startswith("Reads different inputs for different steps: g_margin +0.300 [+0.2")
-    assert "positive in 100 % of 12 runs that beat naive; g_own +0.120 [" in said
+    assert "positive in 12 of 12 sources, p = 0.00049; g_own +0.120 [" in said
+    assert said.endswith("Each source counts once, by the median of its series and settings.")
 
 
 def test_a_margin_without_an_own_gain_means_that_one_vector_would_do(verdict):
@@ -85,18 +97,111 @@ def test_a_margin_without_an_own_gain_means_that_one_vector_would_do(verdict):
     assert verdict(-0.2, 0.3).startswith(f"{begins} better: ")
 
 
-def test_a_margin_around_or_at_zero_is_no_evidence(verdict, many, frame):
-    assert verdict(0.1, 0.0).startswith("No evidence that ")
-    assert summarise(frame(many([0.0] * 12, [0.0] * 12)), [])[0].verdict.startswith("No evidence that ")
+def test_a_large_own_gain_whose_interval_touches_zero_is_not_called_equal(of_sources):
+    own = [-0.02, -0.01, 0.0, 0.55, 0.56, 0.57, 0.58, 0.59]
+    found = of_sources(own, 0.3 + AROUND[:8])
+    assert found.tone == "partly"
+    assert found.headline == (
+        "Rows belong to their steps; whether they explain it better than one vector is not decided"
+    )
+    assert "would decide the sign of g_own." in found.because
+
+
+def test_a_margin_within_the_bound_does_not_depend_on_the_step_and_a_wide_one_is_not_decided(verdict, of_sources):
+    assert verdict(0.1, 0.0).startswith("What is read does not depend on the forecast step: ")
+    wide = of_sources([0.1] * 12, np.linspace(-0.5, 0.5, 12))
+    assert (wide.tone, wide.headline) == ("few", "Not decided whether what is read depends on the forecast step")
+    assert "If further sources are alike, more than 1000 sources would decide the sign of g_margin." in wide.because
+
+
+def test_equal_values_and_values_of_zero_decide_what_they_say(of_sources):
+    zero = of_sources([0.0] * 12, [0.0] * 12)
+    assert zero.headline == "What is read does not depend on the forecast step"
+    assert "g_margin 0.000 [0.000, 0.000], positive in 0 of 12 sources, p = 1;" in zero.because
+    equal = of_sources([0.2] * 12, [0.3] * 12)
+    assert equal.headline == "Reads different inputs for different steps"
+    assert "g_margin +0.300 [+0.300, +0.300]" in equal.because
+
+
+def test_half_of_the_values_zero_decide_no_sign(of_sources):
+    half = [0.0] * 8 + list(np.linspace(0.2, 0.4, 7))
+    found = of_sources(half, half)
+    assert found.headline == "Not decided whether what is read depends on the forecast step"
+    assert "positive in 7 of 15 sources, p = 0.016" in found.because
 
 
 def test_a_margin_below_zero_is_contrary(verdict):
-    assert verdict(0.1, -0.3).startswith("Contrary: ")
+    said = verdict(0.1, -0.3)
+    assert said.startswith("Contrary: a step is explained better by another step's row than by its own: g_margin")
+    assert "positive in 0 of 12 sources, p = 0.00049" in said
 
 
-def test_few_runs_are_said_to_be_few_and_give_no_direction(verdict):
-    assert verdict(0.12, 0.3, n=9).startswith("Too few runs to tell (n<10: few runs): g_margin +0.29")
-    assert not verdict(0.12, 0.3, n=10).startswith("Too few")
+def test_fewer_than_six_sources_give_no_verdict_on_the_sign(verdict):
+    said = verdict(0.12, 0.3, n=5)
+    assert said.startswith(
+        "Too few sources to tell: g_margin +0.294 [+0.290, +0.297] (range, 94 %), positive in 5 of 5"
+    )
+    assert said.endswith("A verdict needs 6 sources with runs that beat naive: audit more with --data.")
+    assert "(range [+0.290, +0.294]), positive in 3 of 3 sources; g_own" in verdict(0.12, 0.3, n=3)
+    assert not verdict(0.12, 0.3, n=6).startswith("Too few")
+
+
+def test_one_source_counts_its_series_and_says_nothing_about_other_data(many, frame):
+    said = summarise(frame(many(0.1 + AROUND, 0.3 + AROUND, dataset="ett/H")), [])[0].verdict
+    assert said.startswith("Reads different inputs for different steps: ")
+    assert "positive in 12 of 12 series, p" in said
+    assert said.endswith("Each series of ett counts once: this says nothing about other data.")
+    few = summarise(frame(many([0.1], [0.3], dataset="ett/H")), [])[0].verdict
+    assert few.startswith("Too few series to tell: g_margin +0.300, positive in 1 of 1 series; g_own +0.100. ")
+    assert few.endswith("A verdict needs 6 series with runs that beat naive: audit more with --data.")
+
+
+def test_settings_and_series_of_a_source_add_no_evidence(record, frame):
+    def found(series, settings):
+        runs = [
+            record(dataset=f"s{d}/H", series=f"T{s}", series_fingerprint=f"{d} {s}", lookback=96 + i, g_margin=gain)
+            for d, gain in enumerate([0.3, 0.4, -0.1, 0.2]) for s in range(series) for i in range(settings)
+        ]  # fmt: skip
+        return summarise(frame(runs), [])[0]
+
+    repeated = found(3, 4)
+    assert repeated.beating_naive.evidence["g_margin"] == found(1, 1).beating_naive.evidence["g_margin"]
+    assert repeated.headline == "Too few sources to tell"
+    in_json = repeated.as_json()["beating_naive"]["g_margin"]
+    assert in_json == {
+        "median": 0.25, "positive": 0.75, "n": 48,
+        "evidence": {
+            "median": 0.25, "low": -0.1, "high": 0.4, "p": 0.625, "positive": 3, "clusters": 4, "unit": "source",
+        },
+    }  # fmt: skip
+
+
+def test_a_run_with_a_short_test_region_is_left_out_and_said(record, frame):
+    def found(**of_last):
+        runs = [record(dataset=f"s{i}/D", g_own=0.1, g_margin=0.3, variance_span=20.0) for i in range(7)]
+        return summarise(frame([*runs, record(dataset="s7/D", g_own=9.0, g_margin=9.0, **of_last)]), [])[0]
+
+    short = found(variance_span=4.9)
+    assert short.beating_naive.evidence["g_margin"].values == (0.3,) * 7
+    sentence = "1 configuration is left out: less than 5 horizons of test region make the variance too small."
+    assert sentence in short.because
+    assert "positive in 7 of 7 sources" in short.because
+    for known in (found(variance_span=5.0), found(variance_span=None)):
+        assert "left out" not in known.because
+        assert "positive in 8 of 8 sources" in known.because
+
+
+def test_records_without_the_span_of_an_earlier_export_count(record, frame):
+    runs = frame(record(dataset=f"s{i}/D", g_own=0.1, g_margin=0.3) for i in range(7)).drop(columns="variance_span")
+    assert "positive in 7 of 7 sources" in summarise(runs, [])[0].verdict
+
+
+def test_the_runs_that_lose_to_naive_are_counted_and_what_all_give_is_said(record, frame):
+    beating = [record(dataset=f"s{i}/D", g_own=0.1, g_margin=0.3) for i in range(7)]
+    losing = [record(dataset=f"s{i}/D", g_own=0.1, g_margin=-0.5, beats_naive=0) for i in range(7, 16)]
+    found = summarise(frame([*beating, *losing]), [])[0]
+    assert found.headline == "Reads different inputs for different steps"
+    assert "9 of 16 configurations lose to naive and are left out; with them g_margin is -0.500 [" in found.because
 
 
 def test_no_gain_is_meaningful_where_no_run_beats_naive(verdict):
@@ -187,35 +292,6 @@ def test_runs_of_two_protocols_are_not_pooled_in_silence(many, record, frame):
     assert remark(protocol_version="3") == ""
 
 
-def test_the_verdict_uses_the_interval_over_datasets_and_series_and_says_what_it_resamples(record, frame):
-    def summary(datasets, series):
-        runs = [
-            record(dataset=f"d{d}/H", series=f"T{s}", series_fingerprint=f"{d} {s}", lookback=96 + i, g_margin=gain)
-            for d in range(datasets) for s in range(series) for i in range(12)
-            for gain in [0.3 + 0.01 * i if d else -0.02 - 0.01 * i]
-        ]  # fmt: skip
-        return summarise(frame(runs), [])[0]
-
-    found = summary(4, 2)
-    margin = found.as_json()["beating_naive"]["g_margin"]
-    assert margin["low"] > 0 > margin["clustered"]["low"]
-    assert (margin["clustered"]["datasets"], margin["clustered"]["series"]) == (4, 8)
-    assert margin["clustered"]["median"] == margin["median"]
-    assert 0.01 < margin["clustered"]["p"] < 0.2  # more than half of four datasets are d0: 13 of 256 draws
-    assert "clustered" not in found.as_json()["g_margin"]
-    # The plain interval lies above zero; that of other datasets does not.
-    assert found.headline == "No evidence that what is read depends on the forecast step"
-    shown = "[{low:+.3f}, {high:+.3f}]".format(**margin["clustered"]).replace("-", "\N{HYPHEN-MINUS}")
-    assert f"g_margin {margin['median']:+.3f} {shown}, positive in 75 % of 96 runs" in found.because
-    assert "These intervals resample 4 datasets, then their 8 series." in found.because
-    few = summary(1, 2)
-    assert few.as_json()["beating_naive"]["g_margin"]["clustered"]["low"] is None
-    assert (few.tone, few.headline) == ("few", "Too few series to tell (fewer than 3)")
-    assert "There is no interval from 2 series: at least 3 are needed." in few.because
-    assert "These intervals resample the 3 series of one dataset, and no dataset." in summary(1, 3).because
-    assert "These intervals resample 5 datasets of one series each." in summary(5, 1).because
-
-
 def test_parity_is_the_worst_over_the_windows_of_every_run_and_of_the_equivalence_check(record, frame, check):
     runs = [record(parity=1e-7), record(seed=1, parity=4e-6), record(seed=2, parity=None)]
     derivative = check("derivative", True, 0.5, 1e-2)
@@ -255,7 +331,7 @@ def test_impossible_numbers_count_like_missing_ones_and_are_reported(many, recor
 def test_a_run_that_lost_its_number_is_not_taken_for_a_folded_seed(many, frame):
     summary = summarise(frame(many([*(0.1 + AROUND), 0.1], [*(0.3 + AROUND), np.inf])), [])[0]
     assert (summary.beating_naive.runs, summary.beating_naive.configurations, summary.beating_naive.n) == (13, 13, 12)
-    assert "of 12 runs that beat naive; g_own" in summary.verdict
+    assert "positive in 12 of 12 series" in summary.verdict
 
 
 def test_an_infinite_parity_is_the_worst_and_said_where_json_has_no_number_for_it(record, frame):
