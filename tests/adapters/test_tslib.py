@@ -1,6 +1,7 @@
 """Runs of a Time-Series-Library checkout, on a stand-in: the experiment's step, marks, isolation and refusals."""
 
 import json
+import math
 import os
 import sys
 from argparse import Namespace
@@ -150,11 +151,15 @@ def test_the_facts_of_a_training_are_what_name_and_file_say_and_nothing_is_taken
     assert facts["arguments"]["root_path"] == "ETT"
 
 
-def test_python_gives_a_run_the_values_as_they_are_and_notes_it(marked: str) -> None:
-    values = 5000 + series(1, LOOKBACK)[0].numpy()
+def test_python_standardises_the_values_of_a_run_by_the_series_before_its_test_region_and_notes_it(marked: str) -> None:
+    values = 5000 + series(1, 3 * LOOKBACK)[0].numpy()
     x = explain(marked, values, HORIZON)
-    assert x.notes[-1].endswith("are not stored, so it read the given values as they are")
-    assert np.allclose(x.forecast, load(marked).official(torch.as_tensor(x.x).float(), HORIZON), rtol=1e-5)
+    before = values[: len(values) - max(math.ceil(len(values) / 5), HORIZON)]
+    mean, std = before.mean(), before.std()
+    assert "mean and std of series" in x.notes[-1]
+    assert f"read (value - {mean:.6g}) / {std:.6g}" in x.notes[-1]
+    read = torch.as_tensor((x.x - mean) / std).float()
+    assert np.allclose(x.forecast, load(marked).official(read, HORIZON).numpy() * std + mean, rtol=1e-5)
 
 
 def test_a_run_is_audited_at_its_own_setting_only(marked: str) -> None:
