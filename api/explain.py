@@ -156,7 +156,7 @@ def score(
     It scores the window before the end of a series, or all rows of an array together.
 
         q = hrx.score("bolt-mini", "sample:elnino/M", horizon=12, lookback=96)
-        q.g_margin, q.error.g_margin    # the gain and its Monte Carlo error
+        q.g_margin, q.plus_minus("g_margin")    # the gain, and half of its 95 % interval over draws
     """
     protocol = protocol or Protocol()
     explained = explain(

@@ -14,7 +14,7 @@ from hrx.audit.attribution.registry import find_estimator, stored_name
 from hrx.errors import ProtocolError, unknown
 from hrx.records.quantities import Ints
 
-PROTOCOL_VERSION = "3"
+PROTOCOL_VERSION = "4"
 
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]
@@ -45,7 +45,8 @@ class Protocol:
     draws_kind: DrawsKind = "antithetic"
     """Antithetic pairs, draws shared by all orderings (paired), or a new draw for every forecast (independent)."""
     precision: float | None = None
-    """Continue drawing until the Monte Carlo error of the three gains is below this."""
+    """Continue drawing until the Monte Carlo error of the three gains is below this: the 95 % limit of their estimated
+    errors, from four pairs on."""
     max_draws: int = 64
     """Bound on the draws for a given `precision`; without one it has no effect."""
     scored: int = 8

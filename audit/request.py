@@ -149,7 +149,7 @@ class AuditRequest:
         metavar="N",
     )
     precision: float | None = option(
-        None, "draw until the gains' error is below this", check=above_zero, metavar="ERROR"
+        None, "draw until the gains' error is below this, four pairs at least", check=above_zero, metavar="ERROR"
     )
     budget: float | None = option(
         None,

@@ -175,8 +175,8 @@ def _as_json(x: Explanation) -> dict[str, object]:
     gains: dict[str, object] = {}
     if quantities is not None:
         for name in GAINS:
-            value, error = getattr(quantities, name), getattr(quantities.error, name)
-            gains[name] = {"value": number_or_none(value), "error": number_or_none(error)}
+            found = (getattr(quantities, name), getattr(quantities.error, name), quantities.plus_minus(name))
+            gains[name] = dict(zip(("value", "error", "plus_minus"), map(number_or_none, found), strict=True))
         others = ("p_margin", "rank", "effective_lookback")
         gains |= {name: number_or_none(getattr(quantities, name)) for name in others}
     return {

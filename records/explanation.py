@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _FORMAT = 2
 _ARRAYS = ("matrix", "forecast", "x", "observed")
-SURE = 2.0
-"""A gain is positive where it exceeds this many Monte Carlo errors."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,10 @@ class HeldOut:
         return Trust.OWN_ROWS if self.surely_positive("g_own") else Trust.SHARED
 
     def surely_positive(self, gain: str) -> bool:
-        """Whether a gain exceeds zero by more than its Monte Carlo error explains."""
+        """Whether the 95 % interval of a gain over draws lies above zero."""
         if self.quantities is None:
             return False
-        value, error = getattr(self.quantities.normalised, gain), getattr(self.quantities.error, gain)
-        return bool(value > SURE * error)
+        return bool(getattr(self.quantities, gain) > self.quantities.plus_minus(gain))
 
 
 @dataclass(frozen=True, eq=False)

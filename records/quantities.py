@@ -20,6 +20,20 @@ TRUNCATIONS = (1, 2, 4, 8)
 DISTANCES = (1, 2, 4, 8, 16, 32)
 
 
+def t_quantile(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's t, by which a standard error becomes half of a 95 % interval."""
+    from scipy.special import stdtrit  # the command line starts without it
+
+    return float(stdtrit(degrees, 0.975)) if degrees > 0 else math.nan
+
+
+def error_limit(error: float, degrees: int) -> float:
+    """Return what a standard error estimated with these degrees of freedom is below, with 95 % confidence."""
+    from scipy.special import chdtri
+
+    return error * math.sqrt(degrees / chdtri(degrees, 0.95)) if degrees > 0 else math.nan
+
+
 class Values(NamedTuple):
     """One number for every quantity. Positive is the good direction of all but the shuffled ones."""
 
@@ -50,7 +64,9 @@ class Quantities:
     """Divided by the variance of the run's forecasts."""
     raw: Values
     error: Values
-    """Monte Carlo standard error of the normalised values; NaN where a single unit of draws gives no spread."""
+    """Monte Carlo standard error of the normalised values; NaN where a single unit of draws gives no spread.
+
+    What is shown after a ± is `plus_minus`, half of a 95 % interval."""
     steps: dict[str, Floats]
     """Normalised values at each scored step, by quantity."""
     scored_steps: Ints
@@ -62,7 +78,10 @@ class Quantities:
     rank_entropy: float
     rank_dropped: int
     """Windows without a rank, since their matrix is all zero."""
+    windows: int
     draws: int
+    units: int
+    """Independent observations among the draws of a window: antithetic pairs, or single draws."""
     forecasts: int
     insertion_dropped: int
     """Scored steps, over all windows, whose forecast did not change when everything was deleted."""
@@ -82,19 +101,40 @@ class Quantities:
 
     def __str__(self) -> str:
         """Show the gains with their errors, `p_margin` and the rank."""
-        gains = [f"{name} {getattr(self, name):+.3f} ± {getattr(self.error, name):.3f}" for name in GAINS]
+        gains = [f"{name} {getattr(self, name):+.3f}{self._shown_error(name)}" for name in GAINS]
         found = ", ".join([*gains, f"p_margin {show_p(self.p_margin)}", f"rank {self.rank:.2f}"])
-        return f"{found} ({self.draws} draws, {self.forecasts} forecasts)"
+        return f"{found} ({self.draws} draws, {self.forecasts} forecasts)\n{self.certainty}"
 
     def _repr_html_(self) -> str:
         """Show the gains as a table in a notebook."""
         import pandas as pd  # the command line starts without it
 
-        rows = [(f"{getattr(self, name):+.3f}", f"± {getattr(self.error, name):.3f}") for name in GAINS]
-        heads = ("share of the forecasts' variance", "Monte Carlo error")
+        rows = [(f"{getattr(self, name):+.3f}", self._shown_error(name)) for name in GAINS]
+        heads = ("share of the forecasts' variance", "over draws")
         rows += [(show_p(self.p_margin), ""), (f"{self.rank:.2f}", "")]
         table = pd.DataFrame(rows, [*GAINS, "p_margin", "rank"], heads)
-        return str(table.to_html(border=0))
+        return f"{table.to_html(border=0)}<p>{self.certainty}</p>"
+
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of `error`."""
+        return self.windows * (self.units - 1)
+
+    def plus_minus(self, name: str) -> float:
+        """Half of the 95 % interval of a quantity over draws; NaN where a single unit of draws gives no spread."""
+        return t_quantile(self.degrees) * float(getattr(self.error, name))
+
+    @property
+    def certainty(self) -> str:
+        """What ± covers, as a sentence."""
+        if not self.degrees:
+            return f"{self.draws} draws of a window have no ±: its degrees of freedom are windows × (pairs − 1)."
+        which = "this window" if self.windows == 1 else f"these {self.windows} windows"
+        count = "1 degree" if self.degrees == 1 else f"{self.degrees} degrees"
+        return f"± is a 95 % interval over random draws for {which}, with {count} of freedom; it covers nothing else."
+
+    def _shown_error(self, name: str) -> str:
+        return f" ± {self.plus_minus(name):.3f}" if self.degrees else ""
 
     @property
     def g_own(self) -> float:

@@ -36,8 +36,10 @@ from hrx.audit.scoring.quantities import (
 )
 from hrx.audit.torch_state import differentiable, plain
 from hrx.errors import HrxError, ProtocolError
-from hrx.records.quantities import GAINS, QUANTITIES, Floats, Quantities, Values
+from hrx.records.quantities import GAINS, QUANTITIES, Floats, Quantities, Values, error_limit
 
+LEAST_UNITS = 4
+"""Units of draws from which on the precision is judged: fewer underestimate their error too often."""
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
@@ -205,7 +207,9 @@ class ScoredRun:
             rank=ranks.participation,
             rank_entropy=ranks.entropy,
             rank_dropped=ranks.dropped,
+            windows=len(errors),
             draws=errors.shape[1],
+            units=errors.shape[1] // protocol.draws_per_unit,
             forecasts=sweep.forecasts,
             insertion_dropped=int((errors[:, :, 0, 0, -1] == 0).all(axis=1).sum()),
             gap_own=float(gaps[0]),
@@ -274,8 +278,13 @@ def _values(means: dict[str, float]) -> Values:
 
 
 def _needs_draws(errors: Floats, variance: float, protocol: Protocol) -> bool:
-    """Whether the precision setting needs more draws."""
-    if protocol.precision is None or errors.shape[1] >= protocol.most_draws:
+    """Whether the precision setting needs more draws: the limit of an error, known from four units on, is above it."""
+    windows, draws = errors.shape[:2]
+    units = draws // protocol.draws_per_unit
+    if protocol.precision is None or draws >= protocol.most_draws:
         return False
+    if units < LEAST_UNITS:
+        return True
     samples = measure(errors, protocol)
-    return not max(moments(samples[name]).error / variance for name in GAINS) <= protocol.precision
+    largest = max(moments(samples[name]).error / variance for name in GAINS)
+    return not error_limit(largest, windows * (units - 1)) <= protocol.precision

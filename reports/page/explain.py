@@ -18,7 +18,7 @@ import numpy as np
 from hrx import __version__
 from hrx.errors import HrxError
 from hrx.install import install_command
-from hrx.records.explanation import SURE, Explanation, HeldOut, Trust, show_time
+from hrx.records.explanation import Explanation, HeldOut, Trust, show_time
 from hrx.records.quantities import GAINS, Floats, Quantities, Skill, show_p
 from hrx.reports.context import series_context
 from hrx.reports.heatmap import heatmap_figure, picture
@@ -150,14 +150,12 @@ def _reasons(x: Explanation) -> Iterator[tuple[str, str]]:
         f"repeating the last value ({skill.mse_last:.3g}).",
     )
     yield _seasonal_reason(skill)
+    shown = _with_errors(held_out.quantities)
     for gain, other in (("g_margin", "other steps’ rows"), ("g_own", "the shared vector")):
-        value, error = getattr(held_out.quantities.normalised, gain), getattr(held_out.quantities.error, gain)
         sure = held_out.surely_positive(gain)
-        against = f"a step’s own row against {other}: {'above' if sure else 'not above'} 0"
-        yield (
-            "yes" if sure else "no",
-            f"{gain} {signed(value)} ± {error:.2g}, {against} by {SURE:g} Monte Carlo errors.",
-        )
+        lies = "lies above 0" if sure else "does not lie above 0"
+        against = f"a step’s own row against {other}: the interval over draws {lies}"
+        yield "yes" if sure else "no", f"{gain} {shown[gain]}, {against}."
     p = held_out.quantities.p_margin
     yield (
         "yes" if p <= CHANCE else "unsure",
@@ -178,10 +176,15 @@ def _seasonal_reason(skill: Skill) -> tuple[str, str]:
 
 
 def _gains(quantities: Quantities) -> Iterator[tuple[str, str, str]]:
-    """Each gain with its value and its error."""
+    """Each gain with its value and half of its 95 % interval over draws, empty where there is none."""
     for gain in GAINS:
-        value, error = getattr(quantities.normalised, gain), getattr(quantities.error, gain)
-        yield gain, signed(value), f"{error:.2g}"
+        error = quantities.plus_minus(gain)
+        yield gain, signed(getattr(quantities, gain)), "" if math.isnan(error) else f"{error:.2g}"
+
+
+def _with_errors(quantities: Quantities) -> dict[str, str]:
+    """Each gain with its ± in one text."""
+    return {gain: f"{value} ± {error}" if error else value for gain, value, error in _gains(quantities)}
 
 
 def _extent(quantities: Quantities, windows: int, lookback: int) -> str:
@@ -279,8 +282,8 @@ def _forecast(one: ExplainedPage) -> dict[str, object]:
     errors = ("–", "–") if skill is None else (f"{skill.mse:.3g}", f"{min(skill.mse_zero, skill.mse_last):.3g}")
     gains = ["–"] * 4
     if quantities is not None:
-        own, _, margin = (f"{value} ± {error}" for _, value, error in _gains(quantities))
-        gains = [own, margin, f"{quantities.rank:.2f}", f"{quantities.effective_lookback:.0f}"]
+        shown = _with_errors(quantities)
+        gains = [shown["g_own"], shown["g_margin"], f"{quantities.rank:.2f}", f"{quantities.effective_lookback:.0f}"]
     return {
         "page": quote(one.page),
         "model": one.x.model.name,

@@ -15,7 +15,7 @@ hrx.Records = class {
       { key: "beats_seasonal", title: "beats season", text: true, minor: true, hint: "error below seasonal naive; not part of the verdict" },
       { key: "g_own", title: "g_own", minor: true }, { key: "g_shuffled", title: "g_shuffled", minor: true },
       { key: "g_margin", title: "g_margin" },
-      { key: "g_margin_se", title: "± error", minor: true, hint: "Monte Carlo standard error of g_margin" },
+      { key: "g_margin_se", title: "error", minor: true, hint: "Monte Carlo standard error of g_margin" },
       { key: "rank", title: "rank", minor: true }, { key: "mse", title: "mse", minor: true, hint: "mean squared error, standardised scale" },
     ];
     const status = hrx.byId("status");

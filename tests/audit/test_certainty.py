@@ -1,4 +1,4 @@
-"""How sure the quantities of one run are: `p_margin` over all assignments of rows to steps."""
+"""How sure the quantities of one run are: `p_margin`, the ± over draws, and the precision that draws are made for."""
 
 import itertools
 import math
@@ -8,11 +8,13 @@ import pytest
 import torch
 from helpers import by_definition
 from helpers.tiny import series
+from scipy import stats
 
 from hrx.adapters import from_module
 from hrx.audit import Protocol, explain, score
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.quantities import assignment_share
+from hrx.audit.scoring.quantities import assignment_share, moments
+from hrx.records.quantities import GAINS, Quantities, error_limit, t_quantile
 
 
 def literal_share(areas: np.ndarray) -> float:
@@ -65,3 +67,87 @@ def test_rows_that_belong_to_their_steps_have_the_smallest_p_margin_of_eight_fac
     noise = np.random.default_rng(0).normal(size=(steps, steps))
     assert assignment_share(noise + 10 * np.eye(steps)) == pytest.approx(1 / math.factorial(8))
     assert assignment_share(noise - 10 * np.eye(steps)) > 0.95
+
+
+def noise(kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Errors of draws around zero."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=shape) if kind == "normal" else rng.standard_t(3, size=shape)
+
+
+@pytest.mark.parametrize("kind", ["normal", "t3"])
+@pytest.mark.parametrize(("windows", "units"), [(1, 2), (1, 4), (1, 8), (4, 2), (4, 4), (8, 2)])
+@pytest.mark.parametrize("unequal", [1, 4])
+def test_plus_minus_covers_at_least_nine_in_ten_where_it_promises_nineteen_in_twenty(
+    kind: str, windows: int, units: int, unequal: float
+) -> None:
+    spread = np.geomspace(1, unequal, windows)[None, :, None, None]
+    repeats = 3 + noise(kind, (2000, windows, units, 1)) * spread
+    found = [moments(samples) for samples in repeats]
+    wide = t_quantile(windows * (units - 1))
+    inside = np.mean([abs(one.mean - 3) <= wide * one.error for one in found])
+    assert 0.9 <= inside <= 0.975
+    # Twice the error covers far less where a window has a single pair to spare.
+    assert units > 2 or windows > 1 or np.mean([abs(one.mean - 3) <= 2 * one.error for one in found]) < 0.75
+
+
+@pytest.mark.parametrize("degrees", [1, 3, 4, 30])
+def test_the_quantile_and_the_limit_of_an_error_are_those_of_scipy(degrees: int) -> None:
+    assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-9)
+    spread = np.random.default_rng(degrees).normal(size=(4000, degrees + 1)).std(axis=1, ddof=1)
+    assert np.mean([error_limit(one, degrees) >= 1 for one in spread]) == pytest.approx(0.95, abs=0.012)
+    assert math.isnan(t_quantile(0))
+    assert math.isnan(error_limit(0.1, 0))
+
+
+def scored(draws: int, windows: int = 2, **settings: object) -> Quantities:
+    torch.manual_seed(0)
+    model = from_module(torch.nn.Linear(40, 12))
+    return score(model, series(windows, 40), 12, protocol=Protocol(draws=draws, **settings))  # type: ignore[arg-type]
+
+
+def test_plus_minus_is_the_error_by_its_degrees_of_freedom_and_is_shown_with_what_it_covers() -> None:
+    q = scored(draws=6)
+    assert (q.windows, q.units, q.degrees) == (2, 3, 4)
+    for name in GAINS:
+        half = stats.t.ppf(0.975, 4) * getattr(q.error, name)
+        assert q.plus_minus(name) == pytest.approx(half, rel=1e-9)
+        assert f"{name} {getattr(q, name):+.3f} ± {half:.3f}" in str(q)
+        assert f"± {half:.3f}" in q._repr_html_()
+    covers = (
+        "± is a 95 % interval over random draws for these 2 windows, with 4 degrees of freedom; it covers nothing else."
+    )
+    assert str(q).endswith(covers)
+    assert covers in q._repr_html_()
+    assert scored(draws=6, draws_kind="paired").degrees == 10
+    assert "this window, with 1 degree of" in str(scored(draws=4, windows=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("windows", "draws"), [(1, 4), (4, 4), (2, 8)])
+def test_plus_minus_of_real_draws_covers_the_value_of_many_draws(windows: int, draws: int) -> None:
+    repeats = [scored(draws, windows, seed=seed) for seed in range(1, 201)]
+    exact = scored(800, windows)
+    for name in GAINS:
+        near = [abs(getattr(q, name) - getattr(exact, name)) <= q.plus_minus(name) for q in repeats]
+        assert np.mean(near) >= 0.9, name
+
+
+def test_a_single_pair_shows_no_plus_minus() -> None:
+    q = scored(draws=2)
+    assert math.isnan(q.plus_minus("g_own"))
+    gains, covers = str(q).split("\n")
+    assert "±" not in gains
+    assert covers == "2 draws of a window have no ±: its degrees of freedom are windows × (pairs − 1)."
+    assert "± nan" not in q._repr_html_()
+
+
+def test_the_precision_is_judged_from_four_pairs_on() -> None:
+    loose = scored(draws=2, precision=1e6)
+    assert (loose.draws, loose.units) == (8, 4)
+    assert scored(draws=2, precision=1e6, draws_kind="paired").draws == 4
+    assert scored(draws=2, precision=1e6, max_draws=6).draws == 6
+    once = scored(draws=10)
+    reached = error_limit(max(getattr(once.error, name) for name in GAINS), once.degrees)
+    assert scored(draws=10, precision=reached * 1.001).draws == 10
+    assert scored(draws=10, precision=reached * 0.999).draws == 20

@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers import by_definition
 from helpers.tiny import series
+from scipy.stats import chi2
 
 from hrx.adapters import Forecaster, ModelError, from_module, load
 from hrx.audit import Protocol, explain, score
@@ -212,7 +213,8 @@ def test_precision_draws_until_the_error_is_small_enough() -> None:
     coarse = score(model, x, 12)
     target = coarse.error.g_own / 2
     fine = score(model, x, 12, protocol=Protocol(precision=target, max_draws=400))
-    assert max(fine.error.g_own, fine.error.g_shuffled, fine.error.g_margin) <= target
+    limit = np.sqrt(fine.degrees / chi2.ppf(0.05, fine.degrees))
+    assert limit * max(fine.error.g_own, fine.error.g_shuffled, fine.error.g_margin) <= target
     assert fine.draws > coarse.draws
     assert fine.draws % 2 == 0
 

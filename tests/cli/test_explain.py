@@ -83,8 +83,9 @@ def test_the_verdict_is_the_first_reason_against_the_explanation(good, tmp_path)
         Trust.NOT_ADMITTED: changed(good, checks=(*good.held_out[0].checks, failed), skill=worse),
         Trust.NOT_SCORED: changed(good, quantities=None, skill=None, unscored="constant forecast"),
         Trust.NOT_BETTER_THAN_NAIVE: changed(good, skill=worse),
-        Trust.NO_EVIDENCE: _with_gains(good, own=0.5, margin=0.01),
-        Trust.SHARED: _with_gains(good, own=-0.5, margin=0.5),
+        # t of the 4 degrees of freedom is 2.776, so an error of 0.02 gives ± 0.0555.
+        Trust.NO_EVIDENCE: _with_gains(good, own=0.5, margin=0.055),
+        Trust.SHARED: _with_gains(good, own=0.055, margin=0.056),
         Trust.OWN_ROWS: _with_gains(good, own=0.5, margin=0.5),
     }
     for trust, x in verdicts.items():
