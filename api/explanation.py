@@ -54,7 +54,7 @@ class Explanation(ExplanationData):
 
         from hrx.audit.attribution import Estimate
         from hrx.audit.protocol import Protocol, scored_steps
-        from hrx.audit.scoring.score import ScoredRun
+        from hrx.audit.scoring.score import ScoredRun, moving
 
         if len(self) > 1 and not self.windows:
             raise HrxError(
@@ -76,8 +76,9 @@ class Explanation(ExplanationData):
             )
         reader = reads_own_unit(self._forecaster(model), self.seasons[0], self.scales[0])
         with torch.inference_mode(False):
-            run = ScoredRun(reader, torch.as_tensor(self.x, dtype=torch.float32), self.horizon, used)
-            rows = Estimate(torch.as_tensor(self.matrix), steps=self.steps, settings=method.settings)
+            x = torch.as_tensor(self.x, dtype=torch.float32)
+            run = ScoredRun.of(reader, x, self.horizon, used)
+            rows = Estimate(torch.as_tensor(self.matrix)[moving(x)], steps=self.steps, settings=method.settings)
             return run.score(run.forecast, rows)
 
     def _forecaster(self, model: Any) -> Forecaster:

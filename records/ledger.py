@@ -31,7 +31,7 @@ from hrx.records.record import StoredPlan as StoredPlan
 from hrx.records.rows import CHECKSUM, TABLES, Damage, TableReader, primary_code, quoted, stored_row, transaction
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
 MOST_NAMED = 10

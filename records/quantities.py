@@ -79,6 +79,8 @@ class Quantities:
     rank_dropped: int
     """Windows without a rank, since their matrix is all zero."""
     windows: int
+    flat_windows: int
+    """Windows of the run that are left out of everything else: the same value at every position."""
     draws: int
     units: int
     """Independent observations among the draws of a window: antithetic pairs, or single draws."""
@@ -126,12 +128,15 @@ class Quantities:
 
     @property
     def certainty(self) -> str:
-        """What ± covers, as a sentence."""
+        """What ± covers, and how many flat windows are left out."""
+        are = "window is" if self.flat_windows == 1 else "windows are"
+        flat = f" {self.flat_windows} flat {are} left out." if self.flat_windows else ""
         if not self.degrees:
-            return f"{self.draws} draws of a window have no ±: its degrees of freedom are windows × (pairs − 1)."
+            return f"{self.draws} draws of a window have no ±: its degrees of freedom are windows × (pairs − 1).{flat}"
         which = "this window" if self.windows == 1 else f"these {self.windows} windows"
         count = "1 degree" if self.degrees == 1 else f"{self.degrees} degrees"
-        return f"± is a 95 % interval over random draws for {which}, with {count} of freedom; it covers nothing else."
+        covers = f"± is a 95 % interval over random draws for {which}, with {count} of freedom"
+        return f"{covers}; it covers nothing else.{flat}"
 
     def _shown_error(self, name: str) -> str:
         return f" ± {self.plus_minus(name):.3f}" if self.degrees else ""

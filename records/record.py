@@ -68,6 +68,7 @@ class Record:
     windows: Whole = _column("windows requested")
     padded: Whole = _column("zeros that the library puts before the lookback and the model reads as observed values")
     leakage: Text = _column("declared, possible, none declared or unknown: was the model trained on the dataset")
+    flat_windows: Whole = _column("windows that hold one value only: left out of every mean, and of starts")
     starts: Text = _column("JSON: position of each window's first forecast step in the series")
 
     # The protocol

@@ -10,7 +10,7 @@ from hrx.adapters.standardisation import Rescaled, in_own_unit
 from hrx.audit.admission import admit, to_stored
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.run import forecast_series, series_context
+from hrx.audit.runner.run import forecast_series, series_context, without_flat
 from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable
 from hrx.gift_eval.series import Series, UnusableSeries
@@ -42,8 +42,9 @@ def measure_held_out(
     report(f"scoring the explanation on {len(windows.x)} windows with known values")
     try:
         refuse_missing(series, lookback, horizon, WINDOWS, 0, protocol.max_missing)
-        errors, quantities, unscored = _score(own, series, windows, horizon, protocol, budget)
-    except UnusableSeries as error:
+        errors, quantities = _score(own, series, windows, horizon, protocol, budget)
+        unscored = ""
+    except (UnusableSeries, Unscorable) as error:
         errors, quantities, unscored = None, None, str(error)
     context = None
     if protocol.context and quantities is not None:
@@ -70,19 +71,14 @@ def _checks(model: Forecaster, windows: Tensor, horizon: int) -> tuple[StoredChe
 
 def _score(
     model: Forecaster, series: Series, held_out: Windows, horizon: int, protocol: Protocol, budget: MemoryBudget
-) -> tuple[Skill | None, Quantities | None, str]:
-    """Skill and quantities, or the reason why there are none."""
-    windows = torch.as_tensor(held_out.x, dtype=torch.float32)
-    count = protocol.variance_windows
-    try:
-        whole = None if count == "run" else forecast_series(model, series, windows.shape[1], horizon, count, budget)
-        scored = ScoredRun(
-            model, windows, horizon, protocol, budget, variance=None if whole is None else whole.variance
-        )
-        quantities = scored.quantities
-    except Unscorable as error:
-        return None, None, str(error)
+) -> tuple[Skill, Quantities]:
+    held_out, flat = without_flat(held_out)
+    x, count = torch.as_tensor(held_out.x, dtype=torch.float32), protocol.variance_windows
+    whole = None if count == "run" else forecast_series(model, series, x.shape[1], horizon, count, budget)
+    variance = None if whole is None else whole.variance
+    scored = ScoredRun(model, x, horizon, protocol, budget, variance=variance, flat_windows=flat)
+    quantities = scored.quantities
     if whole is not None:
-        return whole.skill, quantities, ""
+        return whole.skill, quantities
     forecast, last = scored.forecast.double().numpy(), held_out.x[:, -1]
-    return skill(forecast, held_out.y, last, held_out.seasonal, held_out.seasonal_error), quantities, ""
+    return skill(forecast, held_out.y, last, held_out.seasonal, held_out.seasonal_error), quantities

@@ -19,7 +19,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
 from hrx.audit.scoring.quantities import Rank, rank, skill
-from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, refuse_flat, usable_variance
+from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, moving, usable_variance
 from hrx.errors import stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
 from hrx.gift_eval.windows import Windows, cut_region, refuse_extreme, statistics
@@ -72,7 +72,7 @@ def measure_run(
 
 def rank_run(model: Forecaster, run: Run, budget: MemoryBudget) -> Rank:
     """Return the ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
-    x = torch.as_tensor(_usable_windows(run).x, dtype=torch.float32)
+    x = torch.as_tensor(without_flat(run.cut_windows()).windows.x, dtype=torch.float32)
     model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
     scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
     _ = scored.forecast  # a run without a usable forecast is refused before it is explained
@@ -179,7 +179,7 @@ def _shared(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCach
 
 
 def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> RunResult:
-    windows = _usable_windows(run)
+    windows, flat = without_flat(run.cut_windows())
     x, horizon = torch.as_tensor(windows.x, dtype=torch.float32), run.setting.horizon
     model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, horizon)
     start = time.perf_counter()
@@ -197,7 +197,7 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
         return excluded("equivalence", figure, "on the run's own windows")
     series = _shared(model, run, budget, cache)
     variance = None if series is None else series.variance
-    scored = ScoredRun(model, x, horizon, run.protocol, budget, run.stream, variance, forecast)
+    scored = ScoredRun(model, x, horizon, run.protocol, budget, run.stream, variance, forecast, flat)
     measured = _score(scored, seconds)
     context = _context(model, run, budget, measured.quantities.variance) if series is None else series.context
     with torch.no_grad():
@@ -213,10 +213,18 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
     return RunResult(run.record(DONE).updated(**checked, **values), example)
 
 
-def _usable_windows(run: Run) -> Windows:
-    windows = run.cut_windows()
-    refuse_flat(torch.as_tensor(windows.x))
-    return windows
+class MovingWindows(NamedTuple):
+    """Windows of a run that are not flat, and how many are."""
+
+    windows: Windows
+    flat: int
+
+
+def without_flat(windows: Windows) -> MovingWindows:
+    """Leave the flat windows out; raises where all are."""
+    kept = moving(torch.as_tensor(windows.x, dtype=torch.float32)).numpy()
+    of_window = {name: getattr(windows, name)[kept] for name in ("x", "y", "starts", "seasonal")}
+    return MovingWindows(windows._replace(**of_window), int((~kept).sum()))
 
 
 class _Measured(NamedTuple):
@@ -271,6 +279,7 @@ def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | Non
         **_sweep_values(q),
         **_channel_values(measured),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
+        "flat_windows": q.flat_windows,
         "starts": json.dumps(windows.starts.tolist()),
         "p_margin": q.p_margin,
         "insertion_dropped": q.insertion_dropped,

@@ -9,7 +9,7 @@ channel at all times.
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -67,9 +67,10 @@ def score(
     """Quantities of one run on its windows `x` `(W, L)`.
 
     `stream` separates the random draws of different runs under one seed. `variance` normalises the quantities: an audit
-    gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`.
+    gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`. Flat
+    windows are left out and counted.
     """
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream, variance).quantities
+    return ScoredRun.of(model, x, horizon, protocol, budget, stream, variance).quantities
 
 
 def score_channels(
@@ -86,7 +87,7 @@ def score_channels(
         raise Unscorable(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
-    return ScoredRun(model, x, horizon, protocol or Protocol(), budget or MemoryBudget(), stream).channel_scores
+    return ScoredRun.of(model, x, horizon, protocol, budget, stream).channel_scores
 
 
 @dataclass(frozen=True)
@@ -104,18 +105,31 @@ class ScoredRun:
     """What the quantities are divided by; None: the variance of the run's own forecasts."""
     known: Tensor | None = None
     """The forecasts of `x`, where they have been made already."""
+    flat_windows: int = 0
+    """Windows that `x` lacks because they are flat."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Forecaster,
+        x: Tensor,
+        horizon: int,
+        protocol: Protocol | None = None,
+        budget: MemoryBudget | None = None,
+        stream: int = 0,
+        variance: float | None = None,
+    ) -> Self:
+        """Return the run on those windows that are not flat."""
+        kept = moving(x)
+        flat = int((~kept).sum())
+        budget = budget or MemoryBudget()
+        return cls(model, x[kept], horizon, protocol or Protocol(), budget, stream, variance, flat_windows=flat)
 
     @cached_property
     @differentiable()
     def forecast(self) -> Tensor:
         """Forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses those that cannot be scored."""
-        if self.x.ndim not in (2, 3) or not len(self.x):
-            raise Unscorable(
-                "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
-                f"not {tuple(self.x.shape)}."
-            )
-        refuse_infinite(self.x)
-        refuse_flat(self.x)
+        moving(self.x)
         if self.horizon == 1:
             raise Unscorable(
                 "one forecast step: its row is the shared vector too, so there is no gain to measure. Give a horizon "
@@ -208,6 +222,7 @@ class ScoredRun:
             rank_entropy=ranks.entropy,
             rank_dropped=ranks.dropped,
             windows=len(errors),
+            flat_windows=self.flat_windows,
             draws=errors.shape[1],
             units=errors.shape[1] // protocol.draws_per_unit,
             forecasts=sweep.forecasts,
@@ -233,10 +248,21 @@ class ScoredRun:
             raise Unscorable(f"non-finite explanation: {self.protocol.estimator} is NaN or infinite on these windows")
 
 
-def refuse_flat(x: Tensor) -> None:
-    """Raises where every window of `(W, L)` or `(W, L, C)` is constant: deletion would change nothing."""
-    if not (x.amax(dim=1) > x.amin(dim=1)).any():
+def moving(x: Tensor) -> Tensor:
+    """`(W, L)` or `(W, L, C)` -> `(W,)`: which windows are not flat; raises where all are.
+
+    In a flat window every position holds the same value, so deletion changes nothing.
+    """
+    if x.ndim not in (2, 3) or not len(x):
+        raise Unscorable(
+            "A run is scored on windows of shape (windows, lookback) or (windows, lookback, channels), "
+            f"not {tuple(x.shape)}."
+        )
+    refuse_infinite(x)
+    kept = (x.amax(dim=1) != x.amin(dim=1)).reshape(len(x), -1).any(dim=1)
+    if not kept.any():
         raise Unscorable("flat windows: the same value at every position, so there is nothing to delete")
+    return kept
 
 
 def forecast_variance(forecast: Tensor) -> float:

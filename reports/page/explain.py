@@ -103,7 +103,7 @@ def render(x: Explanation, command: str = "") -> str:
         reasons=list(_reasons(x)),
         held_out=held_out,
         gains=[] if quantities is None else [Row(cells) for cells in _gains(quantities)],
-        extent="" if quantities is None else _extent(quantities, held_out.windows, x.lookback),
+        extent="" if quantities is None else _extent(quantities, x.lookback),
         context="" if held_out.context is None else series_context(held_out.context),
         command=command,
         versions={
@@ -187,12 +187,12 @@ def _with_errors(quantities: Quantities) -> dict[str, str]:
     return {gain: f"{value} ± {error}" if error else value for gain, value, error in _gains(quantities)}
 
 
-def _extent(quantities: Quantities, windows: int, lookback: int) -> str:
+def _extent(quantities: Quantities, lookback: int) -> str:
     """How many directions the matrices have and how far back they reach; one of zeros has neither."""
     if math.isnan(quantities.rank):
         return "The matrix of every held-out window is zero: it has no rank, and nothing is read."
     dropped = quantities.rank_dropped
-    zero = f" The matrix of {dropped} of {windows} windows is zero and left out of both." if dropped else ""
+    zero = f" The matrix of {dropped} of {quantities.windows} windows is zero and left out of both." if dropped else ""
     return (
         f"Rank of the matrix {quantities.rank:.2f}: 1 means that every step reads the same points. 90 % of a row’s "
         f"mass lies in the last {quantities.effective_lookback:.0f} of {lookback} values on average.{zero}"

@@ -64,7 +64,7 @@ def test_every_quantity_of_the_score_is_stored_with_its_raw_value_and_its_error(
         values = [getattr(record, column) for column in (name, f"{name}_raw", f"{name}_se")]
         assert values == [number(getattr(kind, name)) for kind in (q.normalised, q.raw, q.error)], name
     assert (record.rank, record.rank_entropy, record.rank_dropped) == (q.rank, q.rank_entropy, q.rank_dropped)
-    assert record.p_margin == q.p_margin
+    assert (record.p_margin, record.flat_windows) == (q.p_margin, 0)
     assert (record.variance, record.draws_used, record.forecasts) == (q.variance, q.draws, q.forecasts)
     assert record.device == "cpu"
 
@@ -131,6 +131,28 @@ def test_a_record_holds_the_zeros_that_the_library_puts_before_its_lookback() ->
     assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 100 - 40
     model.limits = replace(model.limits, padded_to=30)
     assert measure_run(model, planned(Protocol()), MemoryBudget()).record.padded == 0
+
+
+def test_flat_windows_of_a_run_are_counted_and_all_else_is_of_the_others() -> None:
+    model, protocol = from_module(linear(), scale="standardised"), Protocol(draws=4)
+    run = replace(planned(protocol), windows=3)
+    all_starts = run.cut_windows().starts
+    values = run.series.values.copy()
+    values[all_starts[0] - 40 : all_starts[0]] = 1.5
+    run = replace(run, series=replace(run.series, values=values))
+    result = measure_run(model, run, MemoryBudget())
+    record, example = result.record, result.example
+    assert (record.status, record.flat_windows, record.windows) == (DONE, 1, 3)
+    assert json.loads(str(record.starts)) == all_starts[1:].tolist()
+    kept = windows(run)[1:]
+    q = score(model, kept, HORIZON, protocol=protocol, stream=run.stream, variance=record.variance)
+    assert (record.g_own, record.g_margin, record.rank) == (q.g_own, q.g_margin, q.rank)
+    assert q.degrees == 2
+    np.testing.assert_allclose(example.x, kept[0], rtol=1e-6)
+    values[:] = np.where(np.arange(600) < 400, values, 1.5)
+    everywhere = replace(run, series=replace(run.series, values=values))
+    reason = measure_run(model, everywhere, MemoryBudget()).record.reason
+    assert str(reason).startswith("flat windows: the same value at every position")
 
 
 def test_runs_of_later_seeds_have_no_example() -> None:

@@ -12,7 +12,7 @@ from hrx.adapters import Forecaster, ModelError, from_module, load
 from hrx.audit import Protocol, explain, score
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.score import Unscorable
+from hrx.audit.scoring.score import Unscorable, moving
 from hrx.errors import HrxError
 from hrx.records.quantities import QUANTITIES
 
@@ -289,6 +289,41 @@ def test_a_gain_that_can_only_be_zero_is_not_measured(x: torch.Tensor, horizon: 
     model = from_module(lambda x: torch.linspace(1, 2, horizon) + x[:, :1])
     with pytest.raises(Unscorable, match=reason):
         score(model, x, horizon)
+
+
+def test_a_flat_window_is_left_out_of_every_mean_and_counted() -> None:
+    model, x = from_module(linear()), series(4, 40)
+    x[2] = 3.0
+    q, others = score(model, x, 12), score(model, x[[0, 1, 3]], 12)
+    assert (q.flat_windows, q.windows, others.flat_windows) == (1, 3, 0)
+    assert (q.normalised, q.error, q.rank) == (others.normalised, others.error, others.rank)
+    assert (q.variance, q.effective_lookback) == (others.variance, others.effective_lookback)
+    assert str(q).endswith("1 flat window is left out.")
+    with pytest.raises(HrxError, match=r"the value at \[3, 0\] is inf"):
+        score(model, torch.cat([x[:3], torch.full((1, 40), float("inf"))]), 12)
+
+
+def test_a_window_of_several_channels_is_flat_where_all_of_them_are() -> None:
+    x = torch.stack([series(3, 20), series(3, 20)], dim=2)
+    x[0, :, 0], x[1] = 2.0, 5.0
+    assert moving(x).tolist() == [True, False, True]
+    x[1, 3, 1] = float("nan")
+    assert moving(x).tolist() == [True, True, True]  # a missing value is left to the model
+
+
+def test_insertion_divides_the_means_over_draws_and_not_each_draw() -> None:
+    model, x = from_module(linear(33, 5)), series(2, 33)
+    q = score(model, x, 5, protocol=Protocol(draws=4))
+    drawn = replacements(x, Protocol(draws=4), stream=0, first=0, count=4, variants=1)[:, 0].numpy()
+    run = by_definition.Run(one_forecast(model, 5), x.numpy(), explain(model, x, 5).numpy(), drawn, 9)
+    of_means, of_draws = [], []
+    for w, h in itertools.product(range(2), run.steps):
+        own, shared = (np.array([run.retention(w, d, h, row) for d in range(4)]) for row in (h, None))
+        everything = own[:, 0]
+        of_means.append(1 - own.mean(axis=0) / everything.mean() - (1 - shared.mean(axis=0) / everything.mean()))
+        of_draws.append(1 - own / everything[:, None] - (1 - shared / everything[:, None]))
+    assert q.normalised.insertion == pytest.approx(np.mean(of_means), rel=1e-5)
+    assert abs(np.mean(of_draws) - np.mean(of_means)) > 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.bool])
