@@ -14,11 +14,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 
 import torch
 
@@ -43,6 +45,7 @@ _SERVED = sys.platform == "linux"
 _CONTEXT = multiprocessing.get_context("forkserver") if _SERVED else multiprocessing.get_context("spawn")
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_SECONDS = 5.0
+_ATTEMPTS = 100
 
 
 class ProcessExecutor:
@@ -80,6 +83,15 @@ class ProcessExecutor:
         return _Worker(self._threads, self._settings)
 
 
+def _start(process: BaseProcess) -> None:
+    """Starts a process; a server that is just dying refuses the connection until it is gone and replaced."""
+    for _ in range(_ATTEMPTS):
+        with suppress(ConnectionError):
+            return process.start()
+        time.sleep(0.05)
+    return process.start()
+
+
 class _Worker:
     """One worker process, and the pipe to it."""
 
@@ -90,7 +102,7 @@ class _Worker:
         self._pipe, other = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_work, args=(other, threads, settings))
         with signals_blocked():
-            self._process.start()
+            _start(self._process)
         other.close()
         assert self._process.pid
         self.process_id = self._process.pid

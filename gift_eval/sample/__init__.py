@@ -17,10 +17,10 @@ _FILES = (
     ("co2", "W", "Nature", "co2", ("co2",)),
     ("core_cpi", "M", "Econ/Fin", "core_cpi", ("index",)),
     ("elnino", "M", "Climate", "elnino", ("temperature",)),
+    ("irradiance", "H", "Energy", "irradiance", ("ghi",)),
     ("seattle", "D", "Climate", "seattle_weather", ("precipitation", "temp_max", "temp_min", "wind")),
     ("seattle", "H", "Climate", "seattle_temps", ("temp",)),
     ("sf_temps", "H", "Climate", "sf_temps", ("temp",)),
-    ("solar", "H", "Energy", "solar", ("irradiance",)),
     ("sunspots", "M", "Nature", "sunspots", ("sunspots",)),
     ("wti", "B", "Econ/Fin", "wti", ("price",)),
 )

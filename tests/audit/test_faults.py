@@ -50,7 +50,7 @@ def held(): return Line("held")
 def nan(): return Line("nan")
 """
 PLAN = ["--data", "sample", "--settings", "32x8,24x8", "--windows", "2", "--draws", "2", "--seeds", "3"]
-RUNS = 42
+RUNS = 66
 
 
 @pytest.fixture(scope="module")

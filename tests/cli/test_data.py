@@ -138,7 +138,7 @@ def test_datasets_lists_everything_that_is_known_with_what_is_on_disk(
     save(tmp_path / "us_births" / "D", [1.0], "D")
     assert main(["datasets", "--json"]) == 0
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
-    assert len(listed) == 5 + 56 + 15
+    assert len(listed) == 9 + 56 + 15
     assert listed["us_births/D"]["on_disk"] == "damaged"
     assert listed["us_births/M"]["on_disk"] == "no"
     assert listed["elnino/M"]["on_disk"] == "yes"

@@ -163,7 +163,7 @@ def compared(capsys: pytest.CaptureFixture[str], ledger: Path, new: str, *option
 @pytest.mark.slow
 def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = compared(capsys, audited, "bolt-mini", "--strict", "--min-pairs", "1", code=0)
-    assert report["pairs"] == 8
+    assert report["pairs"] == 12
     moved = {(q["difference"], q["low"], q["high"]) for name, q in report["quantities"].items() if name != "parity"}
     assert moved == {(0, 0, 0)}
     assert {gate["outcome"] for gate in report["gates"]} == {"passed"}

@@ -29,7 +29,7 @@ def main() -> None:
     _write("sunspots", ("month", "sunspots"), _sunspots())
     _write("core_cpi", ("month", "index"), _core_cpi())
     _write("wti", ("date", "price"), _business_days())
-    _write("solar", ("hour", "irradiance"), _solar())
+    _write("irradiance", ("hour", "ghi"), _solar())
 
 
 def _hourly(name: str, layout: str) -> list[Sequence[str]]:

@@ -19,7 +19,7 @@ SAMPLE = {dataset.name: dataset for dataset in open_sample()}
         ("co2/W", 1, ["co2"], 2284, 59),
         ("elnino/M", 12, ["temperature"], 732, 0),
         ("sunspots/M", 12, ["sunspots"], 3120, 0),
-        ("solar/H", 24, ["irradiance"], 8760, 0),
+        ("irradiance/H", 24, ["ghi"], 8760, 0),
         ("core_cpi/M", 12, ["index"], 743, 0),
         ("wti/B", 5, ["price"], 8611, 290),
     ],
