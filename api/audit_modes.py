@@ -1,4 +1,4 @@
-"""Other uses of the plan of an audit: its cost, the rank of the matrices alone, stored runs measured again.
+"""Other uses of the plan of an audit: its cost, stored runs measured again.
 
 Also the side of another interpreter (`--python`), which answers `OtherInterpreter` of `api/audit_plan.py`.
 """
@@ -10,15 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pandas as pd
-
-from hrx.adapters.contract import ModelError
 from hrx.api.audit_plan import (
     Announcer,
     AuditPlan,
-    label,
     local_executor,
     make_plan,
     open_executor,
@@ -29,16 +25,13 @@ from hrx.api.progress import Events, Progress, Stopped, finishing, noting_damage
 from hrx.audit.request import AuditRequest
 from hrx.audit.runner.cost import Costs, estimate_costs, summarise_plan
 from hrx.audit.runner.plan import PlannedRun
-from hrx.audit.runner.scheduler import ListQueue, Recheck, recheck, run_tasks
-from hrx.audit.runner.worker import ExecutorLost, RankRun, RunRank, Task, TaskFailed, TaskResult
+from hrx.audit.runner.scheduler import Recheck, recheck
+from hrx.audit.runner.worker import ExecutorLost
 from hrx.errors import Exit, HrxError
 from hrx.files import check_directory
 from hrx.options import from_settings
 from hrx.records.ledger import EmptyLedger, Ledger
-from hrx.records.quantities import rank_bin
 from hrx.text import message
-
-Row = dict[str, Any]
 
 
 class PlannedAudit(NamedTuple):
@@ -71,71 +64,6 @@ def _planned_runs(plan: AuditPlan, *, estimate: bool) -> list[PlannedRun]:
     for other in plan.others:
         planned += other.plan(estimate=estimate)
     return planned
-
-
-class Ranks(NamedTuple):
-    """Rank of the matrices of the planned runs, by model."""
-
-    models: Sequence[Row]
-    exit: Exit
-    ended: str = ""
-
-
-def ranks(request: AuditRequest, events: Events) -> Ranks:
-    """Compute the matrices of the planned runs and nothing else: no deletion, no admission, no ledger."""
-    if request.budget or request.until:
-        option = "--budget" if request.budget else "--until"
-        raise HrxError(f"{option} stops an audit of gains, and --rank-only measures none. Drop one of them.")
-    plan = make_plan(request, None, events)
-    rows: list[Row] = []
-    events.expect(len(plan.runs), {run.key: float(run.setting.lookback + run.setting.horizon) for run in plan.runs})
-
-    def collect(task: Task, result: TaskResult) -> None:
-        assert isinstance(task, RankRun)
-        if isinstance(result, TaskFailed):
-            if result.user_error:
-                raise ModelError(result.shown or result.reason)
-            result = RunRank(None, result.shown or result.reason, failed=True)
-        assert isinstance(result, RunRank)
-        run, rank = task.run, result.rank
-        row = {"model": run.identity.model, "dataset": run.dataset.name, "setting": str(run.setting)}
-        measured = {"rank": rank and rank.participation, "rank_entropy": rank and rank.entropy}
-        rows.append(row | measured | {"reason": result.reason, "failed": result.failed})
-        events.step(run.key, label(run))
-
-    queue = ListQueue([RankRun(run) for run in plan.runs], collect)
-    try:
-        with closing(open_executor(plan.workers, plan.request, len(plan.runs))) as executor:
-            run_tasks(queue, executor, on_start=Announcer(plan.runs, events))
-    except ExecutorLost as error:
-        return Ranks([], Exit.INCOMPLETE, f"{error} Repeat the command.")
-    frame = pd.DataFrame(rows).astype({"rank": float, "rank_entropy": float})
-    names = dict.fromkeys(run.identity.model for run in plan.runs)
-    models = [_ranks_of(model, frame[frame["model"] == model]) for model in names]
-    return Ranks(models, Exit.INCOMPLETE if frame["failed"].any() else Exit.DONE)
-
-
-def _ranks_of(model: str, frame: pd.DataFrame) -> Row:
-    """Medians by dataset and setting beside the published gains at such a rank, and why runs have no rank."""
-    measured: list[Row] = []
-    for (dataset, setting), group in frame.dropna(subset="rank").groupby(["dataset", "setting"], sort=False):
-        rank = float(group["rank"].median())
-        published = rank_bin(rank)
-        measured.append(
-            {
-                "dataset": dataset,
-                "setting": setting,
-                "runs": len(group),
-                "rank": rank,
-                "rank_entropy": float(group["rank_entropy"].median()),
-                "worth": published.worth,
-                "published_g_own": published.g_own,
-                "published_positive": published.positive,
-            }
-        )
-    reasons = frame.loc[frame["rank"].isna(), "reason"].value_counts(sort=False)
-    not_measured = [{"reason": reason, "runs": int(runs)} for reason, runs in reasons.items()]
-    return {"model": model, "ranks": measured, "not_measured": not_measured}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from hrx.audit.runner.worker import (
     IdentifiedModel,
     LoadModel,
     MeasureRun,
-    RankRun,
     Task,
     TaskFailed,
     WorkerSettings,
@@ -420,7 +419,7 @@ class Announcer:
                 self._events.say(f"loading {self._names[task.model]}")
             case Admit():
                 self._events.say(f"checking {self._names[task.model]} at {task.run.setting}")
-            case MeasureRun() | RankRun():
+            case MeasureRun():
                 self._events.time_from_here()
                 self._events.say(label(task.run))
 

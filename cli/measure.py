@@ -4,12 +4,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import fill
 from typing import Any
 
 from hrx.api import checkpoints
 from hrx.api.audit import MOST_REASONS, AuditResult, draw_examples, headline, perform, reasons
-from hrx.api.audit_modes import Row, estimate_audit, ranks, recheck_audit
+from hrx.api.audit_modes import estimate_audit, recheck_audit
 from hrx.api.progress import INTERRUPTED, duration
 from hrx.audit.admission import Check
 from hrx.audit.memory import GIBIBYTE
@@ -25,19 +24,11 @@ from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.gates import ModelJudged, describe_gate, gate_json
-from hrx.reports.text import counted, number_or_none, percent, signed
-
-RULE = (
-    "Worth it: no below rank 1.1, perhaps below 1.5, yes from 1.5. At rank 1 all rows order the lookback alike and the "
-    "shared vector says everything. Gain and share of positive gains are the paper's at runs of that rank (its table "
-    '"Rank predicts the gain"); an audit measures them.'
-)
+from hrx.reports.text import counted, number_or_none
 
 
 def audit(request: AuditCommand) -> int:
     """Run an audit, or what is asked for in its place; return the exit code."""
-    if request.rank_only:
-        return _rank_only(request)
     if request.dry_run:
         return _dry_run(request)
     if request.recheck:
@@ -146,41 +137,6 @@ def _costs(runs: Sequence[PlannedRun], workers: int) -> tuple[str, ...]:
     memory = max((run.memory for run in runs if run.memory is not None), default=None)
     time = f"about {duration(sum(seconds) / len(seconds) * states['to run'] / workers)}" if seconds else "-"
     return (*counts, time, "-" if memory is None else f"about {memory * workers / GIBIBYTE:.1f} GiB")
-
-
-def _rank_only(request: AuditCommand) -> int:
-    """Show the ranks of every planned run, by model, dataset and setting; exit code 3 where a library failed."""
-    found = ranks(request, progress)
-    if found.ended:
-        note(f"hrx audit: {found.ended}")
-    elif request.json:
-        print(json.dumps({"models": found.models, "rule": RULE}, indent=1))
-    else:
-        for model in found.models:
-            _show_ranks(model)
-        show(f"{fill(RULE, 80)}\nNothing was deleted, no model was admitted, and no ledger was written.")
-    return found.exit
-
-
-def _show_ranks(model: Row) -> None:
-    ranks = model["ranks"]
-    show(f"{model['model']}: rank of the explanation matrix, median of the runs")
-    if ranks:
-        cells = [
-            (
-                *(row["dataset"], row["setting"], row["runs"], f"{row['rank']:.2f}", f"{row['rank_entropy']:.2f}"),
-                *(signed(row["published_g_own"]), percent(row["published_positive"]), row["worth"]),
-            )
-            for row in ranks
-        ]
-        headings = ("dataset", "setting", "runs", "rank", "entropy", "paper's g_own", "> 0", "worth it")
-        show(render_table(headings, cells))
-        worth = sum(row["worth"] == "yes" for row in ranks)
-        show(f"Verdict: the axis is worth resolving in {worth} of {len(ranks)} combinations of dataset and setting.")
-    total = sum(row["runs"] for row in (*ranks, *model["not_measured"]))
-    for row in model["not_measured"]:
-        show(f"{row['runs']} of {total} runs were not measured: {row['reason']}")
-    show("")
 
 
 def _recheck(request: AuditCommand, count: int) -> int:

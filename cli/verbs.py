@@ -45,7 +45,6 @@ class AuditCommand(AuditRequest):
     """Audit checkpoints and give a verdict."""
 
     config: Path | None = _file("TOML file with these options; the command line wins", setting=False)
-    rank_only: bool = option(False, "compute only the rank of the matrices", setting=False)
     dry_run: bool = option(False, "show the plan and its estimated cost, and stop", setting=False)
     recheck: int | None = option(
         None, "measure N stored runs again, compare, and stop", check=positive, metavar="N", setting=False

@@ -18,7 +18,7 @@ from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run
 from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
-from hrx.audit.scoring.quantities import Rank, rank, skill
+from hrx.audit.scoring.quantities import skill
 from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, moving, usable_variance
 from hrx.errors import stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
@@ -68,15 +68,6 @@ def measure_run(
         memory = "out of memory: " if out_of_memory(error) else ""
         result = RunResult(run.record(FAILED, memory + stored_reason(error)))
     return result._replace(record=result.record.updated(seconds=time.perf_counter() - start, device=device))
-
-
-def rank_run(model: Forecaster, run: Run, budget: MemoryBudget) -> Rank:
-    """Return the ranks of a run's matrices: a forward pass and the Jacobian, without deletion."""
-    x = torch.as_tensor(without_flat(run.cut_windows()).windows.x, dtype=torch.float32)
-    model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, run.setting.horizon)
-    scored = ScoredRun(model, x, run.setting.horizon, run.protocol, budget, run.stream)
-    _ = scored.forecast  # a run without a usable forecast is refused before it is explained
-    return rank(scored.explanation.matrix)
 
 
 def in_units(model: Forecaster, series: Series | MultivariateSeries | None, horizon: int) -> Forecaster:

@@ -25,11 +25,8 @@ from hrx.adapters.registry import Located
 from hrx.audit.admission import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.runner.plan import ModelKey, Run
-from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate, rank_run
-from hrx.audit.scoring.quantities import MeanRank
-from hrx.audit.scoring.score import Unscorable
+from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate
 from hrx.errors import HrxError, describe_error, stored_reason
-from hrx.gift_eval.series import UnusableSeries
 
 Result = TypeVar("Result")
 
@@ -117,15 +114,6 @@ class AdmissionChecks(NamedTuple):
     checks: tuple[Check, ...]
 
 
-class RunRank(NamedTuple):
-    """Mean rank of a run's matrices, or the reason why there is none."""
-
-    rank: MeanRank | None
-    reason: str = ""
-    failed: bool = False
-    """Whether a library raised; otherwise the run is not scorable."""
-
-
 class TaskFailed(NamedTuple):
     """Why a task has no result, in a sentence."""
 
@@ -184,32 +172,6 @@ class MeasureRun:
     def run_in(self, context: WorkerContext) -> RunResult:
         model = context.model(self.model).for_season(self.run.dataset.season)
         return measure_run(model, self.run, context.budget, context.device.type, context.series)
-
-
-@dataclass(frozen=True)
-class RankRun:
-    """Computes the rank of a run's matrices, without deletion."""
-
-    run: Run
-
-    @property
-    def model(self) -> ModelKey:
-        return self.run.model_key
-
-    def run_in(self, context: WorkerContext) -> RunRank:
-        model, setting = context.model(self.model), self.run.setting
-        if refusal := model.limits.refusal(setting.lookback, setting.horizon):
-            return RunRank(None, f"{model.identity.model} {refusal}")
-        try:
-            ranks = rank_run(model.for_season(self.run.dataset.season), self.run, context.budget)
-        except (Unscorable, UnusableSeries) as error:
-            return RunRank(None, str(error))
-        except Exception as error:  # a library may raise anything: one run must not stop the rest
-            return RunRank(None, describe_error(error), failed=True)
-        mean = ranks.mean()
-        if mean.dropped == len(ranks.participation):
-            return RunRank(None, "the matrix of every window is zero: the forecast ignores its input")
-        return RunRank(mean)
 
 
 class Task(Protocol):

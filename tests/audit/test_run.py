@@ -15,7 +15,7 @@ from hrx.adapters import Forecaster, Identity, from_module
 from hrx.audit import Protocol, score
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
-from hrx.audit.runner.run import measure_run, rank_run
+from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, Series
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import DISTANCES, QUANTITIES, TRUNCATIONS, Quantities
@@ -157,13 +157,6 @@ def test_flat_windows_of_a_run_are_counted_and_all_else_is_of_the_others() -> No
 
 def test_runs_of_later_seeds_have_no_example() -> None:
     assert measure_run(from_module(linear()), planned(Protocol(draws=2), seed=1), MemoryBudget()).example is None
-
-
-def test_the_rank_of_a_run_is_that_of_its_record() -> None:
-    record, run = measured(Protocol(draws=2))
-    mean = rank_run(from_module(linear(), scale="standardised"), run, MemoryBudget()).mean()
-    assert mean.participation == pytest.approx(record.rank, rel=1e-12)
-    assert mean.entropy == pytest.approx(record.rank_entropy, rel=1e-12)
 
 
 class Worn(torch.nn.Module):

@@ -27,8 +27,6 @@ from hrx.audit.runner.worker import (
     InProcessExecutor,
     LoadModel,
     MeasureRun,
-    RankRun,
-    RunRank,
     Task,
     TaskFailed,
     TaskResult,
@@ -483,23 +481,6 @@ def test_a_recheck_of_a_model_that_cannot_be_loaded_any_more_has_an_error(tmp_pa
         (result,) = recheck(audit.runs, ledger, CountingExecutor([gone]), 1, on_result=lambda one: None)
     assert not result.same
     assert result.error == "model.safetensors is damaged"
-
-
-def test_ranks_are_computed_by_the_same_loop_without_a_ledger(tmp_path: Path) -> None:
-    audit = SmallAudit([PreparedModel(linear())], [dataset()], tmp_path / "l.db")
-    records = {record.key: record for record in audit.execute()}
-    ranks: dict[str, RunRank] = {}
-
-    def collect(task: Task, result: TaskResult) -> None:
-        assert isinstance(task, RankRun)
-        assert isinstance(result, RunRank)
-        ranks[task.run.key] = result
-
-    run_tasks(ListQueue([RankRun(run) for run in audit.runs], collect), audit.executor)
-    assert list(ranks) == [run.key for run in audit.runs]
-    for key, result in ranks.items():
-        assert result.rank is not None
-        assert result.rank.participation == pytest.approx(records[key].rank, rel=1e-9)
 
 
 class DyingExecutor:

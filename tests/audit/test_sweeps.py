@@ -19,7 +19,7 @@ from hrx.audit.scoring.quantities import effective_lookback, measure, rank, trun
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import ProtocolError
 from hrx.gift_eval import cut, open_source
-from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS, rank_bin
+from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS
 
 SWEPT = Protocol(draws=2, truncation=True, distance=True)
 
@@ -208,14 +208,6 @@ def test_permutations_depend_on_the_stream_and_many_of_them_give_the_expectation
     assert len({permuted_gain(stream).tobytes() for stream in range(4)}) == 4
     rows = np.random.default_rng(0).random((8, 8)).mean(axis=0) * 7 / 8
     np.testing.assert_allclose(permuted_gain(0, permutations=40000)[0, 0], rows, atol=0.01)
-
-
-@pytest.mark.parametrize(
-    ("value", "worth"), [(1 - 1e-12, "no"), (1.0999, "no"), (1.1, "perhaps"), (1.5, "yes"), (7.6, "yes")]
-)
-def test_a_rank_belongs_to_one_published_bin(value: float, worth: str) -> None:
-    assert rank_bin(value).worth == worth
-    assert rank_bin(max(value, 1.0)).low <= max(value, 1.0) < rank_bin(value).high
 
 
 def test_the_published_bins_follow_one_another_and_their_gains_rise() -> None:

@@ -155,10 +155,6 @@ def test_one_run_has_no_interval_and_none_that_beats_naive_is_said(monkeypatch: 
             ["explain", "MODEL", "--series", "sample:co2", "--lookback", "96", "--horizon", "24"],
             ["reading", "loading", "explaining", "scoring", "checking", "writing"],
         ),
-        (
-            ["audit", "MODEL", "--settings", "96x24", "--data", "sample:co2", "--rank-only"],
-            ["finding", "my_model:make co2"],
-        ),
         (["data", "check", "us_births", "--data", "none"], ["checking us_births/D", "checking us_births/M"]),
     ],
     ids=lambda value: value[0] if value[0] in ("verify", "explain", "audit", "data") else "",

@@ -124,8 +124,6 @@ def test_until_decided_reports_the_sign_the_runs_and_that_intervals_are_not_corr
         (["--budget", "0"], "'0' is not a time above zero such as 90s, 10m or 2h"),
         (["--budget", "ten"], "'ten' is not a time above zero such as 90s, 10m or 2h"),
         (["--until", "bored"], "invalid choice: 'bored'"),
-        (["--budget", "1h", "--rank-only"], "--budget stops an audit of gains, and --rank-only measures none"),
-        (["--until", "decided", "--rank-only"], "--until stops an audit of gains"),
         (["--budget", "1h", "--recheck", "3"], "--recheck 3 measures that many runs, whatever --budget is"),
     ],
 )
