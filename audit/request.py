@@ -15,8 +15,7 @@ from hrx.files import user_path
 from hrx.options import above_zero, count, number, option, positive, seconds, stored_settings, time_above_zero
 
 SOURCE_HELP = (
-    "sample, gift-eval[:NAME,…], tslib:DIR[:NAME,…], csv:FILE, parquet:FILE, finance:FILE or a directory in "
-    "GIFT-Eval's format"
+    "sample, gift-eval[:NAME,…], tslib:DIR[:NAME,…], csv:FILE, parquet:FILE or a directory in GIFT-Eval's format"
 )
 MODEL_HELP = (
     "bolt-mini, a short name, a hub id, a directory, FAMILY:PATH, neuralforecast:DIR[:ALIAS], tslib:CHECKOUT:RUN or "

@@ -82,7 +82,7 @@ def _catalogue(as_json: bool) -> int:
     here = sum(each.source == "gift-eval" and each.on_disk == "yes" for each in known)
     every = len(catalogue.folders())
     show(f"\nGIFT-Eval: {here} of {every} folders are in {root}. `hrx data fetch NAME` brings the others.")
-    show("\nThe paper's other datasets have to be brought, as tslib:DIR or finance:FILE:")
+    show("\nThe paper's other datasets have to be brought, as tslib:DIR or csv:FILE:")
     show("\n".join(_to_bring(known)))
     return Exit.DONE
 

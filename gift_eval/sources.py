@@ -23,10 +23,10 @@ from . import catalogue, frequency
 from .arrow_folders import open_directory
 from .cells import ID_NAMES, as_table, read_table, table_kind
 from .frequency import Clock, TimeGrid
-from .paper_sets import open_prices, open_tslib
 from .sample import open_sample, read_sample, sample_file
 from .series import Dataset, StoredSeries, TimedSeries, place
 from .tables import Options, open_table, parse_source, table_series
+from .tslib import open_tslib
 
 ROOT_VARIABLE = "GIFT_EVAL"
 _BENCHMARKS = ("sample", "gift-eval")
@@ -101,7 +101,6 @@ _OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
     "gift-eval": _open_gift_eval,
     "csv": partial(open_table, "csv"),
     "parquet": partial(open_table, "parquet"),
-    "finance": open_prices,
     "tslib": open_tslib,
 }
 

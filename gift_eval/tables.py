@@ -71,7 +71,7 @@ def parse_source(text: str) -> tuple[Path, Options]:
     if os.path.isfile(user_path(text)) or not mark:
         name, options = text, ""
     if not name:
-        raise HrxError("The source names no file. Write csv:FILE, parquet:FILE or finance:FILE.")
+        raise HrxError("The source names no file. Write csv:FILE or parquet:FILE.")
     if os.path.isdir(user_path(name)):
         raise HrxError(f"{name} is a directory. Give one file.")
     return user_path(name), _parse_options(options)

@@ -114,7 +114,7 @@ def backbone_name(backbone: str) -> str:
 
 
 def benchmark_name(dataset: str, domain: str) -> str:
-    """Published name of the dataset of a trained run, marked where it was not opened as `tslib:` or `finance:`.
+    """Published name of the dataset of a trained run, marked where it was not opened as `tslib:`.
 
     Only those have the splits of the benchmark, and they alone have these domains.
     """

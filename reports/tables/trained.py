@@ -145,7 +145,7 @@ def trained_estimators(runs: ScoredRuns) -> Content:
     return groups, (*figures, scored.MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, scored.MARGIN_NOTE)
 
 
-@_table("Gain g_own of trained backbones by domain and naive verdict", "Runs", f"{_NEEDS}, on tslib: or finance: data")
+@_table("Gain g_own of trained backbones by domain and naive verdict", "Runs", f"{_NEEDS}, on tslib: data")
 def trained_domains(runs: ScoredRuns) -> Content:
     frame, there = runs.trained, published.benchmarks()
     groups = []

@@ -310,21 +310,17 @@ def test_models_of_a_users_table_are_audited_on_the_standardised_test_region(tmp
 def test_a_series_that_cannot_be_trained_is_named_and_the_others_are_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    days = np.busday_offset("2020-01-01", np.arange(300), roll="forward")
-    rng = np.random.default_rng(7)
-    prices = 100 * np.exp(np.cumsum(0.01 * rng.standard_normal((300, 3)), axis=0))
-    cells = [
-        ["" if (row, column) == (9, 1) else f"{prices[row, column]:.4f}" for column in range(3)] for row in range(300)
-    ]
-    lines = [",".join([str(day), *row]) for day, row in zip(days, cells, strict=True)]
-    (tmp_path / "prices.csv").write_text("date,A,B,C\n" + "\n".join(lines) + "\n")
-    out, data = tmp_path / "out", ["--data", f"finance:{tmp_path}/prices.csv"]
+    days = np.datetime64("2020-01-01") + np.arange(300)
+    first, last = np.random.default_rng(7).standard_normal((2, 300))
+    lines = [f"{day},{a:.4f},5,{c:.4f}" for day, a, c in zip(days, first, last, strict=True)]
+    (tmp_path / "sales.csv").write_text("date,A,B,C\n" + "\n".join(lines) + "\n")
+    out, data = tmp_path / "out", ["--data", f"csv:{tmp_path}/sales.csv"]
     assert main(["train", "Linear", *data, *QUICK, "--seeds", "1", "--out", str(out)]) == 0
     captured = capsys.readouterr()
-    assert "finance/log_price series B: it has no price on 1 of the 300 trading days of the file" in captured.err
-    assert "4 models in" in captured.err
-    stated = json.loads((out / "Linear-finance_log_return-C-12x4-seed0" / "training.json").read_text())
-    assert stated["training_rows"] + stated["validation_rows"] == stated["scaling_rows"] == 239
+    assert "sales/D series B: the series is constant before its test region" in captured.err
+    assert "2 models in" in captured.err
+    stated = json.loads((out / "Linear-sales_D-C-12x4-seed0" / "training.json").read_text())
+    assert stated["training_rows"] + stated["validation_rows"] == stated["scaling_rows"] == 240
     assert stated["validation_rows"] == 30
     assert main(["train", "Linear", *data, "--settings", "500x24", "--out", str(tmp_path / "none")]) == 2
     assert "too few for 500x24. Give shorter --settings." in capsys.readouterr().err

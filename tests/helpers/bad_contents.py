@@ -86,11 +86,11 @@ PARQUET_CONTENTS: dict[str, bytes | pd.DataFrame] = {
     "a column named by control characters": pd.DataFrame({"day": list("ab"), ESCAPE: list("xy")}),
 }
 SOURCES = (
-    "", ":", "csv", "csv:", "parquet:", "finance:", "sampel", "sample:", "sample:,", "sample:nile", "sample:elnino/M,",
+    "", ":", "csv", "csv:", "parquet:", "sampel", "sample:", "sample:,", "sample:nile", "sample:elnino/M,",
     "gift-eval:us_births", "gift-eval:", "~nobody-of-this-name/data", "/dev/null", "/dev/zero", "n" * 300, "no\0where",
     f"csv:{ESCAPE}", ESCAPE, "csv:a.csv?x=1", "csv:a.csv?date=", "csv:a.csv?date=day&date=day", "csv:a.csv?dayfirst=1",
     "csv:a.csv?decimal=x", "csv:a.csv?frequency=fortnight", "csv:a.csv?value=nothing", "csv:a.csv?value=day",
-    f"csv:a.csv?value={ESCAPE}", "csv:a.csv?id=absent", "finance:a.csv?frequency=D", "tslib:nothing", "http://x/y.csv",
+    f"csv:a.csv?value={ESCAPE}", "csv:a.csv?id=absent", "tslib:nothing", "http://x/y.csv",
 )  # fmt: skip
 TOML: dict[str, str | bytes] = {
     "no value": "series =",

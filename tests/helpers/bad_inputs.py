@@ -27,7 +27,6 @@ from helpers.bad_contents import (
     SOURCES,
     STATES,
     TOML,
-    at,
     rows,
 )
 from helpers.records import record
@@ -81,12 +80,6 @@ def tables() -> Iterator[Case]:
         for verb in ("datasets", "audit"):
             command = partial(_with_data, verb, "parquet:")
             yield Case("content of a Parquet file", f"{what}, {verb}", partial(_file, "a.parquet", content, command))
-    for what in ("a word for a number", "an infinite value", "empty", "NUL bytes", "every value missing"):
-        build = partial(_file, "a.csv", CSV_CONTENTS[what], partial(_with_data, "datasets", "finance:"))
-        yield Case("content of a CSV file", f"{what}, prices", build)
-    for what, content in {"a price of zero": rows(at(7, 0)), "a weekend": rows(lambda i: i + 1)}.items():
-        build = partial(_file, "a.csv", content, partial(_with_data, "datasets", "finance:"))
-        yield Case("content of a CSV file", f"{what}, prices", build)
     for source in SOURCES:
         build = partial(_file, "a.csv", rows(), lambda _, source=source: ["datasets", "--data", source])
         yield Case("name of a source", repr(source[:40]), build)
@@ -127,7 +120,6 @@ ODD: dict[str, Callable[[Path], object]] = {
 PLACES: dict[str, tuple[str, list[str]]] = {
     "csv:": ("x.csv", ["datasets", "--data", "csv:x.csv"]),
     "parquet:": ("x.parquet", ["audit", "--data", "parquet:x.parquet"]),
-    "finance:": ("x.csv", ["datasets", "--data", "finance:x.csv"]),
     "--series": ("x.csv", ["explain", "bolt-mini", "--series", "x.csv", *SETTING]),
     "--config": ("x.toml", ["audit", "no-such-model", "--config", "x.toml"]),
     "the ledger of tables": ("x.db", ["tables", "x.db"]),

@@ -1,6 +1,6 @@
-"""The paper's sets outside GIFT-Eval, from files that the user supplies; nothing is downloaded.
+"""The sets of the Time-Series-Library with its official splits, from files that the user supplies.
 
-`tslib:DIR[:NAME,…]` has the sets of the Time-Series-Library with its official splits:
+`tslib:DIR[:NAME,…]` reads:
 
     DIR/{ETT-small/ETTh1.csv, weather/weather.csv, Solar/solar_AL.txt, PEMS/PEMS03.npz, …}
 
@@ -8,11 +8,6 @@ The library's univariate experiments take the column `OT` of a CSV file, so such
 have no target: each of their columns is a series, and an audit takes `--series` of them at even intervals, as the
 paper does. A file with another number of rows than the official one would have other splits and is refused. Opening a
 directory reads headers; values are read when a series is.
-
-`finance:FILE` has daily closing prices as log prices and log returns. The trading days of the file are the grid, and
-nothing is interpolated onto other days: a day without trade is not a missing value. A company enters only with a
-complete history over those days, so no series is padded. The return of a day is its log price less the one before, so
-there is one fewer **[ours]**.
 """
 
 import os
@@ -31,10 +26,7 @@ from hrx.records.quantities import Floats
 
 from . import frequency
 from .catalogue import PaperDataset, tslib_sets
-from .cells import read_table, table_kind
-from .frequency import Stamps
 from .series import DamagedDataset, Dataset, OfficialSplit, StoredSeries, naming
-from .tables import Observations, observe, parse_source, shown
 
 TARGET = "OT"
 _ETT_MONTH = {"H": 30 * 24, "15T": 30 * 24 * 4}
@@ -212,82 +204,3 @@ def _values(path: Path, each: PaperDataset) -> Floats:
             raise DamagedDataset(f"{each.file}, {trouble}")
         table[name] = numbers
     return table.to_numpy(dtype=np.float64)
-
-
-def open_prices(text: str | None) -> list[Dataset]:
-    """Return the log prices and the log returns of a price file; `text` is what follows `finance:`."""
-    path, options = parse_source(text or "")
-    if options.frequency:
-        raise HrxError("finance: takes the trading days of the file as its grid; drop the option frequency.")
-    table = read_table(path, table_kind(path))
-    # Price downloads have open, high, low, close and volume.
-    close = tuple(name for name in table.columns if name.lower() == "close")
-    options = options._replace(value=options.value or close)
-    observed = observe(table, options)
-    names, prices = _prices(observed)
-    absent, days = (~np.isfinite(prices)).sum(axis=1), prices.shape[1]
-    if absent.all():
-        raise HrxError(
-            f"{table.file}: no company has a price on every one of its {days} trading days. Give the days that a "
-            "company has all of, or fill in the empty prices."
-        )
-    reason = "it has no price on {} of the {} trading days of the file, and only complete histories enter."
-    reasons = [reason.format(count, days) if count else "" for count in absent]
-    note = "; ".join([*table.notes, f"frequency B, on the {days} trading days of the file"])
-    log_prices = np.log(prices)
-    datasets = []
-    for form, values in (("log_price", log_prices), ("log_return", np.diff(log_prices, axis=1))):
-        rows = [StoredSeries(name, row, "", reason) for name, row, reason in zip(names, values, reasons, strict=True)]
-        about = (f"finance/{form}", "B", options.season_of("B"), "Finance", len(rows), rows.__getitem__)
-        datasets.append(Dataset(*about, note=note))
-    return datasets
-
-
-def _prices(observed: Observations) -> tuple[tuple[str, ...], Floats]:
-    """Return the companies, and their prices (S, T) on the trading days of the file, NaN where one has none."""
-    layout = observed.layout
-    if layout.ids and len(layout.values) > 1:
-        raise HrxError(
-            f"{observed.table.file}: a company has one closing price, but value names {len(layout.values)} columns. "
-            "Say which is the price: value=Close."
-        )
-    _check_positive(observed)
-    days = observed.stamps.astype("datetime64[D]")
-    _check_days(observed, days)
-    if not layout.ids:
-        return layout.values, observed.values.T
-    grid, at = np.unique(days, return_inverse=True)
-    prices = np.full((len(observed.names), grid.size), np.nan)
-    prices[observed.codes, at] = observed.values[:, 0]
-    return observed.names, prices
-
-
-def _check_positive(observed: Observations) -> None:
-    """Refuse a price of zero or below, which has no logarithm: name the first of them in the file."""
-    wrong = np.argwhere(observed.values <= 0)
-    if wrong.size == 0:
-        return
-    position, column = min(map(tuple, wrong), key=lambda cell: (observed.rows[cell[0]], cell[1]))
-    company = f" of {observed.names[observed.codes[position]]!r}" if observed.layout.ids else ""
-    raise HrxError(
-        f"{observed.table.file}, row {observed.rows[position]}, column {observed.layout.values[column]!r}: the "
-        f"price{company} is {observed.values[position, column]:g}, and a price is above zero ({len(wrong)} cells are "
-        "not). Correct it, or leave it empty."
-    )
-
-
-def _check_days(observed: Observations, days: Stamps) -> None:
-    """Refuse prices that are not daily: one a day, on weekdays."""
-    file, rows = observed.table.file, observed.rows
-    twice = np.flatnonzero((np.diff(observed.codes) == 0) & (np.diff(days) == np.timedelta64(0, "D")))
-    if twice.size:
-        raise HrxError(
-            f"{file}, rows {rows[twice[0]]} and {rows[twice[0] + 1]}: two prices on {days[twice[0]]}. finance: takes "
-            "daily closing prices; keep the last of each day."
-        )
-    weekend = np.flatnonzero(~np.is_busday(days))
-    if weekend.size:
-        raise HrxError(
-            f"{file}, row {rows[weekend[0]]}: {shown(observed.stamps[weekend[0]])} is a Saturday or Sunday "
-            f"({weekend.size} rows are), not a trading day. Delete it, or open daily prices as csv:."
-        )

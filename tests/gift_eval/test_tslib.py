@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from hrx.errors import HrxError
 from hrx.gift_eval import UnusableSeries, cut, cut_region, open_source
 from hrx.gift_eval.catalogue import tslib_sets
-from hrx.gift_eval.paper_sets import split_rows
+from hrx.gift_eval.tslib import split_rows
 
 ROWS = {each.name: each.rows or 0 for each in tslib_sets()}
 FILES = {each.name: each.file for each in tslib_sets()}
