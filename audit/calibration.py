@@ -309,15 +309,15 @@ def explained(forecast: Tensor, target: Tensor) -> float:
 
 def least_squares(fit: TrainingWindows, held_out: TrainingWindows) -> float:
     """Share of variance that a least-squares fit on `fit` explains of `held_out`: the paper's check of a generator."""
-    solution = torch.linalg.lstsq(_with_constant(fit.x), fit.y.double()).solution
-    return explained(_with_constant(held_out.x) @ solution, held_out.y)
+
+    def with_constant(x: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x.double(), (0, 1), value=1.0)
+
+    solution = torch.linalg.lstsq(with_constant(fit.x), fit.y.double()).solution
+    return explained(with_constant(held_out.x) @ solution, held_out.y)
 
 
 def least_squares_check(generator: Generator, seed: int, recipe: str = CONVERGED) -> float:
     """`least_squares` of training windows and held-out ones."""
     fit = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback, recipe)
     return least_squares(fit, windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe))
-
-
-def _with_constant(x: Tensor) -> Tensor:
-    return torch.cat([x.double(), torch.ones(len(x), 1, dtype=torch.float64)], dim=1)

@@ -66,14 +66,9 @@ def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budge
         result = x.new_empty(len(x), len(picks), *x.shape[1:])
         warnings.filterwarnings("ignore", "There is a performance drop")  # operations without a batching rule
         for windows, rows in zip(torch.split(x, together), torch.split(result, together), strict=True):
-            work.fill(windows, rows, _rows_per_block(len(picks), len(windows), block))
+            blocks = ceil(len(picks) * len(windows) / block)  # one, or an even number of about equal size
+            work.fill(windows, rows, ceil(len(picks) / (blocks + blocks % 2 if blocks > 1 else 1)))
     return Rows(result, tuple(Rewrite(*key, count) for key, count in sorted(work.rewrites.items())))
-
-
-def _rows_per_block(rows: int, windows: int, block: int) -> int:
-    """Rows of each window in a block of a group: a single block, or an even number of about equal size."""
-    blocks = ceil(rows * windows / block)
-    return ceil(rows / (blocks + blocks % 2 if blocks > 1 else 1))
 
 
 @dataclass

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from fnmatch import fnmatchcase as fnmatch
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -60,17 +61,8 @@ class Library(NamedTuple):
     """Extra of hrx that installs it."""
     classes: dict[str, LibraryClass]
     refused: dict[str, str]
-    """Classes that cannot be used, each with what it would need; a name ending in `*` is a prefix."""
+    """What classes that cannot be used would need: names and, with `*`, beginnings of names by that reason."""
 
-
-_LAYER = "explains a layer inside one network, not the window"
-_TRAINED = "needs a network that was trained on the data of the model, and an audit has the checkpoint alone"
-_WRAPS = "wraps another attribution class"
-_PREFIX = (
-    "explains the output at each time of a growing prefix, and a forecaster has one output, at the end of its window; "
-    "the estimator winit perturbs everything from a position on"
-)
-_NEIGHBOURS = "needs a set of reference windows from the training data, and an audit has the checkpoint alone"
 
 CAPTUM = Library(
     "captum.attr",
@@ -91,19 +83,16 @@ CAPTUM = Library(
         "Lime": LibraryClass("perturbation", known.LimeSettings),
     },
     {
-        "DataLoaderAttribution": "explains a whole dataset at once, not a window",
-        "Deconvolution": "changes the backward pass of ReLU modules only, and forecasters have other nonlinearities",
-        "FeaturePermutation": "permutes a position across windows, so an explanation would depend on the other windows",
-        "GuidedBackprop": "changes the backward pass of ReLU modules only, and forecasters have other nonlinearities",
-        "GuidedGradCam": _LAYER,
-        "InternalInfluence": _LAYER,
-        "LLM*": "explains the tokens of a language model",
-        "LRP": "needs a propagation rule for every layer, and captum has none for normalisation and attention",
-        "Layer*": _LAYER,
-        "LimeBase": "needs functions that sample and weigh perturbations; Lime and KernelShap bring theirs",
-        "Neuron*": _LAYER,
-        "NoiseTunnel": f"{_WRAPS}; the estimator smoothgrad is the gradient in its noise",
-        "Remote*": "explains the tokens of a language model",
+        "explains a layer inside one network, not the window": "GuidedGradCam InternalInfluence Layer* Neuron*",
+        "explains a whole dataset at once, not a window": "DataLoaderAttribution",
+        "explains the tokens of a language model": "LLM* Remote*",
+        "changes the backward pass of ReLU modules only, and forecasters have other nonlinearities": (
+            "Deconvolution GuidedBackprop"
+        ),
+        "permutes a position across windows, so an explanation would depend on the other windows": "FeaturePermutation",
+        "needs a propagation rule for every layer, and captum has none for normalisation and attention": "LRP",
+        "needs functions that sample and weigh perturbations; Lime and KernelShap bring theirs": "LimeBase",
+        "wraps another attribution class; the estimator smoothgrad is the gradient in its noise": "NoiseTunnel",
     },
 )
 TINT = Library(
@@ -119,19 +108,21 @@ TINT = Library(
         "SequentialIntegratedGradients": LibraryClass("gradient", known.PathSettings),
     },
     {
-        "DiscretetizedIntegratedGradients": "needs a path between word embeddings",
-        "DynaMask": "is built in as the estimator dynamask, which solves the steps together",
-        "ExtremalMask": "is built in as the estimator extremalmask, which solves the steps together",
-        "Fit": _TRAINED,
-        "GeodesicIntegratedGradients": _NEIGHBOURS,
-        "LofKernelShap": _NEIGHBOURS,
-        "LofLime": _NEIGHBOURS,
-        "NonLinearitiesTunnel": _WRAPS,
-        "Retain": _TRAINED,
-        "TemporalAugmentedOcclusion": _PREFIX,
-        "TemporalIntegratedGradients": _PREFIX,
-        "TemporalOcclusion": _PREFIX,
-        "TimeForwardTunnel": _PREFIX,
+        "needs a path between word embeddings": "DiscretetizedIntegratedGradients",
+        "is built in, as the estimator dynamask or extremalmask, which solves the steps together": (
+            "DynaMask ExtremalMask"
+        ),
+        "needs a network that was trained on the data of the model, and an audit has the checkpoint alone": (
+            "Fit Retain"
+        ),
+        "needs a set of reference windows from the training data, and an audit has the checkpoint alone": (
+            "GeodesicIntegratedGradients LofKernelShap LofLime"
+        ),
+        "wraps another attribution class": "NonLinearitiesTunnel",
+        "explains the output at each time of a growing prefix, and a forecaster has one output, at the end of its "
+        "window; the estimator winit perturbs everything from a position on": (
+            "TemporalAugmentedOcclusion TemporalIntegratedGradients TemporalOcclusion TimeForwardTunnel"
+        ),
     },
 )
 LIBRARIES = {"captum": CAPTUM, "tint": TINT}
@@ -147,8 +138,8 @@ def library_estimator(name: str) -> Estimator:
     prefix, _, chosen = name.partition(":")
     library = LIBRARIES[prefix]
     if chosen not in library.classes:
-        for refused, need in library.refused.items():
-            if chosen == refused or (refused.endswith("*") and chosen.startswith(refused[:-1])):
+        for need, names in library.refused.items():
+            if any(fnmatch(chosen, refused) for refused in names.split()):
                 raise ProtocolError(f"The estimator {name!r} cannot be used: {chosen} {need}.")
         raise ProtocolError(unknown(f"attribution class of {prefix}", chosen, library.classes))
     if find_spec(prefix) is None:
@@ -169,18 +160,10 @@ def _by_class(name: str, task: AttributionTask, settings: Settings) -> Estimate:
     """Magnitudes of a class's attributions, `(W, R, L)`; `name` as `captum:GradientShap`."""
     prefix, _, chosen = name.partition(":")
     library = LIBRARIES[prefix]
-    kind = library.classes[chosen].kind
     work = _ByClass(name, getattr(import_module(library.module), chosen), task, settings)
+    fill = {"gradient": work.by_gradient, "module": work.by_module, "perturbation": work.by_perturbation}
     with _library_errors(name, task.model):
-        if kind == "gradient":
-            matrix = work.by_gradient()
-        elif kind == "sampled gradient":
-            matrix = work.row_by_row()
-        elif kind == "module":
-            matrix = work.by_module()
-        else:
-            with torch.no_grad(), one_thread():
-                matrix = work.row_by_row()
+        matrix = fill.get(library.classes[chosen].kind, work.row_by_row)()
     return Estimate(matrix.abs().detach(), work.path.rewrites)
 
 
@@ -209,6 +192,11 @@ class _ByClass:
     def row_by_row(self) -> Tensor:
         """`(W, R, L)` of a class that draws or perturbs: every window and row alone, under the window's seed."""
         return torch.stack([self._window(torch.tensor([place])) for place in range(len(self.task.x))])
+
+    def by_perturbation(self) -> Tensor:
+        """`(W, R, L)` of a class that needs forecasts only."""
+        with torch.no_grad(), one_thread():
+            return self.row_by_row()
 
     def _window(self, place: Tensor) -> Tensor:
         """`(R, L)`: the rows of a window; forecasts without gradients that several rows ask for are computed once."""
@@ -271,17 +259,15 @@ class _ByClass:
 
     def _constructed(self, place: Tensor) -> dict[str, Any]:
         """Arguments of the class itself, besides the forward function."""
-        settings, arguments = asdict(self.settings), dict[str, Any]()
+        settings = asdict(self.settings)
         if "n_sampling" in settings:
-            arguments = {
-                "n_sampling": settings["n_sampling"],
-                "data": self._references(int(place), settings["references"]),
-            }
+            data = self._references(int(place), settings["references"])
+            return {"n_sampling": settings["n_sampling"], "data": data}
         if "alpha" in settings:
             from captum._utils.models.linear_model import SkLearnLasso
 
-            arguments["interpretable_model"] = SkLearnLasso(alpha=settings["alpha"])
-        return arguments
+            return {"interpretable_model": SkLearnLasso(alpha=settings["alpha"])}
+        return {}
 
     def _arguments(self, places: Tensor) -> dict[str, Any]:
         """Arguments of `attribute` for the windows at these places."""
@@ -317,16 +303,16 @@ class _HookedForecaster(torch.nn.Module):
             self.network = module
             return module
 
-        self._model = task.model.converted(keep)
-        if self._model is None:
+        model = task.model.converted(keep)
+        if model is None:
             raise Inapplicable(
                 f"{task.model.identity.model} has no torch.nn.Module on the CPU for DeepLift to change. "
                 "Use captum:GradientShap or integrated_gradients"
             )
+        self._model = model
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, L) -> (B, R)`."""
-        assert self._model is not None
         with self._path:
             y = self._model.forward(x, self._task.horizon)
         return y @ self._task.picks.to(y).T

@@ -73,9 +73,12 @@ class MaskMethod(ABC):
 
     optimiser: torch.optim.Optimizer
     """Over the parameters, element by element."""
+    _area: float | Tensor
+    """Part of the lookback that a mask may keep."""
 
     def __init__(self, drawn: Tensor, problems: MaskProblems):
         self._drawn, self._problems = drawn, problems
+        self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
 
     @abstractmethod
     def perturbed(self, iteration: int) -> Tensor:
@@ -85,12 +88,13 @@ class MaskMethod(ABC):
     def penalty(self, iteration: int) -> Tensor:
         """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
 
-    @abstractmethod
     def mask(self) -> Tensor:
-        """`(P, L)`: the current masks, in [0, 1]."""
+        """`(P, L)`: the current masks, in [0, 1] and within budget."""
+        return self._mask.detach()
 
-    def constrain(self) -> None:  # noqa: B027 (optional: not every method projects)
-        """Projects the parameters back into their domain after a step, where that is needed."""
+    def constrain(self) -> None:
+        """Moves the masks to the nearest ones in [0, 1] and within budget, after a step."""
+        self._mask.sub_(excess(self._mask, self._area)).clamp_(0, 1)
 
     def _blend(self, iteration: int, mask: Tensor, shift: Tensor | float = 0) -> Tensor:
         """`(P, L)`: the windows where the mask is 1, and this iteration's replacements, shifted, where it is 0."""
@@ -159,7 +163,7 @@ def _minimise(
         method.optimiser.step()
         with torch.no_grad():
             method.constrain()
-    return method.mask().detach()
+    return method.mask()
 
 
 def excess(mask: Tensor, area: float | Tensor) -> Tensor:
@@ -178,11 +182,6 @@ def excess(mask: Tensor, area: float | Tensor) -> Tensor:
     return torch.where(fits, torch.zeros_like(high), high)
 
 
-def project(mask: Tensor, area: float | Tensor) -> None:
-    """Moves masks to the nearest ones in [0, 1] and within budget, in place."""
-    mask.sub_(excess(mask, area)).clamp_(0, 1)
-
-
 class _Dynamask(MaskMethod):
     """Masks that shrink to their areas; a masked position fades to its replacement."""
 
@@ -193,7 +192,6 @@ class _Dynamask(MaskMethod):
         kept = (areas[problems.variant] * length).floor().clamp(min=1)[:, None]
         self._area = kept / length
         self._target = (torch.arange(length) >= length - kept).to(problems.x)
-        self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
         self.optimiser = torch.optim.SGD([self._mask], lr=settings.learning_rate, momentum=settings.momentum)
 
     def perturbed(self, iteration: int) -> Tensor:
@@ -205,12 +203,6 @@ class _Dynamask(MaskMethod):
         size = torch.square(self._target - self._mask.sort(dim=-1).values).mean(dim=-1)
         jumps = self._mask.diff(dim=-1).abs().mean(dim=-1)
         return weight * size + s.time * jumps
-
-    def constrain(self) -> None:
-        project(self._mask, self._area)
-
-    def mask(self) -> Tensor:
-        return self._mask
 
 
 def dynamask(task: AttributionTask, settings: DynamaskSettings) -> Estimate:
@@ -260,8 +252,7 @@ class _ExtremalMask(_LearnedPerturbation):
 
     def __init__(self, task: AttributionTask, drawn: Tensor, settings: ExtremalMaskSettings, problems: MaskProblems):
         super().__init__(task, drawn, problems)
-        self._settings = settings
-        self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
+        self._settings, self._area = settings, settings.area
         self.optimiser = torch.optim.Adam([self._mask, *self._network.parameters], lr=settings.learning_rate)
 
     def perturbed(self, iteration: int) -> Tensor:
@@ -270,12 +261,6 @@ class _ExtremalMask(_LearnedPerturbation):
     def penalty(self, iteration: int) -> Tensor:
         s = self._settings
         return s.mask * self._mask.mean(dim=-1) + s.perturbation * self._shift.abs().mean(dim=-1)
-
-    def constrain(self) -> None:
-        project(self._mask, self._settings.area)
-
-    def mask(self) -> Tensor:
-        return self._mask
 
 
 def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> Estimate:
@@ -321,6 +306,9 @@ class _ContraLSP(_LearnedPerturbation):
     def mask(self) -> Tensor:
         level = self._gate_level().detach()
         return (level - excess(level, self._settings.area)).clamp(0, 1)
+
+    def constrain(self) -> None:
+        """Leaves the parameters: only the masks that follow from them are bound by the budget."""
 
     def _gate_level(self) -> Tensor:
         first, first_bias, second, second_bias = self._trend

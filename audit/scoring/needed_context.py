@@ -4,7 +4,6 @@ The check forecasts from a lookback that is really cut. It can disagree with the
 values and still depend on them, through its normalisation, its positions or the zeros that fill a short window.
 """
 
-import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,7 +36,6 @@ def needed_context(
     x: Tensor,
     horizon: int,
     *,
-    y: Tensor | None = None,
     errors: Callable[[Tensor], ForecastErrors] | None = None,
     protocol: Protocol | None = None,
     kept: Ints | None = None,
@@ -47,17 +45,11 @@ def needed_context(
 ) -> NeededContext:
     """How short the lookback of the windows `x` `(W, L)` or `(W, L, C)` can be before their forecasts change.
 
-    `y` `(W, H)` is the truth: with it the result has the squared errors; `errors` computes them from the forecasts
-    instead. `kept` are the contexts to try (default: `kept_contexts(L)`), `variance` divides the changes (default: that
-    of the forecasts of `x`). `protocol` has the bound, the draws and their seed. Example:
-    `needed_context(model, x, 24).needed`.
+    `errors` compares forecasts `(W, H)` with the truth, where it is known. `kept` are the contexts to try (default:
+    `kept_contexts(L)`), `variance` divides the changes (default: that of the forecasts of `x`). `protocol` has the
+    bound, the draws and their seed. Example: `needed_context(model, x, 24).needed`.
     """
-
-    def against_truth(forecast: Tensor) -> ForecastErrors:
-        mse = math.nan if y is None else float((forecast.double() - y.double()).square().mean())
-        return ForecastErrors(mse, math.nan)
-
-    measure, protocol, budget = errors or against_truth, protocol or Protocol(), budget or MemoryBudget()
+    protocol, budget = protocol or Protocol(), budget or MemoryBudget()
     contexts = _checked(kept, x.shape[1])
     full = _forecast(model, x, horizon, budget)
     variance = usable_variance(full) if variance is None else variance
@@ -69,8 +61,8 @@ def needed_context(
         if lookback not in cuts:
             cuts[lookback] = _cut(model, x, lookback, horizon, budget)
             refusal = refusal or cuts[lookback].refusal
-    measured = [cuts[lookback] for lookback in lookbacks.tolist()]
-    found = [ForecastErrors(np.nan, np.nan) if one.forecast is None else measure(one.forecast) for one in measured]
+    measured, unknown = [cuts[lookback] for lookback in lookbacks.tolist()], ForecastErrors(np.nan, np.nan)
+    found = [unknown if errors is None or one.forecast is None else errors(one.forecast) for one in measured]
     return NeededContext(
         bound=protocol.context_bound,
         windows=len(x),
@@ -142,22 +134,16 @@ def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: Memo
         return _Cut(None, np.nan, np.nan, f"a lookback of {lookback}: {stored_reason(error)}")
     if not torch.isfinite(forecast).all():
         return _Cut(None, np.nan, np.nan, f"a lookback of {lookback}: the forecast is NaN or infinite")
-    times = _times(lambda: _forecast(model, short, horizon, budget), lambda: _forecast(model, x, horizon, budget))
-    return _Cut(forecast, *times)
-
-
-def _times(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
-    """Shortest wall time of each of two calls, made in turns. Both have been made before, so neither is a first."""
-    clock = time.perf_counter
+    # In turns; both have been made before, so neither is a first.
+    clock, seconds = time.perf_counter, list[tuple[float, float]]()
     start = clock()
-    seconds: list[tuple[float, float]] = []
     while not seconds or (len(seconds) < MOST_REPEATS and clock() - start < REPEAT_SECONDS):
         began = clock()
-        second()
+        _forecast(model, x, horizon, budget)
         between = clock()
-        first()
+        _forecast(model, short, horizon, budget)
         seconds.append((clock() - between, between - began))
-    return min(one for one, _ in seconds), min(other for _, other in seconds)
+    return _Cut(forecast, *np.min(seconds, axis=0).tolist())
 
 
 def _change(forecast: Tensor | None, full: Tensor) -> float:

@@ -18,7 +18,7 @@ from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.needed_context import needed_context
+from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
 from hrx.errors import ProtocolError
 from hrx.gift_eval import Dataset, Series, cut_region
 from hrx.gift_eval.windows import seasonal_error, split, standardise
@@ -90,7 +90,11 @@ def test_both_curves_agree_with_their_definitions(kind: str) -> None:
     model = from_module(lambda x: torch.tanh(x @ weight[:, -x.shape[1] :].T) + x.mean(dim=1, keepdim=True))
     x, y = series(3, LOOKBACK), torch.randn(3, HORIZON)
     protocol = Protocol(draws=4, draws_kind=kind, seed=5)  # type: ignore[arg-type]
-    found = needed_context(model, x, HORIZON, y=y, protocol=protocol, stream=7)
+
+    def errors(forecast: torch.Tensor) -> ForecastErrors:
+        return ForecastErrors(mse=float((forecast - y).square().mean()), mase=math.nan)
+
+    found = needed_context(model, x, HORIZON, errors=errors, protocol=protocol, stream=7)
 
     def forecast(window: torch.Tensor) -> np.ndarray:
         return model.forward(window[None], HORIZON)[0].double().numpy()
