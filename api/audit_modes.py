@@ -92,15 +92,16 @@ def recheck_audit(
     nothing = f"{plan.ledger} holds no scored run of this plan. Audit first, then --recheck."
     if not os.path.exists(plan.ledger):
         raise HrxError(f"{plan.ledger} does not exist, so it holds no scored run of this plan. Audit first.")
+    results: list[Recheck] = []
     with noting_damage(events), Ledger.open(plan.ledger, create=False, warn=False) as ledger:
         refuse_damaged(ledger)
         try:
             with finishing(events) as stop:
                 with closing(open_executor(plan.workers, plan.request, count)) as executor:
                     started = Announcer(plan.runs, events)
-                    results = recheck(
-                        plan.runs, ledger, executor, count, on_result=on_result, stopping=stop, on_start=started
-                    )
+                    for checked in recheck(plan.runs, ledger, executor, count, stop, started):
+                        results.append(checked)
+                        on_result(checked)
                 events.pause()
                 codes = [other.audit(stop, recheck=count) for other in plan.others if not stop()]
         except Stopped as stopped:

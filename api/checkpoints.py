@@ -23,8 +23,8 @@ from hrx.audit.request import AuditRequest, CalibrateRequest, TrainRequest, Veri
 from hrx.audit.runner.plan import NAMED, Run, Setting, admission_windows, parse_settings, plan
 from hrx.audit.runner.processes import start_server
 from hrx.audit.runner.run import no_channel_axis
-from hrx.audit.runner.scheduler import ListQueue, run_tasks
-from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, TaskResult, WorkerSettings
+from hrx.audit.runner.scheduler import in_order, run_tasks
+from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, WorkerSettings
 from hrx.audit.training import Recipe
 from hrx.audit.training.backbones import NAMES, check_backbone
 from hrx.audit.training.train import (
@@ -238,23 +238,21 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
         events.time_from_here()
         events.say(task.name)
 
-    def finished(task: Task, result: TaskResult) -> None:
-        assert isinstance(task, TrainModel)
-        if isinstance(result, TrainedFiles):
+    settings = WorkerSettings((), GIBIBYTE, options.device, libraries(task.backbone for task in missing))
+    with closing(open_executor(settings, options, len(missing))) as executor:
+        for task, result in run_tasks(in_order(worker_tasks(missing)), executor, on_start=started):
+            assert isinstance(task, TrainModel)
+            if isinstance(result, TaskFailed):
+                failed[task.name] = result.shown or result.reason
+                events.step(task.name, f"{task.name}: not trained")
+                continue
+            assert isinstance(result, TrainedFiles)
             content = publish(planned[task.name], result, options.out)
             best = content["best_epoch"]
             error = content["validation_mse"][best - 1]
             if best == content["epochs"]:
                 improving.append(task.name)
             events.step(task.name, f"{task.name}: validation MSE {error:.3f}, best after epoch {best}")
-            return
-        assert isinstance(result, TaskFailed)
-        failed[task.name] = result.shown or result.reason
-        events.step(task.name, f"{task.name}: not trained")
-
-    settings = WorkerSettings((), GIBIBYTE, options.device, libraries(task.backbone for task in missing))
-    with closing(open_executor(settings, options, len(missing))) as executor:
-        run_tasks(ListQueue(worker_tasks(missing), finished), executor, on_start=started)
     if improving:
         events.pause()
         advice = "" if options.preset else ": raise --epochs or --learning-rate, with another --out"

@@ -6,7 +6,6 @@ are no part of admission: an explanation depends on the learned parameters (para
 evidence.
 """
 
-import hashlib
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from hrx.adapters.gradients import relative_difference
 from hrx.audit.attribution.explanation import explain
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.scoring.deletion import ranks
-from hrx.records.ledger import Ledger, StoredCheck
+from hrx.records.ledger import StoredCheck
 
 EQUIVALENCE_LIMIT = 1e-5
 AGREEMENT_LIMIT = 1e-6
@@ -257,35 +256,10 @@ class _Flattened(Forecaster):
         return x.reshape(len(x), -1, self._channels)
 
 
-class AdmissionResults:
-    """Admission checks that a ledger holds."""
-
-    def __init__(self, ledger: Ledger):
-        self._ledger = ledger
-        self._stored: dict[tuple[str, ...], list[StoredCheck]] = {}
-        for check in ledger.checks():
-            self._stored.setdefault((*check[:4], check.setting, check.windows), []).append(check)
-
-    def find(self, identity: Identity, setting: str, digest: str) -> Sequence[StoredCheck]:
-        """Return the checks on these windows; empty where they have not been made.
-
-        A check that is missing, as one whose row is damaged, counts as none of them made unless another one failed.
-        """
-        checks = self._stored.get((*_versions(identity), setting, digest), [])
-        complete = {check.check for check in checks} >= CHECK_NAMES
-        return checks if complete or failed_check(checks) else []
-
-    def store(self, identity: Identity, digest: str, checks: Sequence[Check]) -> Sequence[StoredCheck]:
-        """Writes new checks."""
-        stored = [to_stored(identity, check, digest) for check in checks]
-        self._ledger.write_checks(stored)
-        return stored
-
-
 def to_stored(identity: Identity, check: Check, digest: str = "") -> StoredCheck:
     """A check with the model and versions it was made with."""
     return StoredCheck(
-        *_versions(identity),
+        *versions(identity),
         model=identity.model,
         setting=check.setting,
         check=check.check,
@@ -297,13 +271,9 @@ def to_stored(identity: Identity, check: Check, digest: str = "") -> StoredCheck
     )
 
 
-def _versions(identity: Identity) -> tuple[str, str, str, str]:
+def versions(identity: Identity) -> tuple[str, str, str, str]:
+    """Model and versions that a stored check belongs to, as its first columns."""
     return identity.fingerprint, identity.library, ADAPTER_VERSION, torch.__version__
-
-
-def windows_digest(windows: Tensor, season: int) -> str:
-    """sha256 of the windows, and of the season where the model depends on it."""
-    return hashlib.sha256(windows.numpy().tobytes() + (f"season {season}".encode() if season else b"")).hexdigest()
 
 
 def failed_check(checks: Sequence[StoredCheck]) -> StoredCheck | None:

@@ -17,8 +17,8 @@ from hrx.adapters.contract import Forecaster, ModelError
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import ModelKey, PlannedRun, Run, Setting, State, admission_windows
 from hrx.audit.runner.run import multivariate
-from hrx.audit.runner.scheduler import ListQueue, run_tasks
-from hrx.audit.runner.worker import Executor, Task, TaskFailed, TaskResult, WorkerContext
+from hrx.audit.runner.scheduler import in_order, run_tasks
+from hrx.audit.runner.worker import Executor, TaskFailed, WorkerContext
 from hrx.audit.scoring.score import score, score_channels
 from hrx.errors import describe_error, without_paths
 from hrx.records.quantities import kept_contexts
@@ -69,12 +69,6 @@ def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs)
     return planned
 
 
-class ModelCosts(NamedTuple):
-    """Estimated cost of one run of a model at each setting."""
-
-    by_setting: Mapping[Setting, RunCost]
-
-
 @dataclass(frozen=True)
 class EstimateCosts:
     """Estimates the cost of a model's missing runs at each setting."""
@@ -82,8 +76,8 @@ class EstimateCosts:
     model: ModelKey
     settings: Mapping[Setting, Sequence[Run]]
 
-    def run_in(self, context: WorkerContext) -> ModelCosts:
-        return ModelCosts(estimate_model(context.model(self.model), self.settings, context.budget))
+    def run_in(self, context: WorkerContext) -> dict[Setting, RunCost]:
+        return estimate_model(context.model(self.model), self.settings, context.budget)
 
 
 def estimate_costs(runs: Sequence[Run], finished: Collection[str], executor: Executor) -> Costs:
@@ -97,18 +91,16 @@ def estimate_costs(runs: Sequence[Run], finished: Collection[str], executor: Exe
             missing.setdefault(run.model_key, {}).setdefault(run.setting, []).append(run)
     only_model = len({run.model_key for run in runs}) == 1
     costs: dict[tuple[ModelKey, Setting], RunCost] = {}
-
-    def collect(task: Task, result: TaskResult) -> None:
+    tasks = [EstimateCosts(key, settings) for key, settings in missing.items()]
+    for task, result in run_tasks(in_order(tasks), executor):
         assert isinstance(task, EstimateCosts)
-        if isinstance(result, ModelCosts):
-            costs.update({(task.model, setting): cost for setting, cost in result.by_setting.items()})
-            return
+        if isinstance(result, dict):
+            costs |= {(task.model, setting): cost for setting, cost in result.items()}
+            continue
         assert isinstance(result, TaskFailed)
         if only_model:
             raise ModelError(result.reason)
-        costs.update({(task.model, setting): RunCost(refusal=result.reason) for setting in task.settings})
-
-    run_tasks(ListQueue([EstimateCosts(key, settings) for key, settings in missing.items()], collect), executor)
+        costs |= {(task.model, setting): RunCost(refusal=result.reason) for setting in task.settings}
     return costs
 
 

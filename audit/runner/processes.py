@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection, wait
@@ -27,7 +27,7 @@ import torch
 from hrx.adapters.contract import Identity
 from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.runner.plan import ModelKey
-from hrx.audit.runner.scheduler import ListQueue, run_tasks
+from hrx.audit.runner.scheduler import in_order, run_tasks
 from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
@@ -179,13 +179,8 @@ class _Identify:
 
 def identify(model: ModuleFile, timeout: float | None = None) -> Identity | TaskFailed:
     """The identity of a user's model, which is built in a process of its own to compute it, or why there is none."""
-    found: list[TaskResult] = []
-    executor = ProcessExecutor(WorkerSettings((), 0), 1, timeout)
-    try:
-        run_tasks(ListQueue([_Identify(model)], lambda task, result: found.append(result)), executor)
-    finally:
-        executor.close()
-    (result,) = found
+    with closing(ProcessExecutor(WorkerSettings((), 0), 1, timeout)) as executor:
+        ((_, result),) = run_tasks(in_order([_Identify(model)]), executor)
     if isinstance(result, TaskFailed) and not result.user_error:
         at = f"{model.file} cannot be loaded: "
         at += f"its function {model.factory} " if result.reason == out_of_time(timeout) else ""

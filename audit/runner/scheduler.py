@@ -4,22 +4,23 @@ For each model, one task loads it; for each setting, one task admits it on real 
 writes happen here, in one process. An error of one run becomes that run's record, and the others go on.
 """
 
+import hashlib
 import heapq
 import itertools
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from torch import Tensor
 
 from hrx.adapters.contract import ModelError
 from hrx.adapters.registry import Located
-from hrx.audit.admission import AdmissionResults, failed_check, windows_digest
+from hrx.audit.admission import CHECK_NAMES, failed_check, to_stored, versions
 from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (
-    AdmissionChecks,
     Admit,
     Executor,
     LoadedModel,
@@ -42,18 +43,16 @@ from hrx.records.record import DONE, EXCLUDED, FAILED, Record
 Progress = Callable[[Run, Record], None]
 
 
-class TaskQueue(Protocol):
-    """Tasks, some of which follow from the results of others."""
-
-    def next(self, loaded: ModelKey | None) -> Task | None:
-        """Return the next task for a worker that has `loaded` in memory, or None while there is none."""
-
-    def finish(self, task: Task, result: TaskResult) -> None:
-        """Handles the result of a task."""
-
-
+NextTask = Callable[[ModelKey | None], Task | None]
+"""Returns the next task for a worker that has a model in memory, or None while there is none."""
 RETRIES = 1
 """How often a task is submitted again after its worker died."""
+
+
+def in_order(tasks: Iterable[Task]) -> NextTask:
+    """Independent tasks, one after another."""
+    left = iter(tasks)
+    return lambda loaded: next(left, None)
 
 
 class _Running(NamedTuple):
@@ -64,15 +63,16 @@ class _Running(NamedTuple):
 
 
 def run_tasks(
-    queue: TaskQueue,
+    next_task: NextTask,
     executor: Executor,
     stopping: Callable[[], bool] = lambda: False,
     on_start: Callable[[Task], None] = lambda task: None,
-) -> None:
-    """Runs all tasks of a queue. Once `stopping` returns true, running tasks are finished and no others started.
+) -> Iterator[tuple[Task, TaskResult]]:
+    """Runs tasks and yields the result of each; `next_task` is asked again after a result has been handled.
 
-    A task that exceeds the time-out of the executor is stopped and fails. `on_start` is called before a task is
-    submitted, for progress. Raises `ExecutorLost` where the executor has no worker left.
+    Once `stopping` returns true, running tasks are finished and no others started. A task that exceeds the time-out of
+    the executor is stopped and fails. `on_start` is called before a task is submitted, for progress. Raises
+    `ExecutorLost` where the executor has no worker left.
     """
     idle: dict[int, ModelKey | None] = dict.fromkeys(range(executor.size))
     running: dict[int, _Running] = {}
@@ -83,7 +83,7 @@ def run_tasks(
 
     while True:
         for worker, loaded in list(idle.items()):
-            if not stopping() and (task := queue.next(loaded)):
+            if not stopping() and (task := next_task(loaded)):
                 del idle[worker]
                 on_start(task)
                 submit(worker, task, 1)
@@ -99,7 +99,7 @@ def run_tasks(
                     continue
                 result = TaskFailed(died_twice(result.how))
             idle[worker] = task.model
-            queue.finish(task, result)
+            yield task, result
 
 
 def _finished(running: Mapping[int, _Running], executor: Executor) -> Iterator[tuple[int, TaskResult]]:
@@ -111,20 +111,6 @@ def _finished(running: Mapping[int, _Running], executor: Executor) -> Iterator[t
     for worker in [worker for worker, one in running.items() if one.deadline <= now and worker not in done]:
         executor.stop(worker)
         yield worker, TaskFailed(out_of_time(executor.timeout))
-
-
-class ListQueue:
-    """Independent tasks in a given order."""
-
-    def __init__(self, tasks: Iterable[Task], on_result: Callable[[Task, TaskResult], None]):
-        self._tasks = deque(tasks)
-        self._on_result = on_result
-
-    def next(self, loaded: ModelKey | None) -> Task | None:
-        return self._tasks.popleft() if self._tasks else None
-
-    def finish(self, task: Task, result: TaskResult) -> None:
-        self._on_result(task, result)
 
 
 def execute(
@@ -144,8 +130,9 @@ def execute(
     With `until_decided`, a model gets no further run once the sign of its `g_margin` is decided; `runs` must then be in
     random order.
     """
-    queue = AuditQueue(runs, models, ledger, progress, until_decided=until_decided, request=request)
-    run_tasks(queue, executor, stopping, on_start)
+    audit = _Audit(runs, models, ledger, progress, until_decided, request)
+    for task, result in run_tasks(audit.next, executor, stopping, on_start):
+        audit.finish(task, result)
 
 
 @dataclass(frozen=True)
@@ -160,7 +147,7 @@ class _Group:
     missing: list[Run] = field(default_factory=list)
 
 
-class AuditQueue:
+class _Audit:
     """Missing runs of an audit, with the loading and admission tasks they depend on."""
 
     def __init__(
@@ -169,13 +156,20 @@ class AuditQueue:
         models: Iterable[Located],
         ledger: Ledger,
         progress: Progress,
-        *,
-        until_decided: bool = False,
-        request: str | None = None,
+        until_decided: bool,
+        request: str | None,
     ):
         self._ledger, self._progress, self._request = ledger, progress, request
-        self._admission, self._examples = AdmissionResults(ledger), _Examples(runs, ledger)
-        self._finished = ledger.finished(run.key for run in runs)
+        self._checks: dict[tuple[str, ...], list[StoredCheck]] = {}
+        for check in ledger.checks():
+            self._checks.setdefault((*check[:4], check.setting, check.windows), []).append(check)
+        self._finished = ledger.finished([run.key for run in runs])
+        self._examples: dict[tuple[ModelKey, str], list[Run]] = {}
+        """For each model and dataset, the scored run with the largest setting so far."""
+        with_example = set(ledger.example_keys())
+        for run in runs:
+            if run.key in with_example:
+                self._examples.setdefault((run.model_key, run.dataset.name), []).append(run)
         self._single_model = len({ModelKey.of(model.identity) for model in models}) == 1
         self._place = {run.key: place for place, run in enumerate(runs)}
         self._runs: dict[ModelKey, list[Run]] = {}
@@ -204,7 +198,12 @@ class AuditQueue:
             self._on_admitted(task, result)
         else:
             assert isinstance(task, MeasureRun)
-            self._on_measured(task, result)
+            if not isinstance(result, RunResult):
+                result = RunResult(task.run.record(FAILED, _reason(result)))
+            elif result.record.key != task.run.key:
+                other = "its worker has other versions of hrx, torch or the library than this process"
+                result = RunResult(task.run.record(FAILED, other))
+            self._write(task.run, result)
 
     def _decided(self, model: ModelKey) -> bool:
         return model in self._tests and self._tests[model].decision.sign is not None
@@ -218,15 +217,6 @@ class AuditQueue:
     def _add_sign(self, run: Run, record: Record) -> None:
         if test := self._tests.get(run.model_key):
             test.add(run.key, sign_of(record.status, record.beats_naive, record.g_margin))
-
-    def _on_measured(self, task: MeasureRun, result: TaskResult) -> None:
-        if isinstance(result, RunResult) and result.record.key == task.run.key:
-            self._write(task.run, result)
-        elif isinstance(result, RunResult):
-            other = "its worker has other versions of hrx, torch or the library than this process"
-            self._write(task.run, RunResult(task.run.record(FAILED, other)))
-        else:
-            self._write(task.run, RunResult(task.run.record(FAILED, _reason(result))))
 
     def _on_loaded(self, task: LoadModel, result: TaskResult) -> None:
         planned = self._runs[task.model]
@@ -266,16 +256,20 @@ class AuditQueue:
         windows = admission_windows(group.planned)
         if windows is None:
             return self._queue_runs(group)
-        if checks := self._admission.find(identity, str(group.setting), windows_digest(windows, group.season)):
+        checks = self._checks.get((*versions(identity), str(group.setting), _digest(windows, group)), [])
+        # Where one is missing, as one whose row is damaged, all are made again unless another one failed.
+        if failed_check(checks) or {check.check for check in checks} >= CHECK_NAMES:
             return self._admit(group, checks)
         return self._push(Admit(group.planned[0], windows, number), group.missing[0])
 
     def _on_admitted(self, task: Admit, result: TaskResult) -> None:
         group = self._groups[task.model][task.group]
-        if not isinstance(result, AdmissionChecks):
+        if not isinstance(result, list):
             return self._exclude(group, f"admission: {_reason(result)}", status=FAILED)
-        digest = windows_digest(task.windows, group.season)
-        return self._admit(group, self._admission.store(group.planned[0].identity, digest, result.checks))
+        digest = _digest(task.windows, group)
+        checks = [to_stored(group.planned[0].identity, check, digest) for check in result]
+        self._ledger.write_checks(checks)
+        return self._admit(group, checks)
 
     def _admit(self, group: _Group, checks: Sequence[StoredCheck]) -> None:
         """Queues the runs of an admitted group, or excludes them."""
@@ -304,8 +298,10 @@ class AuditQueue:
         record, example = result
         reason = without_paths(record.reason) if record.reason else record.reason
         record = record.updated(reason=reason, request=self._request)
-        if example is not None and self._examples.wants(run):
-            self._ledger.write(record, example, replacing=self._examples.add(run))
+        kept = self._examples.setdefault((run.model_key, run.dataset.name), [])
+        if example is not None and all(run.example_rank > other.example_rank for other in kept):
+            self._ledger.write(record, example, replacing=[other.key for other in kept])
+            kept[:] = [run]
         else:
             self._ledger.write(record)
         self._add_sign(run, record)
@@ -316,26 +312,10 @@ class AuditQueue:
         heapq.heappush(self._queues[task.model], (self._place[first.key], next(self._count), task))
 
 
-class _Examples:
-    """Which runs keep an example: for each model and dataset, the scored run with the largest setting so far."""
-
-    def __init__(self, runs: Iterable[Run], ledger: Ledger):
-        stored = set(ledger.example_keys())
-        self._kept: dict[tuple[ModelKey, str], list[Run]] = {}
-        for run in runs:
-            if run.key in stored:
-                self._kept.setdefault((run.model_key, run.dataset.name), []).append(run)
-
-    def wants(self, run: Run) -> bool:
-        """Whether the run is a better example than those kept of its dataset."""
-        kept = self._kept.get((run.model_key, run.dataset.name), ())
-        return all(run.example_rank > other.example_rank for other in kept)
-
-    def add(self, run: Run) -> list[str]:
-        """Keeps the run; returns the keys of the examples it replaces."""
-        replaced = self._kept.get((run.model_key, run.dataset.name), [])
-        self._kept[run.model_key, run.dataset.name] = [run]
-        return [other.key for other in replaced]
+def _digest(windows: Tensor, group: _Group) -> str:
+    """sha256 of the windows of an admission, and of the season where the model depends on it."""
+    season = f"season {group.season}".encode() if group.season else b""
+    return hashlib.sha256(windows.numpy().tobytes() + season).hexdigest()
 
 
 def _reason(result: TaskResult) -> str:
@@ -372,28 +352,19 @@ def recheck(
     ledger: Ledger,
     executor: Executor,
     count: int,
-    *,
-    on_result: Callable[[Recheck], None],
     stopping: Callable[[], bool] = lambda: False,
     on_start: Callable[[Task], None] = lambda task: None,
-) -> list[Recheck]:
+) -> Iterator[Recheck]:
     """Measures `count` scored runs of the plan again, evenly spaced over it, and compares. Writes nothing."""
     stored = {record.key: record for record in ledger.records(run.key for run in runs)}
     scored = [run for run in runs if run.key in stored and stored[run.key].status == DONE]
-    results: list[Recheck] = []
-
-    def compare(task: Task, result: TaskResult) -> None:
+    tasks = (MeasureRun(scored[index]) for index in spaced(len(scored), count))
+    for task, result in run_tasks(in_order(tasks), executor, stopping, on_start):
         assert isinstance(task, MeasureRun)
         if not isinstance(result, RunResult):
             shown = result.shown if isinstance(result, TaskFailed) else ""
-            checked = Recheck(task.run, (), shown or _reason(result))
+            yield Recheck(task.run, (), shown or _reason(result))
         elif result.record.status == FAILED:
-            checked = Recheck(task.run, (), str(result.record.reason))
+            yield Recheck(task.run, (), str(result.record.reason))
         else:
-            checked = Recheck(task.run, differences(stored[task.run.key], result.record))
-        results.append(checked)
-        on_result(checked)
-
-    tasks = [MeasureRun(scored[index]) for index in spaced(len(scored), count)]
-    run_tasks(ListQueue(tasks, compare), executor, stopping, on_start)
-    return results
+            yield Recheck(task.run, differences(stored[task.run.key], result.record))

@@ -108,12 +108,6 @@ class LoadedModel(NamedTuple):
     multivariate: bool
 
 
-class AdmissionChecks(NamedTuple):
-    """Admission checks of a setting, passed or not."""
-
-    checks: tuple[Check, ...]
-
-
 class TaskFailed(NamedTuple):
     """Why a task has no result, in a sentence."""
 
@@ -152,11 +146,11 @@ class Admit:
     def model(self) -> ModelKey:
         return self.run.model_key
 
-    def run_in(self, context: WorkerContext) -> AdmissionChecks:
+    def run_in(self, context: WorkerContext) -> list[Check]:
         model, horizon = context.model(self.model).for_season(self.run.dataset.season), self.run.setting.horizon
         if self.run.channels:
-            return AdmissionChecks(admit_channels(multivariate(model), self.windows, horizon))
-        return AdmissionChecks(admit(model, self.windows, horizon))
+            return list(admit_channels(multivariate(model), self.windows, horizon))
+        return list(admit(model, self.windows, horizon))
 
 
 @dataclass(frozen=True)

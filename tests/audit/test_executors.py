@@ -20,14 +20,13 @@ from hrx.audit import Protocol
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.plan import ModelKey, Run, Setting, plan
 from hrx.audit.runner.processes import ProcessExecutor
-from hrx.audit.runner.scheduler import ListQueue, execute, run_tasks
+from hrx.audit.runner.scheduler import execute, in_order, run_tasks
 from hrx.audit.runner.worker import (
     Executor,
     InProcessExecutor,
     LoadedModel,
     LoadModel,
     MeasureRun,
-    TaskResult,
     WorkerSettings,
 )
 from hrx.cli.main import main
@@ -260,11 +259,9 @@ def test_a_model_that_has_other_weights_in_each_process_is_refused(file: Path) -
 
 def load_often(audit: DistributedAudit, executor: Executor) -> None:
     """Run tasks that need the model and nothing else."""
-    results: list[TaskResult] = []
     tasks = [LoadModel(ModelKey.of(audit.models[0].identity), frozenset())] * LOADS
     with closing(executor):
-        run_tasks(ListQueue(tasks, lambda task, result: results.append(result)), executor)
-    assert [type(result) for result in results] == [LoadedModel] * LOADS
+        assert [type(result) for _, result in run_tasks(in_order(tasks), executor)] == [LoadedModel] * LOADS
 
 
 def loads(file: Path) -> dict[int, int]:

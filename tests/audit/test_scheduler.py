@@ -20,7 +20,7 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.runner.cost import EstimateCosts
 from hrx.audit.runner.plan import ModelKey, Run, Setting, in_random_order, plan
 from hrx.audit.runner.run import RunResult
-from hrx.audit.runner.scheduler import ListQueue, execute, recheck, run_tasks
+from hrx.audit.runner.scheduler import execute, in_order, recheck, run_tasks
 from hrx.audit.runner.worker import (
     Admit,
     ExecutorLost,
@@ -458,17 +458,15 @@ def test_a_recheck_measures_evenly_spaced_runs_again_and_names_the_column_that_d
     audit = SmallAudit([PreparedModel(linear())], [dataset(count=3), dataset("b/H")], tmp_path / "l.db")
     before = audit.execute()
     with Ledger.open(audit.path) as ledger:
-        shown: list[Run] = []
-        results = recheck(audit.runs, ledger, audit.executor, 3, on_result=lambda one: shown.append(one.run))
+        results = list(recheck(audit.runs, ledger, audit.executor, 3))
         first, middle, last = (audit.runs.index(one.run) for one in results)
-        assert shown == [one.run for one in results]
         assert (first, last) == (0, len(audit.runs) - 1)
         assert abs(middle - last / 2) <= 0.5
         assert all(one.same for one in results)
         assert ledger.records() == before
         (stored,) = ledger.records([audit.runs[-1].key])
         replace_record(ledger, stored.updated(rank=(stored.rank or 0.0) * 1.001))
-        results = recheck(audit.runs, ledger, audit.executor, 3, on_result=lambda one: None)
+        results = list(recheck(audit.runs, ledger, audit.executor, 3))
     assert [one.same for one in results] == [True, True, False]
     assert [difference.column for difference in results[-1].differences] == ["rank"]
 
@@ -478,7 +476,7 @@ def test_a_recheck_of_a_model_that_cannot_be_loaded_any_more_has_an_error(tmp_pa
     audit.execute()
     gone = PreparedModel(ModelError("model.safetensors is damaged"), audit.models[0].identity)
     with Ledger.open(audit.path) as ledger:
-        (result,) = recheck(audit.runs, ledger, CountingExecutor([gone]), 1, on_result=lambda one: None)
+        (result,) = recheck(audit.runs, ledger, CountingExecutor([gone]), 1)
     assert not result.same
     assert result.error == "model.safetensors is damaged"
 
@@ -517,11 +515,10 @@ def run_named(names: str, executor: DyingExecutor, stopping: Callable[[], bool] 
     """The results of one task for each name, in the order of completion."""
     results: dict[str, str] = {}
 
-    def collect(task: Task, result: TaskResult) -> None:
+    tasks = (LoadModel(ModelKey("f", name), frozenset()) for name in names)
+    for task, result in run_tasks(in_order(tasks), executor, stopping):
         assert isinstance(result, TaskFailed)
         results[task.model.fingerprint] = result.reason
-
-    run_tasks(ListQueue([LoadModel(ModelKey("f", name), frozenset()) for name in names], collect), executor, stopping)
     return results
 
 

@@ -28,7 +28,6 @@ from hrx.audit.runner.processes import ProcessExecutor
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import (
-    AdmissionChecks,
     Admit,
     Executor,
     InProcessExecutor,
@@ -82,7 +81,7 @@ class SimulatedExecutor:
         if isinstance(task, LoadModel):
             return LoadedModel(Limits(), frozenset(), multivariate=False)
         if isinstance(task, Admit):
-            return AdmissionChecks((Check("equivalence", str(task.run.setting), True, 0.0, 1e-5, "simulated"),))
+            return [Check("equivalence", str(task.run.setting), True, 0.0, 1e-5, "simulated")]
         values = np.random.default_rng(task.run.stream % 2**32).normal(size=len(QUANTITIES)).tolist()
         numbers = dict(zip(QUANTITIES, values, strict=True))
         steps = {f"{name}_steps": json.dumps(values[:8]) for name in ("g_own", "g_shuffled", "g_margin")}
