@@ -297,6 +297,11 @@ class Evidence:
         return self.n >= FEWEST_SIGN and -bound < low and high < bound
 
     @property
+    def share(self) -> Interval:
+        """Share of the clusters whose value is above one half, of a quantity that is 0 or 1 in each run."""
+        return share_interval(sum(value > 0.5 for value in self.values), self.n)
+
+    @property
     def needed(self) -> int | None:
         """Clusters that would decide the side of zero with a power of 80 %, if further ones are alike."""
         return clusters_to_decide(self.values)
@@ -365,6 +370,20 @@ def cluster_interval(values: npt.ArrayLike) -> Interval:
     low = _between(ordered[place - 1], ordered[min(place, n - 1)], share)
     high = _between(ordered[n - place], ordered[max(n - place - 1, 0)], share)
     return Interval(float(np.median(ordered)), low, high)
+
+
+@lru_cache(maxsize=4096)
+def share_interval(held: int, n: int) -> Interval:
+    """Share of `n` clusters in which something holds, with its exact 95 % interval (Clopper and Pearson); NaN of none.
+
+    Eight of eight are a share of 1 with an interval of [0.63, 1]: a bootstrap would have no width there.
+    """
+    from scipy.stats import binomtest  # takes most of a second to import
+
+    if not n:
+        return Interval(math.nan, math.nan, math.nan)
+    low, high = binomtest(held, n).proportion_ci(1 - LEVEL, method="exact")
+    return Interval(held / n, float(low), float(high))
 
 
 def _between(outer: float, inner: float, share: float) -> float:

@@ -22,6 +22,7 @@ from hrx.reports.statistics import (
     holm,
     interval_power,
     median_interval,
+    share_interval,
     sign_test,
     sign_test_beyond,
     sign_test_power,
@@ -136,6 +137,22 @@ def test_about_as_well_needs_the_whole_interval_within_the_bound() -> None:
     assert Evidence(tuple(np.linspace(-0.01, 0.01, 9)), "source").within(0.02)
     assert not Evidence((-0.01, 0.0, 0.56, 0.57, 0.58, 0.59), "source").within(0.02)  # touches zero, and is large
     assert not Evidence((0.0,) * 5, "source").within(0.02)  # too few
+
+
+@pytest.mark.parametrize(("held", "n"), [(0, 1), (1, 1), (0, 8), (8, 8), (3, 8), (9, 14), (57, 60)])
+def test_the_interval_of_a_share_ends_where_each_tail_of_the_binomial_has_2_5_percent(held: int, n: int) -> None:
+    def at_least(share: float, k: int) -> float:
+        return sum(comb(n, i) * share**i * (1 - share) ** (n - i) for i in range(k, n + 1))
+
+    point, low, high = share_interval(held, n)
+    assert point == held / n
+    assert low == 0 if held == 0 else at_least(low, held) == pytest.approx(0.025, rel=1e-4)
+    assert high == 1 if held == n else 1 - at_least(high, held + 1) == pytest.approx(0.025, rel=1e-4)
+
+
+def test_a_cluster_counts_towards_a_share_where_more_than_half_of_it_holds() -> None:
+    assert Evidence((0.0, 0.5, 0.6, 1.0)).share == share_interval(2, 4)
+    assert math.isnan(Evidence(()).share.point)
 
 
 def test_a_zero_is_on_neither_side() -> None:
