@@ -1,58 +1,49 @@
 """An audit: `perform` does what an `AuditRequest` asks for, and `hrx.run_audit` is that as a function of Python.
 
-Nothing is printed: `Events` tells what happens, and the result is returned. `api/audit_modes.py` has the other uses of
-the same plan.
+Also the other uses of its plan: `estimate_audit`, its cost; `recheck_audit`, stored runs measured again; `run_child`,
+the share of another interpreter. Nothing is printed: `Events` tells what happens, and the result is returned.
 """
 
 import json
 import math
 import os
+import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from hrx import __version__
 from hrx.adapters.formats.module import held_models
 from hrx.api.audit_plan import (
-    Announcer,
     AuditPlan,
     HeldModel,
     InMemory,
+    announcer,
     label,
-    make_plan,
     open_executor,
+    plan_audit,
     refuse_damaged,
     stored_part,
 )
-from hrx.api.progress import (
-    STOPPING,
-    Events,
-    Progress,
-    Stop,
-    Stopped,
-    TimeBudget,
-    finishing,
-    noting_damage,
-    signal_exit_code,
-)
+from hrx.api.progress import STOPPING, Events, Progress, Stop, Stopped, noting_damage
 from hrx.audit.request import AuditRequest
-from hrx.audit.runner.cost import summarise_plan
+from hrx.audit.runner.cost import Costs, estimate_costs, summarise_plan
 from hrx.audit.runner.plan import PlannedRun, Run
-from hrx.audit.runner.scheduler import execute
+from hrx.audit.runner.scheduler import Recheck, execute, recheck
 from hrx.audit.runner.worker import ExecutorLost
-from hrx.errors import Exit, HrxError, NotWritten
+from hrx.errors import Exit, HrxError, NotWritten, crash_sentence
 from hrx.files import check_directory, check_target
 from hrx.gift_eval import Dataset, read_series
-from hrx.gift_eval.series import StoredSeries, TimedSeries
-from hrx.options import from_keywords
-from hrx.records.ledger import Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
+from hrx.gift_eval.series import StoredSeries
+from hrx.options import from_keywords, from_settings
+from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports import heatmaps, summarise
 from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
@@ -61,14 +52,9 @@ from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, frame_of, without_ru
 from hrx.reports.statistics import evidence
 from hrx.reports.summary import SHORTEST_SPAN, ModelSummary
 from hrx.reports.text import counted
+from hrx.text import message
 
 MOST_REASONS = 8
-_Gains = dict[tuple[object, ...], dict[tuple[object, ...], float]]
-"""Gain of each seed, by configuration."""
-_SHARE = 0.02
-"""Part of the audit's time that this may take."""
-_SECONDS = 1.0
-"""At least this long between two computations."""
 _CLUSTERS = ("dataset", "series")
 """What tells the clusters of a verdict apart."""
 
@@ -112,7 +98,7 @@ def run_audit(
     request = from_keywords(AuditRequest, given, "run_audit")
     with events.running("hrx.run_audit"):
         result = perform(request, held, events=events, on_plan=lambda runs: events.note(headline(runs, request)))
-        if result.exit > _STOPPED:
+        if result.exit > 128:  # that of a signal
             raise KeyboardInterrupt
         code = result.exit
         try:
@@ -132,7 +118,7 @@ class AuditResult:
     """What an audit found."""
 
     request: AuditRequest
-    exit: int
+    exit: int = Exit.DONE
     """Exit code of the command, 130 or 143 where a signal ended it."""
     summaries: Sequence[ModelSummary] = ()
     backbones: Sequence[BackboneSummary] = ()
@@ -153,21 +139,6 @@ class AuditResult:
         return self.request.ledger_path
 
 
-_STOPPED = 128
-"""Exit codes above it are those of signals."""
-
-
-class _Ended(NamedTuple):
-    """How the measuring ended."""
-
-    code: int | None = None
-    """Exit code that this alone decides."""
-    because: str = ""
-    unwritten: LedgerError | None = None
-    killed: bool = False
-    """By a second signal: nothing is summarised."""
-
-
 def perform(
     request: AuditRequest,
     held: InMemory | None = None,
@@ -176,8 +147,8 @@ def perform(
     on_plan: Callable[[Sequence[PlannedRun]], None] = lambda runs: None,
 ) -> AuditResult:
     """Plan, measure what the ledger does not hold, and summarise; signals end it after the running tasks."""
-    budget = TimeBudget(request.budget)
-    plan = make_plan(request, held, events)
+    stop = Stop(events, request.budget)
+    plan = plan_audit(request, held or InMemory(), events)
     existed = os.path.exists(plan.ledger)
     check_directory(request.out, "--out")
     if not existed:
@@ -186,27 +157,17 @@ def perform(
         with noting_damage(events):
             # First, because another interpreter may refuse the request, which leaves no ledger behind then.
             elsewhere = [run for other in plan.others for run in other.plan(estimate=False)]
-            plans, ended = _measure_missing(plan, elsewhere, budget, events, on_plan)
+            plans, ended = _measure_missing(plan, elsewhere, stop, events, on_plan)
     except HrxError:
         if not existed:
             _remove_without_runs(plan.ledger)
         raise
-    if ended.killed:
-        return AuditResult(plan.request, ended.code or 0, ended=ended.because, interrupted=True)
+    if not plans:
+        return ended
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
     with noting_damage(events) as damaged:
         events.stage("reading the ledger")
-        found = _summarise(plan.request, plans)
-    code = Exit.INCOMPLETE if damaged and found.exit == Exit.DONE else found.exit
-    if ended.unwritten:
-        code = code or Exit.INCOMPLETE
-    return replace(
-        found,
-        exit=code if ended.code is None else ended.code,
-        ended=ended.because,
-        interrupted=ended.code is not None,
-        unwritten=ended.unwritten,
-    )
+        return _summarise(ended, plans, damaged)
 
 
 def draw_examples(result: AuditResult, events: Events) -> list[Path]:
@@ -249,114 +210,104 @@ def _remove_without_runs(ledger: Path) -> None:
 def _measure_missing(
     plan: AuditPlan,
     elsewhere: Sequence[PlannedRun],
-    budget: TimeBudget,
+    stop: Stop,
     events: Events,
     on_plan: Callable[[Sequence[PlannedRun]], None],
-) -> tuple[list[StoredPlan], _Ended]:
-    """Store the plan and measure its missing runs; return the plans of the models and how it ended."""
-    measuring, plans = False, list[StoredPlan]()
+) -> tuple[list[StoredPlan], AuditResult]:
+    """Store the plan and measure its missing runs; return the plans, none after a second signal, and how it ended."""
+    measuring, plans, ended = False, list[StoredPlan](), AuditResult(plan.request)
     try:
         with Ledger.open(plan.ledger, warn=False) as ledger:
             refuse_damaged(ledger)
             stored = ledger.records(run.key for run in plan.runs)
             planned = summarise_plan(plan.runs, ledger.finished(run.key for run in plan.runs), {}) + list(elsewhere)
-            plans = _plans(planned, plan.request.until)
+            keys: dict[tuple[str, str], list[str]] = {}
+            for run in planned:
+                keys.setdefault((run.model, run.fingerprint), []).append(run.key)
+            until = plan.request.until or ""
+            plans = [StoredPlan.of(*model, until, of_model, utc_now()) for model, of_model in keys.items()]
             on_plan(planned)
             settings = StoredAudit(utc_now(), __version__, json.dumps(plan.request.stored(), sort_keys=True))
             if any(run.state != "stored" for run in planned):
                 ledger.write_audit(settings)
                 ledger.write_plans(plans)
-            measuring = True
+            measuring, code, because = True, int(Exit.DONE), ""
             try:
-                with finishing(events) as stop:
-                    _measure(plan, settings.digest, stored, ledger, stop, budget, events)
-            except Stopped as stopped:
-                because = f"stopped. {stored_part(plan, ledger)}"
-                return plans, _Ended(signal_exit_code(stopped.number), because, killed=True)
+                with stop.on_signals():
+                    _measure(plan, settings.digest, stored, ledger, stop, events)
+            except Stopped:
+                plans = []
             except ExecutorLost as error:
-                return plans, _Ended(Exit.INCOMPLETE, f"{error} {stored_part(plan, ledger)}")
-            if stop.number is not None:
-                return plans, _Ended(signal_exit_code(stop.number), f"stopped. {stored_part(plan, ledger)}")
-            keys = {run.key for run in planned}
-            if budget.over and ledger.finished(keys) != keys:
-                return plans, _Ended(None, f"--budget is over. {stored_part(plan, ledger)}")
+                code, because = Exit.INCOMPLETE, str(error)
+            every = {run.key for run in planned}
+            if stop.number is not None and not because:
+                code, because = stop.exit, "stopped."
+            elif stop.over and not because and ledger.finished(every) != every:
+                because = "--budget is over."
+            if because:
+                because = f"{because} {stored_part(plan, ledger)}"
+                ended = replace(ended, exit=code, ended=because, interrupted=code != Exit.DONE)
     except LedgerError as error:
         if not measuring:
             raise
-        return plans, _Ended(unwritten=error)  # a full disk, say: the verdict is that of the stored runs
-    return plans, _Ended()
-
-
-def _plans(planned: Sequence[PlannedRun], until: str | None) -> list[StoredPlan]:
-    """What is planned for each model, as the ledger stores it."""
-    keys: dict[tuple[str, str], list[str]] = {}
-    for run in planned:
-        keys.setdefault((run.model, run.fingerprint), []).append(run.key)
-    return [StoredPlan.of(*model, until or "", of_model, utc_now()) for model, of_model in keys.items()]
+        return plans, replace(ended, unwritten=error)  # a full disk, say: the verdict is that of the stored runs
+    return plans, ended
 
 
 def _measure(
-    plan: AuditPlan,
-    digest: str,
-    stored: Sequence[Record],
-    ledger: Ledger,
-    stop: Stop,
-    budget: TimeBudget,
-    events: Events,
+    plan: AuditPlan, digest: str, stored: Sequence[Record], ledger: Ledger, stop: Stop, events: Events
 ) -> None:
     """Measure the missing runs, here and in other interpreters; `digest` names the settings in each record."""
     finished = ledger.finished(run.key for run in plan.runs)
     if missing := [run for run in plan.runs if run.key not in finished]:
-        shown = AuditProgress(plan.runs, stored, stop, events)
         with closing(open_executor(plan.workers, plan.request, len(missing))) as executor:
             execute(
                 plan.runs,
                 plan.workers.models,
                 ledger,
                 executor,
-                progress=shown.stored,
-                stopping=lambda: stop() or budget.over,
-                on_start=shown.started,
+                progress=AuditProgress(plan.runs, stored, stop, events).stored,
+                stopping=stop,
+                on_start=announcer(plan.runs, events),
                 until_decided=plan.request.until == "decided",
                 request=digest,
             )
     events.pause()  # another interpreter shows its own progress
     for other in plan.others:
-        if not (stop() or budget.over):
-            other.audit(stop, budget=budget.left)
+        if not stop():
+            other.audit(stop)
 
 
-def _summarise(request: AuditRequest, plans: Sequence[StoredPlan]) -> AuditResult:
-    """Return the result of the planned runs, whatever else the ledger holds."""
-    keys = frozenset(key for plan in plans for key in plan.run_keys)
+def _summarise(ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequence[str]) -> AuditResult:
+    """Return the result of the planned runs, whatever else the ledger holds; `damaged` grows while it is read.
+
+    A failed admission check or gate decides the exit code first, then gates that are not decided, then what is missing.
+    """
+    request, keys = ended.request, frozenset(key for plan in plans for key in plan.run_keys)
     with Ledger.open(request.ledger_path, create=False) as ledger:
         frame, checks = frame_of(ledger), ledger.checks()
     frame = frame[frame["key"].isin(keys)]
     backbones = summarise_backbones(frame, checks, plans)
     gates = judge_audit(request.gate, frame, by_backbone=bool(backbones))
     absent = without_runs(frame, plans)
-    code = _exit_code(frame, gates, request)
-    return AuditResult(
-        request,
-        Exit.INCOMPLETE if absent and code == Exit.DONE else code,
-        summarise(frame, checks, plans),
-        backbones,
-        gates,
-        absent,
-        keys,
+    code: int = Exit.GATE_FAILED
+    if not frame["check_failed"].notna().any():
+        code = exit_code((one.judged for one in gates), request.undecided)
+    if code == Exit.DONE and (absent or damaged or ended.unwritten or (frame["status"] == FAILED).any()):
+        code = Exit.INCOMPLETE
+    return replace(
+        ended,
+        exit=ended.exit if ended.interrupted else code,
+        summaries=summarise(frame, checks, plans),
+        backbones=backbones,
+        gates=gates,
+        without_runs=absent,
+        keys=keys,
     )
 
 
-def _exit_code(frame: pd.DataFrame, gates: Sequence[ModelJudged], request: AuditRequest) -> int:
-    """A failed admission check or gate comes first, then gates that are not decided, then failed runs."""
-    if frame["check_failed"].notna().any():
-        return Exit.GATE_FAILED
-    code = exit_code((one.judged for one in gates), request.undecided)
-    return Exit.INCOMPLETE if code == Exit.DONE and (frame["status"] == FAILED).any() else code
-
-
 class AuditProgress:
-    """Reports the start of tasks and the storing of runs."""
+    """Reports the storing of runs, and the verdict so far now and then."""
 
     def __init__(self, runs: Sequence[Run], stored: Iterable[Record], stop: Stop, events: Events):
         finished = {record.key: record for record in stored if record.status != FAILED}
@@ -364,57 +315,33 @@ class AuditProgress:
         # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes
         # none.
         weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing}
-        self._stop, self._events = stop, events
+        self._stop, self._events, self._due = stop, events, 0.0
         self._so_far = VerdictSoFar(finished.values())
-        self.started = Announcer(runs, events)
         events.expect(len(runs), weights)
 
     def stored(self, run: Run, record: Record) -> None:
         """One more run is stored."""
-        if text := self._so_far.add(record):
-            self._events.so_far(text)
-        self._events.step(run.key, STOPPING if self._stop() else f"{label(run)} {record.status}")
+        self._so_far.add(record)
+        if (began := time.monotonic()) >= self._due:
+            self._events.so_far(self._so_far.text(str(record.model)))
+            now = time.monotonic()
+            self._due = now + max(1.0, 50 * (now - began))  # at most every second, and 2 % of the audit's time
+        stopping = self._stop.number is not None
+        self._events.step(run.key, STOPPING if stopping else f"{label(run)} {record.status}")
 
 
 class VerdictSoFar:
     """`g_margin` over the runs that beat naive, seeds folded, as the verdict at the end is computed."""
 
     def __init__(self, stored: Iterable[Record] = ()):
-        self._gains: dict[str, _Gains] = {}
+        self._gains: dict[str, dict[tuple[object, ...], dict[tuple[object, ...], float]]] = {}
+        """Gain of each seed, by configuration, by model."""
         self._failed: Counter[str] = Counter()
-        self._due = 0.0
         for record in stored:
-            self._add(record)
+            self.add(record)
 
-    def add(self, record: Record) -> str | None:
-        """One more stored run. Returns the line about its model, or None where the last one is recent."""
-        self._add(record)
-        began = time.monotonic()
-        if began < self._due:
-            return None
-        text = self.text(str(record.model))
-        now = time.monotonic()
-        self._due = now + max(_SECONDS, (now - began) / _SHARE)
-        return text
-
-    def text(self, model: str) -> str:
-        """What is known about a model; empty while none of its runs is stored."""
-        failed = f"; {self._failed[model]} failed" if self._failed[model] else ""
-        if model not in self._gains and not failed:
-            return ""
-        return f"So far, {model}: {self._figure(self._gains.get(model))}{failed}; not final"
-
-    def _figure(self, configurations: _Gains | None) -> str:
-        if configurations is None:
-            return "no run is scored"
-        gains = [math.fsum(seeds.values()) / len(seeds) for seeds in configurations.values()]
-        if not gains:
-            return "no run beats both naive forecasts"
-        clusters = ([str(one[CONFIGURATION.index(name)]) for one in configurations] for name in _CLUSTERS)
-        found = evidence(gains, *clusters)
-        return f"g_margin {found}, positive in {found.positive} of {found.counted} that beat naive"
-
-    def _add(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
+        """One more stored run."""
         model = str(record.model)
         if record.status == FAILED:
             self._failed[model] += 1
@@ -428,6 +355,20 @@ class VerdictSoFar:
             configuration, seeds = (tuple(getattr(record, name) for name in names) for names in (CONFIGURATION, SEEDS))
             gains.setdefault(configuration, {})[seeds] = record.g_margin
 
+    def text(self, model: str) -> str:
+        """What is known about a model; empty while none of its runs is stored."""
+        failed = f"; {self._failed[model]} failed" if self._failed[model] else ""
+        if model not in self._gains:
+            figure = "no run is scored" if failed else ""
+        elif configurations := self._gains[model]:
+            gains = [math.fsum(seeds.values()) / len(seeds) for seeds in configurations.values()]
+            clusters = ([str(one[CONFIGURATION.index(name)]) for one in configurations] for name in _CLUSTERS)
+            found = evidence(gains, *clusters)
+            figure = f"g_margin {found}, positive in {found.positive} of {found.counted} that beat naive"
+        else:
+            figure = "no run beats both naive forecasts"
+        return f"So far, {model}: {figure}{failed}; not final" if figure else ""
+
 
 def _datasets(data: Any, events: Events) -> list[Dataset]:
     """One dataset per frequency of the series."""
@@ -436,14 +377,114 @@ def _datasets(data: Any, events: Events) -> list[Dataset]:
     for sentence in dict.fromkeys(one.note for one in series if one.note):
         events.note(f"{sentence}.")
     for one in series:
-        groups.setdefault((one.series.frequency, one.series.season), []).append(_stored(one))
+        values, observed = one.series.values, one.series.observed
+        # With its gaps, which the audit counts and fills itself.
+        stored = StoredSeries(one.series.item, values if observed is None else np.where(observed, values, np.nan))
+        groups.setdefault((one.series.frequency, one.series.season), []).append(stored)
     return [
         Dataset(f"data/{frequency}" if frequency else "data", frequency, season, "", len(rows), rows.__getitem__)
         for (frequency, season), rows in groups.items()
     ]
 
 
-def _stored(one: TimedSeries) -> StoredSeries:
-    """Return the series with its gaps, which the audit counts and fills itself."""
-    values, observed = one.series.values, one.series.observed
-    return StoredSeries(one.series.item, values if observed is None else np.where(observed, values, np.nan))
+def estimate_audit(request: AuditRequest, events: Events) -> tuple[AuditRequest, list[PlannedRun]]:
+    """Plan an audit and estimate the cost of each run: every model is loaded. Nothing is written.
+
+    Return the request, with every default that decides a number filled in, and the runs.
+    """
+    plan = plan_audit(request, InMemory(), events)
+    events.say("loading each model and timing one window of each setting")
+    with noting_damage(events):
+        return plan.request, _planned_runs(plan, estimate=True)
+
+
+def _planned_runs(plan: AuditPlan, *, estimate: bool) -> list[PlannedRun]:
+    """Return the runs of this and of other interpreters; with `estimate`, with the cost of each."""
+    finished: set[str] = set()
+    if os.path.exists(plan.ledger):
+        with suppress(EmptyLedger), Ledger.open(plan.ledger, create=False) as ledger:
+            finished = ledger.finished(run.key for run in plan.runs)
+    costs: Costs = {}
+    if estimate:
+        with closing(open_executor(plan.workers, replace(plan.request, engine="local"), 1)) as executor:
+            costs = estimate_costs(plan.runs, finished, executor)
+    planned = summarise_plan(plan.runs, finished, costs)
+    return planned + [run for other in plan.others for run in other.plan(estimate=estimate)]
+
+
+@dataclass(frozen=True)
+class Rechecked:
+    """Stored runs that were measured again."""
+
+    results: Sequence[Recheck]
+    exit: int
+    damaged: Sequence[str] = ()
+    """What of the ledger was left out as damaged."""
+    ended: str = ""
+
+    @property
+    def same(self) -> int:
+        return sum(result.same for result in self.results)
+
+
+def recheck_audit(
+    request: AuditRequest, count: int, events: Events, on_result: Callable[[Recheck], None] = lambda result: None
+) -> Rechecked:
+    """Measure `count` stored runs of the plan again, here and in each other interpreter, and compare."""
+    if request.budget:
+        raise HrxError(f"--recheck {count} measures that many runs, whatever --budget is. Drop --budget.")
+    plan, stop = plan_audit(request, InMemory(), events), Stop(events)
+    check_directory(request.out, "--out")
+    if not os.path.exists(plan.ledger):
+        raise HrxError(f"{plan.ledger} does not exist, so it holds no scored run of this plan. Audit first.")
+    results: list[Recheck] = []
+    with noting_damage(events), Ledger.open(plan.ledger, create=False, warn=False) as ledger:
+        refuse_damaged(ledger)
+        try:
+            with stop.on_signals():
+                with closing(open_executor(plan.workers, plan.request, count)) as executor:
+                    for checked in recheck(plan.runs, ledger, executor, count, stop, announcer(plan.runs, events)):
+                        results.append(checked)
+                        on_result(checked)
+                events.pause()
+                codes = [other.audit(stop, recheck=count) for other in plan.others if not stop()]
+        except Stopped:
+            return Rechecked([], stop.exit, ended=f"stopped. {stored_part(plan, ledger)}")
+        except ExecutorLost as error:
+            return Rechecked([], Exit.INCOMPLETE, ended=f"{error} {stored_part(plan, ledger)}")
+        damaged = [f"{plan.ledger}: left out: {damage}" for damage in ledger.damaged]
+    if stop.number is not None:
+        return Rechecked(results, stop.exit, damaged)
+    if not results and not codes:
+        raise HrxError(f"{plan.ledger} holds no scored run of this plan. Audit first, then --recheck.")
+    same = all(result.same for result in results) and not any(codes) and not damaged
+    return Rechecked(results, Exit.DONE if same else Exit.INCOMPLETE, damaged)
+
+
+def run_child(action: str, settings: str, count: str = "0") -> int:
+    """Do the share of this interpreter, or print its `plan` or cost `estimate`; end with the parent process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        request = from_settings(AuditRequest, json.loads(settings))
+        if action != "audit":
+            planned = _planned_runs(plan_audit(request, InMemory(), Events()), estimate=action == "estimate")
+            sys.stdout.write(json.dumps([run._asdict() for run in planned]))
+            return Exit.DONE
+        events = Progress()
+        with events.running("hrx audit"):
+            if int(count):
+                return recheck_audit(request, int(count), events).exit
+            return perform(request, events=events).exit
+    except HrxError as error:
+        sys.stderr.write(f"{message(f'hrx audit: {error}')}\n")
+        return error.exit
+    except (Exception, SystemExit) as error:
+        sys.stderr.write(f"{message(crash_sentence('audit', error))}\n")
+        return Exit.CRASHED
+
+
+def _end_with_parent() -> None:
+    """Wait until standard input, a pipe from the parent, is closed."""
+    while os.read(0, 1024):
+        pass
+    os._exit(1)  # its workers end with it

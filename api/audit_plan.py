@@ -8,7 +8,7 @@ only it knows the library versions that decide the keys.
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,18 +22,19 @@ from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECA
 from hrx.adapters.formats.neuralforecast_directory import is_saved_directory
 from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_training
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
-from hrx.adapters.registry import Located, locate_each, trained_setting
+from hrx.adapters.registry import CheckpointSettings, Located, locate_each, trained_setting
 from hrx.api.progress import Events, Stop
 from hrx.audit.attribution.registry import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import AuditRequest, Engine, local_workers
 from hrx.audit.runner.plan import NAMED, ModelKey, PlannedRun, Run, Setting, in_random_order, parse_settings, plan
-from hrx.audit.runner.processes import identify, start_server
+from hrx.audit.runner.processes import ProcessExecutor, identify, start_server
 from hrx.audit.runner.worker import (
     Admit,
     Executor,
     IdentifiedModel,
+    InProcessExecutor,
     LoadModel,
     MeasureRun,
     Task,
@@ -54,7 +55,7 @@ MODULE = "module"
 """Family name of `module:FILE.py:FACTORY` in `--python`."""
 _PREFIXES = (MODULE, TSLIB)
 """Names of models that begin so are code of the user's, run by any interpreter that has its packages."""
-_CHILD = "import sys; from hrx.api.audit_modes import run_child; sys.exit(run_child(*sys.argv[1:]))"
+_CHILD = "import sys; from hrx.api.audit import run_child; sys.exit(run_child(*sys.argv[1:]))"
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,12 @@ class AuditPlan:
         return self.request.ledger_path
 
 
-def plan_audit(request: AuditRequest, held: InMemory | None = None, events: Events | None = None) -> AuditPlan:
+def plan_audit(request: AuditRequest, held: InMemory, events: Events) -> AuditPlan:
     """Check a request, find models and data, and plan. Nothing is run or written."""
-    held, events, options = held or InMemory(), events or Events(), request.completed()
+    events.say("finding models and series")
+    if local_workers(request):
+        start_server()  # the worker processes start beside the planning
+    options = request.completed()
     resolve_device(options.device)
     for gate in options.gate:
         parse(gate, absolute=True)
@@ -104,72 +108,64 @@ def plan_audit(request: AuditRequest, held: InMemory | None = None, events: Even
     datasets = list(held.datasets) or open_source(options.data)
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
         raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
-    shares = divide(options.models, options.python) if options.models or not held.models else Shares([], {})
-    models, taken, trained = _find_models(shares.here, held, settings, options, events)
-    own = {setting for each in taken.values() for setting in each} - set(settings)
-    settings = (*settings, *sorted(own))  # runs at settings that a model does not take are dropped below
-    if len(models) == 1 and not shares.elsewhere:
-        _raise_unbuilt(*models.values())
-    planned = plan(
-        [model.identity for model in models.values()],
+    shares = divide(options.models, options.python) if options.models or not held.models else {}
+    found = _find_models(shares.pop(None, []), held, settings, options, events)
+    models = [one.located for one in found.values()]
+    if len(models) == 1 and isinstance(models[0], UnbuiltModel) and not shares:
+        raise ModelError(models[0].shown)  # a request for it alone is wrong
+    taken = {key: {Setting(*pair) for pair in one.settings} for key, one in found.items()}
+    trained = {key: one.trained for key, one in found.items() if one.trained}
+    runs = plan(
+        [model.identity for model in models],
         datasets,
-        settings,
+        (*settings, *sorted(set().union(*taken.values()) - set(settings))),
         series=options.series,
         seeds=max(options.seeds, *(1 + run.seed for run in trained.values())) if trained else options.seeds,
         windows=options.windows or 1,
         protocol=protocol,
         channels=options.channels,
     )
-    runs = [run for run in planned if run.setting in taken[run.model_key]]
+    runs = [run for run in runs if run.setting in taken[run.model_key]]
     if trained:
         runs = _as_trained(runs, trained, options)
     runs = in_random_order(runs) if options.until else runs
     if models:
         refuse_empty_plan(runs, options.data)
     given = tuple(f"python:{model.identity.model}" for model in held.models)
-    used = replace(options, models=options.models + given, data="python:data" if held.datasets else options.data)
     return AuditPlan(
-        request=used,
-        runs=runs,
-        workers=WorkerSettings(tuple(models.values()), int(options.memory * GIBIBYTE), options.device),
-        others=[OtherInterpreter(path, names, options) for path, names in shares.elsewhere.items()],
+        replace(options, models=options.models + given, data="python:data" if held.datasets else options.data),
+        runs,
+        WorkerSettings(tuple(models), int(options.memory * GIBIBYTE), options.device),
+        [OtherInterpreter(path, names, options) for path, names in shares.items() if path],
     )
-
-
-class _Found(NamedTuple):
-    """Models of this interpreter."""
-
-    models: dict[ModelKey, Located]
-    taken: dict[ModelKey, set[Setting]]
-    """Settings of each."""
-    trained: dict[ModelKey, TrainedRun]
-    """Those of `hrx train`."""
 
 
 def _find_models(
     names: Sequence[str], held: InMemory, settings: Sequence[Setting], options: AuditRequest, events: Events
-) -> _Found:
-    models: dict[ModelKey, Located] = {ModelKey.of(model.identity): model for model in held.models}
-    taken: dict[ModelKey, set[Setting]] = {key: set(settings) for key in models}
-    if options.settings in NAMED:
-        own_settings = ((ModelKey.of(model.identity), trained_setting(model.model)) for model in held.models)
-        taken |= {key: {Setting(*pair)} for key, pair in own_settings if pair}
-    trained: dict[ModelKey, TrainedRun] = {}
-    pairs = [(setting.lookback, setting.horizon) for setting in settings]
+) -> dict[ModelKey, CheckpointSettings]:
+    """Return each model of this interpreter with its settings, and with its training if `hrx train` made it."""
+    pairs, as_trained = [(setting.lookback, setting.horizon) for setting in settings], options.settings in NAMED
+    choices = []
+    for model in held.models:
+        own = trained_setting(model.model) if as_trained else None
+        choices.append(CheckpointSettings(model, [own] if own else pairs))
     for name in names:
         for folder in folders_without_training(user_path(name)):
             shown = shown_path(folder)
             events.note(f"{shown} has no training.json and is not audited. Remove it and repeat hrx train.")
-        for choice in locate_each(
-            name, pairs, merge_adapter=options.merge_adapter, as_trained=options.settings in NAMED
-        ):
-            located = _identified(choice.located, options)
-            key = ModelKey.of(located.identity)
-            models.setdefault(key, located)
-            taken.setdefault(key, set()).update(Setting(*pair) for pair in choice.settings)
-            if choice.trained:
-                _refuse_equal_weights(trained.setdefault(key, choice.trained), choice.trained)
-    return _Found(models, taken, trained)
+        choices += locate_each(name, pairs, merge_adapter=options.merge_adapter, as_trained=as_trained)
+    found: dict[ModelKey, CheckpointSettings] = {}
+    for located, own_settings, trained in choices:
+        identified = _identified(located, options)
+        first = found.setdefault(key := ModelKey.of(identified.identity), CheckpointSettings(identified, [], trained))
+        if first.trained and trained and first.trained.path.resolve() != trained.path.resolve():
+            raise HrxError(  # records tell models apart by their weights
+                f"{first.trained.path.name} and {trained.path.name} have the same weights, so an audit cannot tell "
+                f"them apart: {first.trained.trained_on} and {trained.trained_on} have the same values, or one is a "
+                "copy. Move one elsewhere."
+            )
+        found[key] = first._replace(settings=first.settings + own_settings, trained=first.trained or trained)
+    return found
 
 
 def _as_trained(runs: list[Run], trained: Mapping[ModelKey, TrainedRun], options: AuditRequest) -> list[Run]:
@@ -195,23 +191,6 @@ def _as_trained(runs: list[Run], trained: Mapping[ModelKey, TrainedRun], options
     return kept
 
 
-def _refuse_equal_weights(first: TrainedRun, second: TrainedRun) -> None:
-    """Raise where two trained models have the same weights: records tell models apart by them."""
-    if first.path.resolve() != second.path.resolve():
-        raise HrxError(
-            f"{first.path.name} and {second.path.name} have the same weights, so an audit cannot tell them apart: "
-            f"{first.trained_on} and {second.trained_on} have the same values, or one is a copy. Move one elsewhere."
-        )
-
-
-def make_plan(request: AuditRequest, held: InMemory | None, events: Events) -> AuditPlan:
-    """Return the plan of a request, with the server of the worker processes started first, beside it."""
-    events.say("finding models and series")
-    if local_workers(request):
-        start_server()
-    return plan_audit(request, held, events)
-
-
 def stored_part(plan: AuditPlan, ledger: Ledger) -> str:
     """How much of the plan is stored, as a sentence."""
     done = len(ledger.finished(run.key for run in plan.runs))
@@ -234,17 +213,8 @@ def open_executor(settings: WorkerSettings, options: Engine, tasks: int) -> Exec
         from hrx.audit.runner.ray import RayExecutor
 
         return RayExecutor(settings, options.workers, options.gpus, options.address, options.timeout or None)
-    return local_executor(settings, options, tasks)
-
-
-def local_executor(settings: WorkerSettings, options: Engine, tasks: int) -> Executor:
-    """Worker processes on this machine, or this process."""
     if size := min(local_workers(options), tasks):
-        from hrx.audit.runner.processes import ProcessExecutor
-
         return ProcessExecutor(settings.divided(size), size, options.timeout or None)
-    from hrx.audit.runner.worker import InProcessExecutor
-
     return InProcessExecutor(settings)
 
 
@@ -256,12 +226,6 @@ def _identified(model: Located, options: AuditRequest) -> Located:
     if isinstance(found, TaskFailed):
         return UnbuiltModel(model.identity_unbuilt, without_paths(found.reason), found.shown or found.reason)
     return IdentifiedModel(found, model)
-
-
-def _raise_unbuilt(model: Located) -> None:
-    """Raise where the only model of an audit cannot be built: a request for it alone is wrong."""
-    if isinstance(model, UnbuiltModel):
-        raise ModelError(model.shown)
 
 
 def _protocol(options: AuditRequest) -> Protocol:
@@ -307,36 +271,22 @@ def refuse_empty_plan(runs: Sequence[Run], source: str) -> None:
     )
 
 
-class Shares(NamedTuple):
-    """Models of each interpreter."""
-
-    here: list[str]
-    elsewhere: dict[Path, list[str]]
-    """By interpreter."""
-
-
-def divide(models: Sequence[str], python: Sequence[str]) -> Shares:
-    """Return the models of this interpreter, and those of others as `FAMILY=PATH` sends them."""
-    interpreters = dict(_parse(entry) for entry in python)
-    here: list[str] = []
-    elsewhere: dict[Path, list[str]] = {}
+def divide(models: Sequence[str], python: Sequence[str]) -> dict[Path | None, list[str]]:
+    """Return the models of each interpreter, as `FAMILY=PATH` sends them; those of this one under None."""
+    interpreters, known = {}, [*families(), *_PREFIXES]
+    for entry in python:
+        family, _, text = entry.partition("=")
+        if not text:
+            raise HrxError(f"--python {entry} is not FAMILY=PATH. For example --python timer=.venv-timer/bin/python.")
+        if family not in known:
+            raise HrxError(f"--python {entry}: {unknown('family', family, known)}")
+        interpreters[family] = path = user_path(text)
+        if not os.path.isfile(path):
+            raise HrxError(f"--python {entry}: {path} is not a file. Give the python of an environment that has hrx.")
+    shares: dict[Path | None, list[str]] = {}
     for name in models or [EMBEDDED]:
-        interpreter = interpreters.get(family_of(name))
-        (here if interpreter is None else elsewhere.setdefault(interpreter, [])).append(name)
-    return Shares(here, elsewhere)
-
-
-def _parse(entry: str) -> tuple[str, Path]:
-    family, equals, text = entry.partition("=")
-    known = [*families(), *_PREFIXES]
-    if not equals or not text:
-        raise HrxError(f"--python {entry} is not FAMILY=PATH. For example --python timer=.venv-timer/bin/python.")
-    if family not in known:
-        raise HrxError(f"--python {entry}: {unknown('family', family, known)}")
-    path = user_path(text)
-    if not os.path.isfile(path):
-        raise HrxError(f"--python {entry}: {path} is not a file. Give the python of an environment that has hrx.")
-    return family, path
+        shares.setdefault(interpreters.get(family_of(name)), []).append(name)
+    return shares
 
 
 def family_of(name: str) -> str:
@@ -373,11 +323,9 @@ class OtherInterpreter:
         self._check(process.wait())
         return [PlannedRun(**run) for run in json.loads(output)]
 
-    def audit(self, stop: Stop, *, budget: float | None = None, recheck: int = 0) -> int:
-        """Run its share for at most `budget` seconds, with its progress on this terminal. Return its exit code."""
-        limit = None if budget is None else max(round(budget, 3), 0.001)
-        request = replace(self._request, budget=limit)
-        process = self._start("audit", request, subprocess.DEVNULL, str(recheck))
+    def audit(self, stop: Stop, *, recheck: int = 0) -> int:
+        """Run its share in the time that is left, with its progress on this terminal. Return its exit code."""
+        process = self._start("audit", replace(self._request, budget=stop.left), subprocess.DEVNULL, str(recheck))
         stop.listeners.append(process.send_signal)
         try:
             process.wait()
@@ -406,22 +354,21 @@ class OtherInterpreter:
             )
 
 
-class Announcer:
-    """Says what a task does when it starts."""
+def announcer(runs: Sequence[Run], events: Events) -> Callable[[Task], None]:
+    """Return what says of each task what it does when it starts."""
+    names = {run.model_key: run.identity.model for run in runs}
 
-    def __init__(self, runs: Sequence[Run], events: Events):
-        self._events = events
-        self._names = {run.model_key: run.identity.model for run in runs}
-
-    def __call__(self, task: Task) -> None:
+    def announce(task: Task) -> None:
         match task:
             case LoadModel():
-                self._events.say(f"loading {self._names[task.model]}")
+                events.say(f"loading {names[task.model]}")
             case Admit():
-                self._events.say(f"checking {self._names[task.model]} at {task.run.setting}")
+                events.say(f"checking {names[task.model]} at {task.run.setting}")
             case MeasureRun():
-                self._events.time_from_here()
-                self._events.say(label(task.run))
+                events.time_from_here()
+                events.say(label(task.run))
+
+    return announce
 
 
 def label(run: Run) -> str:

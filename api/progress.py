@@ -5,6 +5,7 @@ Elsewhere it is a plain line now and then. Imports little beside rich: the line 
 are imported.
 """
 
+import math
 import signal
 import sys
 import threading
@@ -29,9 +30,6 @@ LINE_SECONDS = 15.0
 STOPPING = "stopping: running tasks are finished and stored; Ctrl-C again stops at once"
 INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended."""
-_DRAWN_PER_SECOND = 4
-_BAR_WIDTH = 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _nothing() -> float:
@@ -150,8 +148,12 @@ class Progress(Events):
         head: ProgressBar | Spinner = self._spinner
         text = f"{self._what} ({elapsed})"
         if self._total:
-            share = self._before + (self._total - self._before) * self._share_passed()
-            head = ProgressBar(self._total, share, width=_BAR_WIDTH)
+            missing = self._total - self._before
+            # By count where no time is expected.
+            passed = (self._done - self._before) / max(1, missing)
+            if self._weight:
+                passed = min(1.0, (self._passed + self._part()) / self._weight)
+            head = ProgressBar(self._total, self._before + missing * passed, width=20)
             text = f"{self._done}/{self._total} {self._unit} in {elapsed}{self._remaining()}: {self._what}"
         line = Table.grid(padding=(0, 1))
         line.add_row(head, Text(text, no_wrap=True, overflow="ellipsis"))
@@ -166,13 +168,8 @@ class Progress(Events):
         console = Console(file=stream, force_jupyter=False, soft_wrap=True, markup=False, highlight=False)
         if console.is_dumb_terminal:
             return
-        self._live = Live(
-            self,
-            console=console,
-            refresh_per_second=_DRAWN_PER_SECOND,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-        )
+        redirected = sys.stdout.isatty()
+        self._live = Live(self, console=console, refresh_per_second=4, transient=True, redirect_stdout=redirected)
         self._live.start(refresh=True)
         console.show_cursor()  # so that a killed process leaves the terminal as it was
 
@@ -186,12 +183,6 @@ class Progress(Events):
         stream = self._stream or sys.stderr
         stream.write(f"{count}{self._what}{so_far}\n")
         stream.flush()
-
-    def _share_passed(self) -> float:
-        """Share of the expected time of all items that has passed, 0 to 1; by count where nothing is expected."""
-        if not self._weight:
-            return (self._done - self._before) / max(1, self._total - self._before)
-        return min(1.0, (self._passed + self._part()) / self._weight)
 
     def _remaining(self) -> str:
         """Return the estimated time to go; empty while nothing is known about it."""
@@ -211,69 +202,58 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-class TimeBudget:
-    """Time of one job, from now on."""
-
-    def __init__(self, seconds: float | None):
-        self._end = None if seconds is None else time.monotonic() + seconds
-
-    @property
-    def left(self) -> float | None:
-        """Seconds; None without a limit."""
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
-
-    @property
-    def over(self) -> bool:
-        return self.left == 0
-
-
 class Stopped(BaseException):
     """A second signal. Not an Exception, so that no library catches it."""
 
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
 
 class Stop:
-    """Whether a signal arrived, and the callbacks that forward it."""
+    """Whether a job is to start nothing more: a signal arrived, or its time, from now on, is over."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, budget: float | None = None) -> None:
         self._events = events
+        self._end = math.inf if budget is None else time.monotonic() + budget
         self.number: int | None = None
+        """Number of the last signal."""
         self.listeners: list[Callable[[int], None]] = []
+        """Each is called with the number of a signal."""
 
     def __call__(self) -> bool:
-        return self.number is not None
+        return self.number is not None or self.over
 
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: end after the running tasks, and at once the second time."""
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go, a millisecond at least; None without a limit."""
+        return None if self._end == math.inf else max(round(self._end - time.monotonic(), 3), 0.001)
+
+    @property
+    def exit(self) -> int:
+        """Exit code of a process that a signal ended: 130 or 143."""
+        return 128 + (self.number or 0)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM: running tasks are finished; the second one raises `Stopped`."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread can handle signals
+            return
+        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         for listener in self.listeners:
             listener(number)
-        if self.number is not None:
-            raise Stopped(number)
-        self.number = number
+        first, self.number = self.number is None, number
+        if not first:
+            raise Stopped
         self._events.announce(STOPPING)
-
-
-@contextmanager
-def finishing(events: Events) -> Iterator[Stop]:
-    """Handle SIGINT and SIGTERM by the `Stop` that it yields: running tasks are finished."""
-    stop = Stop(events)
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread can handle signals
-        return
-    before = {number: signal.signal(number, stop.handle) for number in _SIGNALS}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def signal_exit_code(number: int) -> int:
-    """Return the exit code of a process that a signal ended: 130 or 143."""
-    return 128 + number
 
 
 @contextmanager

@@ -7,8 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hrx.api import checkpoints
-from hrx.api.audit import MOST_REASONS, AuditResult, draw_examples, headline, perform, reasons
-from hrx.api.audit_modes import estimate_audit, recheck_audit
+from hrx.api.audit import (
+    MOST_REASONS,
+    AuditResult,
+    draw_examples,
+    estimate_audit,
+    headline,
+    perform,
+    reasons,
+    recheck_audit,
+)
 from hrx.api.progress import INTERRUPTED, duration
 from hrx.audit.admission import Check
 from hrx.audit.memory import GIBIBYTE
@@ -99,14 +107,13 @@ def _gate_line(one: ModelJudged) -> str:
 
 def _dry_run(request: AuditCommand) -> int:
     """Show what would be done, its cost, and the effective settings. Writes nothing."""
-    planned = estimate_audit(request, progress)
+    planned, runs = estimate_audit(request, progress)
     if request.json:
-        runs = [run._asdict() for run in planned.runs]
-        print(json.dumps({"settings": as_settings(planned.request), "plan": {"runs": runs}}))
+        print(json.dumps({"settings": as_settings(planned), "plan": {"runs": [run._asdict() for run in runs]}}))
         return Exit.DONE
-    show(headline(planned.runs, request).partition("\n")[0])
-    show("\n" + _plan_text(planned.runs, request.workers or 1))
-    show("\nEffective settings:\n" + as_toml(planned.request))
+    show(headline(runs, request).partition("\n")[0])
+    show("\n" + _plan_text(runs, request.workers or 1))
+    show("\nEffective settings:\n" + as_toml(planned))
     return Exit.DONE
 
 

@@ -205,8 +205,8 @@ def test_a_model_goes_to_the_interpreter_of_its_family(checkpoints: dict[str, Pa
     names = [EMBEDDED, "module:a.py:b", "ttm-r2@auto", "timer:./x", os.fspath(checkpoints["ttm"]), "owner/name"]
     assert [family_of(name) for name in names] == ["chronos-bolt", "module", "ttm", "timer", "ttm", ""]
     shares = divide(names, [f"ttm={python}", f"timer={python}"])
-    assert shares.here == [EMBEDDED, "module:a.py:b", "owner/name"]
-    assert shares.elsewhere == {Path(python): ["ttm-r2@auto", "timer:./x", os.fspath(checkpoints["ttm"])]}
+    assert shares[None] == [EMBEDDED, "module:a.py:b", "owner/name"]
+    assert shares[Path(python)] == ["ttm-r2@auto", "timer:./x", os.fspath(checkpoints["ttm"])]
     for entry, sentence in (("ttm", "is not FAMILY=PATH"), ("tmm=x", "Did you mean 'ttm'"), ("ttm=./no", "not a file")):
         with pytest.raises(HrxError, match=sentence):
             divide(names, [entry])

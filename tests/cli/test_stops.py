@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hrx.api.audit import AuditProgress
-from hrx.api.progress import TimeBudget
+from hrx.api.progress import Stop
 from hrx.audit.runner.plan import Run
 from hrx.cli import main
 from hrx.records.ledger import Ledger
@@ -44,7 +44,7 @@ def over_after(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         count(self, run, record)
 
     monkeypatch.setattr(AuditProgress, "stored", counting)
-    monkeypatch.setattr(TimeBudget, "over", property(lambda self: self._end is not None and stored[0] >= limit[0]))
+    monkeypatch.setattr(Stop, "over", property(lambda self: self.left is not None and stored[0] >= limit[0]))
     return limit
 
 

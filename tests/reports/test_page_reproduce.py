@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.browser import open_browser
 
-from hrx.api.audit_plan import AuditPlan, plan_audit
+from hrx.api.audit_plan import AuditPlan, InMemory, plan_audit
+from hrx.api.progress import Events
 from hrx.cli.verbs import parse_request
 from hrx.records.ledger import Ledger, StoredAudit
 from hrx.records.record import DONE
@@ -35,7 +36,7 @@ class Reproduced:
 
 
 def planned(words: list[str]) -> AuditPlan:
-    return plan_audit(parse_request(words))
+    return plan_audit(parse_request(words), InMemory(), Events())
 
 
 @pytest.fixture(params=range(len(AUDITS)), ids=["sample", "whole", "estimator", "files"])
