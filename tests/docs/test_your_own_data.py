@@ -27,7 +27,7 @@ def test_the_commands_of_the_guide_print_what_it_shows(
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
     exec(compile(code, "your-own-data.md", "exec"), {})
-    assert len(session()) == 8
+    assert len(session()) == 7
     for command, printed in session():
         assert main(shlex.split(command)[1:]) == 0, command
         shown = capsys.readouterr().out
@@ -39,7 +39,7 @@ def test_the_messages_of_the_guide_are_those_of_the_code() -> None:
     sources = (Path(__file__).parents[2] / "gift_eval").glob("*.py")
     code = re.sub(r'"\s*\n\s*f?"', "", "".join(path.read_text(encoding="utf-8") for path in sources))
     messages = re.findall(r"^\| (`[^|]*`) \|", GUIDE.partition("## What the messages")[2], re.M)
-    assert len(messages) == 14
+    assert len(messages) == 13
     for message in messages:
         words = re.findall(r"[a-z][a-z ]{6,}[a-z]", message)
         assert words, message
