@@ -24,7 +24,7 @@ from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_t
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.registry import CheckpointSettings, Located, locate_each, trained_setting
 from hrx.api.progress import Events, Stop
-from hrx.audit.attribution.registry import parse_estimator_settings
+from hrx.audit.attribution import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import AuditRequest, Engine, local_workers

@@ -14,7 +14,7 @@ from hrx.api.audit import AuditResult, draw_examples, perform
 from hrx.api.audit_plan import open_executor, refuse_empty_plan
 from hrx.api.progress import INTERRUPTED, Events
 from hrx.audit.admission import Check, admit, admit_channels, sanity
-from hrx.audit.attribution.registry import find_estimator
+from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration import BACKBONES, FULL, QUICK, CalibrationTask, check_backbones, tasks
 from hrx.audit.calibration import calibrate as run_calibration
 from hrx.audit.memory import GIBIBYTE

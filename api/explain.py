@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, Limits, ModelError, Scale, library_errors
 from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
+from hrx.audit.attribution import AttributionFunction, as_estimator, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS, estimate, estimated_steps
-from hrx.audit.attribution.registry import AttributionFunction, as_estimator, find_estimator
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.held_out import measure_held_out
 from hrx.errors import HrxError, describe_error

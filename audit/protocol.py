@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hrx.audit.attribution.registry import find_estimator, stored_name
+from hrx.audit.attribution import find_estimator, stored_name
 from hrx.errors import ProtocolError, unknown
 from hrx.records.quantities import Ints
 

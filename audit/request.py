@@ -333,7 +333,7 @@ def local_workers(request: Engine) -> int:
 
 def without_folder(value: str) -> str:
     """A model, a source or a file as a ledger stores it: with `PATH/` for its folder."""
-    from hrx.audit.attribution.registry import stored_name
+    from hrx.audit.attribution import stored_name
 
     if (named := _NAMED_VALUE.fullmatch(value)) and named["name"] not in ("sample", "gift-eval"):
         return named["name"] + named["mark"] + without_folder(named["path"])

@@ -1,20 +1,32 @@
-"""Explanation matrix: what an estimator declares, what it is given and what it returns.
+"""Estimators of the explanation matrix: what one declares, is given and returns, and how one is found by its name.
 
-`settings` has what can be set, `registry` the estimators by name, `explanation` the calls that fill a matrix.
-`docs/estimators.md` defines each estimator. Imports torch only when an estimator runs, so that a request is checked
-without it.
+An estimator is built in, of another package, of a library, or a function of a user. A package adds one by an entry
+point of the group `hrx.estimators`: its name is the estimator's name, its value an `Estimator`. A user's function is an
+object, known in its own process only, or `FILE.py:FUNCTION`, which the workers of an audit can load.
+
+`settings` has what can be set, `explanation` the calls that fill a matrix; `docs/estimators.md` defines each estimator.
+Torch is imported when an estimator runs, so a request is checked without it and without executing the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+import hashlib
+import json
+import os
+import symtable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from hrx.audit.attribution.settings import Settings, setting
-from hrx.errors import HrxError
+from hrx.audit.attribution import settings as known
+from hrx.audit.attribution.settings import Settings, Value, setting
+from hrx.errors import HrxError, ProtocolError, describe_error, unknown
+from hrx.files import read_file, user_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AttributionTask", "Estimate", "Estimator", "Inapplicable", "Settings", "setting"]
 
-Sign = Literal["", "slope", "contribution"]
+GROUP = "hrx.estimators"
+LIBRARIES = ("captum:", "tint:")
+"""Beginnings of the names of the attribution classes in `libraries`."""
+OBJECT = "callable:"
+FUNCTION_STREAM = 6
+"""Separates the draws of a function from the other random draws under one seed."""
 
 
 class Inapplicable(HrxError):
@@ -91,9 +108,12 @@ class Estimator:
     """Whether all steps of the horizon are estimated by default, instead of the scored ones only."""
     multivariate: bool = False
     """Whether it takes windows of several variates `(W, L, C)`."""
-    sign: Sign = ""
+    sign: Literal["", "slope", "contribution"] = ""
     """What a row with its sign is: `slope`, the change of the forecast per unit of an input; `contribution`, the part
     of the forecast that an input is given; empty where the method has no sign."""
+    package: str = ""
+    """What decides the numbers besides the name: distribution and version, or the sha256 of a user's file. Empty for
+    the built-in ones, which `PROTOCOL_VERSION` covers, and for objects."""
 
     def load(self) -> Fill:
         """Function that fills the rows."""
@@ -101,3 +121,187 @@ class Estimator:
             return self.fill
         module, function = self.fill.split(":")
         return cast("Fill", getattr(import_module(module), function))
+
+
+def _built_in(module: str, name: str, settings: type[Settings] = Settings, **more: Any) -> Estimator:
+    return Estimator(name, f"{__name__}.{module}:{name}", settings, **more)
+
+
+_SLOPE: dict[str, Any] = {"multivariate": True, "sign": "slope"}
+_PART: dict[str, Any] = {"multivariate": True, "sign": "contribution"}
+BUILT_IN = {
+    estimator.name: estimator
+    for estimator in (
+        Estimator("input_gradient", f"{__name__}.gradients:saliency", every_step=True, **_SLOPE),
+        _built_in("gradients", "saliency", **_SLOPE),
+        _built_in("gradients", "gradient_x_input", **_PART),
+        _built_in("gradients", "integrated_gradients", known.IntegratedGradientsSettings, **_PART),
+        _built_in("gradients", "smoothgrad", known.SmoothGradSettings, **_SLOPE),
+        _built_in("gradients", "tsr", known.TSRSettings),
+        _built_in("perturbation", "occlusion", known.OcclusionSettings),
+        _built_in("perturbation", "shapley_segments", known.ShapleySegmentsSettings),
+        _built_in("perturbation", "winit", known.WinITSettings),
+        _built_in("masks", "dynamask", known.DynamaskSettings),
+        _built_in("masks", "extremalmask", known.ExtremalMaskSettings),
+        _built_in("masks", "contralsp", known.ContraLSPSettings),
+    )
+}
+
+AttributionFunction = Callable[..., Any]
+"""`f(forward, x, step) -> attribution`.
+
+`forward` maps windows `(B, L)` to forecasts `(B, H)`, differentiable in the windows; `x` is `(W, L)`; `step` is the
+forecast step to explain, from 1, or None for the whole forecast. The attribution has the shape of `x`, as a tensor or
+an array; its signs are dropped. Torch, numpy and random are seeded before each call.
+"""
+_objects: dict[str, AttributionFunction] = {}
+
+
+def estimator_names() -> tuple[str, ...]:
+    """Names of all estimators, built in or registered."""
+    return (*BUILT_IN, *_registered())
+
+
+@cache
+def _registered() -> dict[str, EntryPoint]:
+    """Entry points of other packages, not loaded."""
+    registered: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name in BUILT_IN or entry.name in registered:
+            raise ProtocolError(f"The entry point {entry.value!r} registers {entry.name!r}, which is taken. Rename it.")
+        registered[entry.name] = entry
+    return registered
+
+
+def find_estimator(name: str) -> Estimator:
+    """Return the estimator of that name: built in, registered, a library's class, or a function of a user."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name in _objects:
+        return Estimator(name, partial(_by_function, name))
+    if name.startswith(OBJECT):
+        raise ProtocolError(
+            f"The estimator {name!r} is a function of another Python process. The workers of an audit load it "
+            "from a file: give FILE.py:FUNCTION."
+        )
+    if name.startswith(LIBRARIES):
+        from hrx.audit.attribution.libraries import library_estimator
+
+        return library_estimator(name)
+    if name.rpartition(":")[0].endswith(".py"):
+        return _of_file(name)
+    entry = _registered().get(name)
+    if entry is None:
+        from hrx.audit.attribution.libraries import library_names
+
+        names = (*estimator_names(), *library_names())
+        raise ProtocolError(unknown("estimator", name, names, "A function of yours is FILE.py:FUNCTION."))
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise ProtocolError(
+            f"The estimator {name!r} comes from the entry point {entry.value!r}, which cannot be loaded: "
+            f"{type(error).__name__}: {error}. Fix or uninstall that package."
+        ) from error
+    if not isinstance(loaded, Estimator) or loaded.name != name:
+        raise ProtocolError(f"The entry point {entry.value!r} of {GROUP} is not an Estimator named {name!r}. Fix it.")
+    return replace(loaded, package=f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
+
+
+def _of_file(name: str) -> Estimator:
+    """Estimator of `FILE.py:FUNCTION`; raises where there is no such function."""
+    file, _, function = name.rpartition(":")
+    path = user_path(file)
+    if not os.path.isfile(path):
+        raise ProtocolError(f"The estimator {name!r} names a file that does not exist: {path}. Give FILE.py:FUNCTION.")
+    try:
+        text = read_file(path)
+        names = symtable.symtable(text, path.name, "exec").get_symbols()  # type: ignore[arg-type]  # takes bytes too
+    except (SyntaxError, ValueError, HrxError) as error:
+        raise ProtocolError(f"The estimator file {path} cannot be read: {describe_error(error)}.") from error
+    defined = [one.get_name() for one in names if one.is_assigned() or one.is_imported()]
+    if function not in defined:
+        raise ProtocolError(unknown(f"function of {path.name}", function, defined))
+    package = f"{path.name} sha256 {hashlib.sha256(text).hexdigest()[:16]}"
+    return Estimator(name, partial(_by_function, name), package=package)
+
+
+def stored_name(name: str) -> str:
+    """Name as records hold it: a file without its directories."""
+    file, _, function = name.rpartition(":")
+    return f"{Path(file).name}:{function}" if file.endswith(".py") else name
+
+
+def as_estimator(function: AttributionFunction) -> str:
+    """Name under which a function is an estimator in this process, for `Protocol(estimator=…)`."""
+    if not callable(function):
+        raise ProtocolError(f"{function!r} is not a function f(forward, x, step) -> attribution.")
+    for name, one in _objects.items():
+        if one is function:
+            return name
+    base = OBJECT + str(getattr(function, "__qualname__", type(function).__name__))
+    count = sum(name == base or name.startswith(f"{base}-") for name in _objects)
+    name = f"{base}-{count + 1}" if count else base
+    _objects[name] = function
+    return name
+
+
+def _by_function(name: str, task: AttributionTask, _: Settings) -> Estimate:
+    """Every row by one call for all windows, under the same seed."""
+    import torch
+
+    from hrx.adapters.gradients import GradientPath
+    from hrx.audit.torch_state import seeded
+
+    file, chosen = name.rsplit(":", 1)
+    function = _objects.get(name) or _from_file(user_path(file), chosen)
+    called, path = stored_name(name), GradientPath()
+
+    def forward(x: Tensor) -> Tensor:
+        with path:
+            return task.model.forward(x, task.horizon)
+
+    rows = []
+    for step in task.steps or (None,):
+        with seeded(task.seed, task.stream, 0, FUNCTION_STREAM, 0):
+            try:
+                row = torch.as_tensor(function(forward, task.x.clone(), step)).detach().to(task.x)
+            except HrxError:
+                raise
+            except Exception as error:  # a user's function may raise anything
+                raised = describe_error(error).rstrip(".")
+                raise ProtocolError(
+                    f"The estimator {called} raised {raised}. It is called as f(forward, x, step) with x of shape "
+                    f"{tuple(task.x.shape)} and returns an attribution of that shape."
+                ) from error
+        if row.shape != task.x.shape:
+            raise ProtocolError(
+                f"The estimator {called} returned shape {tuple(row.shape)} for windows of shape "
+                f"{tuple(task.x.shape)}. Return one number for each position of each window."
+            )
+        rows.append(row.abs())
+    return Estimate(torch.stack(rows, dim=1), path.rewrites)
+
+
+@cache
+def _from_file(file: Path, function: str) -> AttributionFunction:
+    """Function of a file, which is executed once in a process."""
+    from hrx.adapters.formats.module import function_in_file
+
+    return function_in_file(file, function)
+
+
+def parse_estimator_settings(pairs: Iterable[str]) -> str:
+    """JSON of the pairs `NAME=VALUE`; the protocol checks names and values."""
+    values: dict[str, Value] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value):
+            raise ProtocolError(f"--estimator-setting {pair!r} is not a pair. Give NAME=VALUE, for example points=64.")
+        if name in values:
+            raise ProtocolError(f"--estimator-setting gives {name} twice. Give it once.")
+        values[name] = value
+        for kind in (float, int):  # the last that takes it
+            with suppress(ValueError):
+                values[name] = kind(value)
+    return json.dumps(values, sort_keys=True)

@@ -6,8 +6,14 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
-from hrx.audit.attribution import AttributionTask, Estimate, Estimator
-from hrx.audit.attribution.registry import BUILT_IN, AttributionFunction, as_estimator, find_estimator
+from hrx.audit.attribution import (
+    BUILT_IN,
+    AttributionFunction,
+    AttributionTask,
+    Estimate,
+    as_estimator,
+    find_estimator,
+)
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Axis, Protocol, scored_steps
 from hrx.audit.torch_state import differentiable, plain
@@ -61,7 +67,15 @@ def estimate(
     The same under `no_grad` and `inference_mode`; the windows and torch's global state stay as they were.
     """
     estimator = find_estimator(protocol.estimator)
-    _check_windows(estimator, x)
+    if x.ndim not in (2, 3) or not len(x):
+        raise ProtocolError(f"Windows have the shape (windows, lookback[, channels]), not {tuple(x.shape)}.")
+    refuse_infinite(x)
+    if x.ndim == 3 and not estimator.multivariate:
+        several = ", ".join(known.name for known in BUILT_IN.values() if known.multivariate)
+        raise ProtocolError(
+            f"{estimator.name} explains windows of one variate, not of {x.shape[-1]}. The gradient estimators take "
+            f"several: {several}."
+        )
     estimated = estimated_steps(protocol, horizon, steps)
     with differentiable():
         x = plain(x)
@@ -84,18 +98,6 @@ def refuse_infinite(x: Tensor) -> None:
     if (wrong := torch.isinf(x)).any():
         place = tuple(int(index) for index in wrong.nonzero()[0])
         raise ProtocolError(f"Windows: the value at {list(place)} is {float(x[place])}: {FINITE}")
-
-
-def _check_windows(estimator: Estimator, x: Tensor) -> None:
-    if x.ndim not in (2, 3) or not len(x):
-        raise ProtocolError(f"Windows have the shape (windows, lookback[, channels]), not {tuple(x.shape)}.")
-    refuse_infinite(x)
-    if x.ndim == 3 and not estimator.multivariate:
-        several = ", ".join(known.name for known in BUILT_IN if known.multivariate)
-        raise ProtocolError(
-            f"{estimator.name} explains windows of one variate, not of {x.shape[-1]}. The gradient estimators take "
-            f"several: {several}."
-        )
 
 
 def estimated_steps(protocol: Protocol, horizon: int, steps: Sequence[int] | None) -> tuple[int, ...]:

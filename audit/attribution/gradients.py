@@ -12,8 +12,6 @@ channels of a multivariate window are summed after that.
 
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -59,32 +57,16 @@ def jacobian(
 
 def derivatives(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, budget: MemoryBudget | None = None) -> Rows:
     """Derivatives of weighted sums of the forecast, `Σ_h picks[r, h] ŷ[h]` for the rows of `picks` `(R, H)`."""
-    work = _Derivatives(model, horizon, picks)
-    with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
-        block = (budget or MemoryBudget()).block(model, x[0], horizon, ROWS_AT_ONCE)
-        together = max(1, block // len(picks), min(WINDOWS_TOGETHER, block // 2))
-        result = x.new_empty(len(x), len(picks), *x.shape[1:])
-        warnings.filterwarnings("ignore", "There is a performance drop")  # operations without a batching rule
-        for windows, rows in zip(torch.split(x, together), torch.split(result, together), strict=True):
-            blocks = ceil(len(picks) * len(windows) / block)  # one, or an even number of about equal size
-            work.fill(windows, rows, ceil(len(picks) / (blocks + blocks % 2 if blocks > 1 else 1)))
-    return Rows(result, tuple(Rewrite(*key, count) for key, count in sorted(work.rewrites.items())))
+    rewrites: Counter[tuple[str, str]] = Counter()
 
-
-@dataclass
-class _Derivatives:
-    """Derivatives of one call, group by group."""
-
-    model: Forecaster
-    horizon: int
-    picks: Tensor
-    """`(R, H)`."""
-    rewrites: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def fill(self, x: Tensor, rows: Tensor, at_once: int) -> None:
+    def fill(x: Tensor, rows: Tensor, at_once: int) -> None:
         """Writes the rows `(G, R, L)` of windows `(G, L)`, with less at once where memory does not suffice."""
+        path = GradientPath()
         try:
-            rows.copy_(self._differentiate(x, at_once))
+            with path:
+                found = _differentiate(model, x, horizon, picks, at_once)
+            rows.copy_(found)
+            rewrites.update({(met.operation, met.place): met.count for met in path.rewrites})
             return
         except (RuntimeError, MemoryError) as error:
             scarce = out_of_memory(error)
@@ -94,33 +76,39 @@ class _Derivatives:
         if scarce and len(x) > 1:
             half = -(-len(x) // 2)
             for some, part in zip(torch.split(x, half), torch.split(rows, half), strict=True):
-                self.fill(some, part, at_once)
+                fill(some, part, at_once)
         else:
-            self.fill(x, rows, at_once // 2 if scarce and at_once // 2 >= LEAST_BLOCK else 0)
+            fill(x, rows, at_once // 2 if scarce and at_once // 2 >= LEAST_BLOCK else 0)
 
-    def _differentiate(self, x: Tensor, at_once: int) -> Tensor:
-        """`(G, L) -> (G, R, L)` in blocks of `at_once` rows; 0: a backward pass per row."""
-        with GradientPath() as path:
-            leaf, working = differentiable_input(x)
-            forecast = self.model.forward(working, self.horizon)
-            forecast = forecast.sum(dim=-1) if forecast.ndim == 3 else forecast
-            gradient = partial(_gradient, forecast, leaf)
-            # (R, G, H): the same rows for every window.
-            picks = self.picks.to(forecast)[:, None, :].expand(-1, len(x), -1)
-            if not forecast.requires_grad:
-                rows = x.new_zeros(len(picks), *x.shape)
-            elif at_once:
-                with backward_alone():
-                    batched = torch.func.vmap(gradient)
-                    rows = torch.cat([batched(block) for block in torch.split(picks, at_once)])
-            else:
-                rows = torch.stack([gradient(pick) for pick in picks])
-        self.rewrites.update({(met.operation, met.place): met.count for met in path.rewrites})
-        return rows.transpose(0, 1)
+    with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
+        block = (budget or MemoryBudget()).block(model, x[0], horizon, ROWS_AT_ONCE)
+        together = max(1, block // len(picks), min(WINDOWS_TOGETHER, block // 2))
+        result = x.new_empty(len(x), len(picks), *x.shape[1:])
+        warnings.filterwarnings("ignore", "There is a performance drop")  # operations without a batching rule
+        for windows, rows in zip(torch.split(x, together), torch.split(result, together), strict=True):
+            blocks = ceil(len(picks) * len(windows) / block)  # one, or an even number of about equal size
+            fill(windows, rows, ceil(len(picks) / (blocks + blocks % 2 if blocks > 1 else 1)))
+    return Rows(result, tuple(Rewrite(*key, count) for key, count in sorted(rewrites.items())))
 
 
-def _gradient(forecast: Tensor, leaf: Tensor, pick: Tensor) -> Tensor:
-    return torch.autograd.grad(forecast, leaf, pick, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
+def _differentiate(model: Forecaster, x: Tensor, horizon: int, picks: Tensor, at_once: int) -> Tensor:
+    """`(G, L) -> (G, R, L)` in blocks of `at_once` rows; 0: a backward pass per row."""
+    leaf, working = differentiable_input(x)
+    forecast = model.forward(working, horizon)
+    forecast = forecast.sum(dim=-1) if forecast.ndim == 3 else forecast
+    if not forecast.requires_grad:
+        return x.new_zeros(len(x), len(picks), *x.shape[1:])
+
+    def gradient(pick: Tensor) -> Tensor:
+        options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+        return torch.autograd.grad(forecast, leaf, pick, **options)[0]
+
+    each = picks.to(forecast)[:, None, :].expand(-1, len(x), -1)  # (R, G, H): the same rows for every window
+    if not at_once:
+        return torch.stack([gradient(pick) for pick in each], dim=1)
+    with backward_alone():
+        batched = torch.func.vmap(gradient)
+        return torch.cat([batched(block) for block in torch.split(each, at_once)]).transpose(0, 1)
 
 
 def saliency(task: AttributionTask, _: Settings) -> Estimate:
@@ -135,15 +123,10 @@ def gradient_x_input(task: AttributionTask, _: Settings) -> Estimate:
 
 
 def integrated_gradients(task: AttributionTask, settings: IntegratedGradientsSettings) -> Estimate:
-    """`|(x − x̄) · ∫₀¹ ∂ŷ[h]/∂x (x̄ + α (x − x̄)) dα|` (Sundararajan et al. 2017), `x̄` the window's mean."""
-    return _magnitudes(task, path_integral(task, settings))
+    """`|(x − x̄) · ∫₀¹ ∂ŷ[h]/∂x (x̄ + α (x − x̄)) dα|` (Sundararajan et al. 2017), `x̄` the window's mean.
 
-
-def path_integral(task: AttributionTask, settings: IntegratedGradientsSettings) -> Rows:
-    """Integrated gradients with their signs, `(W, R, L)`: a row sums to the change of its step from `x̄` to `x`.
-
-    By Gauss–Legendre quadrature, which is exact where the derivative is a polynomial in `α` of a degree below twice
-    the number of points.
+    A row with its signs sums to the change of its step from `x̄` to `x`. By Gauss–Legendre quadrature, which is exact
+    where the derivative is a polynomial in `α` of a degree below twice the number of points.
     """
     nodes, weights = np.polynomial.legendre.leggauss(settings.points)
     alpha = torch.as_tensor((nodes + 1) / 2).to(task.x)
@@ -153,7 +136,7 @@ def path_integral(task: AttributionTask, settings: IntegratedGradientsSettings) 
     rows = _derivatives_at(task, path)
     share = torch.as_tensor(weights / 2).to(task.x).view(-1, *[1] * task.x.ndim)
     mean = (rows.jacobian * share).sum(dim=1)
-    return rows._replace(jacobian=mean * away[:, None])
+    return _magnitudes(task, rows._replace(jacobian=mean * away[:, None]))
 
 
 def smoothgrad(task: AttributionTask, settings: SmoothGradSettings) -> Estimate:

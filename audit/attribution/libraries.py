@@ -13,9 +13,8 @@ class that perturbs asks for the same forecasts at every row, so each batch of t
 import hashlib
 import inspect
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, make_dataclass
 from fnmatch import fnmatchcase as fnmatch
 from functools import partial
 from importlib import import_module
@@ -26,13 +25,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from hrx.adapters.contract import Forecaster
 from hrx.adapters.gradients import GradientPath
 from hrx.audit.attribution import AttributionTask, Estimate, Estimator, Inapplicable
-from hrx.audit.attribution import settings as known
 from hrx.audit.attribution.gradients import ROWS_AT_ONCE
 from hrx.audit.attribution.perturbation import FORECASTS_AT_ONCE, lag_segments, replacements_of
-from hrx.audit.attribution.settings import Settings
+from hrx.audit.attribution.settings import Settings, setting
 from hrx.audit.torch_state import one_thread, seeded
 from hrx.errors import HrxError, ProtocolError, describe_error, unknown
 from hrx.install import install_command
@@ -43,11 +40,13 @@ ADDS_UP = 1e-3
 """Largest difference between the sum of DeepLift's attributions and the change that they explain, relative to it."""
 
 
-class LibraryClass(NamedTuple):
-    """An attribution class that can be used, and how."""
+class LibraryClass:
+    """An attribution class that can be used: how, and what can be set."""
 
-    kind: Literal["gradient", "sampled gradient", "module", "perturbation"]
-    settings: type[Settings] = Settings
+    def __init__(self, kind: Literal["gradient", "sampled gradient", "module", "perturbation"], **settings: Any):
+        self.kind = kind
+        fields = [(name, type(one.default), one) for name, one in settings.items()]
+        self.settings: type[Settings] = make_dataclass("LibrarySettings", fields, bases=(Settings,), frozen=True)
 
 
 class Library(NamedTuple):
@@ -64,6 +63,33 @@ class Library(NamedTuple):
     """What classes that cannot be used would need: names and, with `*`, beginnings of names by that reason."""
 
 
+def _references(least: int) -> Any:
+    return setting(16, "rearrangements of the window that the baselines are drawn from", "ours", least)
+
+
+def _segments(default: int, source: str) -> Any:
+    meaning = "segments of the lookback that share a value; 0: each position its own"
+    return setting(default, meaning, source, least=0)
+
+
+_RULES = ("gausslegendre", "riemann_left", "riemann_middle", "riemann_right", "riemann_trapezoid")
+_BASELINE: dict[str, Any] = {
+    "baseline": setting(
+        "mean", "baseline: the window's mean or zeros", "as integrated_gradients", choices=("mean", "zeros")
+    )
+}
+_PATH: dict[str, Any] = _BASELINE | {
+    "n_steps": setting(50, "points of the integral", "captum", least=1),
+    "method": setting("gausslegendre", "rule of the integral", "captum", choices=_RULES),
+}
+_SPAN: dict[str, Any] = {
+    "window": setting(0, "positions that are occluded together; 0: a sixteenth of the lookback", "ours", least=0),
+    "stride": setting(0, "positions from one occlusion to the next; 0: the window", "ours", least=0),
+}
+_SURROGATE: dict[str, Any] = _BASELINE | {
+    "segments": _segments(16, "ours: captum has 0"),
+    "n_samples": setting(256, "perturbed windows that the linear model is fitted to", "ours: captum has 25", least=2),
+}
 CAPTUM = Library(
     "captum.attr",
     ("captum",),
@@ -71,16 +97,36 @@ CAPTUM = Library(
     {
         "Saliency": LibraryClass("gradient"),
         "InputXGradient": LibraryClass("gradient"),
-        "IntegratedGradients": LibraryClass("gradient", known.PathSettings),
-        "GradientShap": LibraryClass("sampled gradient", known.GradientShapSettings),
-        "DeepLift": LibraryClass("module", known.BaselineSettings),
-        "DeepLiftShap": LibraryClass("module", known.ReferenceSettings),
-        "FeatureAblation": LibraryClass("perturbation", known.AblationSettings),
-        "Occlusion": LibraryClass("perturbation", known.LibraryOcclusionSettings),
-        "ShapleyValueSampling": LibraryClass("perturbation", known.ShapleySamplingSettings),
-        "ShapleyValues": LibraryClass("perturbation", known.ShapleySettings),
-        "KernelShap": LibraryClass("perturbation", known.SurrogateSettings),
-        "Lime": LibraryClass("perturbation", known.LimeSettings),
+        "IntegratedGradients": LibraryClass("gradient", **_PATH),
+        "GradientShap": LibraryClass(
+            "sampled gradient",
+            references=_references(2),
+            n_samples=setting(5, "samples of each window", "captum", least=1),
+            stdevs=setting(0.0, "standard deviation of the noise, in units of the series", "captum", least=0),
+        ),
+        "DeepLift": LibraryClass("module", **_BASELINE),
+        "DeepLiftShap": LibraryClass("module", references=_references(2)),
+        "FeatureAblation": LibraryClass("perturbation", **_BASELINE, segments=_segments(0, "captum")),
+        "Occlusion": LibraryClass("perturbation", **_SPAN, **_BASELINE),
+        "ShapleyValueSampling": LibraryClass(
+            "perturbation",
+            **_BASELINE,
+            segments=_segments(16, "ours: captum has 0"),
+            n_samples=setting(25, "permutations", "captum", least=1),
+        ),
+        "ShapleyValues": LibraryClass(
+            "perturbation",
+            **_BASELINE,
+            segments=setting(
+                5, "segments of the lookback that share a value; the cost grows as its factorial", "ours", 1, 8
+            ),
+        ),
+        "KernelShap": LibraryClass("perturbation", **_SURROGATE),
+        "Lime": LibraryClass(
+            "perturbation",
+            **_SURROGATE,
+            alpha=setting(0.01, "weight of the lasso penalty, in units of the forecast", "captum", least=0),
+        ),
     },
     {
         "explains a layer inside one network, not the window": "GuidedGradCam InternalInfluence Layer* Neuron*",
@@ -100,12 +146,17 @@ TINT = Library(
     ("time_interpret", "captum"),
     "tint",
     {
-        "AugmentedOcclusion": LibraryClass("perturbation", known.AugmentedOcclusionSettings),
-        "BayesKernelShap": LibraryClass("perturbation", known.SurrogateSettings),
-        "BayesLime": LibraryClass("perturbation", known.SurrogateSettings),
-        "FeatureAblation": LibraryClass("perturbation", known.AblationSettings),
-        "Occlusion": LibraryClass("perturbation", known.LibraryOcclusionSettings),
-        "SequentialIntegratedGradients": LibraryClass("gradient", known.PathSettings),
+        "AugmentedOcclusion": LibraryClass(
+            "perturbation",
+            **_SPAN,
+            references=_references(1),
+            n_sampling=setting(8, "draws of each occlusion", "ours: time_interpret has 1", least=1),
+        ),
+        "BayesKernelShap": LibraryClass("perturbation", **_SURROGATE),
+        "BayesLime": LibraryClass("perturbation", **_SURROGATE),
+        "FeatureAblation": LibraryClass("perturbation", **_BASELINE, segments=_segments(0, "captum")),
+        "Occlusion": LibraryClass("perturbation", **_SPAN, **_BASELINE),
+        "SequentialIntegratedGradients": LibraryClass("gradient", **_PATH),
     },
     {
         "needs a path between word embeddings": "DiscretetizedIntegratedGradients",
@@ -147,23 +198,31 @@ def library_estimator(name: str) -> Estimator:
             f"The estimator {name!r} needs {library.distributions[0]}, which is not installed. "
             f"Install it: {install_command(library.extra)}"
         )
-    return Estimator(name, partial(_by_class, name), library.classes[chosen].settings)
-
-
-def library_versions(name: str) -> str:
-    """What decides the numbers of a library's class, as `captum 0.9.0`."""
-    distributions = LIBRARIES[name.partition(":")[0]].distributions
-    return ", ".join(f"{distribution} {version(distribution)}" for distribution in distributions)
+    versions = ", ".join(f"{distribution} {version(distribution)}" for distribution in library.distributions)
+    fill, settings = partial(_by_class, name), library.classes[chosen].settings
+    return Estimator(name, fill, settings, package=versions)
 
 
 def _by_class(name: str, task: AttributionTask, settings: Settings) -> Estimate:
-    """Magnitudes of a class's attributions, `(W, R, L)`; `name` as `captum:GradientShap`."""
+    """Magnitudes of a class's attributions, `(W, R, L)`; an error of the library is quoted in a sentence."""
     prefix, _, chosen = name.partition(":")
     library = LIBRARIES[prefix]
     work = _ByClass(name, getattr(import_module(library.module), chosen), task, settings)
-    fill = {"gradient": work.by_gradient, "module": work.by_module, "perturbation": work.by_perturbation}
-    with _library_errors(name, task.model):
-        matrix = fill.get(library.classes[chosen].kind, work.row_by_row)()
+    kind = library.classes[chosen].kind
+    fill = {"gradient": work.by_gradient, "module": work.by_module}.get(kind, work.row_by_row)
+    gradients = kind != "perturbation"
+    try:
+        # The libraries warn about their own arguments.
+        threads = nullcontext() if gradients else one_thread()
+        with torch.set_grad_enabled(gradients), threads, warnings.catch_warnings(action="ignore"):
+            matrix = fill()
+    except (HrxError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a library may raise anything
+        raise HrxError(
+            f"{name} raised an error while it explained {task.model.identity.model}: {describe_error(error)}. "
+            "Try other settings, or another estimator."
+        ) from error
     return Estimate(matrix.abs().detach(), work.path.rewrites)
 
 
@@ -182,7 +241,7 @@ class _ByClass:
         batched = {"internal_batch_size": most} if points > 1 else {}
         windows = torch.split(torch.arange(len(task.x)).repeat_interleave(rows), max(1, most // points))
         targets = torch.split(torch.arange(rows).repeat(len(task.x)), max(1, most // points))
-        method = self.kind(partial(self._explained, task.model))
+        method = self.kind(self._explained)
         parts = [
             method.attribute(task.x[some].clone(), target=target, **self._arguments(some), **batched)
             for some, target in zip(windows, targets, strict=True)
@@ -193,11 +252,6 @@ class _ByClass:
         """`(W, R, L)` of a class that draws or perturbs: every window and row alone, under the window's seed."""
         return torch.stack([self._window(torch.tensor([place])) for place in range(len(self.task.x))])
 
-    def by_perturbation(self) -> Tensor:
-        """`(W, R, L)` of a class that needs forecasts only."""
-        with torch.no_grad(), one_thread():
-            return self.row_by_row()
-
     def _window(self, place: Tensor) -> Tensor:
         """`(R, L)`: the rows of a window; forecasts without gradients that several rows ask for are computed once."""
         task, x, rows, arguments = self.task, self.task.x[place], [], self._arguments(place)
@@ -205,7 +259,7 @@ class _ByClass:
 
         def forecasts(windows: Tensor) -> Tensor:
             if torch.is_grad_enabled():
-                return self._explained(task.model, windows)
+                return self._explained(windows)
             key = hashlib.blake2b(windows.contiguous().numpy().tobytes()).digest()
             if key not in known:
                 y = task.budget.forward(task.model, windows, task.horizon)
@@ -251,10 +305,10 @@ class _ByClass:
             )
         return attribution
 
-    def _explained(self, model: Forecaster, x: Tensor) -> Tensor:
+    def _explained(self, x: Tensor) -> Tensor:
         """`(B, L) -> (B, R)`: what each row explains, differentiable where gradients are enabled."""
         with self.path:
-            y = model.forward(x, self.task.horizon)
+            y = self.task.model.forward(x, self.task.horizon)
         return y @ self.task.picks.to(y).T
 
     def _constructed(self, place: Tensor) -> dict[str, Any]:
@@ -316,19 +370,3 @@ class _HookedForecaster(torch.nn.Module):
         with self._path:
             y = self._model.forward(x, self._task.horizon)
         return y @ self._task.picks.to(y).T
-
-
-@contextmanager
-def _library_errors(name: str, model: Forecaster) -> Iterator[None]:
-    """Hides the warnings of a library about its own arguments, and quotes its exceptions in a sentence."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except (HrxError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # a library may raise anything
-        raise HrxError(
-            f"{name} raised an error while it explained {model.identity.model}: {describe_error(error)}. "
-            "Try other settings, or another estimator."
-        ) from error

@@ -9,9 +9,6 @@ the weights of a penalty mean the same for every model, window and step.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +18,7 @@ from torch import Tensor
 from hrx.adapters.gradients import GradientPath, differentiable_input
 from hrx.audit.attribution import AttributionTask, Estimate
 from hrx.audit.attribution.perturbation import forecasts, replacements_of
-from hrx.audit.attribution.settings import ContraLSPSettings, DynamaskSettings, ExtremalMaskSettings
+from hrx.audit.attribution.settings import ContraLSPSettings, DynamaskSettings, ExtremalMaskSettings, MaskSettings
 from hrx.audit.memory import out_of_memory
 from hrx.audit.torch_state import one_thread
 
@@ -32,8 +29,6 @@ INITIAL_STREAM = 3
 """Separates a problem's own random numbers from the other draws under one seed."""
 GATES = 3
 """Reset, update and candidate of a GRU, in torch's order."""
-Streams = list[np.random.Generator]
-"""Random numbers of each problem."""
 
 
 class MaskProblems(NamedTuple):
@@ -54,39 +49,49 @@ class MaskProblems(NamedTuple):
     variant: Tensor
     """`(P,)`: distinguishes several problems of one row."""
 
-    def part(self, start: int, count: int) -> MaskProblems:
-        """Consecutive problems."""
-        return MaskProblems(*(values[start : start + count] for values in self))
-
-    def repeated(self, count: int) -> MaskProblems:
-        """`count` variants of each problem, side by side."""
-        each = MaskProblems(*(values.repeat_interleave(count, dim=0) for values in self))
-        return each._replace(variant=torch.arange(count).repeat(len(self.x)))
+    @classmethod
+    def of(cls, task: AttributionTask, variants: int) -> MaskProblems:
+        """Problems of a task, window by window and row by row, with the variants of a row side by side."""
+        rows, picks = len(task.picks), task.picks.to(task.x)
+        everything = replacements_of(task, "rearranged", 0, REFERENCE_DRAWS)
+        y = forecasts(task, torch.cat([task.x[:, None], everything], dim=1))
+        change = torch.square(y[:, 1:] - y[:, :1]).mean(dim=1) @ picks.T
+        one_each = cls(
+            x=task.x.repeat_interleave(rows, dim=0),
+            window=torch.arange(len(task.x)).repeat_interleave(rows),
+            label=torch.tensor(task.steps or (task.horizon + 1,)).sub(1).repeat(len(task.x)),
+            picks=picks.repeat(len(task.x), 1),
+            forecast=y[:, 0].repeat_interleave(rows, dim=0),
+            scale=torch.where(change > 0, change, 1).flatten(),
+            variant=torch.zeros(change.numel(), dtype=torch.int64),
+        )
+        each = cls(*(values.repeat_interleave(variants, dim=0) for values in one_each))
+        return each._replace(variant=torch.arange(variants).repeat(change.numel()))
 
     def error(self, y: Tensor) -> Tensor:
         """`(…, P, H) -> (…, P)`: squared change at the steps to be preserved, relative to deleting everything."""
         return (torch.square(y - self.forecast) * self.picks).sum(dim=-1) / self.scale
 
 
-class MaskMethod(ABC):
+class MaskMethod:
     """A mask method's optimisation of some problems. Every parameter and result has the problems as one axis."""
 
     optimiser: torch.optim.Optimizer
     """Over the parameters, element by element."""
-    _area: float | Tensor
-    """Part of the lookback that a mask may keep."""
 
-    def __init__(self, drawn: Tensor, problems: MaskProblems):
-        self._drawn, self._problems = drawn, problems
+    def __init__(self, task: AttributionTask, drawn: Tensor, settings: Any, problems: MaskProblems):
+        self._drawn, self._settings, self._problems = drawn, settings, problems
+        self._area: float | Tensor = settings.area
+        """Part of the lookback that a mask may keep."""
         self._mask = torch.full_like(problems.x, 0.5).requires_grad_()
 
-    @abstractmethod
     def perturbed(self, iteration: int) -> Tensor:
         """`(P, L)`: the windows under the current masks, differentiable in the parameters."""
+        return self._blend(iteration, self._mask)
 
-    @abstractmethod
     def penalty(self, iteration: int) -> Tensor:
         """`(P,)`: the penalty of the current masks, differentiable in the parameters."""
+        raise NotImplementedError
 
     def mask(self) -> Tensor:
         """`(P, L)`: the current masks, in [0, 1] and within budget."""
@@ -101,32 +106,9 @@ class MaskMethod(ABC):
         return torch.lerp(self._drawn[self._problems.window, iteration] + shift, self._problems.x, mask)
 
 
-def mask_problems(task: AttributionTask) -> MaskProblems:
-    """Problems of a task, window by window and row by row."""
-    rows = len(task.picks)
-    picks = task.picks.to(task.x)
-    everything = replacements_of(task, "rearranged", 0, REFERENCE_DRAWS)
-    y = forecasts(task, torch.cat([task.x[:, None], everything], dim=1))
-    change = torch.square(y[:, 1:] - y[:, :1]).mean(dim=1) @ picks.T
-    scale = torch.where(change > 0, change, 1)
-    return MaskProblems(
-        x=task.x.repeat_interleave(rows, dim=0),
-        window=torch.arange(len(task.x)).repeat_interleave(rows),
-        label=torch.tensor(task.steps or (task.horizon + 1,)).sub(1).repeat(len(task.x)),
-        picks=picks.repeat(len(task.x), 1),
-        forecast=y[:, 0].repeat_interleave(rows, dim=0),
-        scale=scale.flatten(),
-        variant=torch.zeros(scale.numel(), dtype=torch.int64),
-    )
-
-
-def solve(
-    task: AttributionTask, problems: MaskProblems, begin: Callable[[MaskProblems], MaskMethod], iterations: int
-) -> Estimate:
-    """Masks that minimise error and penalty of every problem.
-
-    In batches, which are halved where memory does not suffice; `begin` starts the optimisation of one.
-    """
+def solve(task: AttributionTask, method: type[MaskMethod], settings: MaskSettings, problems: MaskProblems) -> Estimate:
+    """Masks that minimise error and penalty of every problem, in batches that are halved where memory is too small."""
+    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
     path = GradientPath()
     at_once = task.budget.rows(task.model, task.x[0], task.horizon, PROBLEMS_AT_ONCE)
     masks: list[Tensor] = []
@@ -134,9 +116,9 @@ def solve(
     # Hundreds of optimiser steps amplify the last bits of a sum that is split over threads.
     with torch.enable_grad(), one_thread():
         while start < len(problems.x):
-            part = problems.part(start, at_once)
+            part = MaskProblems(*(values[start : start + at_once] for values in problems))
             try:
-                masks.append(_minimise(task, part, begin(part), iterations, path))
+                masks.append(_minimise(task, part, method(task, drawn, settings, part), settings.iterations, path))
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error) or len(part.x) == 1:
                     raise
@@ -185,20 +167,17 @@ def excess(mask: Tensor, area: float | Tensor) -> Tensor:
 class _Dynamask(MaskMethod):
     """Masks that shrink to their areas; a masked position fades to its replacement."""
 
-    def __init__(self, drawn: Tensor, areas: Tensor, settings: DynamaskSettings, problems: MaskProblems):
-        super().__init__(drawn, problems)
-        self._settings = settings
+    def __init__(self, task: AttributionTask, drawn: Tensor, settings: DynamaskSettings, problems: MaskProblems):
+        super().__init__(task, drawn, settings, problems)
         length = problems.x.shape[-1]
+        areas = settings.area / 2.0 ** torch.arange(settings.halvings, -1, -1)
         kept = (areas[problems.variant] * length).floor().clamp(min=1)[:, None]
         self._area = kept / length
         self._target = (torch.arange(length) >= length - kept).to(problems.x)
         self.optimiser = torch.optim.SGD([self._mask], lr=settings.learning_rate, momentum=settings.momentum)
 
-    def perturbed(self, iteration: int) -> Tensor:
-        return self._blend(iteration, self._mask)
-
     def penalty(self, iteration: int) -> Tensor:
-        s = self._settings
+        s: DynamaskSettings = self._settings
         weight = s.size * math.exp(math.log(s.dilation) * iteration / s.iterations)
         size = torch.square(self._target - self._mask.sort(dim=-1).values).mean(dim=-1)
         jumps = self._mask.diff(dim=-1).abs().mean(dim=-1)
@@ -209,29 +188,29 @@ def dynamask(task: AttributionTask, settings: DynamaskSettings) -> Estimate:
     """Dynamask (Crabbé & van der Schaar 2021): the mask of the least area that still preserves the forecast.
 
     Minimises `L_e + λ_a L_a + λ_c L_c`: the error; the distance of the sorted mask from one that keeps exactly the
-    area; jumps in time. `λ_a` grows with the iterations. Problems of several areas are solved side by side, and the
-    smallest area whose error stays below a threshold is taken: the extremal mask of the paper's section 3.3.
+    area; jumps in time. `λ_a` grows with the iterations. Problems of several areas, each half the next, are solved side
+    by side, and the smallest area whose error stays below a threshold is taken: the extremal mask of the paper's
+    section 3.3.
     """
-    areas = settings.area / 2.0 ** torch.arange(settings.halvings, -1, -1)
-    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
-    problems = mask_problems(task).repeated(len(areas))
-    solved = solve(task, problems, partial(_Dynamask, drawn, areas, settings), settings.iterations)
+    areas = settings.halvings + 1
+    problems = MaskProblems.of(task, areas)
+    solved = solve(task, _Dynamask, settings, problems)
     # The error of each mask, under other draws than those it was optimised with.
     draws = replacements_of(task, settings.replacement, 0, REFERENCE_DRAWS)
     inputs = torch.lerp(draws[:, None], task.x[:, None, None], solved.matrix[:, :, None])
     y = torch.unflatten(forecasts(task, inputs.flatten(1, 2)), 1, (-1, REFERENCE_DRAWS))
-    error = problems.error(y.flatten(0, 1).transpose(0, 1)).mean(dim=0).reshape(len(task.x), -1, len(areas))
+    error = problems.error(y.flatten(0, 1).transpose(0, 1)).mean(dim=0).reshape(len(task.x), -1, areas)
     enough = error <= settings.error
     chosen = torch.where(enough.any(dim=-1), enough.int().argmax(dim=-1), error.argmin(dim=-1))
-    masks = torch.unflatten(solved.matrix, 1, (-1, len(areas)))
+    masks = torch.unflatten(solved.matrix, 1, (-1, areas))
     return solved._replace(matrix=torch.take_along_dim(masks, chosen[..., None, None], dim=2)[:, :, 0])
 
 
 class _LearnedPerturbation(MaskMethod):
     """A mask method that learns a shift of the replacements, on the window's own scale."""
 
-    def __init__(self, task: AttributionTask, drawn: Tensor, problems: MaskProblems):
-        super().__init__(drawn, problems)
+    def __init__(self, task: AttributionTask, drawn: Tensor, settings: Any, problems: MaskProblems):
+        super().__init__(task, drawn, settings, problems)
         x = problems.x
         # Zero is the window's mean: the prior of the perturbation.
         self._mean, spread = x.mean(dim=-1, keepdim=True), x.std(dim=-1, keepdim=True, correction=0)
@@ -251,15 +230,14 @@ class _ExtremalMask(_LearnedPerturbation):
     """Masks and the networks that fill in what they remove."""
 
     def __init__(self, task: AttributionTask, drawn: Tensor, settings: ExtremalMaskSettings, problems: MaskProblems):
-        super().__init__(task, drawn, problems)
-        self._settings, self._area = settings, settings.area
+        super().__init__(task, drawn, settings, problems)
         self.optimiser = torch.optim.Adam([self._mask, *self._network.parameters], lr=settings.learning_rate)
 
     def perturbed(self, iteration: int) -> Tensor:
         return self._shift_and_blend(iteration, self._mask)
 
     def penalty(self, iteration: int) -> Tensor:
-        s = self._settings
+        s: ExtremalMaskSettings = self._settings
         return s.mask * self._mask.mean(dim=-1) + s.perturbation * self._shift.abs().mean(dim=-1)
 
 
@@ -268,44 +246,56 @@ def extremalmask(task: AttributionTask, settings: ExtremalMaskSettings) -> Estim
 
     Minimises `λ_1 ‖m‖₁ + λ_2 ‖NN(x)‖₁ + L(f(x), f(m x + (1 − m) NN(x)))`, norms as means over the lookback.
     """
-    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.iterations)
-    return solve(task, mask_problems(task), partial(_ExtremalMask, task, drawn, settings), settings.iterations)
+    return solve(task, _ExtremalMask, settings, MaskProblems.of(task, 1))
 
 
 class _ContraLSP(_LearnedPerturbation):
     """Gates, trends and counterfactuals of some problems."""
 
     def __init__(self, task: AttributionTask, drawn: Tensor, settings: ContraLSPSettings, problems: MaskProblems):
-        super().__init__(task, drawn, problems)
-        self._settings = settings
-        samples = drawn[problems.window, : settings.samples]
+        super().__init__(task, drawn, settings, problems)
+        samples = replacements_of(task, settings.replacement, REFERENCE_DRAWS, settings.samples)[problems.window]
         self._samples = (samples - self._mean[:, None]) / self._spread[:, None]
-        length, hidden = problems.x.shape[-1], settings.hidden
+        x, streams = problems.x, self._streams
+        length, hidden = x.shape[-1], settings.hidden
+
+        def layer(shape: tuple[int, int], inputs: int) -> Tensor:
+            """Weights as torch initialises them, each problem's from its own random stream."""
+            drawn = np.stack([rng.uniform(-1, 1, shape) for rng in streams]) / inputs**0.5
+            return torch.as_tensor(drawn).to(x).requires_grad_()
+
         # A network of one hidden layer that reads the window's trend.
-        shapes = (hidden, length), (hidden, 1), (length, hidden), (length, 1)
-        inputs = length, length, hidden, hidden
-        self._trend = [_uniform(problems.x, self._streams, *layer) for layer in zip(shapes, inputs, strict=True)]
-        shape = (settings.iterations, length)
-        noise = np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in self._streams])
-        self._noise = settings.noise * torch.as_tensor(noise).to(problems.x)
-        self._level = torch.ones_like(problems.x)
-        self._mu = torch.ones_like(problems.x).requires_grad_()
+        self._trend = [layer((hidden, length), length), layer((hidden, 1), length)]
+        self._trend += [layer((length, hidden), hidden), layer((length, 1), hidden)]
+        noise = np.stack([rng.standard_normal((settings.iterations, length), dtype=np.float32) for rng in streams])
+        self._noise = settings.noise * torch.as_tensor(noise).to(x)
+        self._level = torch.ones_like(x)
+        self._mu = torch.ones_like(x).requires_grad_()
         parameters = [self._mu, *self._network.parameters, *self._trend]
         self.optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate)
 
     def perturbed(self, iteration: int) -> Tensor:
         self._level = self._gate_level()
-        over = excess(self._level.detach(), self._settings.area)
+        over = excess(self._level.detach(), self._area)
         return self._shift_and_blend(iteration, (self._level - over + self._noise[:, iteration]).clamp(0, 1))
 
     def penalty(self, iteration: int) -> Tensor:
-        s = self._settings
+        """Penalty of the open gates, and of the counterfactual: its size and the triplet loss by Manhattan distance.
+
+        The half of the samples that is nearer to the counterfactual is its own cluster, the other half the other.
+        """
+        s: ContraLSPSettings = self._settings
         opening = 0.5 + 0.5 * torch.erf(self._level / (2**0.5 * s.noise)) if s.noise else self._level.clamp(0, 1)
-        return s.gates * opening.mean(dim=-1) + s.contrast * self._contrast()
+        distance = (self._shift[:, None] - self._samples).abs().sum(dim=-1).sort(dim=-1).values
+        half = distance.shape[-1] // 2
+        own, other = distance[:, :half].mean(dim=-1), distance[:, half:].mean(dim=-1)
+        triplet = (other - own - s.margin).clamp(min=0)
+        contrast = (triplet + self._shift.abs().sum(dim=-1)) / self._samples.shape[-1]
+        return s.gates * opening.mean(dim=-1) + s.contrast * contrast
 
     def mask(self) -> Tensor:
         level = self._gate_level().detach()
-        return (level - excess(level, self._settings.area)).clamp(0, 1)
+        return (level - excess(level, self._area)).clamp(0, 1)
 
     def constrain(self) -> None:
         """Leaves the parameters: only the masks that follow from them are bound by the budget."""
@@ -315,18 +305,6 @@ class _ContraLSP(_LearnedPerturbation):
         inner = torch.relu(first @ self._z[..., None] + first_bias)
         return self._mu * torch.sigmoid(self._mu * (second @ inner + second_bias)[..., 0])
 
-    def _contrast(self) -> Tensor:
-        """`(P,)`: the triplet loss by Manhattan distance, and the size of the counterfactual, per position.
-
-        The half of the samples that is nearer to the counterfactual is its own cluster, the other half the other.
-        """
-        length = self._samples.shape[-1]
-        distance = (self._shift[:, None] - self._samples).abs().sum(dim=-1).sort(dim=-1).values
-        half = distance.shape[-1] // 2
-        own, other = distance[:, :half].mean(dim=-1), distance[:, half:].mean(dim=-1)
-        triplet = (other - own - self._settings.margin).clamp(min=0)
-        return (triplet + self._shift.abs().sum(dim=-1)) / length
-
 
 def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> Estimate:
     """ContraLSP (Liu et al. 2024): sparse smooth gates, and counterfactuals learned by contrast.
@@ -335,15 +313,7 @@ def contralsp(task: AttributionTask, settings: ContraLSPSettings) -> Estimate:
     with noise `ε ~ N(0, δ²)` and `μ' = μ σ(μ τ(x))`, where the network `τ` reads the window's trend. The counterfactual
     `x^r` is learned; its loss draws it from the samples it resembles to those it does not, and towards zero.
     """
-    draws = max(settings.iterations, settings.samples)
-    drawn = replacements_of(task, settings.replacement, REFERENCE_DRAWS, draws)
-    return solve(task, mask_problems(task), partial(_ContraLSP, task, drawn, settings), settings.iterations)
-
-
-def _uniform(like: Tensor, streams: Streams, shape: tuple[int, int], inputs: int) -> Tensor:
-    """A layer's weights as torch initialises them, each problem's from its own random stream."""
-    drawn = np.stack([rng.uniform(-1, 1, shape) for rng in streams]) / inputs**0.5
-    return torch.as_tensor(drawn).to(like).requires_grad_()
+    return solve(task, _ContraLSP, settings, MaskProblems.of(task, 1))
 
 
 class PerturbationNetwork:
@@ -354,7 +324,7 @@ class PerturbationNetwork:
     for all positions at once.
     """
 
-    def __init__(self, like: Tensor, streams: Streams):
+    def __init__(self, like: Tensor, streams: list[np.random.Generator]):
         """Weights as torch initialises them, each network's from its own random stream."""
         recurrent = 2 * 4 * GATES
         drawn = np.stack([rng.uniform(-1, 1, recurrent + 3) for rng in streams], axis=-1)

@@ -11,7 +11,6 @@ from typing import Any, Self
 from hrx.errors import ProtocolError, unknown
 
 Value = int | float | str
-RULES = ("gausslegendre", "riemann_left", "riemann_middle", "riemann_right", "riemann_trapezoid")
 
 
 def setting(
@@ -70,11 +69,6 @@ def _checked(what: str, known: Field[Any], value: object) -> Value:
 
 
 _REPLACEMENT = partial(setting, "rearranged", source="hrx protocol, section 3", choices=("rearranged", "mean"))
-_BASELINE = partial(
-    setting, "mean", "baseline: the window's mean or zeros", "as integrated_gradients", choices=("mean", "zeros")
-)
-_REFERENCES = partial(setting, 16, "rearrangements of the window that the baselines are drawn from", "ours")
-_SEGMENTS = partial(setting, meaning="segments of the lookback that share a value; 0: each position its own", least=0)
 
 
 @dataclass(frozen=True)
@@ -170,73 +164,3 @@ class ContraLSPSettings(MaskSettings):
     margin: float = setting(1.0, "of the triplet loss, b", "attribution/gatemasknn.py", least=0)
     hidden: int = setting(32, "width of the trend's network", "attribution/gatemasknn.py", least=1)
     samples: int = setting(16, "rearranged windows that the counterfactual is contrasted with", "ours", least=2)
-
-
-@dataclass(frozen=True)
-class BaselineSettings(Settings):
-    baseline: str = _BASELINE()
-
-
-@dataclass(frozen=True)
-class PathSettings(BaselineSettings):
-    n_steps: int = setting(50, "points of the integral", "captum", least=1)
-    method: str = setting("gausslegendre", "rule of the integral", "captum", choices=RULES)
-
-
-@dataclass(frozen=True)
-class ReferenceSettings(Settings):
-    references: int = _REFERENCES(least=2)
-
-
-@dataclass(frozen=True)
-class GradientShapSettings(ReferenceSettings):
-    n_samples: int = setting(5, "samples of each window", "captum", least=1)
-    stdevs: float = setting(0.0, "standard deviation of the noise, in units of the series", "captum", least=0)
-
-
-@dataclass(frozen=True)
-class AblationSettings(BaselineSettings):
-    segments: int = _SEGMENTS(0, source="captum")
-
-
-@dataclass(frozen=True)
-class SpanSettings(Settings):
-    window: int = setting(0, "positions that are occluded together; 0: a sixteenth of the lookback", "ours", least=0)
-    stride: int = setting(0, "positions from one occlusion to the next; 0: the window", "ours", least=0)
-
-
-@dataclass(frozen=True)
-class LibraryOcclusionSettings(SpanSettings):
-    baseline: str = _BASELINE()
-
-
-@dataclass(frozen=True)
-class AugmentedOcclusionSettings(SpanSettings):
-    references: int = _REFERENCES(least=1)
-    n_sampling: int = setting(8, "draws of each occlusion", "ours: time_interpret has 1", least=1)
-
-
-@dataclass(frozen=True)
-class ShapleySamplingSettings(BaselineSettings):
-    segments: int = _SEGMENTS(16, source="ours: captum has 0")
-    n_samples: int = setting(25, "permutations", "captum", least=1)
-
-
-@dataclass(frozen=True)
-class ShapleySettings(BaselineSettings):
-    segments: int = setting(
-        5, "segments of the lookback that share a value; the cost grows as its factorial", "ours", 1, 8
-    )
-
-
-@dataclass(frozen=True)
-class SurrogateSettings(BaselineSettings):
-    segments: int = _SEGMENTS(16, source="ours: captum has 0")
-    n_samples: int = setting(
-        256, "perturbed windows that the linear model is fitted to", "ours: captum has 25", least=2
-    )
-
-
-@dataclass(frozen=True)
-class LimeSettings(SurrogateSettings):
-    alpha: float = setting(0.01, "weight of the lasso penalty, in units of the forecast", "captum", least=0)

@@ -22,7 +22,7 @@ from torch import Tensor
 from hrx import __version__
 from hrx.adapters.contract import ADAPTER_VERSION, Identity
 from hrx.adapters.families import model_card
-from hrx.audit.attribution.registry import package_of
+from hrx.audit.attribution import find_estimator
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.errors import HrxError, unknown
 from hrx.gift_eval.series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, spaced
@@ -115,7 +115,7 @@ class Run:
         }
         if self.too_many_missing:
             decisive["max_missing"] = self.protocol.max_missing
-        if package := package_of(self.protocol.estimator):
+        if package := find_estimator(self.protocol.estimator).package:
             decisive["estimator_package"] = package
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
@@ -220,7 +220,7 @@ class Run:
             protocol_version=PROTOCOL_VERSION,
             protocol_seed=protocol.pop("seed"),
             **protocol,
-            estimator_package=package_of(self.protocol.estimator) or None,
+            estimator_package=find_estimator(self.protocol.estimator).package or None,
             hrx_version=__version__,
             torch_version=torch.__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),

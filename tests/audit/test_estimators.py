@@ -1,6 +1,7 @@
 """Gradient estimators and occlusion against captum and against slow versions of their definitions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import captum.attr
@@ -13,11 +14,10 @@ from torch import Tensor
 
 from hrx.adapters import Forecaster, GradientPath, Limits, from_module, load
 from hrx.audit import Protocol, explain
-from hrx.audit.attribution import AttributionTask
+from hrx.audit.attribution import AttributionTask, find_estimator
 from hrx.audit.attribution.explanation import estimate
-from hrx.audit.attribution.gradients import noise, path_integral
+from hrx.audit.attribution.gradients import integrated_gradients, noise
 from hrx.audit.attribution.perturbation import replacements_of
-from hrx.audit.attribution.registry import find_estimator
 from hrx.audit.attribution.settings import IntegratedGradientsSettings, SmoothGradSettings
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import scored_steps
@@ -202,8 +202,8 @@ def test_integrated_gradients_of_every_step_add_up_to_its_change_from_the_baseli
     for double in (from_module(small_module()).double(), load(str(checkpoints["chronos-bolt"])).double()):
         x = series(2, LOOKBACK).double()
         steps = scored_steps(HORIZON, 8)
-        task = task_of(double, x, tuple((steps + 1).tolist()))
-        signed = path_integral(task, IntegratedGradientsSettings(points=64)).jacobian
+        task = replace(task_of(double, x, tuple((steps + 1).tolist())), signed=True)
+        signed = integrated_gradients(task, IntegratedGradientsSettings(points=64)).signed
         with torch.no_grad():
             # Just off the flat window: Chronos-Bolt divides by the window's deviation, and jumps where it is zero.
             flat = x.mean(dim=1, keepdim=True)

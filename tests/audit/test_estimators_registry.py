@@ -11,10 +11,18 @@ import torch
 from helpers.tiny import series
 
 from hrx.adapters import from_module
-from hrx.audit import Protocol, explain
-from hrx.audit.attribution import AttributionTask, Estimate, Estimator, Settings, registry, setting
+from hrx.audit import Protocol, attribution, explain
+from hrx.audit.attribution import (
+    AttributionTask,
+    Estimate,
+    Estimator,
+    Settings,
+    estimator_names,
+    find_estimator,
+    parse_estimator_settings,
+    setting,
+)
 from hrx.audit.attribution.explanation import estimate
-from hrx.audit.attribution.registry import estimator_names, find_estimator, parse_estimator_settings
 from hrx.errors import ProtocolError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimators.md"
@@ -40,12 +48,12 @@ def entries(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules["__main__"])
 
     def install(**values: str) -> None:
-        result = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
-        monkeypatch.setattr(registry, "entry_points", lambda group: result if group == registry.GROUP else [])
-        registry._registered.cache_clear()
+        result = [EntryPoint(name, value, attribution.GROUP) for name, value in values.items()]
+        monkeypatch.setattr(attribution, "entry_points", lambda group: result if group == attribution.GROUP else [])
+        attribution._registered.cache_clear()
 
     yield install
-    registry._registered.cache_clear()
+    attribution._registered.cache_clear()
 
 
 def test_an_installed_entry_point_is_an_estimator_like_the_others(entries) -> None:
@@ -70,7 +78,7 @@ def test_a_name_that_is_taken_is_refused(entries) -> None:
     entries(saliency=f"{__name__}:RECENCY")
     with pytest.raises(ProtocolError, match="registers 'saliency', which is taken"):
         estimator_names()
-    assert registry.package_of("saliency") == ""
+    assert find_estimator("saliency").package == ""
 
 
 def test_an_entry_point_that_is_not_an_estimator_of_its_name_is_refused(entries) -> None:
@@ -136,7 +144,7 @@ def test_a_setting_that_is_not_a_pair_or_is_given_twice_is_refused(pairs: list[s
 
 def test_the_documentation_lists_every_estimator_and_every_setting_with_its_default() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    for name in [estimator.name for estimator in registry.BUILT_IN]:
+    for name in [estimator.name for estimator in attribution.BUILT_IN.values()]:
         assert f"`{name}`" in text
         for known in fields(find_estimator(name).settings):
             section = text.split(f"### `{name}`")[1].split("\n### ")[0]
@@ -145,6 +153,6 @@ def test_the_documentation_lists_every_estimator_and_every_setting_with_its_defa
 
 
 def test_a_settings_default_is_a_value_it_accepts() -> None:
-    for estimator in registry.BUILT_IN:
+    for estimator in attribution.BUILT_IN.values():
         defaults = estimator.settings()
         assert estimator.settings.read(defaults.as_json(), estimator.name) == defaults

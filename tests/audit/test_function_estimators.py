@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hrx.adapters import from_module
 from hrx.audit import Protocol, explain, score
-from hrx.audit.attribution.registry import as_estimator, package_of, stored_name
+from hrx.audit.attribution import as_estimator, find_estimator, stored_name
 from hrx.cli.main import main
 from hrx.errors import ProtocolError
 from hrx.reports import read
@@ -129,7 +129,7 @@ def test_a_file_is_identified_by_its_content_and_its_directory_is_not_stored(tmp
         file.write_text(text, encoding="utf-8")
     assert [stored_name(name) for name in names] == ["mine.py:gradient"] * 3
     assert Protocol(estimator=names[0]).decisive()["estimator"] == "mine.py:gradient"
-    packages = [package_of(name) for name in names]
+    packages = [find_estimator(name).package for name in names]
     assert packages[0] == packages[1] != packages[2]
 
 

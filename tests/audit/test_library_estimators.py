@@ -16,10 +16,9 @@ from torch import Tensor
 
 from hrx.adapters import from_module, load
 from hrx.audit import Protocol, explain
-from hrx.audit.attribution import AttributionTask, Inapplicable, libraries
+from hrx.audit.attribution import AttributionTask, Inapplicable, find_estimator, libraries
 from hrx.audit.attribution.libraries import CAPTUM, LIBRARIES, LIBRARY_STREAM, TINT, library_names
 from hrx.audit.attribution.perturbation import replacements_of
-from hrx.audit.attribution.registry import find_estimator, package_of
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.scoring.score import Unscorable, score
 from hrx.audit.torch_state import seeded
@@ -225,8 +224,8 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(prefix: str, mo
 
 
 def test_the_versions_of_a_library_are_the_package_of_its_classes() -> None:
-    assert package_of("captum:Saliency") == f"captum {captum.__version__}"
-    assert package_of("tint:Occlusion") == f"time_interpret {tint.__version__}, captum {captum.__version__}"
+    assert find_estimator("captum:Saliency").package == f"captum {captum.__version__}"
+    assert find_estimator("tint:Occlusion").package == f"time_interpret {tint.__version__}, captum {captum.__version__}"
 
 
 def test_every_attribution_class_of_the_installed_libraries_is_usable_or_refused_with_a_reason() -> None:

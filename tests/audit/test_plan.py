@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from hrx.adapters import Identity
 from hrx.adapters.contract import ADAPTER_VERSION
-from hrx.audit import Protocol
-from hrx.audit.attribution import registry
+from hrx.audit import Protocol, attribution
 from hrx.audit.runner.plan import (
     QUICK,
     STAR,
@@ -138,10 +137,10 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     def install(version: str) -> None:
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: a-plugin\nVersion: {version}\n")
-        registry._registered.cache_clear()
+        attribution._registered.cache_clear()
 
     yield install
-    registry._registered.cache_clear()
+    attribution._registered.cache_clear()
 
 
 def test_a_new_release_of_the_package_of_an_estimator_changes_the_keys_of_its_runs_only(
@@ -152,13 +151,13 @@ def test_a_new_release_of_the_package_of_an_estimator_changes_the_keys_of_its_ru
     keys = {}
     for version in ("1.0", "1.1"):
         release(version)
-        assert registry.package_of("by_plugin") == f"a-plugin {version}"
+        assert attribution.find_estimator("by_plugin").package == f"a-plugin {version}"
         keys[version] = planned([one], seeds=1, protocol=Protocol(estimator="by_plugin"))[0].key
         assert planned([one], seeds=1)[0].key == own
     assert keys["1.0"] != keys["1.1"]
     release("1.0")
     assert planned([one], seeds=1, protocol=Protocol(estimator="by_plugin"))[0].key == keys["1.0"]
-    assert {registry.package_of(estimator.name) for estimator in registry.BUILT_IN} == {""}
+    assert {estimator.package for estimator in attribution.BUILT_IN.values()} == {""}
 
 
 def test_draws_are_shared_by_checkpoints_and_separate_for_runs() -> None:

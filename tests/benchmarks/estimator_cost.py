@@ -16,8 +16,8 @@ import torch
 from side_by_side import Line, arguments, begin, models, report, series, timed
 
 from hrx.adapters import Forecaster
+from hrx.audit.attribution import estimator_names
 from hrx.audit.attribution.explanation import explain
-from hrx.audit.attribution.registry import estimator_names
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Setting, parse_settings
 
