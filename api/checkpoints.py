@@ -41,7 +41,6 @@ from hrx.audit.training.train import (
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
 from hrx.gift_eval import open_source
-from hrx.options import spelling
 from hrx.records.calibration import Calibration, ModelResult
 from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted
@@ -297,7 +296,7 @@ def _preset(request: TrainRequest) -> Preset | None:
         raise HrxError(unknown("preset", request.preset, PRESETS))
     default = TrainRequest(data=request.data)
     if given := [name for name in _DECIDED if getattr(request, name) != getattr(default, name)]:
-        name = "BACKBONE" if given[0] == "backbones" else f"--{spelling(given[0])}"
+        name = "BACKBONE" if given[0] == "backbones" else f"--{given[0].replace('_', '-')}"
         raise HrxError(f"--preset {request.preset} decides {name} itself. Drop {name}, or drop --preset.")
     return PRESETS[request.preset]
 

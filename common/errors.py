@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from enum import IntEnum
@@ -82,34 +82,25 @@ _RECOGNISED, _SHORTEST = 12, 4
 _NAME = re.compile(r"\w[\w.]{0,79}")
 
 
-def debugging() -> bool:
-    """Whether the user asked for the text of libraries: `--debug`."""
-    return os.environ.get(DEBUG_VARIABLE) == "1"
-
-
 def stored_reason(error: BaseException) -> str:
     """Return why something failed, for a ledger: what hrx knows, without the text of a library.
 
-    An error of hrx has its own sentence, of any other one the type and the place in the code are stored: its text may
-    hold paths, host names and tokens. `--debug` keeps the text, without paths and tokens as far as they are recognised.
+    An error of hrx has its own sentence, with an ellipsis for what it quotes of a library. Of any other one the type
+    and the place in the code are stored: its text may hold paths, host names and tokens. `--debug` keeps the text,
+    without paths and tokens as far as they are recognised.
     """
     ours = type(error).__module__.partition(".")[0] == "hrx"
-    if debugging():
+    if os.environ.get(DEBUG_VARIABLE) == "1":
         return without_paths(str(error) if ours else describe_error(error))
     if ours:
-        return without_paths(_without_causes(error))
+        text, cause = " ".join(str(error).split()), error.__cause__
+        while cause is not None:
+            if type(cause).__module__.partition(".")[0] != "hrx":
+                text = _without_quotation(text, " ".join(_text(cause).split()))
+                text = _without_quotation(text, " ".join(_text(cause).partition("\n")[0].split()))
+            cause = cause.__cause__
+        return without_paths(text)
     return f"{_name(type(error).__name__)}{_place(error)} (--debug keeps its text)"
-
-
-def _without_causes(error: BaseException) -> str:
-    """Return the sentence of an error of hrx, with an ellipsis for what it quotes of each error of a library."""
-    text, cause = " ".join(str(error).split()), error.__cause__
-    while cause is not None:
-        if type(cause).__module__.partition(".")[0] != "hrx":
-            text = _without_quotation(text, " ".join(_text(cause).split()))
-            text = _without_quotation(text, " ".join(_text(cause).partition("\n")[0].split()))
-        cause = cause.__cause__
-    return text
 
 
 def _without_quotation(text: str, quoted: str) -> str:
@@ -167,16 +158,11 @@ def without_paths(text: str) -> str:
     """
     for pattern, kept in _SECRETS:
         text = pattern.sub(kept, text)
-    for directory in _local_directories():
+    paths = {Path.cwd(), Path.home(), Path(tempfile.gettempdir()), Path(sys.prefix), Path(__file__).parent.parent}
+    for directory in sorted((str(path) for path in paths if len(path.parts) > 1), key=len, reverse=True):
         # Known directories first: they may contain spaces, where the pattern stops.
         text = text.replace(f"{directory}/", "./").replace(directory, ".")
     return _PATH.sub(lambda match: _file_name(match.group()), text)
-
-
-def _local_directories() -> list[str]:
-    """Return directories of this machine that errors mention, longest first."""
-    paths = {Path.cwd(), Path.home(), Path(tempfile.gettempdir()), Path(sys.prefix), Path(__file__).parent.parent}
-    return sorted((str(path) for path in paths if len(path.parts) > 1), key=len, reverse=True)
 
 
 def _file_name(path: str) -> str:
@@ -193,49 +179,30 @@ def crash_sentence(verb: str, error: BaseException, *, write: bool = True) -> st
         name = f"SystemExit: a model or library called exit({error.code!r})"
     else:
         name = describe_error(error) if isinstance(error, Exception) else type(error).__name__
-    written = _write(crash_report(verb, error)) if write else ""
-    send = f"Please send {written}, which holds versions and places in the code, no data. " if written else ""
+    send = ""
+    if write:
+        with suppress(OSError):  # under a new, unpredictable name in the temporary directory, where that can be written
+            descriptor, path = tempfile.mkstemp(prefix="hrx-crash-", suffix=".txt")
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(crash_report(verb, error))
+            send = f"Please send {path}, which holds versions and places in the code, no data. "
     return f"hrx {verb}: unexpected error ({name}). {send}--debug shows the traceback."
 
 
 def crash_report(verb: str, error: BaseException) -> str:
-    """Return the content of the file to send."""
+    """Return the content of the file to send: of the error and of what caused it, the places, the outermost first."""
     lines = [f"hrx {__version__}, verb {verb}", f"Python {platform.python_version()} on {platform.system()}"]
     for library in LIBRARIES:
         with suppress(PackageNotFoundError):
             lines.append(f"{library} {version(library)}")
-    for one in _chain(error):
-        lines += ["", f"{type(one).__module__}.{type(one).__name__}"]
-        lines += [f"  {place}" for place in _places(one)]
-    return "\n".join(lines) + "\n"
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Return the error and what caused it."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        yield current
+        lines += ["", f"{type(current).__module__}.{type(current).__name__}"]
+        for frame, line in traceback.walk_tb(current.__traceback__):
+            module, code = str(frame.f_globals.get("__name__", "")), frame.f_code
+            known = module if module.startswith("hrx.") else without_paths(code.co_filename)
+            lines.append(f"  {known}, line {line}, in {code.co_name}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-
-
-def _places(error: BaseException) -> Iterator[str]:
-    """Module, line and function of each frame, the outermost first."""
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
-        known = module if module.startswith("hrx.") else without_paths(code.co_filename)
-        yield f"{known}, line {trace.tb_lineno}, in {code.co_name}"
-        trace = trace.tb_next
-
-
-def _write(text: str) -> str:
-    """Write the report under a new, unpredictable name in the temporary directory; empty where that fails."""
-    with suppress(OSError):
-        descriptor, path = tempfile.mkstemp(prefix="hrx-crash-", suffix=".txt")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        return path
-    return ""
+    return "\n".join(lines) + "\n"

@@ -112,15 +112,6 @@ def reason(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-def is_ledger(path: Path) -> bool:
-    """Whether a regular file begins like a ledger."""
-    try:
-        with open(regular_file(path), "rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except (HrxError, OSError):
-        return False
-
-
 def check_target(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
     """Refuse a file that cannot be written or must not be: a directory, a device, a ledger, one of the `inputs`.
 
@@ -132,9 +123,10 @@ def check_target(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
         raise HrxError(f"{shown} is a directory. Give a file, for example {shown_path(path / 'result')}.")
     if kind:
         raise HrxError(f"{shown} is {kind}, not a file. Give a file.")
-    if is_ledger(path):
-        advice = f"Give another file; ledgers come before {option}."
-        raise HrxError(f"{shown} is a ledger and would be overwritten. {advice}")
+    with suppress(OSError), open(path, "rb") as file:
+        if file.read(len(_SQLITE)) == _SQLITE:
+            advice = f"Give another file; ledgers come before {option}."
+            raise HrxError(f"{shown} is a ledger and would be overwritten. {advice}")
     for source in inputs:
         with suppress(OSError, ValueError):  # one of them does not exist
             if os.path.samefile(path, source):

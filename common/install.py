@@ -24,8 +24,11 @@ def install_command(extra: str, unpinned: str = "") -> str:
 
     Names the interpreter where its `pip` is not the one that a shell would find.
     """
-    command = f"{_pip()} install {_arguments(extra, _origin())}"
-    return f"{command} && {_pip()} install --no-deps {shlex.quote(unpinned)}" if unpinned else command
+    found = shutil.which("pip")
+    active = found and Path(found).parent == Path(sys.executable).parent
+    pip = "pip" if active else f"{shlex.quote(sys.executable)} -m pip"
+    command = f"{pip} install {_arguments(extra, _origin())}"
+    return f"{command} && {pip} install --no-deps {shlex.quote(unpinned)}" if unpinned else command
 
 
 def _origin() -> dict[str, Any]:
@@ -52,11 +55,3 @@ def _arguments(extra: str, origin: dict[str, Any]) -> str:
         return shlex.quote(f"hrx[{extra}] @ {source}")
     # pip takes the distribution that is installed here and adds what the extra needs.
     return shlex.quote(f"hrx[{extra}]")
-
-
-def _pip() -> str:
-    """Return `pip` in an environment that is active, else the interpreter's own."""
-    found = shutil.which("pip")
-    if found and Path(found).parent == Path(sys.executable).parent:
-        return "pip"
-    return f"{shlex.quote(sys.executable)} -m pip"

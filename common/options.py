@@ -16,8 +16,9 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -34,9 +35,9 @@ class SettingsError(HrxError):
     """A settings file that cannot be read, or holds an invalid value."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Option:
-    """What a field knows beside its name, type and default."""
+    """What a field of a request knows."""
 
     help: str
     check: Callable[[str], Any]
@@ -49,6 +50,51 @@ class Option:
     """Whether it may stand in a settings file."""
     stored: bool
     """Whether a ledger stores it."""
+    name: str = ""
+    """Name, type and default of the field."""
+    type: Any = None
+    default: Any = None
+
+    @property
+    def repeats(self) -> bool:
+        return get_origin(self.type) is tuple
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Values of a field of type `Literal`, which may be None too."""
+        kinds = (self.type, *get_args(self.type))
+        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+    def read(self, value: Any) -> Any:
+        """Return a value from Python or TOML as the field holds it; raise a ValueError with the reason."""
+        if self.type is bool:
+            if not isinstance(value, bool):
+                raise ValueError(f"{value!r} is neither true nor false")
+            return value
+        if isinstance(value, Mapping):
+            value = [f"{key}={each}" for key, each in value.items()]
+        several = isinstance(value, list | tuple)
+        if self.repeats:
+            return tuple(self.read_one(each) for each in (value if several else [value]))
+        return self.read_one(",".join(map(str, value)) if several else value)
+
+    def read_one(self, value: Any) -> Any:
+        """Return one value of several."""
+        if isinstance(value, bool | Mapping | list | tuple):
+            raise ValueError(f"{value!r} is not a valid value of this option")
+        text = str(value)
+        if self.choices and text not in self.choices:
+            raise ValueError(f"invalid choice: {text!r} (choose from {', '.join(self.choices)})")
+        if self.positional and text.startswith("-"):
+            raise ValueError("it begins with a dash; options have a line of their own")
+        return self.check(text)
+
+    def read_word(self, text: str) -> Any:
+        """Return a word of the command line, for argparse."""
+        try:
+            return self.read_one(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def option(
@@ -63,7 +109,9 @@ def option(
     stored: bool = True,
 ) -> Any:
     """A field of a request; `default` may be `MISSING` for one that must be given."""
-    about = Option(help, check, metavar, positional, const, setting, stored)
+    about = Option(
+        help=help, check=check, metavar=metavar, positional=positional, const=const, setting=setting, stored=stored
+    )
     return field(default=default, metadata={"option": about})
 
 
@@ -87,15 +135,12 @@ def number(text: str) -> float:
     return value
 
 
-def above_zero(text: str) -> float:
+def above_zero(text: str, read: Callable[[str], float] = number, what: str = "number above 0, such as 0.01") -> float:
     """A number above zero, such as a share."""
-    try:
-        value = number(text)
-    except ValueError:
-        value = 0.0
-    if not value:
-        raise ValueError(f"{text[:20]!r} is not a number above 0, such as 0.01")
-    return value
+    with suppress(ValueError):
+        if value := read(text):
+            return value
+    raise ValueError(f"{text[:20]!r} is not a {what}")
 
 
 def seconds(text: str) -> float:
@@ -106,44 +151,36 @@ def seconds(text: str) -> float:
     return float(match[1]) * {"m": 60, "min": 60, "h": 3600}.get(match[2], 1)
 
 
-def time_above_zero(text: str) -> float:
-    try:
-        found = seconds(text)
-    except ValueError:
-        found = 0.0
-    if not found:
-        raise ValueError(f"{text[:20]!r} is not a time above zero such as 90s, 10m or 2h")
+time_above_zero = partial(above_zero, read=seconds, what="time above zero such as 90s, 10m or 2h")
+
+
+def options_of(request: Any) -> dict[str, Option]:
+    """Return the options of a request by their spelling in a settings file, and after two dashes."""
+    found = {}
+    for one in fields(request):
+        about: Option = one.metadata["option"]
+        found[one.name.replace("_", "-")] = replace(about, name=one.name, type=one.type, default=one.default)
     return found
-
-
-def spelling(name: str) -> str:
-    """A field's name in a settings file, and after two dashes on the command line."""
-    return name.replace("_", "-")
 
 
 def add_options(parser: argparse.ArgumentParser, request: type) -> None:
     """Declares the options of a request; one that is not given is None afterwards."""
-    for one in fields(request):
-        about = _about(one)
-        settings: dict[str, Any] = {"help": about.help, "metavar": about.metavar, "default": None}
-        required = one.default is MISSING
+    for name, one in options_of(request).items():
+        settings: dict[str, Any] = {"help": one.help, "default": None}
         if one.type is bool:
-            parser.add_argument(
-                f"--{spelling(one.name)}", action="store_const", const=True, default=None, help=about.help
-            )
+            parser.add_argument(f"--{name}", action="store_const", const=True, **settings)
             continue
-        settings["type"] = partial(_typed, one)
-        if (choices := _choices(one)) and about.metavar is None:
-            settings["metavar"] = f"{{{','.join(choices)}}}"
-        if about.positional:
-            many = "+" if required else "*"
-            single = None if required else "?"
-            parser.add_argument(one.name, nargs=many if _repeats(one) else single, **settings)
+        settings |= {"type": one.read_word, "metavar": one.metavar}
+        if one.choices and one.metavar is None:
+            settings["metavar"] = f"{{{','.join(one.choices)}}}"
+        required = one.default is MISSING
+        if one.positional:
+            many, single = ("+", None) if required else ("*", "?")
+            parser.add_argument(one.name, nargs=many if one.repeats else single, **settings)
             continue
-        if about.const is not None:
-            settings |= {"nargs": "?", "const": about.const}
-        action = "append" if _repeats(one) else "store"
-        parser.add_argument(f"--{spelling(one.name)}", action=action, required=required, **settings)
+        if one.const is not None:
+            settings |= {"nargs": "?", "const": one.const}
+        parser.add_argument(f"--{name}", action="append" if one.repeats else "store", required=required, **settings)
 
 
 def given(options: argparse.Namespace, request: type) -> Values:
@@ -158,16 +195,16 @@ def given(options: argparse.Namespace, request: type) -> Values:
 
 def from_keywords(request: type[Request], values: Mapping[str, Any], function: str) -> Request:
     """Return the request of a call in Python; `function` is its name for messages. None stands for the default."""
-    known = {one.name: one for one in fields(request)}  # type: ignore[arg-type]
+    known = {one.name: one for one in options_of(request).values()}
     read: Values = {}
     for name, value in values.items():
         if name not in known:
             raise HrxError(f"{function}: {unknown('keyword', name, known)}")
-        if any(callable(each) for each in _several(value)):
+        if any(callable(each) for each in (value if isinstance(value, list | tuple) else [value])):
             raise HrxError(f"{function}: {name} is a function, which no worker can import. Give FILE.py:FUNCTION.")
         if value is not None:
             try:
-                read[name] = _converted(known[name], value)
+                read[name] = known[name].read(value)
             except ValueError as error:
                 raise HrxError(f"{function}: {name}={value!r}: {error}.") from error
     return request(**read)
@@ -175,28 +212,31 @@ def from_keywords(request: type[Request], values: Mapping[str, Any], function: s
 
 def as_settings(request: Any) -> Values:
     """Return the settings of a request by their spelling, as JSON and TOML can hold them."""
-    values = {spelling(one.name): getattr(request, one.name) for one in fields(request) if _about(one).setting}
-    return {name: _plain(value) for name, value in values.items()}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(each) for each in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return {name: plain(getattr(request, one.name)) for name, one in options_of(request).items() if one.setting}
 
 
 def from_settings(request: type[Request], settings: Mapping[str, Any]) -> Request:
     """Return the request of `as_settings`, in another process."""
-    values = {spelling(one.name): (one, settings.get(spelling(one.name))) for one in fields(request)}  # type: ignore[arg-type]
-    return request(**{one.name: _converted(one, value) for one, value in values.values() if value is not None})
+    known = options_of(request)
+    return request(**{known[name].name: known[name].read(each) for name, each in settings.items() if each is not None})
 
 
 def stored_settings(request: Any, shorten: Callable[[str], str]) -> Values:
     """Return the settings that a ledger stores; `shorten` removes folders from a text."""
-    kept = {spelling(one.name) for one in fields(request) if _about(one).stored}
-    return {
-        name: [shorten(each) if isinstance(each, str) else each for each in value]
-        if isinstance(value, list)
-        else shorten(value)
-        if isinstance(value, str)
-        else value
-        for name, value in as_settings(request).items()
-        if name in kept
-    }
+
+    def short(value: Any) -> Any:
+        if isinstance(value, list):
+            return [short(each) for each in value]
+        return shorten(value) if isinstance(value, str) else value
+
+    known = options_of(request)
+    return {name: short(value) for name, value in as_settings(request).items() if known[name].stored}
 
 
 def as_toml(request: Any) -> str:
@@ -215,93 +255,25 @@ def read_settings(request: type, path: Path) -> Values:
     [python]
     visionts = ".venv-visionts/bin/python"
     """
-    known = {spelling(one.name): one for one in fields(request) if _about(one).setting}
-    text = _read(path)
+    try:
+        text = read_file(path, MOST_SETTINGS).decode("utf-8")
+        content = check_depth(tomllib.loads(text))
+    except HrxError as error:
+        raise SettingsError(f"--config {path} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"--config {path} is not TOML: {reason}. Write NAME = VALUE, one option a line.") from error
+    known = {name: one for name, one in options_of(request).items() if one.setting}
     values: Values = {}
-    for key, value in _parse(text, path).items():
+    for key, value in content.items():
         place = f"{path}, line {_line(text, key)}"
         if key not in known:
             raise SettingsError(f"{place}: {unknown('option', key, known)}")
         try:
-            values[known[key].name] = _converted(known[key], value)
+            values[known[key].name] = known[key].read(value)
         except ValueError as error:
             raise SettingsError(f"{place}: {key} = {value!r}: {error}.") from error
     return values
-
-
-def _about(one: Field[Any]) -> Option:
-    about: Option = one.metadata["option"]
-    return about
-
-
-def _choices(one: Field[Any]) -> tuple[str, ...]:
-    """Return the values of a field of type `Literal`, which may be None too."""
-    kinds = (one.type, *get_args(one.type))
-    return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
-
-
-def _repeats(one: Field[Any]) -> bool:
-    return get_origin(one.type) is tuple
-
-
-def _converted(one: Field[Any], value: Any) -> Any:
-    """A value from Python or TOML as the field holds it; raises a ValueError with the reason."""
-    if one.type is bool:
-        if not isinstance(value, bool):
-            raise ValueError(f"{value!r} is neither true nor false")
-        return value
-    if isinstance(value, Mapping):
-        value = [f"{key}={each}" for key, each in value.items()]
-    if _repeats(one):
-        return tuple(_one_value(one, each) for each in _several(value))
-    return _one_value(one, ",".join(map(str, value)) if isinstance(value, list | tuple) else value)
-
-
-def _one_value(one: Field[Any], value: Any) -> Any:
-    if isinstance(value, bool | Mapping | list | tuple):
-        raise ValueError(f"{value!r} is not a valid value of this option")
-    about, text = _about(one), str(value)
-    if (choices := _choices(one)) and text not in choices:
-        raise ValueError(f"invalid choice: {text!r} (choose from {', '.join(choices)})")
-    if about.positional and text.startswith("-"):
-        raise ValueError("it begins with a dash; options have a line of their own")
-    return about.check(text)
-
-
-def _typed(one: Field[Any], text: str) -> Any:
-    """A word of the command line, for argparse."""
-    try:
-        return _one_value(one, text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _several(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-def _read(path: Path) -> str:
-    try:
-        return read_file(path, MOST_SETTINGS).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"--config {path} is not TOML: {error}. Write NAME = VALUE, one option a line.") from error
-    except HrxError as error:
-        raise SettingsError(f"--config {path} cannot be read: {error}") from error
-
-
-def _parse(text: str, path: Path) -> Values:
-    try:
-        content: Values = check_depth(tomllib.loads(text))
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise SettingsError(f"--config {path} is not TOML: {reason}. Write NAME = VALUE, one option a line.") from error
-    return content
 
 
 def _line(text: str, key: str) -> int:
