@@ -30,10 +30,9 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.run import measure_run
 from hrx.audit.torch_state import kept_random_state
-from hrx.errors import HrxError, describe_error
+from hrx.errors import HrxError, describe_error, install_command
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import StoredSeries
-from hrx.install import install_command
 from hrx.records.record import DONE, Record
 
 AsForecaster = Callable[[torch.nn.Module], Any]

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from hrx.errors import HrxError, describe_error
+from hrx.errors import HrxError, describe_error, install_command
 from hrx.files import MOST_MAPPED, read_json, regular_file, shown_path, user_path
-from hrx.install import install_command
 from hrx.records.quantities import Floats
 
 from . import frequency

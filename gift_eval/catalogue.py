@@ -21,9 +21,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hrx.errors import HrxError, describe_error, unknown
+from hrx.errors import HrxError, describe_error, install_command, unknown
 from hrx.files import read_json
-from hrx.install import install_command
 
 from . import frequency as frequencies
 from .series import Dataset

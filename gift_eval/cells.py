@@ -26,9 +26,8 @@ from pandas.api.types import (
     is_numeric_dtype,
 )
 
-from hrx.errors import HrxError, describe_error
+from hrx.errors import HrxError, describe_error, install_command
 from hrx.files import MOST_TABLE, read_file, shown_path
-from hrx.install import install_command
 from hrx.records.quantities import Floats, Ints
 
 from .frequency import Clock, Stamps

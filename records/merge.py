@@ -18,9 +18,8 @@ from typing import IO, Literal, NamedTuple
 
 import numpy as np
 
-from hrx.errors import HrxError
+from hrx.errors import HrxError, install_command
 from hrx.files import atomic_write
-from hrx.install import install_command
 from hrx.records.ledger import BESIDE, MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError, StoredCheck
 from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
 from hrx.records.rows import Damage

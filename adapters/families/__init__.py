@@ -15,8 +15,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hrx.errors import describe_error
-from hrx.install import install_command
+from hrx.errors import describe_error, install_command
 
 if TYPE_CHECKING:
     from hrx.adapters.checkpoint import Checkpoint

@@ -31,8 +31,7 @@ from hrx.audit.attribution.gradients import ROWS_AT_ONCE
 from hrx.audit.attribution.perturbation import FORECASTS_AT_ONCE, lag_segments, replacements_of
 from hrx.audit.attribution.settings import Settings, setting
 from hrx.audit.torch_state import one_thread, seeded
-from hrx.errors import HrxError, ProtocolError, describe_error, unknown
-from hrx.install import install_command
+from hrx.errors import HrxError, ProtocolError, describe_error, install_command, unknown
 
 LIBRARY_STREAM = 5
 """Separates the draws of a library from the other random draws under one seed."""

@@ -41,8 +41,7 @@ from hrx.audit.runner.worker import (
     perform,
     unpacked,
 )
-from hrx.errors import HrxError, describe_error, stored_reason
-from hrx.install import install_command
+from hrx.errors import HrxError, describe_error, install_command, stored_reason
 
 LOCAL = "local"
 CONNECT_SECONDS = 5.0

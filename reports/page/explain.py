@@ -16,8 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from hrx import __version__
-from hrx.errors import HrxError
-from hrx.install import install_command
+from hrx.errors import HrxError, install_command
 from hrx.records.explanation import Explanation, HeldOut, Trust, show_time
 from hrx.records.quantities import GAINS, Floats, Quantities, Skill, show_p
 from hrx.reports.context import series_context

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from hrx import install
+from hrx import errors
 from hrx.adapters.families import families
-from hrx.install import install_command
+from hrx.errors import install_command
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
@@ -88,7 +88,7 @@ def test_hrx_works_outside_the_repository_and_its_hint_installs_from_where_it_ca
     sources = {str(wheel): f"{wheel}[ray]", url: f"{clone}[ray]"}
     for source, expected in sources.items():
         environment.pip("--force-reinstall", source, cwd=work)
-        code = "import hrx; from hrx.install import install_command; print(hrx.__file__); print(install_command('ray'))"
+        code = "import hrx; from hrx.errors import install_command; print(hrx.__file__); print(install_command('ray'))"
         file, hint = environment.run("python", "-c", code, cwd=work).stdout.splitlines()
         assert file.startswith(str(tmp_path / "venv"))
         words = shlex.split(hint)
@@ -119,7 +119,7 @@ GIT = {"url": "https://git.example/owner/hrx", "vcs_info": {"vcs": "git", "commi
 def test_a_hint_names_what_hrx_was_installed_from(
     origin: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install, "_origin", lambda: origin)
+    monkeypatch.setattr(errors, "_origin", lambda: origin)
     words = shlex.split(install_command("ttm"))
     assert words[words.index("install") + 1 :] == expected
     if "[ttm]" in expected[-1] and not expected[-1].startswith("/"):
@@ -131,7 +131,7 @@ def test_a_damaged_record_of_the_origin_is_no_obstacle(monkeypatch: pytest.Monke
         def read_text(self, name: str) -> str:
             return "{"
 
-    monkeypatch.setattr(install, "distributions", lambda name: [Damaged()])
+    monkeypatch.setattr(errors, "distributions", lambda name: [Damaged()])
     assert install_command("ttm").endswith("install 'hrx[ttm]'")
 
 
