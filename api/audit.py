@@ -34,9 +34,8 @@ from hrx.api.audit_plan import (
 )
 from hrx.api.progress import STOPPING, Events, Progress, Stop, Stopped, noting_damage
 from hrx.audit.request import AuditRequest
-from hrx.audit.runner.cost import Costs, estimate_costs, summarise_plan
-from hrx.audit.runner.plan import PlannedRun, Run
-from hrx.audit.runner.scheduler import Recheck, execute, recheck
+from hrx.audit.runner.plan import Costs, PlannedRun, Run, summarise_plan
+from hrx.audit.runner.scheduler import Recheck, estimate_costs, execute, recheck
 from hrx.audit.runner.worker import ExecutorLost
 from hrx.errors import Exit, HrxError, NotWritten, crash_sentence
 from hrx.files import check_directory, check_target
@@ -234,7 +233,7 @@ def _measure_missing(
             measuring, code, because = True, int(Exit.DONE), ""
             try:
                 with stop.on_signals():
-                    _measure(plan, settings.digest, stored, ledger, stop, events)
+                    _measure(plan, stored, ledger, stop, events)
             except Stopped:
                 plans = []
             except ExecutorLost as error:
@@ -255,22 +254,20 @@ def _measure_missing(
 
 
 def _measure(
-    plan: AuditPlan, digest: str, stored: Sequence[Record], ledger: Ledger, stop: Stop, events: Events
+    plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: Stop, events: Events
 ) -> None:
-    """Measure the missing runs, here and in other interpreters; `digest` names the settings in each record."""
+    """Measure the missing runs, here and in other interpreters."""
     finished = ledger.finished(run.key for run in plan.runs)
     if missing := [run for run in plan.runs if run.key not in finished]:
         with closing(open_executor(plan.workers, plan.request, len(missing))) as executor:
             execute(
                 plan.runs,
-                plan.workers.models,
                 ledger,
                 executor,
                 progress=AuditProgress(plan.runs, stored, stop, events).stored,
                 stopping=stop,
                 on_start=announcer(plan.runs, events),
                 until_decided=plan.request.until == "decided",
-                request=digest,
             )
     events.pause()  # another interpreter shows its own progress
     for other in plan.others:

@@ -110,13 +110,14 @@ def plan_audit(request: AuditRequest, held: InMemory, events: Events) -> AuditPl
         raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
     shares = divide(options.models, options.python) if options.models or not held.models else {}
     found = _find_models(shares.pop(None, []), held, settings, options, events)
-    models = [one.located for one in found.values()]
-    if len(models) == 1 and isinstance(models[0], UnbuiltModel) and not shares:
-        raise ModelError(models[0].shown)  # a request for it alone is wrong
+    models = {key: one.located for key, one in found.items()}
+    for model in models.values():
+        if len(models) == 1 and isinstance(model, UnbuiltModel) and not shares:
+            raise ModelError(model.shown)  # a request for it alone is wrong
     taken = {key: {Setting(*pair) for pair in one.settings} for key, one in found.items()}
     trained = {key: one.trained for key, one in found.items() if one.trained}
     runs = plan(
-        [model.identity for model in models],
+        [model.identity for model in models.values()],
         datasets,
         (*settings, *sorted(set().union(*taken.values()) - set(settings))),
         series=options.series,
@@ -135,7 +136,7 @@ def plan_audit(request: AuditRequest, held: InMemory, events: Events) -> AuditPl
     return AuditPlan(
         replace(options, models=options.models + given, data="python:data" if held.datasets else options.data),
         runs,
-        WorkerSettings(tuple(models), int(options.memory * GIBIBYTE), options.device),
+        WorkerSettings(models, int(options.memory * GIBIBYTE), options.device),
         [OtherInterpreter(path, names, options) for path, names in shares.items() if path],
     )
 
@@ -214,7 +215,7 @@ def open_executor(settings: WorkerSettings, options: Engine, tasks: int) -> Exec
 
         return RayExecutor(settings, options.workers, options.gpus, options.address, options.timeout or None)
     if size := min(local_workers(options), tasks):
-        return ProcessExecutor(settings.divided(size), size, options.timeout or None)
+        return ProcessExecutor(replace(settings, memory=settings.memory // size), size, options.timeout or None)
     return InProcessExecutor(settings)
 
 

@@ -237,7 +237,7 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
         events.time_from_here()
         events.say(task.name)
 
-    settings = WorkerSettings((), GIBIBYTE, options.device, libraries(task.backbone for task in missing))
+    settings = WorkerSettings({}, GIBIBYTE, options.device, libraries(task.backbone for task in missing))
     with closing(open_executor(settings, options, len(missing))) as executor:
         for task, result in run_tasks(in_order(worker_tasks(missing)), executor, on_start=started):
             assert isinstance(task, TrainModel)

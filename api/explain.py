@@ -19,7 +19,7 @@ from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
 from hrx.audit.attribution import AttributionFunction, as_estimator, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS, estimate, estimated_steps
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.held_out import measure_held_out
+from hrx.audit.runner.run import measure_held_out
 from hrx.errors import HrxError, describe_error
 from hrx.gift_eval import cut, read_series
 from hrx.gift_eval import frequency as frequencies

@@ -7,7 +7,7 @@ evidence.
 """
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite, nan
@@ -274,11 +274,6 @@ def to_stored(identity: Identity, check: Check, digest: str = "") -> StoredCheck
 def versions(identity: Identity) -> tuple[str, str, str, str]:
     """Model and versions that a stored check belongs to, as its first columns."""
     return identity.fingerprint, identity.library, ADAPTER_VERSION, torch.__version__
-
-
-def failed_check(checks: Sequence[StoredCheck]) -> StoredCheck | None:
-    """Return the first check that failed, or None where the model is admitted."""
-    return next((check for check in checks if not check.passed), None)
 
 
 RANDOMISED_LIMIT = 0.5

@@ -33,9 +33,12 @@ def pytest_sessionfinish() -> None:
 def workers_are_forked_from_imported_libraries() -> None:
     """Starts the server that audits fork their workers from; it lives as long as the tests and imports once."""
     if sys.platform == "linux":
+        from hrx.audit.runner.processes import signals_blocked
+
         modules = ["hrx.audit.runner.processes", "torch._dynamo", "chronos"]
         multiprocessing.get_context("forkserver").set_forkserver_preload(modules)
-        forkserver.ensure_running()
+        with signals_blocked():
+            forkserver.ensure_running()
 
 
 @pytest.fixture(scope="session")

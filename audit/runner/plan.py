@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from hrx.adapters.contract import ADAPTER_VERSION, Identity
 from hrx.adapters.families import model_card
 from hrx.audit.attribution import find_estimator
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
-from hrx.errors import HrxError, unknown
+from hrx.errors import HrxError, unknown, without_paths
 from hrx.gift_eval.series import DamagedDataset, Dataset, MultivariateSeries, Series, UnusableSeries, spaced
 from hrx.gift_eval.windows import Windows, admits, cut, refuse_extreme, refuse_missing
 from hrx.records.quantities import Floats
@@ -97,7 +97,14 @@ class Run:
 
     @cached_property
     def key(self) -> str:
-        """sha256 of everything that decides the numbers."""
+        """sha256 of everything that decides the numbers.
+
+        Without the limit on missing values, which only decides whether a run is excluded, and without the needed
+        context where it is not measured.
+        """
+        idle = {"max_missing"}
+        if not self.protocol.context:
+            idle |= {"context", "context_bound", "context_windows"}
         decisive: dict[str, Any] = {
             "family": self.identity.family,
             "fingerprint": self.identity.fingerprint,
@@ -110,7 +117,7 @@ class Run:
             "setting": str(self.setting),
             "seed": self.seed,
             "windows": self.windows,
-            "protocol": self._decisive_settings,
+            "protocol": {name: value for name, value in _fields(self.protocol).items() if name not in idle},
             "protocol_version": PROTOCOL_VERSION,
         }
         if self.too_many_missing:
@@ -119,42 +126,32 @@ class Run:
             decisive["estimator_package"] = package
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
-    @property
-    def _decisive_settings(self) -> dict[str, Any]:
-        """Protocol without what decides no number: the limit on missing values, which decides whether a run is
-        excluded, and the needed context where it is not measured.
-        """
-        idle = {"max_missing"}
-        if not self.protocol.context:
-            idle |= {"context", "context_bound", "context_windows"}
-        return {name: value for name, value in _fields(self.protocol).items() if name not in idle}
-
-    @property
+    @cached_property
     def model_key(self) -> ModelKey:
         return ModelKey.of(self.identity)
 
-    @property
+    @cached_property
     def stream(self) -> int:
         """Separates the random draws of runs. Independent of the model: two checkpoints get the same draws."""
         source = self.series.fingerprint if self.series else self.dataset.name
         text = f"{source} {self.setting} {self.seed}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
-    @property
+    @cached_property
     def series_name(self) -> str:
         return self.series.item if self.series else f"#{self.index}"
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """Variates of its windows; 0 for univariate windows `(W, L)`."""
         return len(self.series.values) if isinstance(self.series, MultivariateSeries) else 0
 
-    @property
+    @cached_property
     def example_rank(self) -> tuple[int, Setting, int]:
         """Orders the runs of a dataset by their use as its example: the largest setting, then the first series."""
         return self.setting.lookback * self.setting.horizon, self.setting, -self.index
 
-    @property
+    @cached_property
     def refusal(self) -> str:
         """Why the series does not admit this setting; empty where it does."""
         if self.series is None:
@@ -169,25 +166,20 @@ class Run:
         """Why the run is excluded where most of its test region or of a lookback was filled in; empty otherwise."""
         if self.series is None or self.refusal:
             return ""
+        size = self.setting.lookback, self.setting.horizon
         try:
-            refuse_missing(self.series, *self._request, self.protocol.max_missing)
+            refuse_missing(self.series, *size, self.windows, self.seed, self.protocol.max_missing)
         except UnusableSeries as error:
             return str(error)
         return ""
 
-    @property
-    def _request(self) -> tuple[int, int, int, int]:
-        return self.setting.lookback, self.setting.horizon, self.windows, self.seed
-
     def cut_windows(self) -> Windows:
         """Return the windows that the run is measured on: `x` is `(W, L)`, or `(W, L, C)` for a multivariate item."""
-        if self.series_error is not None:
-            raise self.series_error
         if self.series is None:
-            raise UnusableSeries("the series could not be read")
+            raise self.series_error or UnusableSeries("the series could not be read")
         if self.too_many_missing:
             raise UnusableSeries(self.too_many_missing)
-        windows = cut(self.series, *self._request)
+        windows = cut(self.series, self.setting.lookback, self.setting.horizon, self.windows, self.seed)
         refuse_extreme(windows, self.series.label)
         return windows
 
@@ -280,6 +272,48 @@ def plan(
     ]
 
 
+class RunCost(NamedTuple):
+    """About what one run of a model at a setting takes, or why it cannot be run or estimated."""
+
+    seconds: float | None = None
+    memory: int | None = None
+    """Bytes of the process."""
+    refusal: str = ""
+    note: str = ""
+    """Why the estimate failed."""
+
+
+Costs = Mapping[tuple[ModelKey, Setting], RunCost]
+
+
+def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs) -> list[PlannedRun]:
+    """Return the state of every run, with its estimated cost where `costs` has it."""
+    planned = []
+    for run in runs:
+        cost = costs.get((run.model_key, run.setting), RunCost())
+        setting = str(run.setting)
+        reason = f"too few values for {setting}" if run.series and run.refusal else run.refusal or cost.refusal
+        state: State = "stored" if run.key in finished else "cannot run" if reason else "to run"
+        pending = state == "to run"
+        planned.append(
+            PlannedRun(
+                key=run.key,
+                model=run.identity.model,
+                fingerprint=run.identity.fingerprint,
+                dataset=run.dataset.name,
+                series=run.series_name,
+                setting=setting,
+                seed=run.seed,
+                state=state,
+                reason=without_paths(reason) if state == "cannot run" else "",
+                seconds=cost.seconds if pending else None,
+                memory=cost.memory if pending else None,
+                note=without_paths(cost.note),
+            )
+        )
+    return planned
+
+
 def in_random_order(runs: Iterable[Run]) -> list[Run]:
     """Return the runs of each model in a uniform random order, the same each time; runs with the same key count once.
 
@@ -351,18 +385,13 @@ def choose_series(
         enough = [i for i, length in enumerate(lengths) if admits(length, setting.lookback, setting.horizon)]
         among = enough or every
         indices = [among[place] for place in spaced(len(among), series)]
-        for index in indices:
-            if index not in read:
-                read[index] = _read(dataset, index, channels)
+        for index in sorted(set(indices) - set(read)):
+            try:
+                read[index] = ChosenSeries(index, dataset.read_item(index) if channels else dataset.read(index))
+            except (UnusableSeries, DamagedDataset) as error:
+                read[index] = ChosenSeries(index, None, error)
         chosen[setting] = [read[index] for index in indices]
     return chosen
-
-
-def _read(dataset: Dataset, index: int, channels: bool) -> ChosenSeries:
-    try:
-        return ChosenSeries(index, dataset.read_item(index) if channels else dataset.read(index))
-    except (UnusableSeries, DamagedDataset) as error:
-        return ChosenSeries(index, None, error)
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ import torch
 from hrx.adapters.contract import Identity
 from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.runner.plan import ModelKey
-from hrx.audit.runner.scheduler import in_order, run_tasks
+from hrx.audit.runner.scheduler import in_order, out_of_time, run_tasks
 from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
@@ -35,7 +35,6 @@ from hrx.audit.runner.worker import (
     WorkerContext,
     WorkerDied,
     WorkerSettings,
-    out_of_time,
     packed,
     perform,
     unpacked,
@@ -179,7 +178,7 @@ class _Identify:
 
 def identify(model: ModuleFile, timeout: float | None = None) -> Identity | TaskFailed:
     """The identity of a user's model, which is built in a process of its own to compute it, or why there is none."""
-    with closing(ProcessExecutor(WorkerSettings((), 0), 1, timeout)) as executor:
+    with closing(ProcessExecutor(WorkerSettings({}, 0), 1, timeout)) as executor:
         ((_, result),) = run_tasks(in_order([_Identify(model)]), executor)
     if isinstance(result, TaskFailed) and not result.user_error:
         at = f"{model.file} cannot be loaded: "

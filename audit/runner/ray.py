@@ -28,7 +28,7 @@ from hrx import __version__
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.protocol import PROTOCOL_VERSION
 from hrx.audit.runner.processes import signals_blocked
-from hrx.audit.runner.scheduler import RETRIES
+from hrx.audit.runner.scheduler import RETRIES, died_twice
 from hrx.audit.runner.worker import (
     ExecutorLost,
     Task,
@@ -36,7 +36,6 @@ from hrx.audit.runner.worker import (
     TaskResult,
     WorkerContext,
     WorkerSettings,
-    died_twice,
     packed,
     perform,
     unpacked,
@@ -247,7 +246,7 @@ def _pass_on(ray: Any, pipe: Connection, settings: WorkerSettings, gpus: float) 
 
 def distributions(settings: WorkerSettings) -> tuple[str, ...]:
     """Return the distributions that compute: those of the models, from `Identity.library`, and `settings.libraries`."""
-    libraries = [*(model.identity.library for model in settings.models), settings.libraries]
+    libraries = [*(model.identity.library for model in settings.models.values()), settings.libraries]
     named = {part.rpartition(" ")[0] for library in libraries for part in library.split(", ")}
     return tuple(sorted((named - {""}) | {"torch", "numpy"}))
 

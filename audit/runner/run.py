@@ -1,7 +1,13 @@
-"""One run, from its windows to its record. Errors become part of the record; nothing is written here."""
+"""One run, from its windows to its record; what it would cost; the same measurement for an explained series.
+
+Errors become part of the record; nothing is written here.
+"""
 
 import json
+import resource
+import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,20 +18,42 @@ from torch import Tensor
 from hrx.adapters.contract import Forecaster, Identity, Limits, Scale
 from hrx.adapters.gradients import relative_difference
 from hrx.adapters.standardisation import Rescaled, in_own_unit
-from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
-from hrx.audit.attribution import Estimate
+from hrx.audit.admission import EQUIVALENCE_LIMIT, admit, parity, to_stored
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.plan import Run
+from hrx.audit.runner.plan import Run, RunCost, Setting, admission_windows
 from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
 from hrx.audit.scoring.quantities import skill
-from hrx.audit.scoring.score import ScoredRun, Unscorable, forecast_variance, moving, usable_variance
-from hrx.errors import stored_reason
+from hrx.audit.scoring.score import (
+    ScoredRun,
+    Unscorable,
+    forecast_variance,
+    moving,
+    score,
+    score_channels,
+    usable_variance,
+)
+from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
-from hrx.gift_eval.windows import Windows, cut_region, refuse_extreme, statistics
+from hrx.gift_eval.windows import Windows, cut, cut_region, refuse_extreme, refuse_missing, statistics
+from hrx.records.explanation import HeldOut
 from hrx.records.ledger import StoredExample
-from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, NeededContext, Quantities, Skill
+from hrx.records.quantities import (
+    DISTANCES,
+    GAINS,
+    QUANTITIES,
+    TRUNCATIONS,
+    NeededContext,
+    Quantities,
+    Skill,
+    kept_contexts,
+)
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
+
+HELD_OUT = 4
+"""Windows of a series that an explanation is scored on."""
+PROBE_SECONDS = 15.0
+PROBE_BATCH = 64
 
 
 class RunResult(NamedTuple):
@@ -63,7 +91,9 @@ def measure_run(
     try:
         result = _measure(model, run, budget, {} if series is None else series)
     except (Unscorable, UnusableSeries) as error:
-        result = RunResult(run.record(EXCLUDED, _without_label(run, stored_reason(error))))
+        # Without the name of the series: the record has columns for it.
+        reason = stored_reason(error).removeprefix(f"{run.series.label}: " if run.series else "")
+        result = RunResult(run.record(EXCLUDED, reason))
     except Exception as error:  # a library may raise anything: one run must not stop the audit
         memory = "out of memory: " if out_of_memory(error) else ""
         result = RunResult(run.record(FAILED, memory + stored_reason(error)))
@@ -176,7 +206,7 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
     start = time.perf_counter()
     with torch.no_grad():
         forecast = model.forward(x, horizon)
-    seconds = time.perf_counter() - start
+    forward_seconds = time.perf_counter() - start
     figure = parity(model, x, horizon, forecast)
     checked: dict[str, Value] = {"parity": figure, "official_call": model.official_call}
 
@@ -189,18 +219,37 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
     series = _shared(model, run, budget, cache)
     variance = None if series is None else series.variance
     scored = ScoredRun(model, x, horizon, run.protocol, budget, run.stream, variance, forecast, flat)
-    measured = _score(scored, seconds)
-    context = _context(model, run, budget, measured.quantities.variance) if series is None else series.context
+    forecast, start = scored.forecast, time.perf_counter()  # refuses one that cannot be scored
+    explanation = scored.explanation if x.ndim == 2 else scored.both_axes["time"]
+    matrix_seconds = time.perf_counter() - start
+    quantities, channel = (scored.quantities, None) if x.ndim == 2 else scored.channel_scores
+    context = _context(model, run, budget, quantities.variance) if series is None else series.context
     with torch.no_grad():
         repeated = relative_difference(model.forward(x, horizon), forecast)
     if not repeated <= EQUIVALENCE_LIMIT:
         between = "between the first forecast of the run and its repetition at the end"
         return excluded("determinism", repeated, f"{between}: the forecast depends on earlier calls")
-    values = _values(measured, _forecast_part(windows, model.limits), series)
-    values["padded"] = model.limits.padding(run.setting.lookback)
+    compared = _forecast_part(windows, model.limits)
+    values = _measured_values(quantities) | _channel_values(channel, x, forecast)
+    errors = _skill(forecast, compared) if series is None else series.skill
+    values |= {
+        **{name: _number(value) for name, value in errors._asdict().items()},
+        "beats_naive": int(errors.beats_naive),
+        "starts": json.dumps(windows.starts.tolist()),
+        "variance_run": forecast_variance(forecast),
+        "series_windows": None if series is None else series.windows,
+        "variance_span": None if series is None else series.span,
+        "estimator_settings": explanation.settings,
+        "rewrites": json.dumps(explanation.rewrites),
+        "padded": model.limits.padding(run.setting.lookback),
+        "forward_seconds": forward_seconds,
+        "matrix_seconds": matrix_seconds,
+    }
     values |= {} if context is None else context.columns()
-    # Seed 0 only: one example per dataset is enough, and the seeds differ by a shift of the windows.
-    example = _example(run, windows, measured) if run.seed == 0 and x.ndim == 2 else None
+    example = None
+    if run.seed == 0 and x.ndim == 2:  # one per dataset is enough, and seeds differ by a shift of the windows
+        first = windows.x[0], windows.y[0], forecast[0].numpy(), explanation.matrix[0].numpy()
+        example = StoredExample(run.key, *first, curves=quantities.curves)
     return RunResult(run.record(DONE).updated(**checked, **values), example)
 
 
@@ -218,32 +267,6 @@ def without_flat(windows: Windows) -> MovingWindows:
     return MovingWindows(windows._replace(**of_window), int((~kept).sum()))
 
 
-class _Measured(NamedTuple):
-    """Measurement of one run, and the wall time of its first two stages."""
-
-    forecast: Tensor
-    explanation: Estimate
-    quantities: Quantities
-    channel: Quantities | None
-    """Along the channels of multivariate windows."""
-    channels: int
-    """Variates of the windows; 0 for univariate ones."""
-    forward_seconds: float
-    matrix_seconds: float
-
-
-def _score(scored: ScoredRun, forward_seconds: float) -> _Measured:
-    """Return the stages of a scored run; the time of the matrix is measured."""
-    forecast, start = scored.forecast, time.perf_counter()
-    if scored.x.ndim == 2:
-        explanation = scored.explanation
-        seconds = forward_seconds, time.perf_counter() - start
-        return _Measured(forecast, explanation, scored.quantities, None, 0, *seconds)
-    explanation = scored.both_axes["time"]
-    seconds = forward_seconds, time.perf_counter() - start
-    return _Measured(forecast, explanation, *scored.channel_scores, scored.x.shape[2], *seconds)
-
-
 def _forecast_part(windows: Windows, limits: Limits) -> Windows:
     """The windows with the channels that the model forecasts, which are those that can be compared with the truth."""
     if limits.predicted is None:
@@ -253,9 +276,8 @@ def _forecast_part(windows: Windows, limits: Limits) -> Windows:
     return windows._replace(**kept)
 
 
-def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | None) -> dict[str, Value]:
-    """Return the measured fields of the record."""
-    q = measured.quantities
+def _measured_values(q: Quantities) -> dict[str, Value]:
+    """Fields of the record that hold quantities; truncations and distances stay NULL where they were not requested."""
     values: dict[str, Value] = {}
     for name in QUANTITIES:
         values[name] = _number(getattr(q.normalised, name))
@@ -263,31 +285,32 @@ def _values(measured: _Measured, windows: Windows, series: SeriesForecasts | Non
         values[f"{name}_se"] = _number(getattr(q.error, name))
     for name in GAINS:
         values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
-    errors = _skill(measured.forecast, windows) if series is None else series.skill
+    values |= {f"g_own_rank_{r}": _number(g) for r, g in zip(TRUNCATIONS, q.truncated, strict=False)}
+    values |= {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
     return values | {
-        **{name: _number(value) for name, value in errors._asdict().items()},
-        "beats_naive": int(errors.beats_naive),
-        **_sweep_values(q),
-        **_channel_values(measured),
+        "gap_own": q.gap_own,
+        "gap_shared": q.gap_shared,
+        "effective_lookback": _number(q.effective_lookback),
+        "effective_lookback_steps": json.dumps([_number(value) for value in q.effective_lookback_steps]),
         "scored_steps": json.dumps(q.scored_steps.tolist()),
         "flat_windows": q.flat_windows,
-        "starts": json.dumps(windows.starts.tolist()),
         "p_margin": q.p_margin,
         "insertion_dropped": q.insertion_dropped,
         "rank": _number(q.rank),
         "rank_entropy": _number(q.rank_entropy),
         "rank_dropped": q.rank_dropped,
         "variance": q.variance,
-        "variance_run": forecast_variance(measured.forecast),
-        "series_windows": None if series is None else series.windows,
-        "variance_span": None if series is None else series.span,
         "draws_used": q.draws,
         "forecasts": q.forecasts,
-        "estimator_settings": measured.explanation.settings,
-        "rewrites": json.dumps(measured.explanation.rewrites),
-        "forward_seconds": measured.forward_seconds,
-        "matrix_seconds": measured.matrix_seconds,
     }
+
+
+def _channel_values(q: Quantities | None, x: Tensor, forecast: Tensor) -> dict[str, Value]:
+    """Fields of the record along the channels of multivariate windows; none for univariate ones."""
+    if q is None:
+        return {}
+    gains: dict[str, Value] = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
+    return gains | {"channels": x.shape[2], "channels_forecast": forecast.shape[2], "rank_channel": _number(q.rank)}
 
 
 def _skill(forecast: Tensor, windows: Windows) -> Skill:
@@ -301,44 +324,117 @@ def _skill(forecast: Tensor, windows: Windows) -> Skill:
     return skill(y, truth, last[:, 0], seasonal, error)
 
 
-def _sweep_values(q: Quantities) -> dict[str, Value]:
-    """Areas, effective lookback and, where they were requested, truncations and distances."""
-    values: dict[str, Value] = {
-        "gap_own": q.gap_own,
-        "gap_shared": q.gap_shared,
-        "effective_lookback": _number(q.effective_lookback),
-        "effective_lookback_steps": json.dumps([_number(value) for value in q.effective_lookback_steps]),
-    }
-    # Empty where they were not requested: the columns stay NULL.
-    values |= {f"g_own_rank_{r}": _number(g) for r, g in zip(TRUNCATIONS, q.truncated, strict=False)}
-    return values | {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
-
-
-def _channel_values(measured: _Measured) -> dict[str, Value]:
-    q = measured.channel
-    if q is None:
-        return {}
-    gains: dict[str, Value] = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
-    counts = {"channels": measured.channels, "channels_forecast": measured.forecast.shape[2]}
-    return gains | counts | {"rank_channel": _number(q.rank)}
-
-
 def _number(value: float) -> float | None:
     """NaN is stored as NULL."""
     return None if np.isnan(value) else float(value)
 
 
-def _example(run: Run, windows: Windows, measured: _Measured) -> StoredExample:
-    return StoredExample(
-        key=run.key,
-        x=windows.x[0],
-        truth=windows.y[0],
-        forecast=measured.forecast[0].numpy(),
-        matrix=measured.explanation.matrix[0].numpy(),
-        curves=measured.quantities.curves,
+def measure_held_out(
+    model: Forecaster,
+    scale: tuple[float, float] | None,
+    series: Series,
+    lookback: int,
+    horizon: int,
+    protocol: Protocol,
+    report: Callable[[str], None],
+) -> HeldOut:
+    """Measures a model on windows of the last fifth of a series; it reads values standardised by `scale`, or raw ones.
+
+    `report` is called with what is done next.
+    """
+    budget, windows = MemoryBudget(), cut(series, lookback, horizon, HELD_OUT, 0)
+    refuse_extreme(windows, series.label)
+    (mean,), (std,) = statistics(series, horizon)
+    own = model if scale == (mean, std) else Rescaled(in_own_unit(model, scale), mean, std)
+    report(f"scoring the explanation on {len(windows.x)} windows with known values")
+    errors, quantities, unscored = None, None, ""
+    try:
+        refuse_missing(series, lookback, horizon, HELD_OUT, 0, protocol.max_missing)
+        kept, flat = without_flat(windows)
+        x, count = torch.as_tensor(kept.x, dtype=torch.float32), protocol.variance_windows
+        whole = None if count == "run" else forecast_series(own, series, lookback, horizon, count, budget)
+        variance = None if whole is None else whole.variance
+        scored = ScoredRun(own, x, horizon, protocol, budget, variance=variance, flat_windows=flat)
+        found = scored.quantities
+        errors, quantities = _skill(scored.forecast, kept) if whole is None else whole.skill, found
+    except (UnusableSeries, Unscorable) as error:
+        unscored = str(error)
+    context = None
+    if protocol.context and quantities is not None:
+        report("finding the needed context")
+        context = series_context(own, series, lookback, horizon, protocol, budget, quantities.variance)
+    report("checking the model on these windows")
+    every = torch.as_tensor(windows.x, dtype=torch.float32)
+    moved = every[every.amax(dim=1) > every.amin(dim=1)]
+    return HeldOut(
+        windows=len(windows.x),
+        checks=tuple(to_stored(own.identity, check) for check in (admit(own, moved, horizon) if len(moved) else ())),
+        skill=errors,
+        quantities=quantities,
+        unscored=unscored,
+        padded=model.limits.padding(lookback),
+        context=context,
     )
 
 
-def _without_label(run: Run, reason: str) -> str:
-    """Return the reason alone: the record has columns for dataset and series."""
-    return reason.removeprefix(f"{run.series.label}: ") if run.series else reason
+def estimate_model(
+    model: Forecaster, settings: Mapping[Setting, Sequence[Run]], budget: MemoryBudget
+) -> dict[Setting, RunCost]:
+    """Return the cost of one run of a model at each setting.
+
+    Measured on one window with the smallest number of draws and one small batch of forecasts. Once that has taken
+    `PROBE_SECONDS`, larger settings are scaled by L · H instead.
+    """
+
+    def area(setting: Setting) -> int:
+        return setting.lookback * setting.horizon
+
+    costs: dict[Setting, RunCost] = {}
+    largest: Setting | None = None
+    start = time.perf_counter()
+    for setting in sorted(settings, key=area):
+        if refusal := model.limits.refusal(setting.lookback, setting.horizon):
+            costs[setting] = RunCost(refusal=f"{model.identity.model} {refusal}")
+        elif largest and time.perf_counter() - start > PROBE_SECONDS:
+            measured = costs[largest]
+            seconds = (measured.seconds or 0.0) * area(setting) / area(largest)
+            costs[setting] = measured._replace(seconds=seconds)
+        else:
+            try:
+                costs[setting] = estimate_run(model, settings[setting], budget) or RunCost()
+            except Exception as error:  # the runs will raise it too, and store it in their records
+                costs[setting] = RunCost(note=describe_error(error))
+            largest = setting if costs[setting].seconds is not None else largest
+    return costs
+
+
+def estimate_run(model: Forecaster, runs: Sequence[Run], budget: MemoryBudget) -> RunCost | None:
+    """Return the cost of one of `runs`, measured on one real window; None where they have no window."""
+    windows = admission_windows(runs)
+    if windows is None:
+        return None
+    run, horizon = runs[0], runs[0].setting.horizon
+    model = model.for_season(run.dataset.season)
+    model = multivariate(model) if run.channels else model
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    memory = resident + budget.peak(model, windows[0], horizon)  # also the warm-up of the model
+    protocol = replace(run.protocol, draws=run.protocol.draws_per_unit, precision=None)
+    start = time.perf_counter()
+    if windows.ndim == 3:
+        scores = score_channels(model, windows[:1], horizon, protocol=protocol, budget=budget)
+        forecasts = scores.time.forecasts + scores.channel.forecasts
+    else:
+        forecasts = score(model, windows[:1], horizon, protocol=protocol, budget=budget).forecasts
+    first = time.perf_counter() - start
+    batch = torch.cat([windows[:1]] * min(PROBE_BATCH, budget.rows(model, windows[0], horizon, PROBE_BATCH)))
+    start = time.perf_counter()
+    with torch.no_grad():
+        model.forward(batch, horizon)
+    each = (time.perf_counter() - start) / len(batch)
+    further = (run.protocol.draws - protocol.draws) * forecasts / protocol.draws
+    shared = run.protocol.variance_windows
+    seconds = run.windows * (first + further * each) + (0 if shared == "run" else shared * each)
+    if run.protocol.context:  # at most: a cut lookback is forecast twice and the whole one once beside it
+        cuts = len(kept_contexts(run.setting.lookback)) - 1
+        seconds += cuts * run.protocol.context_windows * (run.protocol.draws + 3) * each
+    return RunCost(seconds, memory)

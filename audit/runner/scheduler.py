@@ -1,4 +1,4 @@
-"""Scheduling loop, and the audit as a queue of tasks for it.
+"""Scheduling loop, and what runs in it: an audit as a queue of tasks, stored runs measured again, estimates of cost.
 
 For each model, one task loads it; for each setting, one task admits it on real windows; then each run is a task. All
 writes happen here, in one process. An error of one run becomes that run's record, and the others go on.
@@ -9,19 +9,19 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
 
 from hrx.adapters.contract import ModelError
-from hrx.adapters.registry import Located
-from hrx.audit.admission import CHECK_NAMES, failed_check, to_stored, versions
-from hrx.audit.runner.plan import ModelKey, Run, Setting, admission_windows
+from hrx.audit.admission import CHECK_NAMES, to_stored, versions
+from hrx.audit.runner.plan import Costs, ModelKey, Run, RunCost, Setting, admission_windows
 from hrx.audit.runner.run import RunResult, no_channel_axis
 from hrx.audit.runner.worker import (
     Admit,
+    EstimateCosts,
     Executor,
     LoadedModel,
     LoadModel,
@@ -30,8 +30,6 @@ from hrx.audit.runner.worker import (
     TaskFailed,
     TaskResult,
     WorkerDied,
-    died_twice,
-    out_of_time,
 )
 from hrx.errors import without_paths
 from hrx.gift_eval.series import spaced
@@ -41,12 +39,20 @@ from hrx.records.merge import Difference, differences
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record
 
 Progress = Callable[[Run, Record], None]
-
-
 NextTask = Callable[[ModelKey | None], Task | None]
 """Returns the next task for a worker that has a model in memory, or None while there is none."""
 RETRIES = 1
 """How often a task is submitted again after its worker died."""
+
+
+def died_twice(how: str) -> str:
+    """Why a task has no result after its second worker died."""
+    return f"its worker process died twice ({how})"
+
+
+def out_of_time(timeout: float | None) -> str:
+    """Why a task was stopped."""
+    return f"took longer than {timeout:g} s, the limit of --timeout, and was stopped"
 
 
 def in_order(tasks: Iterable[Task]) -> NextTask:
@@ -115,7 +121,6 @@ def _finished(running: Mapping[int, _Running], executor: Executor) -> Iterator[t
 
 def execute(
     runs: Sequence[Run],
-    models: Iterable[Located],
     ledger: Ledger,
     executor: Executor,
     *,
@@ -123,14 +128,13 @@ def execute(
     stopping: Callable[[], bool] = lambda: False,
     on_start: Callable[[Task], None] = lambda task: None,
     until_decided: bool = False,
-    request: str | None = None,
 ) -> None:
-    """Measure and store every run that the ledger does not hold yet; `request` names the settings in each record.
+    """Measure and store every run that the ledger does not hold yet.
 
     With `until_decided`, a model gets no further run once the sign of its `g_margin` is decided; `runs` must then be in
     random order.
     """
-    audit = _Audit(runs, models, ledger, progress, until_decided, request)
+    audit = _Audit(runs, ledger, progress, until_decided)
     for task, result in run_tasks(audit.next, executor, stopping, on_start):
         audit.finish(task, result)
 
@@ -150,16 +154,8 @@ class _Group:
 class _Audit:
     """Missing runs of an audit, with the loading and admission tasks they depend on."""
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        models: Iterable[Located],
-        ledger: Ledger,
-        progress: Progress,
-        until_decided: bool,
-        request: str | None,
-    ):
-        self._ledger, self._progress, self._request = ledger, progress, request
+    def __init__(self, runs: Sequence[Run], ledger: Ledger, progress: Progress, until_decided: bool):
+        self._ledger, self._progress = ledger, progress
         self._checks: dict[tuple[str, ...], list[StoredCheck]] = {}
         for check in ledger.checks():
             self._checks.setdefault((*check[:4], check.setting, check.windows), []).append(check)
@@ -167,19 +163,19 @@ class _Audit:
         self._examples: dict[tuple[ModelKey, str], list[Run]] = {}
         """For each model and dataset, the scored run with the largest setting so far."""
         with_example = set(ledger.example_keys())
-        for run in runs:
-            if run.key in with_example:
-                self._examples.setdefault((run.model_key, run.dataset.name), []).append(run)
-        self._single_model = len({ModelKey.of(model.identity) for model in models}) == 1
         self._place = {run.key: place for place, run in enumerate(runs)}
         self._runs: dict[ModelKey, list[Run]] = {}
         for run in runs:
             self._runs.setdefault(run.model_key, []).append(run)
+            if run.key in with_example:
+                self._examples.setdefault((run.model_key, run.dataset.name), []).append(run)
         self._tests: dict[ModelKey, PlanTest] = {}
         if until_decided:
             self._tests = {key: PlanTest(run.key for run in planned) for key, planned in self._runs.items()}
-            self._use_stored(runs)
-        self._groups: dict[ModelKey, list[_Group]] = {}
+            stored = {run.key: run for run in runs if run.key in self._finished}
+            for record in ledger.records(stored):
+                self._add_sign(stored[record.key], record)
+        self._admitting: dict[Task, _Group] = {}
         self._queues: dict[ModelKey, list[tuple[int, int, Task]]] = {key: [] for key in self._runs}
         self._count = itertools.count()
         for key, planned in self._runs.items():
@@ -193,14 +189,15 @@ class _Audit:
 
     def finish(self, task: Task, result: TaskResult) -> None:
         if isinstance(task, LoadModel):
-            self._on_loaded(task, result)
+            self._on_loaded(self._runs[task.model], result)
         elif isinstance(task, Admit):
-            self._on_admitted(task, result)
+            self._on_admitted(self._admitting.pop(task), task.windows, result)
         else:
             assert isinstance(task, MeasureRun)
-            if not isinstance(result, RunResult):
-                result = RunResult(task.run.record(FAILED, _reason(result)))
-            elif result.record.key != task.run.key:
+            if isinstance(result, TaskFailed):
+                result = RunResult(task.run.record(FAILED, result.reason))
+            assert isinstance(result, RunResult)
+            if result.record.key != task.run.key:
                 other = "its worker has other versions of hrx, torch or the library than this process"
                 result = RunResult(task.run.record(FAILED, other))
             self._write(task.run, result)
@@ -208,43 +205,33 @@ class _Audit:
     def _decided(self, model: ModelKey) -> bool:
         return model in self._tests and self._tests[model].decision.sign is not None
 
-    def _use_stored(self, runs: Iterable[Run]) -> None:
-        """Gives the tests the signs that the ledger holds; a failed run is measured again first."""
-        stored = {run.key: run for run in runs if run.key in self._finished}
-        for record in self._ledger.records(stored):
-            self._add_sign(stored[record.key], record)
-
     def _add_sign(self, run: Run, record: Record) -> None:
         if test := self._tests.get(run.model_key):
             test.add(run.key, sign_of(record.status, record.beats_naive, record.g_margin))
 
-    def _on_loaded(self, task: LoadModel, result: TaskResult) -> None:
-        planned = self._runs[task.model]
-        if not isinstance(result, LoadedModel):
-            if self._single_model and isinstance(result, TaskFailed) and result.user_error:
-                raise ModelError(result.shown or result.reason)
-            for run in planned:
-                self._store_unmeasured(run, run.record(FAILED, _reason(result)))
+    def _on_loaded(self, planned: Sequence[Run], model: TaskResult) -> None:
+        missing = [run for run in planned if run.key not in self._finished]
+        if isinstance(model, TaskFailed):
+            if len(self._runs) == 1 and model.user_error:
+                raise ModelError(model.shown or model.reason)
+            for run in missing:
+                self._write(run, RunResult(run.record(FAILED, model.reason)))
             return
-        if self._single_model:
-            _refuse_all_runs(result, planned)
-        self._groups[task.model] = self._group(planned, result.distinct_seasons)
-        for number, group in enumerate(self._groups[task.model]):
-            self._start_group(number, group, result)
-
-    def _group(self, runs: Sequence[Run], distinct_seasons: frozenset[int]) -> list[_Group]:
-        """Return the groups of a model that have missing runs, in the order of the plan."""
+        assert isinstance(model, LoadedModel)
+        if len(self._runs) == 1:
+            _refuse_all_runs(model, planned)
         groups: dict[tuple[Setting, int, int], _Group] = {}
-        for run in runs:
-            season = run.dataset.season if run.dataset.season in distinct_seasons else 0
+        for run in planned:
+            season = run.dataset.season if run.dataset.season in model.distinct_seasons else 0
             place = run.setting, season, run.channels
-            group = groups.setdefault(place, _Group(*place))
-            group.planned.append(run)
+            groups.setdefault(place, _Group(*place)).planned.append(run)
             if run.key not in self._finished:
-                group.missing.append(run)
-        return [group for group in groups.values() if group.missing]
+                groups[place].missing.append(run)
+        for group in groups.values():
+            if group.missing:
+                self._start_group(group, model)
 
-    def _start_group(self, number: int, group: _Group, model: LoadedModel) -> None:
+    def _start_group(self, group: _Group, model: LoadedModel) -> None:
         """Queues the admission of a group, or its runs where none is needed."""
         identity = group.planned[0].identity
         if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):
@@ -255,49 +242,46 @@ class _Audit:
             return self._exclude(group, f"{identity.model} {refusal}")
         windows = admission_windows(group.planned)
         if windows is None:
-            return self._queue_runs(group)
+            return self._admit(group, [])
         checks = self._checks.get((*versions(identity), str(group.setting), _digest(windows, group)), [])
         # Where one is missing, as one whose row is damaged, all are made again unless another one failed.
-        if failed_check(checks) or {check.check for check in checks} >= CHECK_NAMES:
+        if {check.check for check in checks} >= CHECK_NAMES or not all(check.passed for check in checks):
             return self._admit(group, checks)
-        return self._push(Admit(group.planned[0], windows, number), group.missing[0])
+        task = Admit(group.planned[0], windows)
+        self._admitting[task] = group
+        return self._push(task, group.missing[0])
 
-    def _on_admitted(self, task: Admit, result: TaskResult) -> None:
-        group = self._groups[task.model][task.group]
-        if not isinstance(result, list):
-            return self._exclude(group, f"admission: {_reason(result)}", status=FAILED)
-        digest = _digest(task.windows, group)
+    def _on_admitted(self, group: _Group, windows: Tensor, result: TaskResult) -> None:
+        if isinstance(result, TaskFailed):
+            return self._exclude(group, f"admission: {result.reason}", status=FAILED)
+        assert isinstance(result, list)
+        digest = _digest(windows, group)
         checks = [to_stored(group.planned[0].identity, check, digest) for check in result]
         self._ledger.write_checks(checks)
         return self._admit(group, checks)
 
     def _admit(self, group: _Group, checks: Sequence[StoredCheck]) -> None:
         """Queues the runs of an admitted group, or excludes them."""
-        if failed := failed_check(checks):
+        failed = next((check for check in checks if not check.passed), None)
+        if failed is None:
+            for run in group.missing:
+                self._push(MeasureRun(run), run)
+        else:
             reason = f"{failed.check}: {failed.figure:.3g} against {failed.limit:.3g} ({failed.note})"
-            return self._exclude(group, reason, check_failed=failed.check)
-        return self._queue_runs(group)
-
-    def _queue_runs(self, group: _Group) -> None:
-        for run in group.missing:
-            self._push(MeasureRun(run), run)
+            self._exclude(group, reason, check_failed=failed.check)
 
     def _exclude(self, group: _Group, reason: str, *, status: str = EXCLUDED, check_failed: str | None = None) -> None:
         """Stores the runs of a group unmeasured. A series that could not be read has a reason of its own."""
         for run in group.missing:
             if run.series_error is None:
-                self._store_unmeasured(run, run.record(status, reason).updated(check_failed=check_failed))
+                self._write(run, RunResult(run.record(status, reason).updated(check_failed=check_failed)))
             else:
                 self._push(MeasureRun(run), run)
 
-    def _store_unmeasured(self, run: Run, record: Record) -> None:
-        if run.key not in self._finished:
-            self._write(run, RunResult(record))
-
     def _write(self, run: Run, result: RunResult) -> None:
         record, example = result
-        reason = without_paths(record.reason) if record.reason else record.reason
-        record = record.updated(reason=reason, request=self._request)
+        if record.reason:
+            record = record.updated(reason=without_paths(record.reason))
         kept = self._examples.setdefault((run.model_key, run.dataset.name), [])
         if example is not None and all(run.example_rank > other.example_rank for other in kept):
             self._ledger.write(record, example, replacing=[other.key for other in kept])
@@ -309,17 +293,13 @@ class _Audit:
 
     def _push(self, task: Task, first: Run) -> None:
         """Queues a task at the place of the first run that needs it."""
-        heapq.heappush(self._queues[task.model], (self._place[first.key], next(self._count), task))
+        heapq.heappush(self._queues[first.model_key], (self._place[first.key], next(self._count), task))
 
 
 def _digest(windows: Tensor, group: _Group) -> str:
     """sha256 of the windows of an admission, and of the season where the model depends on it."""
     season = f"season {group.season}".encode() if group.season else b""
     return hashlib.sha256(windows.numpy().tobytes() + season).hexdigest()
-
-
-def _reason(result: TaskResult) -> str:
-    return result.reason if isinstance(result, TaskFailed) else f"unexpected result {type(result).__name__}"
 
 
 def _refuse_all_runs(model: LoadedModel, runs: Sequence[Run]) -> None:
@@ -361,10 +341,34 @@ def recheck(
     tasks = (MeasureRun(scored[index]) for index in spaced(len(scored), count))
     for task, result in run_tasks(in_order(tasks), executor, stopping, on_start):
         assert isinstance(task, MeasureRun)
-        if not isinstance(result, RunResult):
-            shown = result.shown if isinstance(result, TaskFailed) else ""
-            yield Recheck(task.run, (), shown or _reason(result))
-        elif result.record.status == FAILED:
+        if isinstance(result, TaskFailed):
+            yield Recheck(task.run, (), result.shown or result.reason)
+            continue
+        assert isinstance(result, RunResult)
+        if result.record.status == FAILED:
             yield Recheck(task.run, (), str(result.record.reason))
         else:
             yield Recheck(task.run, differences(stored[task.run.key], result.record))
+
+
+def estimate_costs(runs: Sequence[Run], finished: Collection[str], executor: Executor) -> Costs:
+    """Loads each model with missing runs and measures the cost of a run at each setting.
+
+    A model that cannot be loaded is refused at every setting, or raises where it is the only one.
+    """
+    missing: dict[ModelKey, dict[Setting, list[Run]]] = {}
+    for run in runs:
+        if run.key not in finished:
+            missing.setdefault(run.model_key, {}).setdefault(run.setting, []).append(run)
+    costs: dict[tuple[ModelKey, Setting], RunCost] = {}
+    tasks = [EstimateCosts(key, settings) for key, settings in missing.items()]
+    for task, result in run_tasks(in_order(tasks), executor):
+        assert isinstance(task, EstimateCosts)
+        if isinstance(result, dict):
+            costs |= {(task.model, setting): cost for setting, cost in result.items()}
+            continue
+        assert isinstance(result, TaskFailed)
+        if len({run.model_key for run in runs}) == 1:
+            raise ModelError(result.reason)
+        costs |= {(task.model, setting): RunCost(refusal=result.reason) for setting in task.settings}
+    return costs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +24,8 @@ from hrx.adapters.formats.module import ModuleFile
 from hrx.adapters.registry import Located
 from hrx.audit.admission import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
-from hrx.audit.runner.plan import ModelKey, Run
-from hrx.audit.runner.run import RunResult, SeriesCache, measure_run, multivariate
+from hrx.audit.runner.plan import ModelKey, Run, RunCost, Setting
+from hrx.audit.runner.run import RunResult, SeriesCache, estimate_model, measure_run, multivariate
 from hrx.errors import HrxError, describe_error, stored_reason
 
 Result = TypeVar("Result")
@@ -35,27 +35,23 @@ Result = TypeVar("Result")
 class WorkerSettings:
     """What every worker of an audit is started with."""
 
-    models: tuple[Located, ...]
+    models: Mapping[ModelKey, Located]
     memory: int
     """Bytes that a batch may take."""
     device: str = "cpu"
     libraries: str = ""
     """Libraries that compute beside those of the models, as `Identity.library` names them."""
 
-    def divided(self, workers: int) -> WorkerSettings:
-        """Return the settings of one of several workers that share the memory."""
-        return replace(self, memory=self.memory // workers)
-
     def portable(self) -> WorkerSettings:
         """Return the same for a process with another working directory."""
-        return replace(self, models=tuple(_portable(model) for model in self.models))
+        return replace(self, models={key: _portable(model) for key, model in self.models.items()})
 
 
 class WorkerContext:
     """Models of an audit, of which one is loaded, and the memory budget of a batch."""
 
     def __init__(self, settings: WorkerSettings):
-        self._located = {ModelKey.of(model.identity): model for model in settings.models}
+        self._located = settings.models
         self._loaded: tuple[ModelKey, Forecaster] | None = None
         self.device = resolve_device(settings.device)
         self.budget = MemoryBudget(settings.memory)
@@ -64,22 +60,15 @@ class WorkerContext:
     def model(self, key: ModelKey) -> Forecaster:
         """Return the model, loaded in place of the previous one if necessary."""
         if self._loaded is None or self._loaded[0] != key:
-            self.close()
-            self._loaded = key, self._load(key)
+            self._loaded = None  # two models may not fit in memory
+            model = self._located[key].load()
+            if ModelKey.of(model.identity) != key:
+                raise ModelError(
+                    f"{model.identity.model} has other weights each time it is built, so its runs cannot be "
+                    "distributed or resumed. Seed the random numbers in its factory, or load its weights from a file."
+                )
+            self._loaded = key, on_device(model, self.device)
         return self._loaded[1]
-
-    def _load(self, key: ModelKey) -> Forecaster:
-        model = self._located[key].load()
-        if ModelKey.of(model.identity) != key:
-            raise ModelError(
-                f"{model.identity.model} has other weights each time it is built, so its runs cannot be distributed or "
-                "resumed. Seed the random numbers in its factory, or load its weights from a file."
-            )
-        return on_device(model, self.device)
-
-    def close(self) -> None:
-        """Releases the loaded model."""
-        self._loaded = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +108,21 @@ class TaskFailed(NamedTuple):
     """Same for the terminal, where it may quote a library; empty where it is the reason itself."""
 
 
+class Task(Protocol):
+    """Work for one worker: it is sent there, and its result is sent back."""
+
+    @property
+    def model(self) -> ModelKey:
+        """A worker process serves the tasks of one model."""
+
+    def run_in(self, context: WorkerContext) -> TaskResult:
+        """Does the work."""
+
+
+TaskResult = object
+"""What `run_in` of the task returns, or `TaskFailed`."""
+
+
 @dataclass(frozen=True)
 class LoadModel:
     """Loads a model and reports its properties."""
@@ -132,15 +136,13 @@ class LoadModel:
         return LoadedModel(model.limits, distinct, model.multivariate() is not None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Admit:
     """Makes the admission checks of a setting on real windows."""
 
     run: Run
     """One of the runs that are admitted together: they have one model, setting, season and number of channels."""
     windows: Tensor
-    group: int = 0
-    """Number of the group of runs that the admission is for."""
 
     @property
     def model(self) -> ModelKey:
@@ -168,19 +170,15 @@ class MeasureRun:
         return measure_run(model, self.run, context.budget, context.device.type, context.series)
 
 
-class Task(Protocol):
-    """Work for one worker: it is sent there, and its result is sent back."""
+@dataclass(frozen=True)
+class EstimateCosts:
+    """Estimates the cost of a model's missing runs at each setting."""
 
-    @property
-    def model(self) -> ModelKey:
-        """A worker process serves the tasks of one model."""
+    model: ModelKey
+    settings: Mapping[Setting, Sequence[Run]]
 
-    def run_in(self, context: WorkerContext) -> TaskResult:
-        """Does the work."""
-
-
-TaskResult = object
-"""What `run_in` of the task returns, or `TaskFailed`."""
+    def run_in(self, context: WorkerContext) -> dict[Setting, RunCost]:
+        return estimate_model(context.model(self.model), self.settings, context.budget)
 
 
 def perform(task: Task | TaskFailed, context: WorkerContext, *, everything: bool = False) -> TaskResult:
@@ -220,10 +218,8 @@ def _process_restored() -> Iterator[None]:
     numbers of a run must not depend on where it runs.
     """
     dtype, threads, precision = torch.get_default_dtype(), torch.get_num_threads(), torch.get_float32_matmul_precision()
-    deterministic, warn = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     gradients, directory = torch.is_grad_enabled(), Path.cwd()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -232,7 +228,7 @@ def _process_restored() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.set_grad_enabled(gradients)
         with suppress(OSError):  # the model has deleted it
             os.chdir(directory)
@@ -287,16 +283,6 @@ class Executor(Protocol):
         """Stops all workers at once, even in the middle of a task."""
 
 
-def died_twice(how: str) -> str:
-    """Why a task has no result after its second worker died."""
-    return f"its worker process died twice ({how})"
-
-
-def out_of_time(timeout: float | None) -> str:
-    """Why a task was stopped."""
-    return f"took longer than {timeout:g} s, the limit of --timeout, and was stopped"
-
-
 class InProcessExecutor:
     """One worker: this process. `submit` returns when the task is done, so a task cannot be stopped."""
 
@@ -318,4 +304,4 @@ class InProcessExecutor:
         raise RuntimeError("a task in this process cannot be stopped")
 
     def close(self) -> None:
-        self._context.close()
+        """Its model goes with it."""

@@ -100,7 +100,7 @@ class DistributedAudit:
     def __init__(self, file: Path, *factories: str):
         self.models = [locate(f"module:{file}:{factory}") for factory in factories]
         self.ledger = file.parent / f"{'-'.join(factories)}.db"
-        self.settings = WorkerSettings(tuple(self.models), GIBIBYTE)
+        self.settings = WorkerSettings({ModelKey.of(model.identity): model for model in self.models}, GIBIBYTE)
         self.stored: list[str] = []
         self.runs = plan(
             [model.identity for model in self.models],
@@ -122,7 +122,7 @@ class DistributedAudit:
                 os.kill(executor.process_ids[0], signal.SIGKILL)
 
         with closing(executor), Ledger.open(self.ledger) as ledger:
-            execute(self.runs, self.models, ledger, executor, progress=progress)
+            execute(self.runs, ledger, executor, progress=progress)
             return {record.key: record for record in ledger.records()}
 
 
@@ -164,7 +164,7 @@ def assert_deadly_runs_failed(audit: DistributedAudit, records: dict[str, Record
 @pytest.mark.slow
 def test_two_workers_one_of_which_is_killed_give_the_numbers_of_one_process(file: Path) -> None:
     audit = DistributedAudit(file, "one", "two")
-    executor = ProcessExecutor(audit.settings.divided(2), 2)
+    executor = ProcessExecutor(audit.settings, 2)
     records = audit.run_on(executor, kill_after=5)
     assert {record.status for record in records.values()} == {"done"}
     assert_same(records, reference(file, "one", "two"))
@@ -191,7 +191,7 @@ def test_the_death_of_the_server_that_workers_are_forked_from_costs_a_retry(file
         audit.stored.append(record.key)
 
     with closing(ProcessExecutor(audit.settings, 1)) as executor, Ledger.open(audit.ledger) as ledger:
-        execute(audit.runs, audit.models, ledger, executor, progress=kill_the_server)
+        execute(audit.runs, ledger, executor, progress=kill_the_server)
         assert {record.status for record in ledger.records()} == {"done"}
     assert len(audit.stored) == len(audit.runs)
 
@@ -237,8 +237,9 @@ def test_an_idle_worker_exits_by_itself_and_leaves_no_semaphore_behind(file: Pat
         "from hrx.audit.runner.worker import LoadModel, WorkerSettings\n"
         "if __name__ == '__main__':\n"
         f"    model = locate('module:{file}:locking')\n"
-        "    executor = ProcessExecutor(WorkerSettings((model,), 2**30), 1)\n"
-        "    task = LoadModel(ModelKey.of(model.identity), frozenset())\n"
+        "    key = ModelKey.of(model.identity)\n"
+        "    executor = ProcessExecutor(WorkerSettings({key: model}, 2**30), 1)\n"
+        "    task = LoadModel(key, frozenset())\n"
         "    executor.submit(0, task)\n"
         "    ((_, result),) = executor.results(None)\n"
         "    print(type(result).__name__, *executor.process_ids)\n"
@@ -278,12 +279,6 @@ def test_a_worker_process_loads_the_model_once_for_all_its_tasks(file: Path) -> 
     (process,) = executor.process_ids
     load_often(audit, executor)
     assert loads(file) == {process: 1}
-
-
-def test_workers_share_the_memory(file: Path) -> None:
-    settings = DistributedAudit(file, "one").settings
-    assert settings.divided(4).memory == settings.memory // 4
-    assert settings.divided(4).models == settings.models
 
 
 @pytest.mark.slow
@@ -395,8 +390,9 @@ def test_versions_that_differ_are_named() -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'hrx[ray]'")
     from hrx.audit.runner.ray import different_versions, distributions, versions
 
-    identity = locate("bolt-mini").identity
-    settings = WorkerSettings((locate("bolt-mini"),), GIBIBYTE)
+    model = locate("bolt-mini")
+    identity = model.identity
+    settings = WorkerSettings({ModelKey.of(identity): model}, GIBIBYTE)
     assert set(distributions(settings)) == {"chronos-forecasting", "transformers", "torch", "numpy"}
     here = versions(settings)
     assert f"transformers {here['transformers']}" in identity.library
@@ -419,4 +415,4 @@ def test_an_address_where_nothing_listens_is_reported_without_waiting_for_ray(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
         with pytest.raises(RayError, match="ray start --head"):
-            RayExecutor(WorkerSettings((), GIBIBYTE), 1, address=f"{scheme}127.0.0.1:{taken.getsockname()[1]}")
+            RayExecutor(WorkerSettings({}, GIBIBYTE), 1, address=f"{scheme}127.0.0.1:{taken.getsockname()[1]}")

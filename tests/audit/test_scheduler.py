@@ -17,12 +17,12 @@ from helpers.small import SETTINGS, StoredSeries, dataset, linear
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module
 from hrx.audit import Protocol
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.cost import EstimateCosts
 from hrx.audit.runner.plan import ModelKey, Run, Setting, in_random_order, plan
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import execute, in_order, recheck, run_tasks
 from hrx.audit.runner.worker import (
     Admit,
+    EstimateCosts,
     ExecutorLost,
     InProcessExecutor,
     LoadModel,
@@ -59,7 +59,7 @@ class CountingExecutor(InProcessExecutor):
     """Runs tasks in this process and keeps a list of them."""
 
     def __init__(self, models: list[PreparedModel]):
-        super().__init__(WorkerSettings(tuple(models), 2 * GIBIBYTE))
+        super().__init__(WorkerSettings({ModelKey.of(model.identity): model for model in models}, 2 * GIBIBYTE))
         self.tasks: list[Task] = []
 
     def submit(self, worker: int, task: Task) -> None:
@@ -86,7 +86,7 @@ class SmallAudit:
         """Runs what is missing; returns all records of the ledger."""
         with Ledger.open(self.path) as ledger:
             execute(
-                self.runs, self.models, ledger, self.executor,
+                self.runs, ledger, self.executor,
                 progress=lambda run, record: self.progress.append(record.key), stopping=stopping,
                 until_decided=until_decided,
             )  # fmt: skip
@@ -531,7 +531,7 @@ def test_a_task_whose_worker_dies_is_submitted_once_more_and_fails_if_it_dies_ag
 
 
 def test_a_task_and_a_result_that_cannot_be_sent_become_the_reason_why() -> None:
-    context = WorkerContext(WorkerSettings((), GIBIBYTE))
+    context = WorkerContext(WorkerSettings({}, GIBIBYTE))
     result = perform(unpacked(packed(EstimateCosts(ModelKey("f", "a"), {Setting(8, 8): lambda: None}))), context)  # type: ignore[dict-item]
     assert isinstance(result, TaskFailed)
     assert "pickle" in result.shown

@@ -24,7 +24,7 @@ from side_by_side import Line, arguments, begin, quiet, report
 from hrx.adapters import Forecaster, Located, locate
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
-from hrx.audit.runner.plan import Setting, plan
+from hrx.audit.runner.plan import ModelKey, Setting, plan
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import InProcessExecutor, WorkerSettings
 from hrx.gift_eval import open_source
@@ -74,8 +74,8 @@ def audit(folder: Path, located: Located, source: str, setting: Setting) -> Line
     runs = plan([located.identity], open_source(source), (setting,), series=1, seeds=2, windows=4, protocol=Protocol())
     with clock.watching(located), Ledger.open(folder / "audit.db") as ledger:
         began = time.perf_counter()
-        executor = InProcessExecutor(WorkerSettings((located,), 2 * GIBIBYTE))
-        execute(runs, [located], ledger, executor, progress=lambda run, record: None)
+        executor = InProcessExecutor(WorkerSettings({ModelKey.of(located.identity): located}, 2 * GIBIBYTE))
+        execute(runs, ledger, executor, progress=lambda run, record: None)
         wall = time.perf_counter() - began
         done = sum(record["status"] == "done" for record in ledger.records())
     inside = sum(clock.seconds.values())

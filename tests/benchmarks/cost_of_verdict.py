@@ -22,7 +22,7 @@ from hrx.adapters import Located, locate
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import EFFORTS
-from hrx.audit.runner.plan import STAR, Setting, plan
+from hrx.audit.runner.plan import STAR, ModelKey, Setting, plan
 from hrx.audit.runner.scheduler import execute
 from hrx.audit.runner.worker import InProcessExecutor, WorkerSettings
 from hrx.gift_eval import open_source
@@ -54,8 +54,8 @@ def audit(folder: Path, located: Located, source: str, design: Design) -> pd.Dat
     )  # fmt: skip
     path = folder / f"{located.identity.model}-{design.effort}.db"
     with Ledger.open(path) as ledger:
-        executor = InProcessExecutor(WorkerSettings((located,), 2 * GIBIBYTE))
-        execute(runs, [located], ledger, executor, progress=lambda run, record: None)
+        executor = InProcessExecutor(WorkerSettings({ModelKey.of(located.identity): located}, 2 * GIBIBYTE))
+        execute(runs, ledger, executor, progress=lambda run, record: None)
     order = {run.key: place for place, run in enumerate(runs)}
     frame = read(path)
     return frame.sort_values("key", key=lambda keys: keys.map(order), ignore_index=True)

@@ -23,7 +23,7 @@ from hrx.adapters import Forecaster, Identity, Limits, Located, locate
 from hrx.audit import Protocol
 from hrx.audit.admission import Check
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.runner.plan import STAR, Run, Setting, plan
+from hrx.audit.runner.plan import STAR, ModelKey, Run, Setting, plan
 from hrx.audit.runner.processes import ProcessExecutor
 from hrx.audit.runner.run import RunResult
 from hrx.audit.runner.scheduler import execute
@@ -145,13 +145,11 @@ def timed(seconds: Figures, name: str, call: Callable[[], Any]) -> Any:
     return result
 
 
-def measure(
-    runs: Sequence[Run], models: Sequence[Located], ledger: Ledger, executor: Executor, count: int | None = None
-) -> int:
+def measure(runs: Sequence[Run], ledger: Ledger, executor: Executor, count: int | None = None) -> int:
     """Executes missing runs, all or until `count` are stored; returns how many were."""
     stored: list[Run] = []
     execute(
-        runs, models, ledger, executor,
+        runs, ledger, executor,
         progress=lambda run, record: stored.append(run),
         stopping=lambda: count is not None and len(stored) >= count,
     )  # fmt: skip
@@ -165,11 +163,11 @@ def workers_against_one(folder: Path, small: bool) -> Figures:
     runs = plan([model.identity], source, (Setting(96, 24),), series=3, seeds=3, windows=4, protocol=Protocol())
     figures: Figures = {"runs": len(runs)}
     for size, name in ((1, "one worker, per run"), (2, "two workers, per run")):
-        executor = ProcessExecutor(WorkerSettings((model,), 2 * GIBIBYTE), size)
+        executor = ProcessExecutor(WorkerSettings({ModelKey.of(model.identity): model}, 2 * GIBIBYTE), size)
         with closing(executor), Ledger.open(folder / f"{size}.db") as ledger:
-            measure(runs, [model], ledger, executor, size)
+            measure(runs, ledger, executor, size)
             start = time.perf_counter()
-            rest = measure(runs, [model], ledger, executor)
+            rest = measure(runs, ledger, executor)
             figures[name] = (time.perf_counter() - start) / rest
     return figures | {"speed-up": figures["one worker, per run"] / figures["two workers, per run"]}
 
@@ -179,12 +177,12 @@ def overhead(folder: Path, small: bool) -> Figures:
     model = locate("bolt-mini")
     source = open_source("sample:elnino/M" if small else "sample")
     runs = plan([model.identity], source, (Setting(96, 24),), series=3, seeds=2, windows=4, protocol=Protocol())
-    executor = InProcessExecutor(WorkerSettings((model,), 2 * GIBIBYTE))
+    executor = InProcessExecutor(WorkerSettings({ModelKey.of(model.identity): model}, 2 * GIBIBYTE))
     with Ledger.open(folder / "overhead.db") as ledger:
-        measure(runs, [model], ledger, executor, 1)
+        measure(runs, ledger, executor, 1)
         first = {record.key for record in ledger.records()}
         start = time.perf_counter()
-        rest = measure(runs, [model], ledger, executor)
+        rest = measure(runs, ledger, executor)
         wall = time.perf_counter() - start
         records = ledger.records()
     compute = sum(record.seconds or 0.0 for record in records if record.key not in first)
