@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from hrx.cli.main import Check, CompareRequest, Export, Merge, Report, Tables
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
-from hrx.cli.verbs import Check, CompareRequest, Export, Merge, Report, Tables
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
 from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError

@@ -10,8 +10,8 @@ from typing import Any
 
 from hrx.adapters.families import families, short_names
 from hrx.api.known import KnownDataset, known_datasets, known_models
+from hrx.cli.main import Download, ListDatasets, ListModels
 from hrx.cli.terminal import note, progress, show, terminal_width
-from hrx.cli.verbs import Download, ListDatasets, ListModels
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import (

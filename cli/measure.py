@@ -23,8 +23,8 @@ from hrx.audit.memory import GIBIBYTE
 from hrx.audit.request import CalibrateRequest, TrainRequest, VerifyRequest
 from hrx.audit.runner.plan import PlannedRun
 from hrx.audit.runner.scheduler import Recheck
+from hrx.cli.main import AuditCommand
 from hrx.cli.terminal import not_written, note, progress, show
-from hrx.cli.verbs import AuditCommand
 from hrx.errors import Exit, NotWritten
 from hrx.options import as_settings, as_toml
 from hrx.records.calibration import judge

@@ -11,8 +11,8 @@ from string import Template
 from typing import NamedTuple
 
 from hrx.adapters.families import families
+from hrx.cli.main import NewAdapter
 from hrx.cli.terminal import show
-from hrx.cli.verbs import NewAdapter
 from hrx.errors import Exit, HrxError
 from hrx.files import reason, shown_path
 

@@ -11,7 +11,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from hrx.audit.protocol import Protocol
-from hrx.cli.verbs import parser
+from hrx.cli.main import parser
 from hrx.records.record import COLUMNS
 
 

@@ -19,7 +19,7 @@ from hrx.api.audit_plan import OtherInterpreter, divide, family_of
 from hrx.api.progress import Events, Stop
 from hrx.audit.request import AuditRequest
 from hrx.cli import main
-from hrx.cli.verbs import AuditCommand, parse_request
+from hrx.cli.main import AuditCommand, parse_request
 from hrx.errors import HrxError
 from hrx.options import as_settings, as_toml, from_settings
 from hrx.records.ledger import Ledger

@@ -140,7 +140,7 @@ def test_a_stop_that_cannot_be_understood_is_refused(
 
 
 def test_times_have_seconds_minutes_and_hours() -> None:
-    from hrx.cli.verbs import parse_request
+    from hrx.cli.main import parse_request
 
     found = [parse_request(["audit", "--budget", text]).budget for text in ("90s", "90", "10m", "1.5min", "2h")]
     assert found == [90, 90, 600, 90, 7200]

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from helpers.noisy import noisy_bolt_mini
 
-from hrx.cli.verbs import parser
+from hrx.cli.main import parser
 from hrx.reports.gates import parse
 
 ROOT = Path(__file__).parents[2]

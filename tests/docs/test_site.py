@@ -13,7 +13,7 @@ import yaml
 from helpers.browser import open_browser
 
 from hrx import adapters, audit, gift_eval, reports
-from hrx.cli.verbs import parser
+from hrx.cli.main import parser
 from hrx.records.record import COLUMNS
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from helpers.browser import open_browser
 
 from hrx.api.audit_plan import AuditPlan, InMemory, plan_audit
 from hrx.api.progress import Events
-from hrx.cli.verbs import parse_request
+from hrx.cli.main import parse_request
 from hrx.records.ledger import Ledger, StoredAudit
 from hrx.records.record import DONE
 from hrx.reports import write_report
