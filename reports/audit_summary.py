@@ -22,7 +22,6 @@ from hrx.reports.page import render as render_html
 from hrx.reports.runs import (
     LONGEST_REASON,
     NO_REASON,
-    PlanProgress,
     backbone_progress,
     beats_naive,
     fold_seeds,
@@ -125,27 +124,22 @@ def summarise_backbones(
     if not trained.drop_duplicates(["model", "fingerprint"])["backbone"].duplicated().any():
         return []
     planned = planned_models(frame, plans)
-    groups = [(str(name), runs) for name, runs in trained.groupby("backbone", sort=False)]
-    return [_summarise(name, runs, checks, backbone_progress(planned, runs, name)) for name, runs in groups]
-
-
-def _summarise(
-    name: str, runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: PlanProgress | None
-) -> BackboneSummary:
-    summary = summarise_runs(runs, checks, plan)
-    because = " ".join([summary.because, *_recipes(runs)])
-    cells = [
-        _cell(part, str(dataset), f"{lookback}x{horizon}")
-        for (dataset, lookback, horizon), part in runs.groupby(["dataset", "lookback", "horizon"])
-    ]
-    unscored = runs[runs["status"] != DONE]
-    reasons = tuple(
-        f"{row.status}: {clean(row.model)}: {shorten(clean(row.reason or NO_REASON), LONGEST_REASON)}"
-        for row in unscored.itertuples()
-    )
-    named = replace(summary, model=name, checkpoint=name, fingerprint="", because=because)
-    members = frozenset(zip(runs["model"].astype(str), runs["fingerprint"].astype(str), strict=True))
-    return BackboneSummary(name, named, _cell(runs, "", ""), tuple(cells), reasons, members)
+    found = []
+    for name, runs in trained.groupby("backbone", sort=False):
+        summary = summarise_runs(runs, checks, backbone_progress(planned, runs, str(name)))
+        because = " ".join([summary.because, *_recipes(runs)])
+        cells = [
+            _cell(part, str(dataset), f"{lookback}x{horizon}")
+            for (dataset, lookback, horizon), part in runs.groupby(["dataset", "lookback", "horizon"])
+        ]
+        reasons = tuple(
+            f"{row.status}: {clean(row.model)}: {shorten(clean(row.reason or NO_REASON), LONGEST_REASON)}"
+            for row in runs[runs["status"] != DONE].itertuples()
+        )
+        named = replace(summary, model=str(name), checkpoint=str(name), fingerprint="", because=because)
+        members = frozenset(zip(runs["model"].astype(str), runs["fingerprint"].astype(str), strict=True))
+        found.append(BackboneSummary(str(name), named, _cell(runs, "", ""), tuple(cells), reasons, members))
+    return found
 
 
 def _cell(runs: pd.DataFrame, dataset: str, setting: str) -> BackboneCell:
@@ -181,58 +175,33 @@ def _model_lines(summary: ModelSummary, width: int) -> Iterator[str]:
     for label, fact in summary.facts.items():
         yield from hanging(f"{INDENT}{label:<10}", fact, width)
     if summary.done:
-        yield ""
-        yield from _gain_table(summary, width)
+        rows = [(name, *group.evidence[name].cells) for _, group in summary.groups for name in GAINS]
+        head, rule, *lines = render_table(GAIN_HEADS, rows, width - len(INDENT)).splitlines()
+        yield from ("", INDENT + head, INDENT + rule)
+        for index, (title, group) in enumerate(summary.groups):
+            yield from hanging(INDENT, f"{title} ({group.size})", width)
+            yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
     yield ""
     yield from hanging(f"{INDENT}Verdict: ", clean(summary.verdict), width)
     yield from context_lines(summary.contexts, width)
-    yield from reason_lines("Excluded", summary.exclusions, width)
-    yield from reason_lines("Failed", summary.failures, width)
-
-
-def _gain_table(summary: ModelSummary, width: int) -> Iterator[str]:
-    rows = [(name, *group.evidence[name].cells) for _, group in summary.groups for name in GAINS]
-    head, rule, *lines = render_table(GAIN_HEADS, rows, width - len(INDENT)).splitlines()
-    yield from (INDENT + head, INDENT + rule)
-    for index, (title, group) in enumerate(summary.groups):
-        yield from hanging(INDENT, f"{title} ({group.size})", width)
-        yield from (INDENT + line for line in lines[index * len(GAINS) : (index + 1) * len(GAINS)])
-
-
-def reason_lines(title: str, reasons: dict[str, int], width: int) -> Iterator[str]:
-    """Lines of a summary with the most frequent reasons."""
-    if not reasons:
-        return
-    total = sum(reasons.values())
-    yield from ("", f"{INDENT}{title} ({counted(total, 'run')})")
-    kinds = reason_kinds(reasons)
-    shown = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
-    if rest := kinds[_MOST_REASONS:]:
-        others = f"for {counted(len(rest), 'other reason')}"
-        shown.append((sum(one.runs for one in rest), others))
-    for runs, text in shown:
-        yield from hanging(f"{INDENT}{runs:>6}  ", text, width)
+    for status, reasons in (("Excluded", summary.exclusions), ("Failed", summary.failures)):
+        if reasons:
+            yield from ("", f"{INDENT}{status} ({counted(sum(reasons.values()), 'run')})")
+            kinds = reason_kinds(reasons)
+            shown = [(one.runs, one.example) for one in kinds[:_MOST_REASONS]]
+            if rest := kinds[_MOST_REASONS:]:
+                shown.append((sum(one.runs for one in rest), f"for {counted(len(rest), 'other reason')}"))
+            for runs, text in shown:
+                yield from hanging(f"{INDENT}{runs:>6}  ", text, width)
 
 
 def render_audit(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary], width: int = 80) -> str:
     """All that an audit shows: the models of `hrx train` by backbone, and every other model with its own verdict."""
     if not backbones:
         return render(summaries, width)
+    shown = "\n".join(_backbone_lines(backbones, width)) + "\n"
     others = _others(summaries, backbones)
-    parts = ["\n".join(_backbone_lines(backbones, width)) + "\n", *([render(others, width)] if others else [])]
-    return "\n".join(parts)
-
-
-def audit_html(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> str:
-    """Show the same in a notebook."""
-    parts = []
-    if backbones:
-        verdicts = [f"{one.backbone}: {one.summary.verdict}" for one in backbones]
-        tables = [_totals(backbones), *([cells] if len((cells := _cells(backbones)).rows) <= MOST_CELLS else [])]
-        unscored = [text for status in (EXCLUDED, FAILED) for text in _unscored(_of_status(backbones, status))]
-        lines = [_counts(backbones), *verdicts, *unscored]
-        parts = [render_html("notebook.html", title="Models of hrx train", lines=lines, tables=tables, note="")]
-    return "".join([*parts, *(one._repr_html_() for one in _others(summaries, backbones))])
+    return f"{shown}\n{render(others, width)}" if others else shown
 
 
 def _others(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSummary]) -> list[ModelSummary]:
@@ -242,18 +211,16 @@ def _others(summaries: Sequence[ModelSummary], backbones: Sequence[BackboneSumma
 def _backbone_lines(backbones: Sequence[BackboneSummary], width: int) -> Iterator[str]:
     yield from hanging("", _counts(backbones), width)
     yield ""
-    yield render_table(*_totals(backbones), width)
-    heads, cells = _cells(backbones)
-    if len(cells) <= MOST_CELLS:
-        yield render_table(heads, cells, width)
-    else:
-        yield f"By dataset and setting there are {len(cells)} rows: see the page, or hrx tables.\n"
+    for heads, rows in _tables(backbones):
+        yield render_table(heads, rows, width)
+    if (cells := sum(len(one.cells) for one in backbones)) > MOST_CELLS:
+        yield f"By dataset and setting there are {cells} rows: see the page, or hrx tables.\n"
     for one in backbones:
         yield from hanging(f"{clean(one.backbone)}: ", clean(one.summary.verdict), width)
     for status in (EXCLUDED, FAILED):
-        if unscored := _of_status(backbones, status):
+        if unscored := _unscored(backbones, status):
             yield ""
-            for text in _unscored(unscored):
+            for text in unscored:
                 yield from hanging(INDENT, text, width)
 
 
@@ -268,37 +235,22 @@ def _counts(backbones: Sequence[BackboneSummary]) -> str:
     return f"{of}, {counts}. Medians over all scored runs, window seeds folded; a verdict counts those that beat naive."
 
 
-class _Table(NamedTuple):
-    heads: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-_FIGURES = (*GAINS, "MSE", "beats naive")
-
-
-def _totals(backbones: Sequence[BackboneSummary]) -> _Table:
-    rows = [(clean(one.backbone), str(one.total.models), *one.total.row) for one in backbones]
-    return _Table(("backbone", "models", *_FIGURES), rows)
-
-
-def _cells(backbones: Sequence[BackboneSummary]) -> _Table:
-    """By dataset and setting."""
-    rows = [
+def _tables(backbones: Sequence[BackboneSummary]) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    """Heads and rows of each table: by backbone, and by dataset and setting where these are not too many."""
+    figures = (*GAINS, "MSE", "beats naive")
+    totals = [(clean(one.backbone), str(one.total.models), *one.total.row) for one in backbones]
+    cells = [
         (clean(one.backbone), clean(cell.dataset), cell.setting, *cell.row) for one in backbones for cell in one.cells
     ]
-    return _Table(("backbone", "dataset", "setting", *_FIGURES), rows)
+    by_cell = (("backbone", "dataset", "setting", *figures), cells)
+    return [(("backbone", "models", *figures), totals), *([by_cell] if len(cells) <= MOST_CELLS else [])]
 
 
-def _of_status(backbones: Sequence[BackboneSummary], status: str) -> list[str]:
-    return [text for one in backbones for text in one.unscored if text.startswith(status)]
-
-
-def _unscored(runs: Sequence[str]) -> Iterator[str]:
-    """Excluded or the failed runs, the first of them by name."""
-    yield from runs[:_MOST_UNSCORED]
-    if len(runs) > _MOST_UNSCORED:
-        status = runs[0].partition(":")[0]
-        yield f"… and {counted(len(runs) - _MOST_UNSCORED, 'run')} more {status}: the page and --json name all."
+def _unscored(backbones: Sequence[BackboneSummary], status: str) -> list[str]:
+    """Runs of this status, the first of them by name."""
+    runs = [text for one in backbones for text in one.unscored if text.startswith(status)]
+    more = f"… and {counted(len(runs) - _MOST_UNSCORED, 'run')} more {status}: the page and --json name all."
+    return [*runs[:_MOST_UNSCORED], *([more] if len(runs) > _MOST_UNSCORED else [])]
 
 
 @dataclass(frozen=True)
@@ -322,4 +274,11 @@ class AuditSummary:
         return f"{render_audit(self.models, self.backbones)}\nLedger: {self.ledger}"
 
     def _repr_html_(self) -> str:
-        return audit_html(self.models, self.backbones)
+        parts = [one._repr_html_() for one in _others(self.models, self.backbones)]
+        if self.backbones:
+            verdicts = [f"{one.backbone}: {one.summary.verdict}" for one in self.backbones]
+            unscored = [text for status in (EXCLUDED, FAILED) for text in _unscored(self.backbones, status)]
+            lines, title = [_counts(self.backbones), *verdicts, *unscored], "Models of hrx train"
+            shown = render_html("notebook.html", title=title, lines=lines, tables=_tables(self.backbones), note="")
+            parts.insert(0, shown)
+        return "".join(parts)

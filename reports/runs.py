@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -68,17 +68,12 @@ def frame_of(ledger: Ledger) -> pd.DataFrame:
     """Return what `read` returns, of a ledger that is open."""
     rows = ledger.rows()
     damaged = len(ledger.damaged)
-    plans = ledger.plans()
     columns = zip(*rows, strict=True) if rows else ((),) * len(record.COLUMNS)
     frame = pd.DataFrame({c.name: _typed(c.kind, values) for c, values in zip(record.COLUMNS, columns, strict=True)})
+    planned = [one._asdict() | one.plan.as_json() for one in planned_models(frame, ledger.plans())]
     frame.attrs["damaged"] = damaged
     # Text, which pandas writes with a Parquet file: it copies attributes deeply with each column that is taken.
-    frame.attrs["plans"] = json.dumps(
-        [
-            {"model": one.model, "fingerprint": one.fingerprint, "has_runs": one.has_runs, **one.plan.as_json()}
-            for one in planned_models(frame, plans)
-        ]
-    )
+    frame.attrs["plans"] = json.dumps([{name: one[name] for name in one if name != "plan"} for one in planned])
     return frame
 
 
@@ -107,17 +102,15 @@ def impossible_remark(frame: pd.DataFrame) -> str:
 
     JSON has no infinite number, so there an infinite parity appears in this sentence only.
     """
-    sentences = []
+    sentences, of = [], counted(len(frame), "scored run")
     if impossible := _impossible(frame):
         runs, names = int(np.any(list(impossible.values()), axis=0).sum()), list(impossible)
         if len(names) > _MOST_NAMED:
             names = [*names[: _MOST_NAMED - 2], f"{len(names) - _MOST_NAMED + 2} more columns"]
-        what = f"impossible numbers (infinite, or beyond {LARGEST:g})"
-        holding = f"{runs:,} of {counted(len(frame), 'scored run')} {'holds' if runs == 1 else 'hold'}"
-        sentences.append(f"{holding} {what}, in {listed(names)}: these are left out.")
+        hold = f"{'holds' if runs == 1 else 'hold'} impossible numbers (infinite, or beyond {LARGEST:g})"
+        sentences.append(f"{runs:,} of {of} {hold}, in {listed(names)}: these are left out.")
     if "parity" in frame and (infinite := int(np.isinf(frame["parity"]).sum())):
-        have = "has" if infinite == 1 else "have"
-        sentences.append(f"{infinite:,} of {counted(len(frame), 'scored run')} {have} an infinite parity.")
+        sentences.append(f"{infinite:,} of {of} {'has' if infinite == 1 else 'have'} an infinite parity.")
     return " ".join(sentences)
 
 
@@ -222,11 +215,6 @@ class PlanProgress(NamedTuple):
         found: dict[str, object] = {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
         return found | ({"unassigned": self.unassigned} if self.unassigned else {})
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> PlanProgress:
-        """What `as_json` wrote."""
-        return cls(stored["stored"], stored["planned"], tuple(Decision(**one) for one in stored["until_decided"] or ()))
-
     @property
     def complete(self) -> bool:
         return self.stored == self.planned and not self.unassigned
@@ -249,16 +237,18 @@ def rests_on(stored: int, planned: int) -> str:
 
 
 def progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
-    """Progress of all plans of the models of `runs`, a run that several hold counted once; None without one.
-
-    A row of `runs` is a record.
-    """
+    """Progress of the plans of the models of `runs`, a frame of records; None without one."""
     models = set(zip(runs["model"], runs["fingerprint"], strict=True))
-    mine = [plan for plan in plans if (plan.model, plan.fingerprint) in models]
-    if not mine:
+    return overall_progress(runs, [plan for plan in plans if (plan.model, plan.fingerprint) in models])
+
+
+def overall_progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
+    """Progress of all plans, also of models without a stored run; a run of several plans counts once."""
+    if not plans:
         return None
-    keys = {key for plan in mine for key in plan.run_keys}
-    return PlanProgress(_stored(runs, keys), len(keys), tuple(_decision(runs, plan) for plan in mine if plan.until))
+    keys = {key for plan in plans for key in plan.run_keys}
+    decisions = tuple(_decision(runs, plan) for plan in plans if plan.until)
+    return PlanProgress(int(runs["key"].isin(keys).sum()), len(keys), decisions)
 
 
 class PlannedModel(NamedTuple):
@@ -272,15 +262,12 @@ class PlannedModel(NamedTuple):
 
 def planned_models(frame: pd.DataFrame, plans: Sequence[StoredPlan]) -> list[PlannedModel]:
     """Every model that has a plan: those with a run in the order of the frame's rows, then those without any."""
-    groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    found = [(str(model), str(fingerprint), progress(runs, plans)) for (model, fingerprint), runs in groups]
-    planned = [PlannedModel(model, fingerprint, True, plan) for model, fingerprint, plan in found if plan]
-    with_runs = set(zip(frame["model"], frame["fingerprint"], strict=True))
-    absent: dict[tuple[str, str], set[str]] = {}
+    by_model: dict[tuple[str, str], list[StoredPlan]] = {}
     for plan in plans:
-        if (model := (plan.model, plan.fingerprint)) not in with_runs:
-            absent.setdefault(model, set()).update(plan.run_keys)
-    return planned + [PlannedModel(*model, False, PlanProgress(0, len(keys))) for model, keys in absent.items()]
+        by_model.setdefault((plan.model, plan.fingerprint), []).append(plan)
+    groups = {model: runs for model, runs in frame.groupby(["model", "fingerprint"], sort=False) if model in by_model}
+    found = [(model, overall_progress(groups.get(model, frame[:0]), by_model[model])) for model in groups | by_model]
+    return [PlannedModel(*model, model in groups, plan) for model, plan in found if plan]
 
 
 def backbone_progress(planned: Sequence[PlannedModel], runs: pd.DataFrame, backbone: str) -> PlanProgress | None:
@@ -304,21 +291,15 @@ def backbone_progress(planned: Sequence[PlannedModel], runs: pd.DataFrame, backb
 
 def stored_progress(runs: pd.DataFrame, backbone: str = "") -> PlanProgress | None:
     """Progress of the model or backbone of `runs` in the ledger that they were read from; None where not known."""
-    planned = [
-        PlannedModel(one["model"], one["fingerprint"], one["has_runs"], PlanProgress.from_json(one))
-        for one in json.loads(runs.attrs.get("plans", "[]"))
-    ]
+    planned = []
+    for one in json.loads(runs.attrs.get("plans", "[]")):
+        decisions = tuple(Decision(**decision) for decision in one["until_decided"] or ())
+        plan = PlanProgress(one["stored"], one["planned"], decisions)
+        planned.append(PlannedModel(one["model"], one["fingerprint"], one["has_runs"], plan))
     if backbone:
         return backbone_progress(planned, runs, backbone)
-    first = runs.iloc[0]
-    own = first["model"], first["fingerprint"]
+    own = tuple(runs.iloc[0][["model", "fingerprint"]])
     return next((one.plan for one in planned if (one.model, one.fingerprint) == own), None)
-
-
-def overall_progress(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> PlanProgress | None:
-    """Progress of all plans of all models, also of those without a stored run; None without a plan."""
-    keys = {key for plan in plans for key in plan.run_keys}
-    return PlanProgress(_stored(runs, keys), len(keys)) if plans else None
 
 
 def without_runs(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> dict[str, int]:
@@ -328,10 +309,6 @@ def without_runs(runs: pd.DataFrame, plans: Sequence[StoredPlan]) -> dict[str, i
         if not one.has_runs:
             absent[one.model] = absent.get(one.model, 0) + one.plan.planned
     return absent
-
-
-def _stored(runs: pd.DataFrame, keys: Collection[str]) -> int:
-    return int(runs["key"].isin(list(keys)).sum())
 
 
 def _decision(runs: pd.DataFrame, plan: StoredPlan) -> Decision:

@@ -7,15 +7,15 @@ docs/reading-a-report.md lists the verdicts with their rules.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from hrx.records.quantities import GAINS, Bools
+from hrx.records.quantities import GAINS, Bools, Floats
 from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE, StoredCheck, StoredPlan
 from hrx.reports.context import DatasetContext, dataset_contexts
 from hrx.reports.page import render
@@ -39,9 +39,9 @@ from hrx.reports.statistics import (
     FEWEST_SIGN,
     MOST_PAIRS,
     Evidence,
-    GroupStatistics,
-    describe,
     evidence,
+    finite,
+    fraction_positive,
     is_few,
     median,
 )
@@ -64,49 +64,45 @@ class GainGroup:
 
     runs: int
     """Before folding."""
-    configurations: int
-    """After it, with a value or without."""
     folded: pd.DataFrame = field(repr=False, compare=False)
-    """One row per configuration."""
-    g_own: GroupStatistics
-    g_shuffled: GroupStatistics
-    g_margin: GroupStatistics
+    """One row per configuration, with a value or without."""
+
+    @cached_property
+    def _kept(self) -> pd.DataFrame:
+        return self.folded[~self.folded["short"]]
+
+    @cached_property
+    def gains(self) -> dict[str, Floats]:
+        """Values of each gain, without the configurations that are too short."""
+        return {name: finite(self._kept[name]) for name in GAINS}
 
     @cached_property
     def evidence(self) -> dict[str, Evidence]:
         """Each gain with one value per source, without the configurations that are too short."""
-        kept = self.folded[~self.folded["short"]]
-        return {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in GAINS}
-
-    @property
-    def n(self) -> int:
-        return self.g_margin.n
-
-    @property
-    def few(self) -> bool:
-        return is_few(self.n)
+        places = self._kept["dataset"], self._kept["series"]
+        return {name: evidence(self._kept[name], *places) for name in GAINS}
 
     @property
     def size(self) -> str:
         """How many runs it holds, and whether they are few."""
         if not self.runs:
             return "none"
-        size = f"{FEW_TEXT}, n={self.n}" if self.few else f"n={self.n}"
-        folded = "" if self.configurations == self.runs else f", seeds of {counted(self.runs, 'run')} folded"
+        n = len(self.gains["g_margin"])
+        size = f"{FEW_TEXT}, n={n}" if is_few(n) else f"n={n}"
+        folded = "" if len(self.folded) == self.runs else f", seeds of {counted(self.runs, 'run')} folded"
         return f"{size}{folded}, {self.evidence['g_margin'].counted}"
-
-    def __getitem__(self, name: str) -> GroupStatistics:
-        """Statistics of a gain by its name."""
-        found: GroupStatistics = getattr(self, name)
-        return found
 
     def as_json(self) -> dict[str, object]:
         """Of each gain the median over configurations, as the published tables have it, and its `evidence`."""
-        return {name: self._gain_json(self[name]) | {"evidence": self.evidence[name].as_json()} for name in GAINS}
-
-    @staticmethod
-    def _gain_json(found: GroupStatistics) -> dict[str, object]:
-        return {"median": number_or_none(found.median), "positive": number_or_none(found.positive), "n": found.n}
+        return {
+            name: {
+                "median": number_or_none(median(values)),
+                "positive": number_or_none(fraction_positive(values)),
+                "n": len(values),
+                "evidence": self.evidence[name].as_json(),
+            }
+            for name, values in self.gains.items()
+        }
 
 
 class SeasonalRuns(NamedTuple):
@@ -119,10 +115,6 @@ class SeasonalRuns(NamedTuple):
     def share(self) -> float:
         """From 0 to 1; NaN where nothing is known."""
         return self.beating / self.known if self.known else math.nan
-
-    @property
-    def mostly_lost(self) -> bool:
-        return 2 * self.beating < self.known
 
 
 class MedianMase(NamedTuple):
@@ -204,13 +196,24 @@ class ModelSummary:
             "runs": f"{self.runs}: {self.done} scored, {self.excluded} excluded, {self.failed} failed",
         }
         if self.done:
-            beat = "beats" if 1 in (self.beating_naive.runs, self.done) else "beat"
-            of = f"of {counted(self.done, 'scored run')}"
-            share = percent(self.beats_naive)
-            found["naive"] = f"{self.beating_naive.runs} {of} {beat} both naive forecasts ({share})"
-            found["seasonal"] = _seasonal_fact(self)
+            beating = self.beating_naive.runs
+            beat = "beats" if 1 in (beating, self.done) else "beat"
+            of = counted(self.done, "scored run")
+            found["naive"] = f"{beating} of {of} {beat} both naive forecasts ({percent(self.beats_naive)})"
+            found["seasonal"] = self._seasonal_fact
             found["MASE"] = str(self.mase)
         return found | ({} if math.isnan(self.rank) else {"rank": f"{self.rank:.2f} (median)"})
+
+    @property
+    def _seasonal_fact(self) -> str:
+        found, among = self.seasonal, self.seasonal_beating_naive
+        if not found.known:
+            return "unknown: these records have no error of seasonal naive"
+        of = counted(found.known, "scored run")
+        beat = "beats" if 1 in (found.beating, found.known) else "beat"
+        missing = f", unknown for {self.done - found.known} more" if found.known < self.done else ""
+        both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
+        return f"{found.beating} of {of} {beat} seasonal naive ({percent(found.share)}){missing}{both}"
 
     @property
     def groups(self) -> tuple[tuple[str, GainGroup], ...]:
@@ -253,17 +256,6 @@ class ModelSummary:
 _ADMITTED = {True: "yes", False: "no", None: "unknown: no run was scored, and none failed a check"}
 
 
-def _seasonal_fact(summary: ModelSummary) -> str:
-    found, among = summary.seasonal, summary.seasonal_beating_naive
-    if not found.known:
-        return "unknown: these records have no error of seasonal naive"
-    beat = "beats" if 1 in (found.beating, found.known) else "beat"
-    missing = f", unknown for {summary.done - found.known} more" if found.known < summary.done else ""
-    both = f"; {among.beating} of the {among.known} that beat naive" if among.known else ""
-    of = f"of {counted(found.known, 'scored run')}"
-    return f"{found.beating} {of} {beat} seasonal naive ({percent(found.share)}){missing}{both}"
-
-
 def summarise(
     frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
 ) -> list[ModelSummary]:
@@ -274,20 +266,21 @@ def summarise(
 
 def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: PlanProgress | None) -> ModelSummary:
     """One summary of the runs of one or several models, each a configuration of its own; named by the first."""
-    stored = runs[runs["status"] == DONE]
     done = scored_runs(runs)
     beats = beats_naive(done)
-    mine = checks_of(runs, checks)
+    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
+    about = set(versions.itertuples(index=False, name=None))
+    mine = [check for check in checks if check[:4] in about]  # made with the weights and versions of some run
     scored, beating = _group(done), _group(done[beats])
     tone, headline, figures = _verdict(runs, mine, scored, beating)
     seasonal, among_beating = _seasonal(done), _seasonal(done[beats])
-    errors = fold_seeds(done, ["mase", "naive_mase", "seasonal_mase"])
+    medians = fold_seeds(done, ["mase", "naive_mase", "seasonal_mase", "rank"])
     first = runs.iloc[0]
     return ModelSummary(
         model=str(first["model"]),
         checkpoint=str(first["checkpoint"]),
         fingerprint=str(first["fingerprint"]),
-        admitted=_admitted(runs, done),
+        admitted=True if len(done) else False if runs["check_failed"].notna().any() else None,
         runs=len(runs),
         excluded=int((runs["status"] == EXCLUDED).sum()),
         failed=int((runs["status"] == FAILED).sum()),
@@ -296,33 +289,18 @@ def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Plan
         beats_naive=float(beats.mean()) if len(done) else math.nan,
         seasonal=seasonal,
         seasonal_beating_naive=among_beating,
-        mase=MedianMase(*(median(errors[name]) for name in ("mase", "naive_mase", "seasonal_mase"))),
+        mase=MedianMase(*(median(medians[name]) for name in ("mase", "naive_mase", "seasonal_mase"))),
         scored=scored,
         beating_naive=beating,
-        rank=median(fold_seeds(done, ["rank"])["rank"]),
+        rank=median(medians["rank"]),
         parity=worst_parity(mine, runs["parity"]),
         tone=tone,
         headline=headline,
-        because=" ".join(
-            [figures, *(plan.sentences() if plan else ()), *_seasonal_remark(among_beating), *_remarks(runs, stored)]
-        ),
+        because=" ".join([figures, *(plan.sentences() if plan else ()), *_remarks(runs, among_beating)]),
         backbone="" if pd.isna(first["backbone"]) else str(first["backbone"]),
         plan=plan,
         contexts=tuple(dataset_contexts(runs)),
     )
-
-
-def _admitted(runs: pd.DataFrame, done: pd.DataFrame) -> bool | None:
-    if len(done):
-        return True
-    return False if runs["check_failed"].notna().any() else None
-
-
-def checks_of(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> list[StoredCheck]:
-    """Checks that were made with the weights and versions of some run."""
-    versions = runs[["fingerprint", "library", "adapter_version", "torch_version"]]
-    about = set(versions.itertuples(index=False, name=None))
-    return [check for check in checks if check[:4] in about]
 
 
 def _seasonal(runs: pd.DataFrame) -> SeasonalRuns:
@@ -330,21 +308,10 @@ def _seasonal(runs: pd.DataFrame) -> SeasonalRuns:
     return SeasonalRuns(int((beats == 1).sum()), int((~np.isnan(beats)).sum()))
 
 
-def _seasonal_remark(beating_naive: SeasonalRuns) -> list[str]:
-    """Sentence of the verdict where most runs that beat naive lose to the season."""
-    if not beating_naive.mostly_lost:
-        return []
-    lost, known = beating_naive.known - beating_naive.beating, beating_naive.known
-    return [
-        f"But {lost} of {counted(known, 'run')} that beat naive {'loses' if lost == 1 else 'lose'} to seasonal naive."
-    ]
-
-
 def _group(runs: pd.DataFrame) -> GainGroup:
     folded = fold_seeds(runs.assign(short=too_short(runs).astype(np.float64)), (*GAINS, "short"))
     folded["short"] = folded["short"] > 0
-    kept = folded[~folded["short"]]
-    return GainGroup(len(runs), len(folded), folded, *(describe(kept[name]) for name in GAINS))
+    return GainGroup(len(runs), folded)
 
 
 def too_short(runs: pd.DataFrame) -> Bools:
@@ -357,20 +324,11 @@ def too_short(runs: pd.DataFrame) -> Bools:
     return np.asarray(runs["variance_span"].astype("float64") < SHORTEST_SPAN, dtype=np.bool_)
 
 
-class CheckFigure(Protocol):
-    """An admission check, stored or just made."""
-
-    @property
-    def check(self) -> str: ...
-    @property
-    def figure(self) -> float: ...
-
-
-def worst_parity(checks: Iterable[CheckFigure], of_runs: Iterable[float] = ()) -> float:
+def worst_parity(checks: Iterable[Any], of_runs: Iterable[float] = ()) -> float:
     """Parity of a model: the largest `max|a−b| / max|b|` of its forecast and the official call, NaN where unknown.
 
-    Over the windows of the admission check "equivalence", and over those of every run, excluded ones too. Summary, page
-    and `hrx verify` show this number.
+    Over the windows of the admission check "equivalence", stored or just made, and over those of every run, excluded
+    ones too. Summary, page and `hrx verify` show this number.
     """
     seen = [check.figure for check in checks if check.check == EQUIVALENCE]
     return float(pd.Series([*of_runs, *seen], dtype="float64").max())
@@ -383,12 +341,15 @@ def _verdict(
     if not scored.runs:
         return "none", "Not audited", f"{_refusal(runs, checks)}."
     if not group.runs:
-        few = f" ({FEW_TEXT})" if scored.few else ""
+        few = f" ({FEW_TEXT})" if is_few(len(scored.gains["g_margin"])) else ""
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
     own, margin = group.evidence["g_own"], group.evidence["g_margin"]
-    tone, headline = finding(own, margin)
-    short = int(group.folded["short"].sum())
-    return tone, headline, " ".join([figures_behind(own, margin, short), *_selection(scored, group)])
+    figures = figures_behind(own, margin, int(group.folded["short"].sum()))
+    if left_out := len(scored.folded) - len(group.folded):
+        of = f"{left_out} of {counted(len(scored.folded), 'configuration')}"
+        lose = "loses to naive and is" if left_out == 1 else "lose to naive and are"
+        figures += f" {of} {lose} left out; with them g_margin is {scored.evidence['g_margin']}."
+    return *finding(own, margin), figures
 
 
 def finding(own: Evidence, margin: Evidence) -> tuple[str, str]:
@@ -433,56 +394,45 @@ def figures_behind(own: Evidence, margin: Evidence, short: int) -> str:
     return " ".join(said)
 
 
-def _selection(scored: GainGroup, beating: GainGroup) -> list[str]:
-    """What the runs that lose to naive would have said."""
-    if not (left_out := scored.configurations - beating.configurations):
-        return []
-    over_all = scored.evidence["g_margin"]
-    of = f"{left_out} of {counted(scored.configurations, 'configuration')}"
-    lose = "loses to naive and is" if left_out == 1 else "lose to naive and are"
-    return [f"{of} {lose} left out; with them g_margin is {over_all}."]
-
-
 def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:
     """Why nothing was scored: failed checks where there are any, else the most frequent reason."""
-    failed = [check for check in checks if not check.passed]
+    failed: dict[str, list[StoredCheck]] = {}
+    for check in checks:
+        if not check.passed:
+            failed.setdefault(check.check, []).append(check)
     if failed:
-        names = dict.fromkeys(check.check for check in failed)
-        return "; ".join(_failure([check for check in failed if check.check == name]) for name in names)
+        figures = {name: f"{found[0].figure:.3g}".replace("nan", "not a number") for name, found in failed.items()}
+        return "; ".join(
+            f"{name} failed ({figures[name]}, limit {found[0].limit:.3g}) at {listed(one.setting for one in found)}"
+            for name, found in failed.items()
+        )
     statuses = runs["status"].fillna("without a status").value_counts()
     summed = listed(f"{count} {status}" for status, count in statuses.items())
     reason = next(iter(count_reasons(runs, str(statuses.index[0]))), NO_REASON)
-    return (
-        f"no run could be scored ({summed}), most often because: {shorten(clean(reason).rstrip('.'), LONGEST_REASON)}"
-    )
+    shown = shorten(clean(reason).rstrip("."), LONGEST_REASON)
+    return f"no run could be scored ({summed}), most often because: {shown}"
 
 
-def _failure(failed: Sequence[StoredCheck]) -> str:
-    first = failed[0]
-    shown = "not a number" if math.isnan(first.figure) else f"{first.figure:.3g}"
-    return f"{first.check} failed ({shown}, limit {first.limit:.3g}) at {listed(check.setting for check in failed)}"
-
-
-def _remarks(runs: pd.DataFrame, done: pd.DataFrame) -> list[str]:
-    """Sentences after the verdict: what limits it."""
-    remarks = []
+def _remarks(runs: pd.DataFrame, beating: SeasonalRuns) -> Iterator[str]:
+    """Sentences after the verdict: what limits it. `beating` are the runs that beat naive."""
+    done = runs[runs["status"] == DONE]
+    lost, known = beating.known - beating.beating, beating.known
+    if 2 * lost > known:
+        lose = "loses" if lost == 1 else "lose"
+        yield f"But {lost} of {counted(known, 'run')} that beat naive {lose} to seasonal naive."
     if len(done):
         settled = set(zip(done["lookback"], done["horizon"], strict=True))
         asked = dict.fromkeys(zip(runs["lookback"], runs["horizon"], strict=True))
         if missing := [f"{lookback}x{horizon}" for lookback, horizon in asked if (lookback, horizon) not in settled]:
-            remarks.append(f"No run could be scored at {listed(missing)}.")
+            yield f"No run could be scored at {listed(missing)}."
     for leakage, words in ((DECLARED, "is declared to have seen"), (POSSIBLE, "may have seen, as far as is declared,")):
         if seen := int((done["leakage"] == leakage).sum()):
             where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
-            remarks.append(f"{where} {words} in training.")
-    if unknown := unknown_rows_remark(done):
-        remarks.append(unknown)
-    if padded := padded_remark(done):
-        remarks.append(padded)
+            yield f"{where} {words} in training."
+    yield from filter(None, (unknown_rows_remark(done), padded_remark(done)))
     if failed := int((runs["status"] == FAILED).sum()):
-        remarks.append(f"Incomplete: {failed} of {counted(len(runs), 'run')} failed.")
+        yield f"Incomplete: {failed} of {counted(len(runs), 'run')} failed."
     if differing := pooled(done):
-        remarks.append(f"Pools runs that differ in {listed(differing)}.")
+        yield f"Pools runs that differ in {listed(differing)}."
     if impossible := impossible_remark(done):
-        remarks.append(impossible)
-    return remarks
+        yield impossible

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from hrx import __version__
 from hrx.reports import text
-from hrx.reports.statistics import FEW_TEXT
+from hrx.reports.statistics import FEW_TEXT, is_few
 from hrx.reports.text import clean
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {name: getattr(text, name) for name in _FILTERS}
     environment.filters["short"] = lambda name, width=60: text.shorten(clean(name), width)
-    environment.globals |= {"link": link, "asset": lambda name: Markup(asset(name)), "few": FEW_TEXT}
+    environment.globals |= {"link": link, "asset": lambda name: Markup(asset(name)), "few": FEW_TEXT, "is_few": is_few}
     return environment
 
 

@@ -148,7 +148,7 @@ def test_the_medians_of_a_table_fold_window_seeds_as_the_verdict_does(trained, f
     expected = standard.median(standard.mean(pair) for pair in pairs)
     assert expected != pytest.approx(standard.median(gain for pair in pairs for gain in pair))
     assert (linear.total.g_margin, linear.total.mse) == (pytest.approx(expected), pytest.approx(expected))
-    assert linear.summary.scored.g_margin.median == pytest.approx(expected)
+    assert linear.summary.scored.as_json()["g_margin"]["median"] == pytest.approx(expected)
     first = next(cell for cell in linear.cells if cell.dataset == "ETT0")
     assert first.g_own == pytest.approx(standard.median([0.15, 0.4]))
     assert (first.scored, first.beating_naive) == (4, 4)
