@@ -24,7 +24,7 @@ from hrx.reports import ReportTable, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
 from hrx.reports.runs import overall_progress, rests_on
-from hrx.reports.table import html_page, latex_document, latex_frame
+from hrx.reports.table import html_page, latex_document
 from hrx.reports.text import counted
 from hrx.text import message as one_line
 
@@ -64,8 +64,8 @@ def tables(options: Tables) -> int:
         for table in made:
             write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
         if options.format == "tex":
-            inputs = "\n".join(rf"\input{{{table.name}}}" + "\n" + r"\clearpage" for table in made)
-            write(options.out / "all.tex", latex_frame(inputs), "--out")
+            inputs = (rf"\input{{{table.name}}}" for table in made)
+            write(options.out / "all.tex", latex_document(inputs), "--out")
         note(f"{counted(len(made), 'table')} in {options.out}")
         return Exit.DONE
     if options.format == "csv" and len(made) > 1:
@@ -104,7 +104,7 @@ def _rendered(made: Sequence[ReportTable], options: Tables) -> str:
     if options.format == "html":
         return html_page(made)
     if options.format == "tex" and len(made) > 1:
-        return latex_document(made)
+        return latex_document(table.to_latex() for table in made)
     width = terminal_width(_TABLES_WIDTH)
     formats: dict[str, Callable[[ReportTable], str]] = {
         "text": lambda table: table.to_text(width),

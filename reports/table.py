@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -37,6 +37,7 @@ _PREAMBLE = (
     rf"% needs \usepackage{{{PACKAGES}}}",
     r"\providecolor{hred}{RGB}{168,26,38}\providecolor{hblue}{RGB}{26,62,148}",
 )
+_DOCUMENT = (r"\documentclass{article}", r"\usepackage[margin=2cm]{geometry}", rf"\usepackage{{{PACKAGES}}}")
 
 
 class Span(NamedTuple):
@@ -94,6 +95,9 @@ class Cell:
         """Value in plain text; a name is not cleaned yet."""
         return plain(self.value, self.format)
 
+    def part(self, part: Part) -> Value:
+        return {"own": self.value, "published": self.published, "difference": self.difference}[part]
+
     def beside(self, published: Value) -> Cell:
         """Return the same cell with the published value and the difference of the printed values."""
         here, there = printed(self.value, self.format), printed(published, self.format)
@@ -117,11 +121,11 @@ class TableColumn:
     def cell(self, value: Value, *, n: int = FEW, significant: bool = False) -> Cell:
         """A cell over `n` runs: bold only where it is significant, and never with fewer than ten."""
         number = value if isinstance(value, (int, float)) else math.nan
-        ideal = number > 0 if self.hue == "red" else number < 0 if self.hue == "blue" else False
         few = is_few(n)
-        missing = value is None or (isinstance(value, float) and not math.isfinite(value))
         bold = significant and not few
-        return Cell(value, self.format, bold, self.hue if bold and ideal else "", faint=few or missing, few=few)
+        ideal = bold and (number > 0 if self.hue == "red" else number < 0)
+        missing = value is None or (isinstance(value, float) and not math.isfinite(value))
+        return Cell(value, self.format, bold, self.hue if ideal else "", faint=few or missing, few=few)
 
 
 class ShownColumn(NamedTuple):
@@ -140,15 +144,12 @@ class ShownColumn(NamedTuple):
         unit = f" ({self.column.unit})" if self.column.unit else ""
         return {"own": self.column.heading + unit, "published": published, "difference": difference}[self.part]
 
-    def value(self, cell: Cell) -> Value:
-        return {"own": cell.value, "published": cell.published, "difference": cell.difference}[self.part]
-
     def write(self, row: TableRow, name: Callable[[str], str] = str, number: Callable[[str], str] = str) -> str:
         """This column's text of a row, with its names and its numbers escaped by these functions."""
         cell = row.cells[self.place]
+        value = cell.part(self.part)
         if self.part == "difference":
             return number(difference_text(cell))
-        value = self.value(cell)
         if not isinstance(value, str):
             return number(plain(value, cell.format))
         return name(value) + (name(f" ({FEW_TEXT})") if cell.few and not self.is_number else "")
@@ -157,8 +158,8 @@ class ShownColumn(NamedTuple):
         self, row: TableRow, part: Part, name: Callable[[str], str] = str, number: Callable[[str], str] = str
     ) -> str:
         """Text of the published value or the difference of a row; empty where there is none."""
-        other = self._replace(part=part)
-        return "" if other.value(row.cells[self.place]) is None else other.write(row, name, number)
+        known = row.cells[self.place].part(part) is not None
+        return self._replace(part=part).write(row, name, number) if known else ""
 
 
 class Basis(NamedTuple):
@@ -348,14 +349,15 @@ class ReportTable:
             fields["section"] = [row.section for row in self.rows]
         for shown in self.shown:
             name = shown.column.name if shown.part == "own" else f"{shown.column.name}_{shown.part}"
-            values = [shown.value(row.cells[shown.place]) for row in self.rows]
+            values = [row.cells[shown.place].part(shown.part) for row in self.rows]
             if shown.column.format.kind == "span":
                 for end in ("low", "high"):
                     fields[f"{name}_{end}"] = [getattr(value, end, None) for value in values]
             else:
                 fields[name] = values
         fields["few"] = [int(any(cell.few for cell in row.cells)) for row in self.rows]
-        written = pd.DataFrame(fields, dtype=object).map(_csv_field)
+        frame = pd.DataFrame(fields, dtype=object)
+        written = frame.map(lambda value: escape_csv(value) if isinstance(value, str) else _json_value(value))
         return written.to_csv(index=False, lineterminator="\n")
 
     def to_json(self) -> str:
@@ -368,16 +370,20 @@ class ReportTable:
         about = {name: getattr(self, name) for name in ("name", "title", "note", "label")}
         rows = []
         for row in self.rows:
-            columns = zip(self.columns, row.cells, self.compared, strict=True)
-            rows.append(
-                {
-                    "section": row.section,
-                    "total": row.total,
-                    "where": dict(row.where),
-                    "few": any(cell.few for cell in row.cells),
-                    "cells": {column.name: _json_cell(cell, compared) for column, cell, compared in columns},
-                }
-            )
+            cells: dict[str, dict[str, object]] = {}
+            for column, cell, compared in zip(self.columns, row.cells, self.compared, strict=True):
+                cells[column.name] = {"value": _json_value(cell.value), "text": cell.text, "bold": cell.bold}
+                if compared:
+                    there = plain(cell.published, cell.format)
+                    cells[column.name]["published"] = {
+                        "value": _json_value(cell.published),
+                        "text": there,
+                        "difference": number_or_none(cell.difference),
+                        "difference_text": difference_text(cell) if there != MISSING else MISSING,
+                    }
+            few = any(cell.few for cell in row.cells)
+            about_row = {"section": row.section, "total": row.total, "where": dict(row.where), "few": few}
+            rows.append({**about_row, "cells": cells})
         return {**about, "columns": heads, "rows": rows}
 
     def to_latex(self) -> str:
@@ -386,6 +392,9 @@ class ReportTable:
         A table that is longer than a page becomes several. `latex_document` makes a document of tables.
         """
         kinds = "".join("c" if shown.is_number else "l" for shown in self.stacked)
+        units = (f" ({escape_latex(shown.column.unit)})" if shown.column.unit else "" for shown in self.stacked)
+        names = (rf"\textbf{{{_latex_name(shown.column.heading)}}}" for shown in self.stacked)
+        heads = " & ".join(name + unit for name, unit in zip(names, units, strict=True)) + r" \\"
         pages = _latex_pages(self)
         lines = list(_PREAMBLE)
         for index, rows in enumerate(pages):
@@ -394,8 +403,7 @@ class ReportTable:
                 *(r"\begin{table}[htbp]", r"\centering"),
                 rf"\caption{{\textbf{{{escape_latex(self.title + part)}.}}}}",
                 *([rf"\label{{{self.label}}}"] if self.label and not index else []),
-                *(r"\begin{adjustbox}{max width=\textwidth}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"),
-                " & ".join(map(_latex_heading, self.stacked)) + r" \\",
+                *(r"\begin{adjustbox}{max width=\textwidth}", rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", heads),
                 *(r"\midrule", *(rows[1:] if rows[:1] == [r"\midrule"] else rows)),
                 *(r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"),
             ]
@@ -423,34 +431,10 @@ def _name(name: str) -> str:
     return text.shorten(clean(name), text.LONGEST)
 
 
-def _csv_field(value: Value) -> Value:
-    if isinstance(value, str):
-        return escape_csv(value)
-    return None if value is None or isinstance(value, Span) or not math.isfinite(value) else value
-
-
-def _json_cell(cell: Cell, compared: bool) -> dict[str, object]:
-    shown: dict[str, object] = {"value": _json_value(cell.value), "text": cell.text, "bold": cell.bold}
-    if compared:
-        published = plain(cell.published, cell.format)
-        shown["published"] = {
-            "value": _json_value(cell.published),
-            "text": published,
-            "difference": number_or_none(cell.difference),
-            "difference_text": difference_text(cell) if published != MISSING else MISSING,
-        }
-    return shown
-
-
 def _json_value(value: Value) -> object:
     if isinstance(value, Span):
         return [number_or_none(end) for end in value]
     return value if isinstance(value, (str, int)) else number_or_none(value)
-
-
-def _latex_heading(shown: ShownColumn) -> str:
-    unit = f" ({escape_latex(shown.column.unit)})" if shown.column.unit else ""
-    return rf"\textbf{{{_latex_name(shown.column.heading)}}}{unit}"
 
 
 def _latex_pages(table: ReportTable) -> list[list[str]]:
@@ -514,16 +498,10 @@ def _latex_cell(shown: ShownColumn, row: TableRow) -> str:
     return rf"\textcolor{{h{hue}}}{{{heavy}}}" if hue else heavy
 
 
-def latex_document(tables: Sequence[ReportTable]) -> str:
-    """A document of the tables that `pdflatex` compiles as it stands."""
-    return latex_frame("\n".join(table.to_latex() + "\\clearpage\n" for table in tables))
-
-
-def latex_frame(body: str) -> str:
-    """A document around LaTeX tables, or commands that read them."""
-    packages = (r"\usepackage[margin=2cm]{geometry}", rf"\usepackage{{{PACKAGES}}}")
-    lines = (r"\documentclass{article}", *packages, r"\begin{document}", body.rstrip("\n"), r"\end{document}")
-    return "\n".join(lines) + "\n"
+def latex_document(parts: Iterable[str]) -> str:
+    """A document of tables in LaTeX, or of commands that read them, that `pdflatex` compiles as it stands."""
+    body = "\n".join(f"{part}\\clearpage\n" for part in parts).rstrip("\n")
+    return "\n".join((*_DOCUMENT, r"\begin{document}", body, r"\end{document}")) + "\n"
 
 
 def html_page(tables: Sequence[ReportTable]) -> str:

@@ -1,10 +1,11 @@
 """Published tables from stored runs: their groups of runs, columns and order, one function each.
 
-`@_table` lists a function under its name; `trained` has those of trained backbones. Every table ends with the share
-that beats naive and the leakage.
+`@table` lists a function under its name. Every table ends with the share that beats naive and the leakage. A trained
+backbone is a run whose record names the class of its model; its checkpoints are trained for one lookback, horizon,
+depth and seed, so each of them is a configuration of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -14,8 +15,8 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
-from hrx.reports.runs import CONFIGURATION, SEEDS, fold_seeds, require_runs
-from hrx.reports.statistics import GroupStatistics, is_few, median, trimmed_mean
+from hrx.reports.runs import CONFIGURATION, SEEDS, TASK, VERSIONS, require_runs
+from hrx.reports.statistics import GroupStatistics, Interval, is_few, median, student_interval, trimmed_mean
 from hrx.reports.table import (
     COUNT,
     FINE_GAIN,
@@ -26,22 +27,37 @@ from hrx.reports.table import (
     Format,
     ReportTable,
     ReportTables,
+    Span,
     TableColumn,
 )
-from hrx.reports.tables import scored, trained
 from hrx.reports.tables.scored import (
+    BEATS_NAIVE,
+    BEATS_SEASONAL,
+    DEFAULT_ESTIMATOR,
+    FOLDED_VERDICTS,
+    G_MARGIN,
+    G_OWN,
+    G_SHUFFLED,
+    LEAKED,
+    MARGIN_NOTE,
+    MARGIN_OF_MEDIANS,
     POSITIVE,
+    RECIPES,
     SCORED,
+    SIGN_TEST,
+    SWEPT_DISTANCES,
+    SWEPT_RANKS,
     Content,
     Figure,
     N,
-    Recipes,
     ScoredRuns,
     TableGroup,
     TableRecipe,
     by_estimator,
     count_of,
+    interval_of,
     median_of,
+    table,
     value_of,
 )
 from hrx.reports.text import clean, counted
@@ -51,13 +67,17 @@ METRICS = {
     "Comprehensiveness": "comprehensiveness", "Sufficiency": "sufficiency", "AOPC": "aopc", "Insertion": "insertion",
     "g_own": "g_own", "g_margin": "g_margin",
 }  # fmt: skip
-OWN = median_of(scored.G_OWN, "g_own")
-MAIN = median_of(scored.G_OWN)
+OWN = median_of(G_OWN, "g_own")
+MAIN = median_of(G_OWN)
 """Row's quantity in the column of g_own."""
 RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals=4, plus=False)
 ERROR = Format("number", plus=False)
-RECIPES = Recipes()
-_table = RECIPES.table
+_TRAINED = "scored runs of trained backbones, such as those of neuralforecast:DIR"
+AXES = {"Forecast length H": "horizon", "Lookback length L": "lookback", "Depth (layers)": "depth"}
+"""Swept settings of trained backbones: the paper's name of each, and its column."""
+_HELD = ("backbone", "training_seed", *VERSIONS, "series", *(name for name in TASK if name not in AXES.values()))
+_CHANGE = TableColumn("change", "Paired change", GAIN, hue="red")
+VERDICTS = {"Beats naive": 1.0, "Loses to naive": 0.0}
 
 
 def tables(
@@ -65,7 +85,7 @@ def tables(
     names: Sequence[str] | str | None = None,
     *,
     against: Literal["published"] | None = None,
-    estimator: str = scored.DEFAULT_ESTIMATOR,
+    estimator: str = DEFAULT_ESTIMATOR,
     fold: bool = True,
 ) -> ReportTables:
     """Named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
@@ -80,22 +100,22 @@ def tables(
     if wrong := [name for name in names or () if name not in RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
     runs = ScoredRuns(frame, estimator, fold)
-    if estimator != scored.DEFAULT_ESTIMATOR and runs.scored.empty:
+    if estimator != DEFAULT_ESTIMATOR and runs.scored.empty:
         raise HrxError(f"No scored run is of the estimator {estimator!r}. {runs.holdings()}")
     made = {name: _build(name, RECIPES[name], runs) for name in names or NAMES}
-    for name in names or ():
-        if not made[name].rows:
-            raise HrxError(f"The table {name!r} cannot be filled: it needs {RECIPES[name].needs}. {runs.holdings()}")
-    filled = [table for table in made.values() if table.rows]
+    if empty := [name for name in names or () if not made[name].rows]:
+        raise HrxError(
+            f"The table {empty[0]!r} cannot be filled: it needs {RECIPES[empty[0]].needs}. {runs.holdings()}"
+        )
+    filled = [one for one in made.values() if one.rows]
     if not filled:
         raise HrxError(f"No table can be filled: there are no scored runs. {runs.holdings()}")
-    return ReportTables(published.beside(table) if against == "published" else table for table in filled)
+    return ReportTables(published.beside(one) if against == "published" else one for one in filled)
 
 
 def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:
     groups, figures, note = recipe.content(runs)
-    always = (scored.BEATS_NAIVE, scored.BEATS_SEASONAL, scored.LEAKED)
-    columns = (*figures, *(figure for figure in always if figure not in figures))
+    columns = tuple(dict.fromkeys((*figures, BEATS_NAIVE, BEATS_SEASONAL, LEAKED)))
     chosen = [group for group in groups if group.statistics().n or recipe.keep_empty]
     if recipe.descending:
         chosen.sort(key=lambda group: (np.isnan(group.statistics().median), -group.statistics().median))
@@ -105,19 +125,19 @@ def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:
     return ReportTable(name, recipe.title, heads, rows, note, there.label if there else "")
 
 
-@_table("Gain g_own by model", "Model", keep_empty=True)
+@table("Gain g_own by model", "Model", keep_empty=True)
 def models(runs: ScoredRuns) -> Content:
     return _by_model(runs.configurations), (OWN, POSITIVE), runs.note(runs.configurations)
 
 
-@_table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True)
+@table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True)
 def models_full(runs: ScoredRuns) -> Content:
     checkpoint = count_of(
         TableColumn("checkpoint", "Checkpoint"),
         lambda group: "" if group.total else str(group.runs["checkpoint"].iloc[0]),
     )
     mase = median_of(TableColumn("mase", "MASE", ERROR), "mase")
-    figures = (checkpoint, scored.BEATS_NAIVE, scored.BEATS_SEASONAL, mase, OWN, POSITIVE, N, scored.LEAKED)
+    figures = (checkpoint, BEATS_NAIVE, BEATS_SEASONAL, mase, OWN, POSITIVE, N, LEAKED)
     return _by_model(runs.configurations), figures, runs.note(runs.configurations)
 
 
@@ -142,7 +162,7 @@ def _by_model(frame: pd.DataFrame) -> list[TableGroup]:
     return groups if trained_runs.empty else [*groups, TableGroup(published.TRAINED, trained_runs, total=True)]
 
 
-@_table("Metrics of prior works", "Metric")
+@table("Metrics of prior works", "Metric")
 def metrics(runs: ScoredRuns) -> Content:
     frame = runs.zero_shot
     middle = median_of(TableColumn("median", "Median", FINE_GAIN, hue="red"))
@@ -153,23 +173,21 @@ def metrics(runs: ScoredRuns) -> Content:
     groups = [TableGroup(label, frame[frame[name].notna()], name) for label, name in METRICS.items()]
     signs = "Signed so that positive means that a row per step helps."
     note = runs.note(frame, runs.left_out, signs, "Comprehensiveness is exactly 8/9 of AOPC, by definition.")
-    return groups, (middle, POSITIVE, scored.SIGN_TEST, N, trimmed), note
+    return groups, (middle, POSITIVE, SIGN_TEST, N, trimmed), note
 
 
-@_table("Gain by horizon and lookback", "Setting", keep_empty=True)
+@table("Gain by horizon and lookback", "Setting", keep_empty=True)
 def axes(runs: ScoredRuns) -> Content:
     groups = [
         TableGroup(str(level), group, section=section, where=((name, int(str(level))),))
         for section, name in (("Horizon H", "horizon"), ("Lookback L", "lookback"))
         for level, group in runs.zero_shot.groupby(name, sort=True)
     ]
-    note = runs.note(runs.zero_shot, runs.left_out, "Positive is that of g_own.", scored.MARGIN_NOTE)
-    return groups, (OWN, median_of(scored.G_MARGIN, "g_margin"), scored.MARGIN_OF_MEDIANS, POSITIVE, N), note
+    note = runs.note(runs.zero_shot, runs.left_out, "Positive is that of g_own.", MARGIN_NOTE)
+    return groups, (OWN, median_of(G_MARGIN, "g_margin"), MARGIN_OF_MEDIANS, POSITIVE, N), note
 
 
-@_table(
-    "Gain g_own by domain", "Domain", f"{SCORED}, on datasets with a known domain", descending=True, keep_empty=True
-)
+@table("Gain g_own by domain", "Domain", f"{SCORED}, on datasets with a known domain", descending=True, keep_empty=True)
 def domains(runs: ScoredRuns) -> Content:
     known = runs.zero_shot[runs.zero_shot["domain_name"] != ""]
     groups = [TableGroup(str(domain), group) for domain, group in known.groupby("domain_name", sort=True)]
@@ -181,7 +199,7 @@ def domains(runs: ScoredRuns) -> Content:
     return groups, (count, OWN, POSITIVE, N), note
 
 
-@_table("Gain g_own by dataset", "Dataset", descending=True, keep_empty=True)
+@table("Gain g_own by dataset", "Dataset", descending=True, keep_empty=True)
 def datasets(runs: ScoredRuns) -> Content:
     groups = [
         TableGroup(str(group["dataset_name"].iloc[0]), group, where=(("dataset", str(dataset)),))
@@ -193,9 +211,9 @@ def datasets(runs: ScoredRuns) -> Content:
         f"{verdicts.count('negative')} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
     )
     figures = (
-        median_of(replace(scored.G_OWN, heading="Gain")),
+        median_of(replace(G_OWN, heading="Gain")),
         POSITIVE._replace(column=replace(POSITIVE.column, heading="Pos.")),
-        *(N, scored.SIGN_TEST),
+        *(N, SIGN_TEST),
         count_of(TableColumn("significant", "Significant"), lambda group: significant(group.statistics())),
     )
     return groups, figures, runs.note(runs.zero_shot, runs.left_out, tested)
@@ -208,23 +226,27 @@ def significant(gain: GroupStatistics) -> str:
     return "positive" if gain.positive > gain.negative else "negative"
 
 
-@_table(
+@table(
     "A row per forecast step for each estimator",
     "Estimator",
     "scored runs with one row per forecast step",
     keep_empty=True,
 )
 def estimators(runs: ScoredRuns) -> Content:
-    figures: list[Figure] = []
-    for gain in (scored.G_OWN, scored.G_SHUFFLED, scored.G_MARGIN):
-        interval = TableColumn(f"{gain.name}_ci", "95% CI", Format("span", plus=False))
-        figures.append(median_of(replace(gain, format=Format("number", plus=False)), gain.name))
-        figures.append(scored.interval_of(interval, gain.name))
-    figures += [scored.MARGIN_OF_MEDIANS, N]
-    return by_estimator(runs.every_estimator, "g_margin"), figures, runs.note(runs.every_estimator, scored.MARGIN_NOTE)
+    span = Format("span", plus=False)
+    figures = [
+        figure
+        for gain in (G_OWN, G_SHUFFLED, G_MARGIN)
+        for figure in (
+            median_of(replace(gain, format=ERROR), gain.name),
+            interval_of(TableColumn(f"{gain.name}_ci", "95% CI", span), gain.name),
+        )
+    ]
+    note = runs.note(runs.every_estimator, MARGIN_NOTE)
+    return by_estimator(runs.every_estimator, "g_margin"), [*figures, MARGIN_OF_MEDIANS, N], note
 
 
-@_table(
+@table(
     "The estimators without the horizon axis",
     "Estimator",
     "runs of an estimator without the horizon axis",
@@ -234,24 +256,24 @@ def estimators_plain(runs: ScoredRuns) -> Content:
     gap, interval = TableColumn("gap", "Deletion gap", GAIN, hue="red"), TableColumn("gap_ci", "95% CI", INTERVAL)
     groups = by_estimator(runs.whole, "gap_shared", ("axis", "whole"))
     note = runs.note(runs.whole, "One row for the whole forecast, as each estimator was published.")
-    return groups, (median_of(gap), scored.interval_of(interval), N), note
+    return groups, (median_of(gap), interval_of(interval), N), note
 
 
-@_table("Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass")
+@table("Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass")
 def cost(runs: ScoredRuns) -> Content:
     figures = (median_of(TableColumn("cost", "Cost", TIMES, unit="forward passes")), N)
     note = runs.note(runs.every_estimator, "Median wall time of the matrix over that of one forward pass.")
     return by_estimator(runs.every_estimator, "cost"), figures, note
 
 
-@_table("Seed reproducibility", "Quantity", f"{SCORED}, with two seeds or more")
+@table("Seed reproducibility", "Quantity", f"{SCORED}, with two seeds or more")
 def seeds(runs: ScoredRuns) -> Content:
     names = ["g_own", "g_margin", "rank"]
     frame = runs.scored.drop_duplicates([*CONFIGURATION, *SEEDS])
     ids = frame.groupby(list(CONFIGURATION), sort=False, dropna=False).ngroup()
     complete = frame[names].notna().all(axis=1).groupby(ids).transform("all")
     kept = complete & (frame.groupby(ids)["seed"].transform("nunique") > 1)
-    folded = runs.named(fold_seeds(frame[kept], scored.FOLDED), frame)
+    folded = runs.named(frame[kept], fold=True)
     spreads = frame.loc[kept, names].groupby(ids[kept]).std(ddof=1)
     mean = TableColumn("mean", "Trimmed mean (10 %)", GAIN, hue="red")
 
@@ -274,7 +296,7 @@ def seeds(runs: ScoredRuns) -> Content:
     return [TableGroup(name, folded, name) for name in names], figures, runs.note(folded, note)
 
 
-@_table("Gain by effective rank", "r(E)", name="rank")
+@table("Gain by effective rank", "r(E)", name="rank")
 def rank(runs: ScoredRuns) -> Content:
     ranks = runs.configurations["rank"].to_numpy(dtype=np.float64)
     # Rounding can put the ratio of a rank-one matrix a little below one: it still belongs to the first bin.
@@ -284,13 +306,13 @@ def rank(runs: ScoredRuns) -> Content:
         for index, (_, label) in enumerate(published.published_tables()["rank"].rows)
     ]
     count = N._replace(column=replace(N.column, heading="Runs"))
-    interval = scored.interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL))
+    interval = interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL))
     return groups, (count, OWN, interval, POSITIVE), runs.note(runs.configurations)
 
 
-@_table("Gain of the truncated matrix", "Truncation", "runs that scored truncations of the matrix")
+@table("Gain of the truncated matrix", "Truncation", "runs that scored truncations of the matrix")
 def truncation(runs: ScoredRuns) -> Content:
-    group = _measured(runs, *scored.SWEPT_RANKS)
+    group = _measured(runs, *SWEPT_RANKS)
     groups = [TableGroup(f"r = {r}", group, f"g_own_rank_{r}") for r in TRUNCATIONS]
     positive_full = group["g_own"].where(group["g_own"] > 0)
     fraction = value_of(
@@ -300,9 +322,9 @@ def truncation(runs: ScoredRuns) -> Content:
     return [*groups, TableGroup("full", group, total=True)], (MAIN, fraction, N), note
 
 
-@_table("Margin by distance", "Distance", "runs that scored rows at fixed distances")
+@table("Margin by distance", "Distance", "runs that scored rows at fixed distances")
 def distance(runs: ScoredRuns) -> Content:
-    group = _measured(runs, *scored.SWEPT_DISTANCES)
+    group = _measured(runs, *SWEPT_DISTANCES)
     margins = {f"Δ = {d}": group["g_own"] - group[f"g_distance_{d}"] for d in DISTANCES}
     margins["random π"] = group["g_margin"]
     groups = [
@@ -310,10 +332,10 @@ def distance(runs: ScoredRuns) -> Content:
         for label, margin in margins.items()
     ]
     note = runs.note(group, "A longer distance has fewer runs where the horizon is shorter than it.")
-    return groups, (median_of(scored.G_MARGIN), POSITIVE, N), note
+    return groups, (median_of(G_MARGIN), POSITIVE, N), note
 
 
-@_table("Time axis and channel axis", "Axis", "runs of windows with several variates, scored on the channel axis")
+@table("Time axis and channel axis", "Axis", "runs of windows with several variates, scored on the channel axis")
 def channels(runs: ScoredRuns) -> Content:
     group = _measured(runs, "g_own_channel")
     effective = TableColumn("rank", "Effective rank", RANK)
@@ -332,7 +354,7 @@ def _measured(runs: ScoredRuns, *names: str) -> pd.DataFrame:
     return runs.configurations[runs.configurations[list(names)].notna().any(axis=1)]
 
 
-@_table("Forecast errors beside the naive ones", "Dataset", f"{SCORED} and an error")
+@table("Forecast errors beside the naive ones", "Dataset", f"{SCORED} and an error")
 def accuracy(runs: ScoredRuns) -> Content:
     frame = runs.configurations
     several = frame["model_name"].nunique() > 1
@@ -355,5 +377,127 @@ def accuracy(runs: ScoredRuns) -> Content:
     return groups, [*figures, N], runs.note(frame, note)
 
 
-RECIPES.update(trained.RECIPES)
+_OWN_INTERVAL = interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL), "g_own")
+_OF_TRAINED = (
+    *(OWN, _OWN_INTERVAL, median_of(G_SHUFFLED, "g_shuffled"), median_of(G_MARGIN, "g_margin"), MARGIN_OF_MEDIANS, N),
+    count_of(
+        TableColumn("significant", "Significant"), lambda group: "yes" if group.statistics().excludes_zero else "-"
+    ),
+)
+"""Columns of the paper's tables by backbone and by benchmark."""
+
+
+@table("Trained backbones", "Backbone", _TRAINED, keep_empty=True)
+def backbones(runs: ScoredRuns) -> Content:
+    groups = {str(name): group for name, group in runs.trained.groupby("backbone_name", sort=True)}
+    order = [name for _, name in published.published_tables()["backbones"].rows]
+    names = sorted(groups, key=lambda name: order.index(name) if name in order else len(order))
+    found = [TableGroup(name, groups[name], where=_same(groups[name], "backbone")) for name in names]
+    return found, _OF_TRAINED, runs.note_of_trained(runs.trained, MARGIN_NOTE)
+
+
+@table("Trained backbones by benchmark", "Benchmark", _TRAINED, descending=True, keep_empty=True)
+def benchmarks(runs: ScoredRuns) -> Content:
+    groups = [
+        TableGroup(str(name), group, where=_same(group, "dataset"))
+        for name, group in runs.trained.groupby("dataset_name", sort=True)
+    ]
+    return groups, _OF_TRAINED, runs.note_of_trained(runs.trained, MARGIN_NOTE)
+
+
+def _same(group: pd.DataFrame, column: str) -> tuple[tuple[str, str | int], ...]:
+    """Value that a column has in all of the runs, where it has one."""
+    values = group[column].unique()
+    return ((column, str(values[0])),) if len(values) == 1 else ()
+
+
+@table("Paired change in g_own along the swept settings", "Range", f"{_TRAINED}, at two levels of H, L or depth")
+def trained_axes(runs: ScoredRuns) -> Content:
+    def mean(group: TableGroup) -> Interval:
+        """Mean change, with a symmetric interval as the paper's are."""
+        return student_interval(group.runs["change"].to_numpy(dtype=np.float64))
+
+    def change(group: TableGroup) -> Cell:
+        point, low, high = mean(group)
+        return _CHANGE.cell(point, n=len(group.runs), significant=low > 0 or high < 0)
+
+    figures = (
+        Figure(_CHANGE, change),
+        value_of(TableColumn("change_ci", "95% CI", INTERVAL), lambda group: Span(*mean(group)[1:])),
+        N._replace(column=replace(N.column, heading="Blocks")),
+    )
+    note = (
+        "Each block holds backbone, dataset, series, training seed, protocol and the other two settings fixed; the "
+        "change is the mean over blocks of the difference of g_own, with the interval of Student's t."
+    )
+    groups = [group for section, axis in AXES.items() for group in _contrasts(runs.trained, section, axis)]
+    return groups, figures, runs.note_of_trained(runs.trained, note)
+
+
+def _contrasts(frame: pd.DataFrame, section: str, axis: str) -> Iterator[TableGroup]:
+    """Blocks of each level against the smallest one, and of the paper's two levels."""
+    levels = sorted(int(level) for level in frame[axis].dropna().unique())
+    theirs = [row.split(" → ") for name, row in published.published_tables()["trained_axes"].rows if name == section]
+    pairs = [(levels[0], level) for level in levels[1:]]
+    pairs += [(int(low), int(high)) for low, high in theirs if {int(low), int(high)} <= set(levels)]
+    for low, high in sorted(set(pairs)):
+        yield TableGroup(f"{low} → {high}", paired_changes(frame, axis, low, high), "change", section=section)
+
+
+def paired_changes(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.DataFrame:
+    """One row per block that has runs at both levels of an axis, with `change`, the gain at `high` less that at `low`.
+
+    Several checkpoints of one block and level, as without a training seed in the record, are averaged first. The other
+    columns are those of the run at `high`, except verdicts and leakage, which are means over both ends.
+    """
+    held = [*_HELD, *(name for name in AXES.values() if name != axis), *(name for name in SEEDS if name in frame)]
+    ends = frame[frame[axis].isin([low, high]) & frame["g_own"].notna()]
+    block = ends.groupby(held, sort=False, dropna=False).ngroup()
+    at_low, at_high = (
+        ends[(ends[axis] == level).to_numpy(dtype=bool)].assign(block=block).set_index("block") for level in (low, high)
+    )
+    averaged = [*FOLDED_VERDICTS, "g_own"]
+    lows, highs = (one[averaged].groupby(level="block").mean() for one in (at_low, at_high))
+    both = highs.index.intersection(lows.index)
+    found = at_high[~at_high.index.duplicated()].loc[both]
+    change = (highs["g_own"] - lows["g_own"]).loc[both]
+    verdicts = ((highs + lows) / 2).loc[both, list(FOLDED_VERDICTS)]
+    return found.assign(change=change, **{name: verdicts[name] for name in FOLDED_VERDICTS}).reset_index(drop=True)
+
+
+@table("Estimators by benchmark", "Estimator", _TRAINED)
+def trained_estimators(runs: ScoredRuns) -> Content:
+    frame = runs.every_estimator[runs.every_estimator["backbone"] != ""]
+    figures = [median_of(replace(gain, format=ERROR), gain.name) for gain in (G_OWN, G_SHUFFLED, G_MARGIN)]
+    groups = [
+        replace(group, section=str(name))
+        for name, one in frame.groupby("dataset_name", sort=True)
+        for group in by_estimator(one, "g_own")
+    ]
+    return groups, (*figures, MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, MARGIN_NOTE)
+
+
+@table("Gain g_own of trained backbones by domain and naive verdict", "Runs", f"{_TRAINED}, on tslib: data")
+def trained_domains(runs: ScoredRuns) -> Content:
+    frame, there = runs.trained, published.benchmarks()
+    groups = []
+    for section in dict.fromkeys(section for section, _ in published.published_tables()["trained_domains"].rows):
+        inside = frame[frame["dataset_name"].isin([name for name in there if section in published.sections(name)])]
+        groups.append(TableGroup("All", inside, section=section))
+        if section != "Financial":
+            groups += [
+                TableGroup(label, inside[inside["beats_naive"] == verdict], section=section)
+                for label, verdict in VERDICTS.items()
+            ]
+    split = ~frame["beats_naive"].isin(list(VERDICTS.values()))
+    outside = ~frame["dataset_name"].isin(there)
+    notes = (
+        f"{counted(int(outside.sum()), 'configuration')} on other data not shown." if outside.any() else "",
+        f"{counted(int(split.sum()), 'configuration')} whose seeds disagree on the naive verdict, or without one, in "
+        "neither part." if split.any() else "",
+    )  # fmt: skip
+    figures = (OWN, _OWN_INTERVAL, POSITIVE, N)
+    return groups, figures, runs.note_of_trained(frame, *notes)
+
+
 NAMES: tuple[str, ...] = tuple(RECIPES)

@@ -42,9 +42,9 @@ _MEASURED = (
     "g_own_channel", "rank_channel", "mse", "mse_zero", "mse_last", "mse_seasonal", "mase", "naive_mase",
     "seasonal_mase", *SWEPT_RANKS, *SWEPT_DISTANCES,
 )  # fmt: skip
-VERDICTS = ("beats_naive", "beats_seasonal", "leaked")
+FOLDED_VERDICTS = ("beats_naive", "beats_seasonal", "leaked")
 """What every table shows beside its quantities."""
-FOLDED = (*_MEASURED, *VERDICTS, "cost")
+FOLDED = (*_MEASURED, *FOLDED_VERDICTS, "cost")
 _FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded")
 _TRAINING = ("backbone", "depth", "training_seed")
 _PUBLISHED_PROTOCOL = (
@@ -86,24 +86,21 @@ class ScoredRuns:
     @cached_property
     def configurations(self) -> pd.DataFrame:
         """Return the same with their seeds folded, and with the names of the paper."""
-        return self._prepared(self.scored)
+        return self.named(self.scored)
 
     @cached_property
     def every_estimator(self) -> pd.DataFrame:
         """Configurations of all estimators, with a row per forecast step."""
-        return self._prepared(self._done[~self._whole])
+        return self.named(self._done[~self._whole])
 
     @cached_property
     def whole(self) -> pd.DataFrame:
         """Configurations of all estimators without the horizon axis."""
-        return self._prepared(self._done[self._whole])
+        return self.named(self._done[self._whole])
 
-    def _prepared(self, runs: pd.DataFrame) -> pd.DataFrame:
-        return self.named(fold_seeds(runs, FOLDED) if self.fold else runs, runs)
-
-    def named(self, configurations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    def named(self, runs: pd.DataFrame, *, fold: bool = False) -> pd.DataFrame:
         """Configurations of the runs with the paper's names of models, datasets and domains."""
-        named = configurations.copy()
+        named = fold_seeds(runs, FOLDED) if fold or self.fold else runs.copy()
         checkpoints = dict(zip(runs["fingerprint"], runs["checkpoint"], strict=True))
         domains = dict(zip(runs["dataset"], runs["domain"].fillna(""), strict=True))
         datasets = named["dataset"].astype(str)
@@ -198,18 +195,14 @@ class TableGroup:
         return self._described[name]
 
     def row(self, label: TableColumn, figures: Sequence[Figure]) -> TableRow:
+        """Cells of the group, with what the runs that have a value of its quantity were measured on."""
         cells = (label.cell(self.label, n=self.statistics().n), *(figure.cell(self) for figure in figures))
-        return TableRow(cells, self.key or self.label, self.section, self.total, self.where, self.basis)
-
-    @property
-    def basis(self) -> Basis:
-        """Models, datasets and settings of the runs that have a value of the row's quantity."""
         runs = self.runs[self.runs[self.quantity].notna()]
-        settings, trained = zip(runs["lookback"], runs["horizon"], strict=True), runs["backbone"] != ""
-        return Basis(
+        trained = runs["backbone"] != ""
+        basis = Basis(
             frozenset(runs.loc[~trained, "model_name"]),
             frozenset(runs["dataset_name"]),
-            frozenset(f"{x}x{h}" for x, h in settings),
+            frozenset(f"{x}x{h}" for x, h in zip(runs["lookback"], runs["horizon"], strict=True)),
             frozenset(runs.loc[trained, "backbone_name"]),
             frozenset(
                 (name, str(value))
@@ -218,6 +211,7 @@ class TableGroup:
                 if value != published
             ),
         )
+        return TableRow(cells, self.key or self.label, self.section, self.total, self.where, basis)
 
 
 class Figure(NamedTuple):
@@ -228,21 +222,21 @@ class Figure(NamedTuple):
 
 
 def median_of(column: TableColumn, quantity: str = "") -> Figure:
-    """Median of a quantity, by default that of the row."""
-    return _statistic(column, quantity, lambda found: found.median)
+    """Median of a quantity, by default that of the row; bold in a coloured column where its interval excludes zero."""
+
+    def cell(group: TableGroup) -> Cell:
+        found = group.statistics(quantity)
+        return column.cell(found.median, n=found.n, significant=bool(column.hue) and found.excludes_zero)
+
+    return Figure(column, cell)
 
 
 def interval_of(column: TableColumn, quantity: str = "") -> Figure:
     """95 % interval of that median."""
-    return _statistic(column, quantity, lambda found: Span(found.low, found.high))
 
-
-def _statistic(column: TableColumn, quantity: str, value: Callable[[GroupStatistics], Value]) -> Figure:
     def cell(group: TableGroup) -> Cell:
         found = group.statistics(quantity)
-        shown = value(found)
-        emphasised = bool(column.hue) and found.excludes_zero and not isinstance(shown, Span)
-        return column.cell(shown, n=found.n, significant=emphasised)
+        return column.cell(Span(found.low, found.high), n=found.n)
 
     return Figure(column, cell)
 
@@ -260,24 +254,23 @@ def count_of(column: TableColumn, value: Callable[[TableGroup], Value]) -> Figur
 def _positive(group: TableGroup) -> Cell:
     """Share above zero; bold where the interval of the row's median excludes zero, red where that is positive."""
     found = group.statistics()
-    cell = _POSITIVE.cell(found.positive, n=found.n, significant=found.excludes_zero)
+    cell = POSITIVE.column.cell(found.positive, n=found.n, significant=found.excludes_zero)
     return cell if found.median > 0 else replace(cell, hue="")
 
 
-def _leaked(group: TableGroup) -> Cell:
+def _leaked(group: TableGroup) -> Value:
     """How many are on a dataset that the model is declared to have seen; unknown ones are counted apart."""
     leaked = group.runs["leaked"]
     known, unknown = int((leaked > 0).sum()), int(leaked.isna().sum())
     if not unknown:
-        return _LEAKED.cell(known)
-    return _LEAKED.cell("unknown" if unknown == len(leaked) else f"{known:,} ({unknown:,} unknown)")
+        return known
+    return "unknown" if unknown == len(leaked) else f"{known:,} ({unknown:,} unknown)"
 
 
-_POSITIVE = TableColumn("positive", "Positive", SHARE, hue="red")
 G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
 G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
 G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
-POSITIVE = Figure(_POSITIVE, _positive)
+POSITIVE = Figure(TableColumn("positive", "Positive", SHARE, hue="red"), _positive)
 N = count_of(TableColumn("n", "n", COUNT), lambda group: group.statistics().n)
 SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.statistics().p)
 BEATS_NAIVE = count_of(
@@ -286,8 +279,7 @@ BEATS_NAIVE = count_of(
 BEATS_SEASONAL = count_of(
     TableColumn("beats_seasonal", "Beats season", SHARE), lambda group: float(group.runs["beats_seasonal"].mean())
 )
-_LEAKED = TableColumn("leaked", "Leakage", COUNT)
-LEAKED = Figure(_LEAKED, _leaked)
+LEAKED = count_of(TableColumn("leaked", "Leakage", COUNT), _leaked)
 MARGIN_OF_MEDIANS = value_of(
     TableColumn("margin_of_medians", "g_own − g_shuffled", GAIN),
     lambda group: group.statistics("g_own").median - group.statistics("g_shuffled").median,
@@ -323,18 +315,18 @@ class TableRecipe(NamedTuple):
     keep_empty: bool
 
 
-class Recipes(dict[str, TableRecipe]):
-    """Tables by name, in order."""
+RECIPES: dict[str, TableRecipe] = {}
+"""Tables by name, in order."""
 
-    def table(
-        self, title: str, label: str, needs: str = SCORED, *, name: str = "", descending: bool = False,
-        keep_empty: bool = False,
-    ) -> Callable[[Maker], Maker]:  # fmt: skip
-        """Lists a table under its function's name. `descending`: by falling median; `keep_empty`: empty rows stay."""
 
-        def add(content: Maker) -> Maker:
-            column = TableColumn(name or label.lower(), label)
-            self[content.__name__] = TableRecipe(title, column, content, needs, descending, keep_empty)
-            return content
+def table(
+    title: str, label: str, needs: str = SCORED, *, name: str = "", descending: bool = False, keep_empty: bool = False
+) -> Callable[[Maker], Maker]:
+    """List a table under its function's name. `descending`: by falling median; `keep_empty`: empty rows stay."""
 
-        return add
+    def add(content: Maker) -> Maker:
+        column = TableColumn(name or label.lower(), label)
+        RECIPES[content.__name__] = TableRecipe(title, column, content, needs, descending, keep_empty)
+        return content
+
+    return add
