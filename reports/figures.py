@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -87,11 +88,9 @@ def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[Fores
     """Median of a quantity in each group, largest first; seeds folded, and `n` counts configurations."""
     if frame.empty:
         return []
-    folded = fold_seeds(frame, [quantity])
-    found = []
-    for label, values in folded.groupby(by, sort=False)[quantity]:
-        if len(kept := finite(values)):
-            found.append(ForestBar(str(label), *median_interval(kept), n=len(kept)))
+    groups = fold_seeds(frame, [quantity]).groupby(by, sort=False)[quantity]
+    kept = {str(label): finite(values) for label, values in groups}
+    found = [ForestBar(label, *median_interval(values), n=len(values)) for label, values in kept.items() if len(values)]
     return sorted(found, key=lambda bar: -bar.median)
 
 
@@ -101,22 +100,22 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = 
 
     figure = Figure(figsize=(7.2, 1.9 + 0.27 * max(1, len(shown))), dpi=150, layout="constrained")
     axes = figure.add_subplot()
+    looks: dict[int, Any] = {
+        few: {"color": GUIDE if few else TRUTH, "markerfacecolor": "white" if few else TRUTH} for few in (0, 1)
+    }
     for row, bar in enumerate(shown):
         few = is_few(bar.n)
-        colour = GUIDE if few else TRUTH
-        axes.plot([bar.low, bar.high], [row, row], color=colour, linewidth=1.8 if not few else 1.0)
-        fill = "white" if few else colour
-        axes.plot(bar.median, row, "o", color=colour, markerfacecolor=fill, markersize=5.5)
+        axes.plot([bar.low, bar.high], [row, row], color=looks[few]["color"], linewidth=1.0 if few else 1.8)
+        axes.plot(bar.median, row, "o", markersize=5.5, **looks[few])
+    for few in sorted({is_few(bar.n) for bar in shown}):
+        label = f"median of fewer than {FEW}" if few else "median"
+        axes.plot([], [], "o-", markersize=5.5, label=f"{label}, 95 % interval", **looks[few])
     axes.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     labels = [shorten(clean(bar.label), _LONGEST_NAME) for bar in shown]
     axes.set_yticks(range(len(shown)), labels, parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     # Centred below the figure: long names leave the axes too narrow for it.
     figure.supxlabel(f"{quantity} ({UNIT})", fontsize=10)
-    for few, label in ((False, "median"), (True, f"median of fewer than {FEW}")):
-        if any(is_few(bar.n) == few for bar in shown):
-            colour, fill = (GUIDE, "white") if few else (TRUTH, TRUTH)
-            axes.plot([], [], "o-", color=colour, markerfacecolor=fill, markersize=5.5, label=f"{label}, 95 % interval")
     _legend(figure, *axes.get_legend_handles_labels(), title=title)
     counts = axes.secondary_yaxis("right")
     counts.set_yticks(range(len(shown)), [f"n={bar.n}" for bar in shown])
@@ -142,18 +141,9 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin", subject: 
     if len(points):
         rank, gain = (points[name].to_numpy(dtype=np.float64) for name in ("rank", quantity))
         alpha = float(np.clip(60 / len(points), 0.12, 0.7))
-        axes.scatter(
-            rank,
-            gain,
-            s=12,
-            color=TRUTH,
-            alpha=alpha,
-            linewidths=0,
-            rasterized=len(points) > 2000,
-            label="a configuration",
-        )
-        binned = bin_medians(rank, gain)
-        if len(binned):
+        look: dict[str, Any] = {"color": TRUTH, "alpha": alpha, "linewidths": 0, "rasterized": len(points) > 2000}
+        axes.scatter(rank, gain, s=12, label="a configuration", **look)
+        if len(binned := bin_medians(rank, gain)):
             axes.plot(*binned.T, color=INK, marker="s", markersize=6, linewidth=1.8, label="median of a bin")
         axes.legend(frameon=False)
         axes.set_xscale("log")
@@ -167,10 +157,9 @@ def gain_against_rank(frame: pd.DataFrame, quantity: str = "g_margin", subject: 
     axes.set_xlabel("rank of the explanation matrix (participation ratio)")
     axes.set_ylabel(f"{quantity}\n({UNIT})")
     outside = f", {beyond} of them beyond the axis" if beyond else ""
-    beat = "beats" if len(points) == 1 else "beat"
-    counts = f"{counted(len(points), 'configuration')} that {beat} naive{outside}"
-    lines = [f"{quantity} against rank{f', {subject}' if subject else ''}", counts]
-    axes.set_title("\n".join(lines), fontsize=10, loc="left", parse_math=False)
+    counts = f"{counted(len(points), 'configuration')} that {'beats' if len(points) == 1 else 'beat'} naive{outside}"
+    heading = f"{quantity} against rank{f', {subject}' if subject else ''}\n{counts}"
+    axes.set_title(heading, fontsize=10, loc="left", parse_math=False)
     _tidy(axes)
     return figure
 
@@ -212,9 +201,8 @@ def deletion_curves(curves: Mapping[str, Floats], title: str = "") -> Figure:
         fractions = np.linspace(0, 1, lines.shape[-1])
         for axes, order, which in zip(panels, _ORDERS, range(2), strict=True):
             for (label, colour, dash, marker), line in zip(_ROWS, lines[:, which], strict=True):
-                axes.plot(
-                    fractions, line, dash, color=colour, marker=marker, markersize=3.5, linewidth=1.6, label=label
-                )
+                look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.6}
+                axes.plot(fractions, line, dash, label=label, **look)
             heading = f"{shorten(clean(name), _LONGEST_NAME)}\ndeleted {order}"
             axes.set_title(heading, fontsize=9, loc="left", parse_math=False)
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -277,7 +265,6 @@ def model_curves(ledger_path: str | Path, frame: pd.DataFrame) -> dict[str, Floa
                     found.setdefault(models[key], []).append(example.curves)
     medians = {}
     for model, many in list(found.items())[:_MOST_CURVES]:
-        lengths = [one.shape[-1] for one in many]
-        usual = max(set(lengths), key=lengths.count)
+        usual = mode(one.shape[-1] for one in many)
         medians[model] = np.median([one for one in many if one.shape[-1] == usual], axis=0)
     return medians

@@ -12,9 +12,10 @@ import io
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from hrx.errors import HrxError
 from hrx.records.explanation import Explanation, show_time
@@ -49,14 +50,13 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
     ledger's runs.
     """
     out = make_directory(Path(out_dir))
-    subjects: dict[tuple[str, str, str], list[Record]] = {}
+    chosen: dict[tuple[str, str, str], Record] = {}
     with Ledger.open(ledger_path, create=False) as ledger:
         stored = set(ledger.example_keys())
         for record in ledger.records(stored if keys is None else stored.intersection(keys)):
             if record.status == DONE:
                 subject = (str(record.model), str(record.fingerprint), str(record.dataset))
-                subjects.setdefault(subject, []).append(record)
-        chosen = {subject: min(records, key=_preference) for subject, records in subjects.items()}
+                chosen[subject] = min(chosen.get(subject, record), record, key=_preference)
         names = {
             subject: file_stem(str(one.model), str(one.dataset), str(one.series), f"{one.lookback}x{one.horizon}")
             for subject, one in chosen.items()
@@ -86,14 +86,11 @@ def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
 
 def draw(stored: StoredExample, record: Record) -> Figure:
     """Window and forecast, heat map, shared vector, all over the same steps."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=HEATMAP_SIZE, dpi=120, layout="constrained")
-    panels = add_panels(figure)
-    draw_window(panels.window, stored.x, stored.truth, stored.forecast, guide=GUIDED)
-    panels.window.set_ylabel("standardised value")
-    draw_matrix(panels, stored.matrix, row_steps(stored, record.scored_steps))
-    panels.shared.set_xlabel(_POSITIONS)
+    figure = _new_figure(HEATMAP_SIZE)
+    window, shared = _draw_panels(figure, stored.matrix, row_steps(stored, record.scored_steps))
+    draw_window(window, stored.x, stored.truth, stored.forecast, guide=GUIDED)
+    window.set_ylabel("standardised value")
+    shared.set_xlabel(_POSITIONS)
     for longest in range(_LONGEST_NAME, _SHORTEST_NAME - 1, -4):
         # Names are shortened until the title fits; one between dollar signs is not a formula.
         text = figure.suptitle("\n".join(title(record, longest)), fontsize=10, parse_math=False)
@@ -103,27 +100,15 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     return figure
 
 
-class HeatmapPanels(NamedTuple):
-    """Axes of a heat map, over the same steps."""
+def _draw_panels(figure: Figure, values: Floats, steps: Ints) -> tuple[Axes, Axes]:
+    """Draw the rows `(R, L)` of the forecast steps `(R,)`, from 1, and the shared vector below them.
 
-    window: Axes
-    matrix: Axes
-    shared: Axes
-    colours: Axes
-
-
-def add_panels(figure: Figure) -> HeatmapPanels:
-    """Adds the empty panels of a heat map to a figure."""
+    Return the empty axes of the window above them, and the lowest axes; all have one time axis.
+    """
     grid = figure.add_gridspec(3, 2, height_ratios=(3, 5, 0.45), width_ratios=(1, 0.02))
     window = figure.add_subplot(grid[0, 0])
     matrix, shared = (figure.add_subplot(grid[row, 0], sharex=window) for row in (1, 2))
-    return HeatmapPanels(window, matrix, shared, figure.add_subplot(grid[1, 1]))
-
-
-def draw_matrix(panels: HeatmapPanels, values: Floats, steps: Ints) -> None:
-    """Draw the rows `(R, L)` of the forecast steps `(R,)`, from 1, the shared vector below them, and the colours."""
     rows, lookback = values.shape
-    matrix, shared = panels.matrix, panels.shared
     image = draw_image(matrix, values, (-lookback, 0, rows + 0.5, 0.5))
     label_steps(matrix, steps)
     matrix.set_ylabel("forecast step h")
@@ -134,10 +119,11 @@ def draw_matrix(panels: HeatmapPanels, values: Floats, steps: Ints) -> None:
     matrix.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
     draw_image(shared, values.mean(axis=0, keepdims=True), (-lookback, 0, 1.5, 0.5))
     shared.set_yticks([1], ["shared\nvector Ē"])
-    bar = matrix.figure.colorbar(image, cax=panels.colours)
+    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
     bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
-    for axes in (panels.window, matrix):
+    for axes in (window, matrix):
         axes.tick_params(labelbottom=False)
+    return window, shared
 
 
 def title(record: Record, longest: int = _LONGEST_NAME) -> tuple[str, str]:
@@ -170,11 +156,8 @@ def footing(record: Record) -> tuple[str, ...]:
 def row_steps(stored: StoredExample, scored_steps: str | None) -> Ints:
     """Return the forecast step of each row, from 1: all of them, or the scored ones where only these were estimated."""
     rows, horizon = len(stored.matrix), len(stored.forecast)
-    if rows != horizon:
-        scored = json.loads(scored_steps or "[]")
-        if len(scored) == rows:
-            return np.asarray(scored, dtype=np.int64) + 1
-    return np.arange(1, rows + 1)
+    scored = json.loads(scored_steps or "[]") if rows != horizon else []
+    return np.asarray(scored, dtype=np.int64) + 1 if len(scored) == rows else np.arange(1, rows + 1)
 
 
 def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: str = "", guide: str = "") -> None:
@@ -223,11 +206,10 @@ def heatmap_figure(x: Explanation, number: int = 0) -> Figure:
     """Window and forecast of one series, what each step reads, and the shared vector, over one time axis."""
     with plain_style():
         figure = _new_figure(HEATMAP_SIZE)
-        panels = add_panels(figure)
-        draw_window(panels.window, x.x[number], np.empty(0), x.forecast[number], guide=GUIDED)
-        panels.window.set_ylabel("value")
-        draw_matrix(panels, x.matrix[number], np.asarray(x.steps))
-        _label_time(panels.shared, x, number)
+        window, shared = _draw_panels(figure, x.matrix[number], np.asarray(x.steps))
+        draw_window(window, x.x[number], np.empty(0), x.forecast[number], guide=GUIDED)
+        window.set_ylabel("value")
+        _label_time(shared, x, number)
         figure.suptitle(_heading(x, number), fontsize=10, parse_math=False)
         if x.notes:
             figure.supxlabel("; ".join(x.notes), fontsize=9, color=INK, parse_math=False)
@@ -276,10 +258,7 @@ def lag_profile(matrix: Floats, steps: Ints) -> Floats:
         # Step h reaches the lags h to h + L - 1; the last position of the row has lag h.
         reached = max(lookback - int(step) + 1, 0)
         by_lag[row, lookback - reached :] = shares[row, ::-1][:reached]
-    known = np.isfinite(by_lag)
-    counts = known.sum(axis=0)
-    sums = np.where(known, by_lag, 0.0).sum(axis=0)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return np.asarray(pd.DataFrame(by_lag).mean())
 
 
 def profile_figure(x: Explanation, number: int = 0) -> Figure:
@@ -314,7 +293,11 @@ def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) 
     forecast = float(x.forecast[number, step - 1])
     order = np.argsort(-np.abs(contributions), kind="stable")
     named, rest = order[:top], order[top:]
-    bars = [(f"{x.x[number, at]:.4g} = {_input_name(x, number, int(at))}", float(contributions[at])) for at in named]
+    times = x.times[number]
+    places = {at: f"position {at - x.lookback}" for at in named}
+    if times is not None:
+        places = {at: f"{show_time(times.inputs[at])} ({at - x.lookback})" for at in named}
+    bars = [(f"{x.x[number, at]:.4g} = {place}", float(contributions[at])) for at, place in places.items()]
     if rest.size:
         bars.append((f"{rest.size} other inputs", float(contributions[rest].sum())))
     start = forecast - float(contributions.sum())
@@ -334,8 +317,7 @@ def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) 
             )  # fmt: skip
             right -= value
         # Behind the bars, and the labels have a ground of their own, so that neither line crosses a number.
-        ends = ((forecast, INK, f"forecast of step {step}"), (start, GUIDE, base))
-        for value, colour, name in ends:
+        for value, colour, name in ((forecast, INK, f"forecast of step {step}"), (start, GUIDE, base)):
             axes.axvline(value, color=colour, linewidth=0.9, linestyle="--", zorder=0.5, label=f"{name}: {value:.4g}")
         axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
         axes.set_ylim(len(bars) - 0.4, -0.6)
@@ -344,7 +326,6 @@ def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) 
         axes.set_xlim(sides.min() - room, sides.max() + room)
         axes.set_xlabel("value of the forecast (right, orange: raises it; left, blue: lowers it)")
         axes.spines[["top", "right"]].set_visible(False)
-        times = x.times[number]
         when = "" if times is None else f", {show_time(times.forecasts[step - 1])}"
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         figure.suptitle(f"{_heading(x, number)}: step {step}{when}", fontsize=10, parse_math=False)
@@ -361,8 +342,8 @@ def _contributions(x: Explanation, step: int, number: int) -> tuple[Floats, str]
         )
     contributions = np.asarray(x.signed[number, row], dtype=np.float64)
     if x.method.sign == "slope":
-        contributions = contributions * (x.x[number] - x.x[number].mean())
-    elif x.method.estimator == "integrated_gradients":
+        return contributions * (x.x[number] - x.x[number].mean()), base
+    if x.method.estimator == "integrated_gradients":
         base = "forecast of a flat window at the mean"
     return contributions, base
 
@@ -371,12 +352,6 @@ def _heading(x: Explanation, number: int) -> str:
     which = f", series {number + 1} of {len(x)}" if len(x) > 1 else ""
     title = f"{x.model.name} on {x.items[number]}{which}, by {x.method.estimator}"
     return shorten(clean(title), _LONGEST_HEADING)
-
-
-def _input_name(x: Explanation, number: int, at: int) -> str:
-    """An input by its position before the forecast, and its time where it has one."""
-    times, position = x.times[number], at - x.lookback
-    return f"position {position}" if times is None else f"{show_time(times.inputs[at])} ({position})"
 
 
 def _label_time(axes: Axes, x: Explanation, number: int) -> None:
@@ -392,9 +367,13 @@ def _label_time(axes: Axes, x: Explanation, number: int) -> None:
 
 def picture(figure: Figure) -> str:
     """A figure as the address of an image in HTML."""
+    return f"data:image/png;base64,{base64.b64encode(_png(figure)).decode('ascii')}"
+
+
+def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+    return buffer.getvalue()
 
 
 def _new_figure(size: tuple[float, float]) -> Figure:
@@ -402,9 +381,6 @@ def _new_figure(size: tuple[float, float]) -> Figure:
     from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
-        def _repr_png_(self) -> bytes:
-            buffer = io.BytesIO()
-            self.savefig(buffer, format="png")
-            return buffer.getvalue()
+        _repr_png_ = _png
 
     return ShownFigure(figsize=size, dpi=_DPI, layout="constrained")

@@ -9,10 +9,10 @@ import json
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hrx.reports.statistics import FEW_TEXT
-from hrx.reports.table import Basis, Cell, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.table import Basis, Cell, ReportTable, Span, TableColumn, TableRow
 from hrx.reports.text import clean, counted, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"
@@ -21,7 +21,7 @@ TRAINED = "Trained backbones"
 _MOST_NAMES = 8
 _LONGEST_NAME = 60
 
-Fields = dict[str, object]
+Fields = dict[str, Any]
 
 
 class PublishedTable(NamedTuple):
@@ -30,16 +30,8 @@ class PublishedTable(NamedTuple):
     label: str
     of: str
     """Models and data that it was measured on."""
-    rows: dict[tuple[str, str], Fields]
-    """Cells by column, by section and name of the row."""
-
-
-class GroundTruthTable(NamedTuple):
-    """One table of the paper on its synthetic data."""
-
-    label: str
-    of: str
-    rows: dict[str, dict[str, float]]
+    rows: dict[Any, Fields]
+    """Cells by column, by section and name of the row; on synthetic data by the name alone."""
 
 
 class PublishedDataset(NamedTuple):
@@ -53,53 +45,46 @@ class PublishedDataset(NamedTuple):
     source: str
 
 
-def _text(name: str) -> str:
-    return (files("hrx.reports") / "published" / name).read_text(encoding="utf-8")
-
-
-@cache
-def facts() -> dict[str, float]:
-    """Single figures of the paper."""
-    return dict(json.loads(_text("tables.json"))["facts"])
+def _stored(name: str) -> Any:
+    """Content of a file: an object, or a list of rows by column."""
+    text = (files("hrx.reports") / "published" / name).read_text(encoding="utf-8")
+    return json.loads(text) if name.endswith(".json") else list(csv.DictReader(text.splitlines()))
 
 
 @cache
 def published_tables() -> dict[str, PublishedTable]:
     """Every table by its name here."""
-    stored = json.loads(_text("tables.json"))["tables"]
-    return {
-        name: PublishedTable(
-            table["label"], table["of"], {(row.get("section", ""), row["row"]): row for row in table["rows"]}
-        )
-        for name, table in stored.items()
-    }
+    found = {}
+    for name, table in _stored("tables.json")["tables"].items():
+        rows = {(row.get("section", ""), row["row"]): row for row in table["rows"]}
+        found[name] = PublishedTable(table["label"], table["of"], rows)
+    return found
 
 
 @cache
-def published_ground_truth() -> dict[str, GroundTruthTable]:
+def published_ground_truth() -> dict[str, PublishedTable]:
     """Published tables on the paper's synthetic data, by name."""
-    stored = json.loads(_text("ground_truth.json"))
-    return {name: GroundTruthTable(**table) for name, table in stored.items() if name != "source"}
+    stored = _stored("ground_truth.json")
+    return {name: PublishedTable(**table) for name, table in stored.items() if name != "source"}
 
 
 @cache
 def datasets() -> dict[str, PublishedDataset]:
     """Datasets by their name in records, and those outside GIFT-Eval by the paper's name."""
-    rows = [PublishedDataset(**row) for row in csv.DictReader(_text("datasets.csv").splitlines())]
-    return {(row.dataset or row.name).casefold(): row for row in rows}
+    return {(row["dataset"] or row["name"]).casefold(): PublishedDataset(**row) for row in _stored("datasets.csv")}
 
 
 @cache
 def models() -> dict[str, str]:
     """Published names of models by hub id in lower case, and by the fingerprint of the weights where it is known."""
-    rows = csv.DictReader(_text("models.csv").splitlines())
-    return {mark.casefold(): row["name"] for row in rows for mark in (row["checkpoint"], row["fingerprint"]) if mark}
+    marks = ("checkpoint", "fingerprint")
+    return {row[mark].casefold(): row["name"] for row in _stored("models.csv") for mark in marks if row[mark]}
 
 
 @cache
 def backbones() -> dict[str, str]:
     """Published names of trained backbones by the name of a class in lower case."""
-    return {row["class"].casefold(): row["name"] for row in csv.DictReader(_text("backbones.csv").splitlines())}
+    return {row["class"].casefold(): row["name"] for row in _stored("backbones.csv")}
 
 
 @cache
@@ -156,35 +141,22 @@ IN_COMMON = TableColumn("in_common", "In common", prose=True)
 
 def published_basis(table: str, section: str, row: str) -> Basis:
     """What a published row rests on."""
-    if table not in ZERO_SHOT or row == TRAINED:
-        return _trained_basis(table, section, row)
     names, there = frozenset(models().values()), datasets().values()
     found = Basis(names, frozenset(one.name for one in there), STAR)
-    if section:
-        return found._replace(settings=_at(STAR, "HL".index(section[-1]), row))
+    if table not in ZERO_SHOT or row == TRAINED:
+        found = Basis(frozenset(), benchmarks(), SWEPT, backbones=frozenset(backbones().values()))
+    if table in ("axes", "trained_axes") and section[-1] in "LH":  # the row is a level of it, or two
+        at, level = "LH".index(section[-1]), row.split()[-1]
+        return found._replace(settings=frozenset(one for one in found.settings if one.split("x")[at] == level))
     if table == "domains":
         return found._replace(datasets=frozenset(one.name for one in there if one.domain == row))
-    if table == "datasets":
-        return found._replace(datasets=frozenset({row}))
-    return found._replace(models=frozenset({row})) if row in names else found
-
-
-def _trained_basis(table: str, section: str, row: str) -> Basis:
-    found = Basis(frozenset(), benchmarks(), SWEPT, backbones=frozenset(backbones().values()))
-    if table == "backbones":
-        return found._replace(backbones=frozenset({row}))
-    if table == "benchmarks":
-        return found._replace(datasets=frozenset({row}))
-    if table == "trained_axes" and section[-1] in "HL":
-        return found._replace(settings=_at(SWEPT, "HL".index(section[-1]), row.split()[-1]))
     if table == "trained_domains":
         return found._replace(datasets=frozenset(name for name in benchmarks() if section in sections(name)))
-    return found
-
-
-def _at(settings: frozenset[str], axis: int, level: str) -> frozenset[str]:
-    """Settings at a level of the horizon (0) or the lookback (1)."""
-    return frozenset(one for one in settings if one.split("x")[1 - axis] == level)
+    if table in ("datasets", "benchmarks"):
+        return found._replace(datasets=frozenset({row}))
+    if table == "backbones":
+        return found._replace(backbones=frozenset({row}))
+    return found._replace(models=frozenset({row})) if row in names and found.models else found
 
 
 def sections(benchmark: str) -> tuple[str, ...]:
@@ -212,13 +184,11 @@ def in_common(own: Basis, there: Basis, but: tuple[str, ...] = ()) -> InCommon:
     if there.backbones and not own.backbones:
         return InCommon("no model: trained backbones", False)
     others = own.models if there.backbones else own.backbones
-    nouns = ("backbone", "benchmark", "setting") if there.backbones else ("model", "dataset", "setting")
-    first = (own.backbones, there.backbones) if there.backbones else (own.models, there.models)
+    first = ("backbone", own.backbones, there.backbones) if there.backbones else ("model", own.models, there.models)
+    second = ("benchmark" if there.backbones else "dataset", own.datasets, there.datasets)
     parts, comparable = [], True
-    for noun, (mine, theirs) in zip(
-        nouns, (first, (own.datasets, there.datasets), (own.settings, there.settings)), strict=True
-    ):
-        shared, other = len(mine & theirs), len(mine - theirs) + (len(others) if noun == nouns[0] else 0)
+    for noun, mine, theirs in (first, second, ("setting", own.settings, there.settings)):
+        shared, other = len(mine & theirs), len(mine - theirs) + (len(others) if noun == first[0] else 0)
         comparable &= shared > 0
         if mine != theirs or other:
             more = f" +{other}" if other else ""
@@ -252,24 +222,20 @@ def _row_beside(row: TableRow, table: ReportTable, published: PublishedTable) ->
     words, comparable = in_common(row.basis, published_basis(table.name, row.section, row.key), but)
     if not comparable and (table.name in TRAINED_TABLES or row.key == TRAINED):
         return replace(row, cells=(*row.cells, IN_COMMON.cell(f"not comparable: {words}")))
-    cells = (
-        _beside(cell, fields[column.name], comparable) if column.name in fields else cell
-        for cell, column in zip(row.cells, table.columns, strict=True)
-    )
+    cells = []
+    for cell, column in zip(row.cells, table.columns, strict=True):
+        if column.name in fields:
+            cell = _beside(cell, fields[column.name])
+        cells.append(cell if comparable else replace(cell, difference=None))
     return replace(row, cells=(*cells, IN_COMMON.cell(words)))
 
 
-def _beside(cell: Cell, stored: object, comparable: bool) -> Cell:
-    found = cell.beside(_value(stored, cell))
-    return found if comparable else replace(found, difference=None)
-
-
-def _value(stored: object, cell: Cell) -> Value:
+def _beside(cell: Cell, stored: object) -> Cell:
     if isinstance(stored, list):
-        return Span(*stored)
+        return cell.beside(Span(*stored))
     if isinstance(stored, (int, float)):
-        return stored / 100 if cell.format.kind == "share" else stored
-    return str(stored)
+        return cell.beside(stored / 100 if cell.format.kind == "share" else stored)
+    return cell.beside(str(stored))
 
 
 def _remarks(table: ReportTable, published: PublishedTable) -> list[str]:

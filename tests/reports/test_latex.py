@@ -83,7 +83,7 @@ def test_every_table_compiles_and_fits_a_wide_page_and_a_narrow_one(
 ) -> None:
     made = tables(frame, against=against)
     assert len(made) == 15
-    document = latex_document(made)
+    document = latex_document(table.to_latex() for table in made)
     assert troubles(compiled(document, tmp_path)) == []
     # The text of the standard class is 12 cm wide.
     narrow = document.replace(r"\usepackage[margin=2cm]{geometry}", "")
@@ -97,7 +97,7 @@ def test_names_from_anywhere_compile_and_never_become_options_of_a_command(tmp_p
     rows = [TableRow.of(columns, (name, 1), section=section) for section in ("", "[section]") for name in NAMES]
     total = TableRow(rows[0].cells, total=True)
     table = ReportTable("t", "A title with [brackets]", columns, (*rows, total), " ".join(NAMES[:5]))
-    printed = compiled(latex_document([table]), tmp_path)
+    printed = compiled(latex_document([table.to_latex()]), tmp_path)
     assert troubles(printed) == []
     assert "root:" not in printed
 
