@@ -5,7 +5,6 @@ first), `K` fractions, `S` scored steps. The sweep deletes the `P` positions of 
 window, in all channels, or the `C` channels, at all time steps.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,9 +16,9 @@ from hrx.adapters.contract import Forecaster
 from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, deletion_counts
-from hrx.audit.scoring.quantities import truncate
+from hrx.audit.torch_state import one_thread
 from hrx.errors import ProtocolError
-from hrx.records.quantities import DISTANCES, TRUNCATIONS, Bools, Floats, Ints
+from hrx.records.quantities import DISTANCES, TRUNCATIONS, Floats, Ints
 
 Along = Literal["time", "channel"]
 """Input axis whose positions are deleted."""
@@ -39,6 +38,8 @@ class Orderings(NamedTuple):
     """`(T, S + 1)`: the same for each truncation; `T = 0` where none is scored."""
     distant: Ints
     """`(Δ, 2, S)`: the rows `Δ` after and before each scored step, −1 where there is none; `Δ = 0` where not scored."""
+    rows: Ints
+    """`(S,)`: the row of the explanation matrix that belongs to each scored step."""
 
 
 def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) -> Orderings:
@@ -52,48 +53,64 @@ def orderings(matrix: Tensor, estimated: Ints, steps: Ints, protocol: Protocol) 
             "Set draws_kind to 'antithetic' or 'paired'."
         )
     truncations = TRUNCATIONS if protocol.truncation else ()
-    distances = DISTANCES if protocol.distance else ()
+    distances = np.array(DISTANCES if protocol.distance else (), dtype=np.int64)
     if protocol.axis == "whole":
         shared_row = np.zeros((1 + len(truncations), len(steps) + 1), dtype=np.int64)
         nowhere = np.full((len(distances), 2, len(steps)), -1, dtype=np.int64)
-        return Orderings(matrix.double(), shared_row[0], shared_row[1:], nowhere)
+        return Orderings(matrix.double(), shared_row[0], shared_row[1:], nowhere, shared_row[0, :-1])
 
-    rows = np.searchsorted(estimated, steps)
-    listed = [_with_shared(matrix, rows)]
-    own = np.arange(len(steps) + 1)
+    rows, own = np.searchsorted(estimated, steps), np.arange(len(steps) + 1)
+    listed: list[Tensor] = []
+
+    def add(importance: Tensor) -> int:
+        """Lists more orderings `(W, N, P)`; returns the place of the first."""
+        place = sum(block.shape[1] for block in listed)
+        listed.append(importance)
+        return place
+
+    add(_with_shared(matrix, rows))
     truncated = np.empty((len(truncations), len(own)), dtype=np.int64)
     for place, rank in enumerate(truncations):
         if rank >= min(matrix.shape[1:]):
             truncated[place] = own
         elif rank == 1:
-            truncated[place] = _count(listed)
-            listed.append(torch.stack([truncate(window[None], 1)[0, :1] for window in matrix]))
+            truncated[place] = add(torch.stack([truncate(window[None], 1)[0, :1] for window in matrix]))
         else:
-            truncated[place] = _count(listed) + own
-            listed.append(torch.cat([_with_shared(truncate(window[None], rank), rows) for window in matrix]))
+            truncated[place] = own + add(
+                torch.cat([_with_shared(truncate(window[None], rank), rows) for window in matrix])
+            )
 
-    away = rows_away(steps, estimated, distances)
-    others = np.setdiff1d(away[away >= 0], steps)
+    # The estimated steps h + Δ and h − Δ of each scored step h.
+    away = steps + distances[:, None, None] * np.array([1, -1])[:, None]
+    exists = np.isin(away, estimated)
+    others = np.setdiff1d(away[exists], steps)
     ordering = np.full(int(estimated[-1]) + 1, -1, dtype=np.int64)
-    ordering[steps], ordering[others] = own[:-1], _count(listed) + np.arange(len(others))
-    listed.append(matrix[:, np.searchsorted(estimated, others)].double())
-    return Orderings(torch.cat(listed, dim=1), own, truncated, np.where(away < 0, -1, ordering[away]))
+    ordering[steps] = own[:-1]
+    ordering[others] = np.arange(len(others)) + add(matrix[:, np.searchsorted(estimated, others)].double())
+    distant = np.where(exists, ordering[np.where(exists, away, 0)], -1)
+    return Orderings(torch.cat(listed, dim=1), own, truncated, distant, rows)
+
+
+def truncate(matrix: Tensor, rank: int) -> Tensor:
+    """`(W, R, L) -> (W, R, L)`: the magnitude of the matrix's rank-`rank` truncation, `|Σ_k σ_k u_k v_kᵀ|`, `k ≤ rank`.
+
+    Computed as a projection of the matrix on its leading left singular vectors, so that positions whose columns are
+    zero stay zero. At rank 1 every row is a multiple of `v_1`, and each is returned as `σ_1 v_1` itself: a factor
+    changes no order, but its rounding could. A matrix that cannot exceed the rank is returned unchanged.
+    """
+    matrix = matrix.double()
+    if rank >= min(matrix.shape[1:]):
+        return matrix
+    with one_thread():  # rounding decides the order of positions that a truncation leaves nearly tied
+        leading: Tensor = torch.linalg.svd(matrix, full_matrices=False).U[..., :rank]
+        directions = leading.mT @ matrix
+        return directions.abs().expand_as(matrix) if rank == 1 else (leading @ directions).abs()
 
 
 def _with_shared(matrix: Tensor, rows: Ints) -> Tensor:
     """`(W, R, P) -> (W, S + 1, P)`, in float64: the given rows, and the mean of all."""
     shared = torch.stack([window.double().mean(dim=0, keepdim=True) for window in matrix])
     return torch.cat([matrix[:, rows].double(), shared], dim=1)
-
-
-def _count(listed: list[Tensor]) -> int:
-    return sum(block.shape[1] for block in listed)
-
-
-def rows_away(steps: Ints, estimated: Ints, distances: Sequence[int]) -> Ints:
-    """`(Δ, 2, S)`: the estimated steps `h + Δ` and `h − Δ` of each scored step `h`, and −1 where there is none."""
-    moved = steps + np.asarray(distances, dtype=np.int64)[:, None, None] * np.array([1, -1])[:, None]
-    return np.where(np.isin(moved, estimated), moved, -1)
 
 
 def ranks(importance: Tensor) -> Tensor:
@@ -161,10 +178,13 @@ class Sweep:
         """Squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""
         windows, variants, positions = deleted.shape
         draws, horizon, x = drawn.shape[2], self.forecast.shape[1], self.x
-        if drawn.shape[1] == 1:
-            kept, where = _unique_masks(deleted.cpu().numpy())
-        else:
-            kept = where = np.arange(windows * variants)
+        kept = where = np.arange(windows * variants)
+        if drawn.shape[1] == 1:  # equal masks of a window give equal forecasts
+            packed = np.packbits(deleted.reshape(len(kept), -1).cpu().numpy(), axis=1)
+            of_window = np.repeat(np.arange(windows, dtype=">u4"), variants).view(np.uint8).reshape(-1, 4)
+            different = np.concatenate([of_window, packed], axis=1)
+            _, kept, where = np.unique(different, axis=0, return_index=True, return_inverse=True)
+            where = where.reshape(-1)
         window, variant = np.divmod(kept, variants)
         # A mask over time is the same for all channels, one over channels the same at all times.
         shape = [positions] if x.ndim == 2 else [positions, 1] if self.along == "time" else [1, positions]
@@ -184,14 +204,3 @@ class Sweep:
         self.forecasts += total
         each = out.reshape(len(kept), draws, len(self.steps))[where]
         return each.reshape(windows, variants, draws, len(self.steps))
-
-
-def _unique_masks(deleted: Bools) -> tuple[Ints, Ints]:
-    """Index of one representative of every different (window, mask), and for each mask that of its representative."""
-    windows, variants, _ = deleted.shape
-    packed = np.packbits(deleted.reshape(windows * variants, -1), axis=1)
-    window = np.repeat(np.arange(windows, dtype=">u4"), variants).view(np.uint8).reshape(-1, 4)
-    _, first, inverse = np.unique(
-        np.concatenate([window, packed], axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    return first.astype(np.int64), inverse.reshape(-1).astype(np.int64)

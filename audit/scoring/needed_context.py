@@ -18,7 +18,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.score import usable_variance
 from hrx.errors import ProtocolError, stored_reason
-from hrx.records.quantities import Floats, Ints, NeededContext, kept_contexts
+from hrx.records.quantities import Ints, NeededContext, kept_contexts
 
 MOST_REPEATS, REPEAT_SECONDS = 5, 0.25
 """A short call is timed several times, since a busy machine disturbs it more than a long one."""
@@ -49,69 +49,51 @@ def needed_context(
     `kept_contexts(L)`), `variance` divides the changes (default: that of the forecasts of `x`). `protocol` has the
     bound, the draws and their seed. Example: `needed_context(model, x, 24).needed`.
     """
-    protocol, budget = protocol or Protocol(), budget or MemoryBudget()
-    contexts = _checked(kept, x.shape[1])
+    protocol, budget, lookback = protocol or Protocol(), budget or MemoryBudget(), x.shape[1]
+    contexts = kept_contexts(lookback)
+    if kept is not None:
+        contexts = np.unique(np.append(np.asarray(kept, dtype=np.int64), lookback))[::-1]
+        if contexts[-1] < 1 or contexts[0] > lookback:
+            raise ProtocolError(f"A kept context is between 1 and the lookback {lookback}, not {kept}.")
     full = _forecast(model, x, horizon, budget)
     variance = usable_variance(full) if variance is None else variance
-    change = _replaced(model, x, full, contexts, protocol, budget, stream) / variance
-    lookbacks = np.array([_taken(model, int(context), x.shape[1], horizon) for context in contexts])
-    cuts: dict[int, _Cut] = {x.shape[1]: _Cut(full, np.nan, np.nan)}
-    refusal = ""
-    for lookback in lookbacks.tolist():
-        if lookback not in cuts:
-            cuts[lookback] = _cut(model, x, lookback, horizon, budget)
-            refusal = refusal or cuts[lookback].refusal
-    measured, unknown = [cuts[lookback] for lookback in lookbacks.tolist()], ForecastErrors(np.nan, np.nan)
+
+    oldest_first = torch.arange(lookback, 0, -1, dtype=torch.float64).expand(len(x), 1, lookback)
+    sweep = Sweep(model, x, full, oldest_first, np.arange(full.shape[1]), protocol, budget, stream)
+    deleted = masks(ranks(oldest_first), lookback - contexts[1:])[:, 0, 0]
+    drawn = replacements(x, protocol, stream, 0, protocol.draws, variants=deleted.shape[1])
+    replaced = sweep.changes(deleted, drawn).mean(axis=(0, 2, 3))
+
+    def taken(context: int) -> int:
+        """Shortest lookback from the context on that the model takes."""
+        lengths = range(context, lookback)
+        return next((length for length in lengths if model.limits.refusal(length, horizon) is None), lookback)
+
+    lookbacks = [taken(context) for context in contexts.tolist()]
+    cuts = {one: _cut(model, x, one, horizon, budget) for one in dict.fromkeys(lookbacks) if one != lookback}
+    cuts[lookback] = _Cut(full, np.nan, np.nan)
+    measured, unknown = [cuts[one] for one in lookbacks], ForecastErrors(np.nan, np.nan)
     found = [unknown if errors is None or one.forecast is None else errors(one.forecast) for one in measured]
     return NeededContext(
         bound=protocol.context_bound,
         windows=len(x),
         kept=contexts,
-        change=change,
-        lookbacks=lookbacks,
+        change=np.array([0.0, *replaced]) / variance,
+        lookbacks=np.array(lookbacks),
         cut_change=np.array([_change(one.forecast, full) for one in measured]) / variance,
         mse=np.array([one.mse for one in found]),
         mase=np.array([one.mase for one in found]),
         cut_seconds=np.array([one.seconds for one in measured]),
         full_seconds=np.array([one.full_seconds for one in measured]),
         padded_to=model.limits.padded_to,
-        refusal=refusal,
+        refusal=next((one.refusal for one in cuts.values() if one.refusal), ""),
     )
-
-
-def _checked(kept: Ints | None, lookback: int) -> Ints:
-    """Contexts, longest first, the whole lookback among them."""
-    if kept is None:
-        return kept_contexts(lookback)
-    contexts = np.unique(np.append(np.asarray(kept, dtype=np.int64), lookback))[::-1]
-    if contexts[-1] < 1 or contexts[0] > lookback:
-        raise ProtocolError(f"A kept context is between 1 and the lookback {lookback}, not {kept}.")
-    return contexts
 
 
 def _forecast(model: Forecaster, x: Tensor, horizon: int, budget: MemoryBudget) -> Tensor:
     rows = budget.fastest(model, x[0], horizon, len(x))
     with torch.no_grad():
         return torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
-
-
-def _replaced(
-    model: Forecaster, x: Tensor, full: Tensor, contexts: Ints, protocol: Protocol, budget: MemoryBudget, stream: int
-) -> Floats:
-    """`(K,)`: mean squared change when all values older than each context are replaced, undivided."""
-    lookback = x.shape[1]
-    oldest_first = torch.arange(lookback, 0, -1, dtype=torch.float64).expand(len(x), 1, lookback)
-    sweep = Sweep(model, x, full, oldest_first, np.arange(full.shape[1]), protocol, budget, stream)
-    deleted = masks(ranks(oldest_first), lookback - contexts[1:])[:, 0, 0]
-    drawn = replacements(x, protocol, stream, 0, protocol.draws, variants=deleted.shape[1])
-    changes = sweep.changes(deleted, drawn)
-    return np.concatenate([[0.0], changes.mean(axis=(0, 2, 3))])
-
-
-def _taken(model: Forecaster, context: int, lookback: int, horizon: int) -> int:
-    """Shortest lookback from `context` on that the model takes."""
-    lengths = range(context, lookback)
-    return next((length for length in lengths if model.limits.refusal(length, horizon) is None), lookback)
 
 
 class _Cut(NamedTuple):

@@ -1,5 +1,5 @@
-"""Quantities of a run: from the matrix itself its effective rank, truncations and how far back its rows reach; from
-deletion errors the gains with their Monte Carlo errors; from the forecasts the skill against naive ones.
+"""Quantities of a run: from the matrix itself its effective rank and how far back its rows reach; from deletion errors
+the gains with their Monte Carlo errors; from the forecasts the skill against naive ones.
 
 Pure functions; shapes as in `hrx.audit.scoring.deletion`. Matrices are taken window by window: a float64 copy of all
 windows at once would take twice their memory.
@@ -15,41 +15,97 @@ import torch
 from torch import Tensor
 
 from hrx.audit.protocol import Area, Protocol
-from hrx.audit.torch_state import one_thread
-from hrx.records.quantities import Floats, Ints, Skill
+from hrx.audit.scoring.deletion import Orderings
+from hrx.records.quantities import GAINS, QUANTITIES, Floats, Ints, Quantities, Skill, Values, error_limit
 
 MASS = 0.9
+LEAST_UNITS = 4
+"""Units of draws from which on the precision is judged: fewer underestimate their error too often."""
 MOST_ASSIGNED = 8
 """Scored steps whose assignments to rows are all enumerated; of more steps as many are drawn at random."""
 SAME_AREA = 1e-6
 """Two areas that differ by this share of the largest one are equal but for rounding."""
 
 
-class MeanRank(NamedTuple):
-    """Effective ranks of a run: means over the windows that have one, NaN where none has."""
+def summarise(
+    errors: Floats,
+    ordered: Orderings,
+    matrix: Tensor,
+    steps: Ints,
+    variance: float,
+    protocol: Protocol,
+    stream: int,
+    *,
+    forecasts: int,
+    flat_windows: int,
+) -> Quantities:
+    """Everything that a run measures, from the `errors` `(W, D, V, 2, K, S)` under the orderings of its matrix."""
+    paired = errors[:, :, ordered.matrix]
+    samples = measure(paired, protocol, stream)
+    found = {name: moments(samples[name]) for name in QUANTITIES}
+    scale = {name: 1.0 if name == "insertion" else variance for name in QUANTITIES}
+    areas = _area(trapezoid(errors), protocol.area)
+    curves = mean_curves(paired) / variance
+    gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
+    effective, reach = rank(matrix), effective_lookback(matrix)
+    return Quantities(
+        normalised=_values({name: found[name].mean / scale[name] for name in QUANTITIES}),
+        raw=_values({name: found[name].mean for name in QUANTITIES}),
+        error=Values(*(found[name].error / scale[name] for name in QUANTITIES)),
+        steps={name: found[name].steps / scale[name] for name in QUANTITIES},
+        scored_steps=steps,
+        variance=variance,
+        p_margin=assignment_share(areas[:, :, ordered.matrix[:-1]].mean(axis=(0, 1))),
+        rank=float(effective.participation.nanmean()),
+        rank_entropy=float(effective.entropy.nanmean()),
+        rank_dropped=int(effective.participation.isnan().sum()),
+        windows=len(errors),
+        flat_windows=flat_windows,
+        draws=errors.shape[1],
+        units=errors.shape[1] // protocol.draws_per_unit,
+        forecasts=forecasts,
+        insertion_dropped=int((paired[:, :, 0, 0, -1] == 0).all(axis=1).sum()),
+        gap_own=float(gaps[0]),
+        gap_shared=float(gaps[1]),
+        curves=curves,
+        truncated=_truncated_gains(areas, ordered.truncated) / variance,
+        distant=_distant_gains(areas, ordered) / variance,
+        effective_lookback=float(reach.nanmean()),
+        effective_lookback_steps=reach[:, ordered.rows].nanmean(dim=0).numpy(),
+    )
 
-    participation: float
-    entropy: float
-    dropped: int
-    """Windows left out: an all-zero matrix has no rank."""
+
+def _values(means: dict[str, float]) -> Values:
+    """Means, with each margin as the exact difference of its two gains."""
+    for area in ("", "_morf"):
+        means["g_margin" + area] = means["g_own" + area] - means["g_shuffled" + area]
+    return Values(**means)
+
+
+def needs_draws(errors: Floats, variance: float, protocol: Protocol) -> bool:
+    """Whether the precision setting needs more draws: the limit of an error, known from four units on, is above it."""
+    windows, draws = errors.shape[:2]
+    units = draws // protocol.draws_per_unit
+    if protocol.precision is None or draws >= protocol.most_draws:
+        return False
+    if units < LEAST_UNITS:
+        return True
+    samples = measure(errors, protocol)
+    largest = max(moments(samples[name]).error / variance for name in GAINS)
+    return not error_limit(largest, windows * (units - 1)) <= protocol.precision
 
 
 class Rank(NamedTuple):
-    """Effective ranks, `(W,)` each; NaN where a window has none."""
+    """Effective ranks, `(W,)` each; NaN where a window has none: its matrix is all zero."""
 
     participation: Tensor
     """`(Σσ²)² / Σσ⁴`."""
     entropy: Tensor
     """`exp(−Σ p log p)`, `p = σ/Σσ`; never below the participation ratio."""
 
-    def mean(self) -> MeanRank:
-        """Ranks of a run."""
-        dropped = int(self.participation.isnan().sum())
-        return MeanRank(float(self.participation.nanmean()), float(self.entropy.nanmean()), dropped)
-
 
 def rank(matrix: Tensor) -> Rank:
-    """Effective ranks of the matrices `(W, H, L)`; an all-zero matrix has rank NaN."""
+    """Effective ranks of the matrices `(W, H, L)`."""
     sigma = torch.stack([torch.linalg.svdvals(window.double()) for window in matrix])
     power = sigma.square()
     share = sigma / sigma.sum(dim=-1, keepdim=True)
@@ -57,22 +113,6 @@ def rank(matrix: Tensor) -> Rank:
         participation=power.sum(dim=-1).square() / power.square().sum(dim=-1),
         entropy=torch.exp(torch.special.entr(share).sum(dim=-1)),
     )
-
-
-def truncate(matrix: Tensor, rank: int) -> Tensor:
-    """`(W, R, L) -> (W, R, L)`: the magnitude of the matrix's rank-`rank` truncation, `|Σ_k σ_k u_k v_kᵀ|`, `k ≤ rank`.
-
-    Computed as a projection of the matrix on its leading left singular vectors, so that positions whose columns are
-    zero stay zero. At rank 1 every row is a multiple of `v_1`, and each is returned as `σ_1 v_1` itself: a factor
-    changes no order, but its rounding could. A matrix that cannot exceed the rank is returned unchanged.
-    """
-    matrix = matrix.double()
-    if rank >= min(matrix.shape[1:]):
-        return matrix
-    with one_thread():  # rounding decides the order of positions that a truncation leaves nearly tied
-        leading: Tensor = torch.linalg.svd(matrix, full_matrices=False).U[..., :rank]
-        directions = leading.mT @ matrix
-        return directions.abs().expand_as(matrix) if rank == 1 else (leading @ directions).abs()
 
 
 def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
@@ -98,31 +138,33 @@ def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> dict[str, Fl
     grouped = errors.reshape(len(errors), -1, protocol.draws_per_unit, *errors.shape[2:])
     units: Floats = grouped.mean(axis=2)
     areas = trapezoid(units)
-    morf = areas[:, :, :, 0]
     samples: dict[str, Floats] = {}
-    for suffix, area in (("", _area(areas, protocol.area)), ("_morf", morf)):
+    kinds: tuple[tuple[str, Area], ...] = (("", protocol.area), ("_morf", "morf"))
+    for suffix, kind in kinds:
+        area = _area(areas, kind)
         # Differences before means: rows that order the lookback like the shared vector give exact zeros.
         gain = area[:, :, :-1] - area[:, :, -1:]
         samples["g_own" + suffix] = _own(gain)
         samples["g_shuffled" + suffix] = gain.mean(axis=2)
         samples["g_margin" + suffix] = samples["g_own" + suffix] - samples["g_shuffled" + suffix]
         if not suffix:
-            samples["g_shuffled_permuted"] = _permuted(gain, protocol, stream)
+            steps = np.arange(gain.shape[-1])
+            # A spawn key separates the permutations from the draws, which start from the same seed and stream.
+            rng = np.random.default_rng(np.random.SeedSequence([protocol.seed, stream, len(steps)], spawn_key=(1,)))
+            pi = rng.permuted(np.tile(steps, (protocol.permutations, 1)), axis=1)
+            samples["g_shuffled_permuted"] = gain[:, :, pi, steps].mean(axis=2)
     samples["aopc"] = samples["g_own_morf"]
 
     means = units.mean(axis=4)
     samples["comprehensiveness"] = _own(means[:, :, :-1, 0]) - means[:, :, -1, 0]
     # Keeping only the top ρ is deleting the other 1 − ρ, least relevant first: retention is that curve backwards.
     samples["sufficiency"] = means[:, :, -1, 1] - _own(means[:, :, :-1, 1])
+    # Samples whose mean is the ratio of means and whose spread is its linearised error; NaN where it divides by 0.
     everything = units[:, :, 0, 1, -1]
-    samples["insertion"] = _ratio(samples["sufficiency"], everything)
+    top, bottom = (values.mean(axis=1, keepdims=True) for values in (samples["sufficiency"], everything))
+    bottom = np.where(bottom == 0, np.nan, bottom)
+    samples["insertion"] = top / bottom + (samples["sufficiency"] - top / bottom * everything) / bottom
     return samples
-
-
-def mean_areas(errors: Floats, area: Area) -> Floats:
-    """`(W, D, V, 2, K, S) -> (V, S)`: area of each step under each ordering, mean of windows and draws, undivided."""
-    areas: Floats = _area(trapezoid(errors), area).mean(axis=(0, 1))
-    return areas
 
 
 def assignment_share(areas: Floats) -> float:
@@ -147,22 +189,21 @@ def _assignments(steps: int) -> Ints:
     return every
 
 
-def truncated_gains(errors: Floats, truncated: Ints, area: Area) -> Floats:
-    """`(T,)`: `g_own` of each truncation, undivided, from errors `(W, D, V, 2, K, S)`."""
-    table = _area(trapezoid(errors), area)
-    own, shared = table[:, :, truncated[:, :-1]], table[:, :, truncated[:, -1:]]
+def _truncated_gains(areas: Floats, truncated: Ints) -> Floats:
+    """`(T,)`: `g_own` of each truncation, undivided, from areas `(W, D, V, S)`."""
+    own, shared = areas[:, :, truncated[:, :-1]], areas[:, :, truncated[:, -1:]]
     gains: Floats = np.diagonal(own - shared, axis1=3, axis2=4).mean(axis=(0, 1, 3))
     return gains
 
 
-def distant_gains(errors: Floats, distant: Ints, shared: int, area: Area) -> Floats:
-    """`(Δ,)`: gain of the rows at each distance over the ordering `shared`, undivided.
+def _distant_gains(areas: Floats, ordered: Orderings) -> Floats:
+    """`(Δ,)`: gain of the rows at each distance over the shared vector, undivided.
 
     Where both rows of a step exist its two areas are averaged. NaN where some scored step has neither, since the mean
     would then be over other steps than that of `g_own`.
     """
-    table = mean_areas(errors, area)
-    gains = table[distant, np.arange(distant.shape[-1])] - table[shared]
+    table, distant = areas.mean(axis=(0, 1)), ordered.distant
+    gains = table[distant, np.arange(distant.shape[-1])] - table[ordered.matrix[-1]]
     exists = distant >= 0
     with np.errstate(invalid="ignore"):
         by_step: Floats = np.where(exists, gains, 0.0).sum(axis=1) / exists.sum(axis=1)
@@ -190,25 +231,6 @@ def _area(areas: Floats, kind: Area) -> Floats:
 def _own(table: Floats) -> Floats:
     """`(W, U, S, S) -> (W, U, S)`: each step under its own row."""
     return np.diagonal(table, axis1=2, axis2=3)
-
-
-def _permuted(table: Floats, protocol: Protocol, stream: int) -> Floats:
-    """Mean over a few random permutations `π` of step `h` under row `π(h)`."""
-    steps = table.shape[-1]
-    # A spawn key separates the permutations from the draws, which start from the same seed and stream.
-    rng = np.random.default_rng(np.random.SeedSequence([protocol.seed, stream, steps], spawn_key=(1,)))
-    pi = rng.permuted(np.tile(np.arange(steps), (protocol.permutations, 1)), axis=1)
-    chosen: Floats = table[:, :, pi, np.arange(steps)].mean(axis=2)
-    return chosen
-
-
-def _ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Samples whose mean is the ratio of means and whose spread is its linearised error; steps with 0 below are NaN."""
-    top, bottom = numerator.mean(axis=1, keepdims=True), denominator.mean(axis=1, keepdims=True)
-    bottom = np.where(bottom == 0, np.nan, bottom)
-    ratio = top / bottom
-    samples: Floats = ratio + (numerator - ratio * denominator) / bottom
-    return samples
 
 
 class Moments(NamedTuple):
@@ -242,19 +264,18 @@ def skill(forecast: Floats, truth: Floats, last: Floats, seasonal: Floats, seaso
     `seasonal_error` `(W,)` or `(1,)` is the denominator of MASE for each window. Where one is zero or unknown there is
     no MASE.
     """
-    known = bool((seasonal_error > 0).all())
-    scale = seasonal_error[:, None] if known else math.nan
+    scale = seasonal_error[:, None] if (seasonal_error > 0).all() else math.nan
+    off = {"": forecast, "zero": np.zeros_like(truth), "last": last[:, None], "seasonal": seasonal}
+    off = {name: made - truth for name, made in off.items()}
+    squared = {name: float(np.mean(np.square(error))) for name, error in off.items()}
+    scaled = {name: float(np.mean(np.abs(error) / scale)) for name, error in off.items()}
     return Skill(
-        mse=_mse(forecast, truth),
-        mae=float(np.mean(np.abs(forecast - truth))),
-        mse_zero=_mse(np.zeros_like(truth), truth),
-        mse_last=_mse(last[:, None], truth),
-        mse_seasonal=_mse(seasonal, truth),
-        mase=float(np.mean(np.abs(forecast - truth) / scale)),
-        naive_mase=float(np.mean(np.abs(last[:, None] - truth) / scale)),
-        seasonal_mase=float(np.mean(np.abs(seasonal - truth) / scale)),
+        mse=squared[""],
+        mae=float(np.mean(np.abs(off[""]))),
+        mse_zero=squared["zero"],
+        mse_last=squared["last"],
+        mse_seasonal=squared["seasonal"],
+        mase=scaled[""],
+        naive_mase=scaled["last"],
+        seasonal_mase=scaled["seasonal"],
     )
-
-
-def _mse(forecast: Floats, truth: Floats) -> float:
-    return float(np.mean(np.square(forecast - truth)))

@@ -22,24 +22,11 @@ from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import Along, Sweep, orderings
-from hrx.audit.scoring.quantities import (
-    assignment_share,
-    distant_gains,
-    effective_lookback,
-    mean_areas,
-    mean_curves,
-    measure,
-    moments,
-    rank,
-    trapezoid,
-    truncated_gains,
-)
+from hrx.audit.scoring.quantities import needs_draws, summarise
 from hrx.audit.torch_state import differentiable, plain
 from hrx.errors import HrxError, ProtocolError
-from hrx.records.quantities import GAINS, QUANTITIES, Floats, Quantities, Values, error_limit
+from hrx.records.quantities import Floats, Quantities
 
-LEAST_UNITS = 4
-"""Units of draws from which on the precision is judged: fewer underestimate their error too often."""
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
@@ -121,9 +108,8 @@ class ScoredRun:
     ) -> Self:
         """Return the run on those windows that are not flat."""
         kept = moving(x)
-        flat = int((~kept).sum())
-        budget = budget or MemoryBudget()
-        return cls(model, x[kept], horizon, protocol or Protocol(), budget, stream, variance, flat_windows=flat)
+        given = protocol or Protocol(), budget or MemoryBudget(), stream, variance
+        return cls(model, x[kept], horizon, *given, flat_windows=int((~kept).sum()))
 
     @cached_property
     @differentiable()
@@ -188,53 +174,18 @@ class ScoredRun:
     @differentiable()
     def score(self, forecast: Tensor, explanation: Estimate, along: Along = "time") -> Quantities:
         """Quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
-        protocol, variance = self.protocol, self._scale(forecast)
+        protocol, variance, matrix = self.protocol, self._scale(forecast), explanation.matrix
         steps = scored_steps(self.horizon, protocol.scored)
-        estimated = np.array(explanation.steps, dtype=np.int64) - 1
-        ordered = orderings(explanation.matrix, estimated, steps, protocol)
-        sweep = Sweep(
-            self.model, self.x, forecast, ordered.importance, steps, protocol, self.budget, self.stream, along
-        )
+        ordered = orderings(matrix, np.array(explanation.steps, dtype=np.int64) - 1, steps, protocol)
+        given = ordered.importance, steps, protocol, self.budget, self.stream, along
+        sweep = Sweep(self.model, self.x, forecast, *given)
         errors = _within_range(sweep.errors(0, protocol.draws))
-        while _needs_draws(errors[:, :, ordered.matrix], variance, protocol):
-            first = errors.shape[1]
-            more = sweep.errors(first, min(protocol.draws, protocol.most_draws - first))
+        while needs_draws(errors[:, :, ordered.matrix], variance, protocol):
+            done = errors.shape[1]
+            more = sweep.errors(done, min(protocol.draws, protocol.most_draws - done))
             errors = np.concatenate([errors, _within_range(more)], axis=1)
-
-        paired = errors[:, :, ordered.matrix]
-        samples = measure(paired, protocol, self.stream)
-        means = {name: moments(samples[name]) for name in QUANTITIES}
-        scale = {name: 1.0 if name == "insertion" else variance for name in QUANTITIES}
-        curves = mean_curves(paired) / variance
-        gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
-        ranks = rank(explanation.matrix).mean()
-        reach = effective_lookback(explanation.matrix)
-        at = np.zeros_like(steps) if protocol.axis == "whole" else np.searchsorted(estimated, steps)
-        return Quantities(
-            normalised=_values({name: means[name].mean / scale[name] for name in QUANTITIES}),
-            raw=_values({name: means[name].mean for name in QUANTITIES}),
-            error=Values(*(means[name].error / scale[name] for name in QUANTITIES)),
-            steps={name: means[name].steps / scale[name] for name in QUANTITIES},
-            scored_steps=steps,
-            variance=variance,
-            p_margin=assignment_share(mean_areas(paired, protocol.area)[:-1]),
-            rank=ranks.participation,
-            rank_entropy=ranks.entropy,
-            rank_dropped=ranks.dropped,
-            windows=len(errors),
-            flat_windows=self.flat_windows,
-            draws=errors.shape[1],
-            units=errors.shape[1] // protocol.draws_per_unit,
-            forecasts=sweep.forecasts,
-            insertion_dropped=int((errors[:, :, 0, 0, -1] == 0).all(axis=1).sum()),
-            gap_own=float(gaps[0]),
-            gap_shared=float(gaps[1]),
-            curves=curves,
-            truncated=truncated_gains(errors, ordered.truncated, protocol.area) / variance,
-            distant=distant_gains(errors, ordered.distant, ordered.matrix[-1], protocol.area) / variance,
-            effective_lookback=float(reach.nanmean()),
-            effective_lookback_steps=reach[:, at].nanmean(dim=0).numpy(),
-        )
+        counts = {"forecasts": sweep.forecasts, "flat_windows": self.flat_windows}
+        return summarise(errors, ordered, matrix, steps, variance, protocol, self.stream, **counts)
 
     def _scale(self, forecast: Tensor) -> float:
         """What the quantities are divided by."""
@@ -294,23 +245,3 @@ def _within_range(errors: Floats) -> Floats:
             "range of float64"
         )
     return errors
-
-
-def _values(means: dict[str, float]) -> Values:
-    """Means, with each margin as the exact difference of its two gains."""
-    for area in ("", "_morf"):
-        means["g_margin" + area] = means["g_own" + area] - means["g_shuffled" + area]
-    return Values(**means)
-
-
-def _needs_draws(errors: Floats, variance: float, protocol: Protocol) -> bool:
-    """Whether the precision setting needs more draws: the limit of an error, known from four units on, is above it."""
-    windows, draws = errors.shape[:2]
-    units = draws // protocol.draws_per_unit
-    if protocol.precision is None or draws >= protocol.most_draws:
-        return False
-    if units < LEAST_UNITS:
-        return True
-    samples = measure(errors, protocol)
-    largest = max(moments(samples[name]).error / variance for name in GAINS)
-    return not error_limit(largest, windows * (units - 1)) <= protocol.precision

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
 from hrx.audit.protocol import scored_steps
-from hrx.audit.scoring.deletion import orderings, ranks, replacements, rows_away
-from hrx.audit.scoring.quantities import effective_lookback, measure, rank, truncate
+from hrx.audit.scoring.deletion import orderings, ranks, replacements, truncate
+from hrx.audit.scoring.quantities import effective_lookback, measure, rank
 from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import ProtocolError
 from hrx.gift_eval import cut, open_source
@@ -125,7 +125,11 @@ def test_a_distance_without_a_row_for_some_scored_step_is_nan() -> None:
 
 def test_rows_at_a_distance_come_from_the_estimated_steps_only() -> None:
     steps = np.array([0, 3, 7])
-    assert rows_away(steps, steps, (3, 4)).tolist() == [[[3, -1, -1], [-1, 0, -1]], [[-1, 7, -1], [-1, -1, 3]]]
+    protocol = Protocol(estimator="saliency", distance=True)
+    distant = orderings(torch.rand(1, 3, 20), steps, steps, protocol).distant
+    # Among the steps 1, 4 and 8 only 4 and 8 are four apart, and none is one, two or eight.
+    assert distant[DISTANCES.index(4)].tolist() == [[-1, 2, -1], [-1, -1, 1]]
+    assert (np.delete(distant, DISTANCES.index(4), axis=0) == -1).all()
 
 
 def test_a_matrix_of_scored_rows_has_truncations_and_no_distances() -> None:
