@@ -25,8 +25,7 @@ from hrx.audit.runner.processes import start_server
 from hrx.audit.runner.run import no_channel_axis
 from hrx.audit.runner.scheduler import in_order, run_tasks
 from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, WorkerSettings
-from hrx.audit.training import Recipe
-from hrx.audit.training.backbones import NAMES, check_backbone
+from hrx.audit.training import NAMES, Recipe, check_backbone
 from hrx.audit.training.train import (
     TrainedFiles,
     TrainingPlan,

@@ -36,7 +36,6 @@ from hrx.records.calibration import (
     Example,
     ModelResult,
 )
-from hrx.records.quantities import Ints
 
 SHORT = "short"
 TRAINING, HELD_OUT, SCORED = range(3)
@@ -158,6 +157,7 @@ def _measure(
     scored = ScoredRun(from_module(module, name=task.backbone), x, generator.horizon, protocol)
     quantities = scored.quantities
     matrix, steps = scored.explanation.matrix.double(), np.array(scored.explanation.steps) - 1
+    answer = np.abs(generator.weights[steps])  # of fewer rows than the horizon the rank is lower
     positions = torch.from_numpy(generator.positions[steps])
     shared = matrix.mean(dim=1, keepdim=True).expand_as(matrix)
     forms = {"vector": recovery(shared, positions), "matrix": recovery(matrix, positions)}
@@ -168,9 +168,9 @@ def _measure(
         horizon=generator.horizon,
         seed=task.seed,
         curve_only=task.curve_only,
-        least_squares=least_squares_check(generator, task.seed, recipe),
+        least_squares=least_squares(generator, task.seed, recipe),
         explained=explained,
-        planted_rank=_planted_rank(generator, steps),
+        planted_rank=float(rank(torch.from_numpy(answer)[None]).participation[0]),
         measured_rank=quantities.rank,
         g_own=quantities.g_own,
         g_own_se=quantities.error.g_own,
@@ -183,17 +183,10 @@ def _measure(
         x=x[0].double().numpy(),
         target=y[0].double().numpy(),
         forecast=scored.forecast[0].double().numpy(),
-        answer=np.abs(generator.weights[steps]),
+        answer=answer,
         matrix=matrix[0].numpy(),
         steps=steps,
     )
-
-
-def _planted_rank(generator: Generator, steps: Ints) -> float:
-    """Rank of the answer in the estimated rows: fewer rows than the horizon have a lower rank."""
-    if len(steps) == generator.horizon:
-        return generator.rank
-    return float(rank(torch.from_numpy(np.abs(generator.weights[steps]))[None]).participation[0])
 
 
 class Recovery(NamedTuple):
@@ -307,17 +300,9 @@ def explained(forecast: Tensor, target: Tensor) -> float:
     return float(1 - residual / spread)
 
 
-def least_squares(fit: TrainingWindows, held_out: TrainingWindows) -> float:
-    """Share of variance that a least-squares fit on `fit` explains of `held_out`: the paper's check of a generator."""
-
-    def with_constant(x: Tensor) -> Tensor:
-        return torch.nn.functional.pad(x.double(), (0, 1), value=1.0)
-
-    solution = torch.linalg.lstsq(with_constant(fit.x), fit.y.double()).solution
-    return explained(with_constant(held_out.x) @ solution, held_out.y)
-
-
-def least_squares_check(generator: Generator, seed: int, recipe: str = CONVERGED) -> float:
-    """`least_squares` of training windows and held-out ones."""
-    fit = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback, recipe)
-    return least_squares(fit, windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe))
+def least_squares(generator: Generator, seed: int, recipe: str = CONVERGED) -> float:
+    """Share of variance that a least-squares fit explains of held-out windows: the paper's check of a generator."""
+    fitted = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback, recipe)
+    held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe)
+    of_fit, of_held = (torch.nn.functional.pad(x.double(), (0, 1), value=1.0) for x in (fitted.x, held.x))
+    return explained(of_held @ torch.linalg.lstsq(of_fit, fitted.y.double()).solution, held.y)

@@ -114,32 +114,33 @@ def sinusoids(rng: np.random.Generator, windows: int, lookback: int) -> npt.NDAr
 def _null(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
     """One set and one vector; only its scale changes along the horizon, so the answer has rank one."""
     row = np.zeros(lookback)
-    row[_with_last(_draw(rng, lookback, 1)[0], lookback)] = rng.uniform(1 - SWING, 1 + SWING, POSITIONS)
+    row[_draw(rng, lookback, 1)[0]] = rng.uniform(1 - SWING, 1 + SWING, POSITIONS)
     return _waves(rng, horizon, 1) * row / np.linalg.norm(row)
 
 
 def _by_block(rng: np.random.Generator, lookback: int, horizon: int, blocks: int) -> Floats:
     """One set for each block of steps, disjoint but for the last position."""
-    sets = _with_last(_draw(rng, lookback, blocks), lookback)
-    return _weigh(rng, sets[_blocks(horizon, blocks)], lookback)
+    return _weigh(rng, _draw(rng, lookback, blocks)[_blocks(horizon, blocks)], lookback)
 
 
 def _shift(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
-    """One set that slides left in proportion to the step."""
+    """One set that slides left in proportion to the step; the last position stays."""
     reach = lookback // SHIFT_SHARE
-    start = reach + _draw(rng, lookback - reach, 1)[0]
     moved = np.rint(np.arange(horizon) * reach / max(horizon - 1, 1)).astype(np.int64)
-    return _weigh(rng, _with_last(start - moved[:, None], lookback), lookback)
+    positions = reach + _draw(rng, lookback - reach, 1) - moved[:, None]
+    positions[:, -1] = lookback - 1
+    return _weigh(rng, positions, lookback)
 
 
 def _lagmix(rng: np.random.Generator, lookback: int, horizon: int) -> Floats:
-    """Whole periods before the step itself: lags that keep their phase."""
+    """Whole periods before the step itself: lags that keep their phase; and the last position."""
     period = lookback // PERIODS
     phase = np.arange(horizon) % period
     # At the last phase one period back is the last position, which is in every set anyway: there it starts at two.
     first = np.where(phase == period - 1, 2, 1)
-    lags = period * (first[:, None] + np.arange(POSITIONS - 1))
-    return _weigh(rng, _with_last(lookback + phase[:, None] - lags, lookback), lookback)
+    positions = lookback + phase[:, None] - period * (first[:, None] + np.arange(POSITIONS))
+    positions[:, -1] = lookback - 1
+    return _weigh(rng, positions, lookback)
 
 
 def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -> Floats:
@@ -153,7 +154,7 @@ def _planted(rng: np.random.Generator, lookback: int, horizon: int, rank: int) -
     block = _blocks(horizon, blocks)
     equal = float((np.bincount(block) ** 2).sum())
     last = ((horizon**2 / rank - equal) / (horizon**2 - equal)) ** 0.25 if rank > 1 else 0.5
-    others = _draw(rng, lookback, blocks)
+    others = _draw(rng, lookback, blocks)[:, :-1]
     each = rng.uniform(1 - SWING, 1 + SWING, others.shape)
     rows = np.zeros((blocks, lookback))
     rows[np.arange(blocks)[:, None], others] = each / np.linalg.norm(each, axis=1, keepdims=True)
@@ -179,14 +180,9 @@ def _blocks(horizon: int, blocks: int) -> Ints:
 
 
 def _draw(rng: np.random.Generator, lookback: int, sets: int) -> Ints:
-    """`(sets, POSITIONS − 1)`: disjoint sets of positions before the last one."""
-    drawn = rng.choice(lookback - 1, size=(sets, POSITIONS - 1), replace=False)
-    return np.sort(drawn, axis=1).astype(np.int64)
-
-
-def _with_last(positions: Ints, lookback: int) -> Ints:
-    last = np.full((*positions.shape[:-1], 1), lookback - 1)
-    return np.concatenate([positions, last], axis=-1)
+    """`(sets, POSITIONS)`: sets of positions, in order; the last one is in each, and the others are disjoint."""
+    drawn = np.sort(rng.choice(lookback - 1, size=(sets, POSITIONS - 1), replace=False), axis=1).astype(np.int64)
+    return np.pad(drawn, ((0, 0), (0, 1)), constant_values=lookback - 1)
 
 
 def _weigh(rng: np.random.Generator, positions: Ints, lookback: int) -> Floats:

@@ -1,19 +1,121 @@
-"""Training loop of every backbone, of `hrx train` and of a calibration, and its recipe.
+"""Backbones that `hrx train` knows, how each is built, fitted and saved, and the recipe of a training.
+
+Linear and CNN are hrx's own. The others are classes of neuralforecast, under the arguments that the class defaults to;
+they are trained by the same loop as all others, that of a calibration too, and saved by the library, whose public call
+stays their official one.
 
 Adam by mean squared error. Where there are validation windows, the error on all of them is measured after each epoch,
 epochs without a lower one end the training, and the weights of the best epoch are kept.
 """
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from hrx.errors import HrxError
+from hrx.adapters.families import families
+from hrx.adapters.formats import backbones as own
+from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.registry import require
+from hrx.errors import HrxError, describe_error, unknown
 
 VALIDATION_BATCH = 512
+DEPTH_ARGUMENT: Mapping[str, str] = MappingProxyType(
+    {
+        "DLinear": "", "NLinear": "", "NHITS": "", "NBEATS": "", "RMoK": "", "XLinear": "",
+        "MLP": "num_layers", "KAN": "n_hidden_layers", "TiDE": "num_encoder_layers", "TSMixer": "n_block",
+        "PatchTST": "encoder_layers", "TimesNet": "encoder_layers", "VanillaTransformer": "encoder_layers",
+        "Informer": "encoder_layers", "Autoformer": "encoder_layers", "FEDformer": "encoder_layers",
+        "iTransformer": "e_layers", "TimeXer": "e_layers", "SOFTS": "e_layers", "TimeMixer": "e_layers",
+    }
+)  # fmt: skip
+"""Classes of neuralforecast, each with the argument that is its depth; empty where it has none."""
+NAMES = (*own.OWN, *DEPTH_ARGUMENT)
+
+
+def check_backbone(name: str, depths: tuple[int, ...]) -> None:
+    """Raises on an unknown backbone, on one whose library is not installed, and on a depth that it does not have."""
+    if name not in NAMES:
+        raise HrxError(unknown("backbone", name, NAMES))
+    if name not in own.OWN:
+        require(families()[NEURALFORECAST], name)
+    if depths and not (name == "CNN" or DEPTH_ARGUMENT.get(name)):
+        raise HrxError(f"{name} has no depth. Drop --depth, or train {name} by a command of its own.")
+
+
+class LibraryBackbone(nn.Module):
+    """A class of neuralforecast as `(B, L) -> (B, H)`, with its window scaler."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        from hrx.adapters.formats.neuralforecast import run_network
+
+        return run_network(self.model, x[..., None])[..., 0]
+
+
+def build(
+    name: str, lookback: int, horizon: int, depth: int | None, seed: int, arguments: Mapping[str, Any]
+) -> nn.Module:
+    """An untrained backbone, `(B, L) -> (B, H)`; the seed decides its weights."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        if name in own.OWN:
+            return own.build({"backbone": name, "lookback": lookback, "horizon": horizon, "depth": depth})
+        from neuralforecast import models
+        from neuralforecast.losses.pytorch import MSE
+
+        from hrx.adapters.formats.neuralforecast import TRAINER, quiet
+
+        kind, given = getattr(models, name), {"h": horizon, "input_size": lookback, **arguments}
+        given |= {DEPTH_ARGUMENT[name]: depth} if depth else {}
+        given |= {"n_series": 1} if kind.MULTIVARIATE else {}
+        try:
+            with quiet():
+                return LibraryBackbone(kind(loss=MSE(), max_steps=1, random_seed=seed, **given, **TRAINER))
+        except Exception as error:
+            raise HrxError(
+                f"neuralforecast cannot build {name} at {lookback}x{horizon}: {describe_error(error)}. "
+                "Give other --settings."
+            ) from error
+
+
+def save(module: nn.Module, config: Mapping[str, Any], folder: Path) -> None:
+    """Writes a trained backbone in the format that its family opens.
+
+    `NeuralForecast.save` needs a fitted object: one step on noise, whose weights are then replaced.
+    """
+    if not isinstance(module, LibraryBackbone):
+        folder.mkdir()
+        stated = json.dumps({"hrx_trained": 1, **config}, indent=1) + "\n"
+        (folder / "config.json").write_text(stated, encoding="utf-8")
+        save_file(module.state_dict(), folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    import pandas as pd
+    from neuralforecast import NeuralForecast
+    from pytorch_lightning.utilities.seed import isolate_rng
+
+    from hrx.adapters.formats.neuralforecast import quiet
+
+    model = module.model
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.windows_batch_size = 2  # of that step; the file states the argument, by default up to 1024 windows
+    rows = 2 * (int(model.input_size) + int(model.h))
+    noise = np.random.default_rng(0).standard_normal(rows)
+    with quiet(), isolate_rng():
+        library = NeuralForecast([model], freq=1)
+        library.fit(pd.DataFrame({"unique_id": "noise", "ds": np.arange(rows), "y": noise}))
+        library.models[0].load_state_dict(weights)
+        library.save(str(folder), save_dataset=False, overwrite=True)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import ModelKey, Setting, choose_series
 from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.torch_state import one_thread
-from hrx.audit.training import Fitted, Recipe, TrainingWindows, backbones, fit
+from hrx.audit.training import Fitted, Recipe, TrainingWindows, build, fit, save
 from hrx.errors import HrxError, NotWritten
 from hrx.files import make_directory, read_json, reason, shown_path
 from hrx.gift_eval.series import Dataset, Series, UnusableSeries, naming
@@ -122,16 +122,6 @@ def missing_shares(series: Series, horizon: int) -> dict[str, float]:
     return {name: float((~part).mean()) if part.size else 0.0 for name, part in parts.items()}
 
 
-def refuse_gaps(series: Series, horizon: int, limit: float) -> None:
-    """Raises where more than the share `limit` of the training or validation rows was filled in."""
-    for name, share in missing_shares(series, horizon).items():
-        if share > limit:
-            raise UnusableSeries(
-                f"{series.label}: {share:.1%} of its {name} rows are missing and would be filled in; the limit is "
-                f"{limit:.0%}. Give a series with fewer gaps."
-            )
-
-
 def cut_windows(rows: PastRows, lookback: int, horizon: int) -> Splits:
     """Every training and validation window; raises where a split holds none."""
     values = torch.tensor(rows.values)
@@ -186,11 +176,11 @@ class TrainModel:
         """Trains on one thread: the weights are the same for any number of workers and of cores."""
         size = self.setting.lookback, self.setting.horizon
         with one_thread():
-            module = backbones.build(self.backbone, *size, self.depth, self.seed, self.arguments)
+            module = build(self.backbone, *size, self.depth, self.seed, self.arguments)
             fitted = fit_splits(module, cut_windows(self.rows, *size), self.recipe, self.seed, device)
             with tempfile.TemporaryDirectory() as folder:
                 config = {"backbone": self.backbone, "lookback": size[0], "horizon": size[1], "depth": self.depth}
-                backbones.save(module, config, Path(folder) / "model")
+                save(module, config, Path(folder) / "model")
                 files = {file.name: file.read_bytes() for file in (Path(folder) / "model").iterdir()}
         return TrainedFiles(files, fitted, device.type)
 
@@ -313,7 +303,12 @@ def plan_training(
                         raise one.error
                     assert isinstance(one.series, Series), "read without channels"
                     cut_splits(one.series, setting.lookback, setting.horizon)
-                    refuse_gaps(one.series, setting.horizon, Protocol.max_missing)
+                    for name, share in missing_shares(one.series, setting.horizon).items():
+                        if share > Protocol.max_missing:
+                            raise UnusableSeries(
+                                f"{one.series.label}: {share:.1%} of its {name} rows are missing and would be filled "
+                                f"in; the limit is {Protocol.max_missing:.0%}. Give a series with fewer gaps."
+                            )
                 except UnusableSeries as error:
                     refused.append((setting, str(error)))
                 else:

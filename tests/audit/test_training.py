@@ -14,8 +14,7 @@ from torch import nn
 from hrx.adapters import load, locate, locate_each
 from hrx.api.audit import AuditResult
 from hrx.audit.runner.plan import Setting
-from hrx.audit.training import Recipe, mean_squared_error
-from hrx.audit.training.backbones import DEPTH_ARGUMENT, build
+from hrx.audit.training import DEPTH_ARGUMENT, Recipe, build, mean_squared_error
 from hrx.audit.training.train import Splits, TrainingTask, cut_splits, fit_splits, is_trained, worker_tasks
 from hrx.cli.main import main
 from hrx.errors import HrxError

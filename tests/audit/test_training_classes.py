@@ -14,8 +14,7 @@ from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS
 from hrx.adapters import load
 from hrx.audit.admission import EQUIVALENCE_LIMIT, admit
 from hrx.audit.runner.plan import Setting
-from hrx.audit.training import Recipe
-from hrx.audit.training.backbones import DEPTH_ARGUMENT, LibraryBackbone, build
+from hrx.audit.training import DEPTH_ARGUMENT, LibraryBackbone, Recipe, build
 from hrx.audit.training.train import TrainingTask, cut_splits
 from hrx.gift_eval import Series
 from hrx.gift_eval.series import OfficialSplit
