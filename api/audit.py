@@ -253,9 +253,7 @@ def _measure_missing(
     return plans, ended
 
 
-def _measure(
-    plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: Stop, events: Events
-) -> None:
+def _measure(plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: Stop, events: Events) -> None:
     """Measure the missing runs, here and in other interpreters."""
     finished = ledger.finished(run.key for run in plan.runs)
     if missing := [run for run in plan.runs if run.key not in finished]:
