@@ -44,11 +44,6 @@ MEDIANS = ("g_own", "g_margin", "rank", "context_needed")
 LOG = logging.getLogger("hrx.api.callbacks")
 
 
-def _default_protocol() -> Protocol:
-    """One pair of draws, and the needed context."""
-    return Protocol(draws=2, context=True)
-
-
 @dataclass(frozen=True)
 class TrainingAudit:
     """What is audited while a model trains, how often, and for how long."""
@@ -65,7 +60,8 @@ class TrainingAudit:
     """Series of each dataset, at most."""
     season: int = 1
     """Season of series that are given as arrays, for the seasonal-naive forecast."""
-    protocol: Protocol = field(default_factory=_default_protocol)
+    protocol: Protocol = field(default_factory=lambda: Protocol(draws=2, context=True))
+    """By default one pair of draws, and the needed context."""
 
     def __post_init__(self) -> None:
         for name in ("lookback", "horizon", "every", "series", "season"):
@@ -158,20 +154,13 @@ def _values(name: str, given: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _summary(records: list[Record], left: int, seconds: float) -> dict[str, float]:
     scored = [record for record in records if record.status == DONE]
     skilled = [record for record in scored if record.beats_naive]
-    values = {f"hrx/{name}": _median(scored, name) for name in MEDIANS}
-    values["hrx/g_margin_skilled"] = _median(skilled, "g_margin")
-    values["hrx/beats_naive"] = len(skilled) / len(scored) if scored else math.nan
+    values = {"hrx/beats_naive": len(skilled) / len(scored)} if scored else {}
+    for where, name, of in (*((name, name, scored) for name in MEDIANS), ("g_margin_skilled", "g_margin", skilled)):
+        known = [value for record in of if (value := getattr(record, name)) is not None]
+        if known and not math.isnan(found := float(median(known))):
+            values[f"hrx/{where}"] = found
     counts = {"hrx/runs": len(scored), "hrx/runs_unscored": len(records) - len(scored), "hrx/runs_left": left}
-    return {name: value for name, value in values.items() if not math.isnan(value)} | {
-        **{name: float(count) for name, count in counts.items()},
-        "hrx/seconds": seconds,
-    }
-
-
-def _median(records: list[Record], name: str) -> float:
-    """Return the median of a column, NaN where no record has a value."""
-    known = [value for record in records if (value := getattr(record, name)) is not None]
-    return float(median(known)) if known else math.nan
+    return values | {name: float(count) for name, count in counts.items()} | {"hrx/seconds": seconds}
 
 
 # The classes below derive from those of libraries that may not be installed, so each is made on first use.

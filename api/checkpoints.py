@@ -68,14 +68,6 @@ class Verified:
         return Exit.DONE if all(check.passed for check in self.checks) else Exit.GATE_FAILED
 
 
-class _Checks(NamedTuple):
-    """Checks of one setting."""
-
-    admission: Sequence[Check]
-    sanity: Sequence[Check] = ()
-    """Not part of admission."""
-
-
 def verify(options: VerifyRequest, events: Events) -> Verified:
     """Check a model at every setting."""
     if options.channels and options.sanity:
@@ -101,34 +93,31 @@ def verify(options: VerifyRequest, events: Events) -> Verified:
     events.say(f"loading {located.identity.model}")
     model = on_device(located.load(), device)
     if options.channels:
-        model = _with_channels(model)
-    runs = _that_fit(model, runs, options.data, channels=options.channels)
-    by_setting: dict[Setting, _Checks | None] = {}
-    events.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
-    with library_errors(model.identity.model, model.identity.library):
-        for setting in settings:
-            events.say(f"checking {model.identity.model} at {setting}")
-            by_setting[setting] = _check(model, setting, runs, options.sanity)
-            events.step(str(setting), f"{model.identity.model} at {setting} checked")
-    checked = [checks for checks in by_setting.values() if checks is not None]
-    if not checked:
-        raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
+        if (together := model.multivariate()) is None:
+            raise HrxError(f"{no_channel_axis(model.identity)}. Drop --channels.")
+        model = together
     identity = model.identity
-    return Verified(
-        identity.model,
-        identity.library,
-        model.official_call,
-        all(check.passed for checks in checked for check in checks.admission),
-        [check for checks in checked for check in (*checks.admission, *checks.sanity)],
-        [setting for setting, checks in by_setting.items() if checks is None],
-    )
-
-
-def _with_channels(model: Forecaster) -> Forecaster:
-    together = model.multivariate()
-    if together is None:
-        raise HrxError(f"{no_channel_axis(model.identity)}. Drop --channels.")
-    return together
+    runs = _that_fit(model, runs, options.data, channels=options.channels)
+    checks, unchecked, admitted = list[Check](), list[Setting](), True
+    events.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
+    with library_errors(identity.model, identity.library):
+        for setting in settings:
+            events.say(f"checking {identity.model} at {setting}")
+            refusal = model.limits.refusal(setting.lookback, setting.horizon)
+            windows = None if refusal else admission_windows(run for run in runs if run.setting == setting)
+            if windows is not None:
+                found = (admit_channels if windows.ndim == 3 else admit)(model, windows, setting.horizon)
+                admitted &= all(check.passed for check in found)
+                checks += [*found, *(sanity(model, windows, setting.horizon) if options.sanity else ())]
+            elif refusal:
+                admitted, note = False, f"{identity.model} {refusal}"
+                checks.append(Check("limits", str(setting), False, float(setting.lookback), 0.0, note))
+            else:
+                unchecked.append(setting)
+            events.step(str(setting), f"{identity.model} at {setting} checked")
+    if not checks:
+        raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
+    return Verified(identity.model, identity.library, model.official_call, admitted, checks, unchecked)
 
 
 def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: bool) -> list[Run]:
@@ -144,20 +133,6 @@ def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: 
         raise HrxError(f"{model.identity.model} {refusals[counts[0]]}{asked}.")
     # Windows of one batch have one number of variates.
     return [run for run in runs if run.series is None or run.channels == fitting[0]]
-
-
-def _check(model: Forecaster, setting: Setting, runs: Sequence[Run], with_sanity: bool) -> _Checks | None:
-    """Return the checks of a setting; None where the data have no window for it."""
-    if refusal := model.limits.refusal(setting.lookback, setting.horizon):
-        note = f"{model.identity.model} {refusal}"
-        return _Checks([Check("limits", str(setting), False, float(setting.lookback), 0.0, note)])
-    windows = admission_windows(run for run in runs if run.setting == setting)
-    if windows is None:
-        return None
-    if windows.ndim == 3:
-        return _Checks(admit_channels(model, windows, setting.horizon))
-    extra = sanity(model, windows, setting.horizon) if with_sanity else ()
-    return _Checks(admit(model, windows, setting.horizon), extra)
 
 
 DEFAULT_SETTINGS = "96x24,96x96,336x96"
@@ -211,7 +186,10 @@ def train(request: TrainRequest, events: Events) -> Trained:
     missing = [task for task in planned.tasks if not is_trained(task, request.out)]
     total, done = counted(len(planned.tasks), "model"), len(planned.tasks) - len(missing)
     events.note("\n".join([*planned.refused, f"{total} in {request.out}: {len(missing)} to train, {done} done"]))
-    events.expect(len(planned.tasks), {task.name: _work(task) for task in missing}, "models")
+    # Relative times; only the proportions matter.
+    slow = {"Linear": 1.0, "CNN": 8.0, "DLinear": 3.0, "NLinear": 3.0}
+    expected = {task.name: slow.get(task.backbone, 30.0) * task.setting.lookback for task in missing}
+    events.expect(len(planned.tasks), expected, "models")
     try:
         failed = _train(missing, request, events) if missing else {}
     except (KeyboardInterrupt, ExecutorLost) as error:
@@ -221,7 +199,14 @@ def train(request: TrainRequest, events: Events) -> Trained:
         return Trained(len(planned.tasks), {}, Exit.INCOMPLETE if lost else INTERRUPTED, ended)
     events.pause()
     code: int = Exit.INCOMPLETE if failed else Exit.DONE
-    audited = _audit_preset(request, events) if request.preset and len(failed) < len(planned.tasks) else None
+    audited = None
+    if request.preset and len(failed) < len(planned.tasks):
+        names = ("data", "device", "workers", "timeout", "engine", "address", "gpus")
+        same = {name: getattr(request, name) for name in names}
+        asked = AuditRequest(models=(str(request.out),), out=request.out / "audit", effort="paper", **same)
+        audited = perform(asked, events=events)
+        if not audited.interrupted:
+            draw_examples(audited, events)
     return Trained(len(planned.tasks), failed, (audited.exit if audited else 0) or code, audit=audited)
 
 
@@ -261,8 +246,15 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
 
 def _plan_training(request: TrainRequest, events: Events) -> TrainingPlan:
     """Check the request and plan; nothing is written."""
-    preset = _preset(request)
-    options = replace(request, **preset.options) if preset else request
+    options, preset = request, None
+    if request.preset is not None:
+        if (preset := PRESETS.get(request.preset)) is None:
+            raise HrxError(unknown("preset", request.preset, PRESETS))
+        default = TrainRequest(data=request.data)
+        if given := [name for name in _DECIDED if getattr(request, name) != getattr(default, name)]:
+            name = "BACKBONE" if given[0] == "backbones" else f"--{given[0].replace('_', '-')}"
+            raise HrxError(f"--preset {request.preset} decides {name} itself. Drop {name}, or drop --preset.")
+        options = replace(request, **preset.options)
     if not options.backbones:
         raise HrxError(f"No backbone is given. Known: {', '.join(NAMES)}. Or give --preset {next(iter(PRESETS))}.")
     for name in options.backbones:
@@ -285,45 +277,6 @@ def _plan_training(request: TrainRequest, events: Events) -> TrainingPlan:
         recipe=Recipe(options.learning_rate or Recipe.learning_rate, epochs=options.epochs, batches=options.batches),
         arguments=preset.arguments if preset else {},
     )
-
-
-def _preset(request: TrainRequest) -> Preset | None:
-    """Return the preset that is asked for; refuse options that it decides itself."""
-    if request.preset is None:
-        return None
-    if request.preset not in PRESETS:
-        raise HrxError(unknown("preset", request.preset, PRESETS))
-    default = TrainRequest(data=request.data)
-    if given := [name for name in _DECIDED if getattr(request, name) != getattr(default, name)]:
-        name = "BACKBONE" if given[0] == "backbones" else f"--{given[0].replace('_', '-')}"
-        raise HrxError(f"--preset {request.preset} decides {name} itself. Drop {name}, or drop --preset.")
-    return PRESETS[request.preset]
-
-
-def _work(task: TrainingTask) -> float:
-    """Relative time of a training; only the proportions matter, for the remaining time."""
-    slow = {"Linear": 1.0, "CNN": 8.0, "DLinear": 3.0, "NLinear": 3.0}.get(task.backbone, 30.0)
-    return slow * task.setting.lookback
-
-
-def _audit_preset(request: TrainRequest, events: Events) -> AuditResult:
-    """Audit all models in `--out` under the paper's effort, with the engine of the training."""
-    asked = AuditRequest(
-        models=(str(request.out),),
-        data=request.data,
-        out=request.out / "audit",
-        effort="paper",
-        device=request.device,
-        workers=request.workers,
-        timeout=request.timeout,
-        engine=request.engine,
-        address=request.address,
-        gpus=request.gpus,
-    )
-    result = perform(asked, events=events)
-    if not result.interrupted:
-        draw_examples(result, events)
-    return result
 
 
 def calibrate(request: CalibrateRequest, events: Events) -> Calibration:

@@ -94,7 +94,15 @@ def explain(
         x.matrix.shape    # (1, 12, 48)
     """
     report = report or (lambda what: None)
-    _check_horizon(horizon, steps)
+    if not _is_whole(horizon) or horizon < 1:
+        raise HrxError(f"horizon={horizon!r} is not a number of steps. Give a whole number of at least 1.")
+    if steps is not None and not all(map(_is_whole, np.atleast_1d(steps).tolist())):
+        raise HrxError(f"steps={steps!r} are not forecast steps. Give whole numbers from 1 on, as in steps=[1, 12].")
+    if steps is None and horizon > MOST_ROWS:
+        raise HrxError(
+            f"horizon={horizon} is beyond {MOST_ROWS} steps, which would take very long. Give a shorter one, or choose "
+            f"steps: steps=[1, {horizon // 2}, {horizon}]."
+        )
     name = estimator if isinstance(estimator, str) else as_estimator(estimator)
     protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
     if context_bound is not None:
@@ -109,7 +117,11 @@ def explain(
             cut(one.series, length, horizon, windows=1, seed=0)  # refused before anything is computed
     x = _windows(given, length, protocol.max_missing)
     rows = sorted(set(estimated_steps(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())))
-    _check_size(len(x), len(rows), length)
+    if len(x) * len(rows) * length > MOST_CELLS:
+        raise HrxError(
+            f"{len(x)} series × {len(rows)} steps × {length} inputs are more than {MOST_CELLS} entries. Explain fewer "
+            "series, choose steps=, or give a shorter lookback=."
+        )
     report(f"explaining the forecast at {length}x{horizon}")
     forecast, matrix, signed = _estimate(models, readers, x, horizon, protocol, rows)
     identity, measured = forecaster.identity, []
@@ -117,6 +129,10 @@ def explain(
         with library_errors(identity.model, identity.library):
             seasonal = reads_own_unit(forecaster, reader.season, None)
             measured.append(measure_held_out(seasonal, reader.scale, one.series, length, horizon, protocol, report))
+    times: list[ExplainedTimes | None] = []
+    for one in given.series:
+        after = one.after(horizon)
+        times.append(None if one.times is None or after is None else ExplainedTimes(one.times[-length:], after))
     content = partial(getattr, identity, "fingerprint")  # computed when something is stored or compared
     return Explanation(
         matrix=matrix.numpy(),
@@ -126,13 +142,13 @@ def explain(
         observed=np.stack([_observed(one)[-length:] for one in given.series]),
         steps=tuple(rows),
         items=tuple(one.series.item for one in given.series),
-        times=tuple(_times(one, length, horizon) for one in given.series),
+        times=tuple(times),
         seasons=tuple(one.series.season for one in given.series),
         scales=tuple(reader.scale for reader in readers),
         model=ExplainedModel(identity.model, identity.checkpoint, content, identity.library),
         method=Method(name, protocol.estimator_settings, find_estimator(name).sign, seed),
         windows=given.windows,
-        notes=(*_notes(given, length), *_scale_notes(forecaster, given, readers)),
+        notes=_notes(forecaster, given, readers, length),
         held_out=tuple(measured),
         forecaster=forecaster,
     )
@@ -184,54 +200,32 @@ def _options(date: str, id: Names, value: Names, frequency: str, season: int | N
     return Options(date, ids, values, step, season=season)
 
 
-def _check_horizon(horizon: int, steps: Sequence[int] | None) -> None:
-    if not _is_count(horizon):
-        raise HrxError(f"horizon={horizon!r} is not a number of steps. Give a whole number of at least 1.")
-    if steps is not None and not all(map(_is_whole, np.atleast_1d(steps).tolist())):
-        raise HrxError(f"steps={steps!r} are not forecast steps. Give whole numbers from 1 on, as in steps=[1, 12].")
-    if steps is None and horizon > MOST_ROWS:
-        raise HrxError(
-            f"horizon={horizon} is beyond {MOST_ROWS} steps, which would take very long. Give a shorter one, or choose "
-            f"steps: steps=[1, {horizon // 2}, {horizon}]."
-        )
-
-
 def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _is_count(value: Any) -> bool:
-    """Whether a value is a whole number of at least 1."""
-    return _is_whole(value) and bool(value >= 1)
-
-
 def _readers(model: Forecaster, given: SeriesInput, horizon: int) -> list[Reader]:
-    """How the model reads each series; the season is 1 for a model that does not take one."""
+    """How the model reads each series.
+
+    The season is 1 for a model that does not take one. The scale is None for a model that reads the values themselves,
+    and stored in a model or taken as in an audit otherwise: from the values before the test region. The rows of one
+    array have no such region, and are standardised together.
+    """
     seasons = {one.series.season for one in given.series} - {1}
     taken = {season for season in seasons if model.for_season(season) is not model}
-    return [
-        Reader(one.series.season if one.series.season in taken else 1, _scale(model, one, given, horizon))
-        for one in given.series
-    ]
-
-
-def _scale(model: Forecaster, one: TimedSeries, given: SeriesInput, horizon: int) -> tuple[float, float] | None:
-    """By which mean and std the model reads a series; None where it reads the values themselves.
-
-    A model without a stored scale reads a series standardised as in an audit: by its values before the test region. The
-    rows of one array have none, and are standardised together.
-    """
-    if model.scale == "raw":
-        return None
-    if isinstance(model.scale, Scale):
-        return model.scale
-    with naming(f"series {one.series.item}"):
-        if given.windows:
-            together = np.concatenate([row.series.values for row in given.series])
-            found = standardise(together, len(together))
-        else:
-            found = standardise(one.series.values, scaling_end(one.series, horizon) or one.series.values.size)
-    return found.mean, found.std
+    readers = []
+    for one in given.series:
+        scale = model.scale if isinstance(model.scale, Scale) else None
+        if scale is None and model.scale != "raw":
+            with naming(f"series {one.series.item}"):
+                if given.windows:
+                    together = np.concatenate([row.series.values for row in given.series])
+                    found = standardise(together, len(together))
+                else:
+                    found = standardise(one.series.values, scaling_end(one.series, horizon) or one.series.values.size)
+            scale = Scale(found.mean, found.std)
+        readers.append(Reader(one.series.season if one.series.season in taken else 1, scale))
+    return readers
 
 
 def _estimate(
@@ -264,7 +258,7 @@ def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, as
     """Return the lookback that was asked for, or the longest that the model, for each season, and all series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
     name, longest = models[0].identity.model, shortest.values.size
-    if asked is not None and not _is_count(asked):
+    if asked is not None and (not _is_whole(asked) or asked < 1):
         raise HrxError(f"lookback={asked!r} is not a number of values. Give a whole number of at least 1.")
     for model in models:
         if refusal := model.limits.refusal_of_horizon(horizon) or (asked and model.limits.refusal(asked, horizon)):
@@ -291,14 +285,6 @@ def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = 
         if limits.refusal(lookback, horizon) is None:
             return lookback
     raise ModelError(f"{subject} {limits.refusal(max(bound, 1), horizon)}.")
-
-
-def _check_size(series: int, rows: int, lookback: int) -> None:
-    if series * rows * lookback > MOST_CELLS:
-        raise HrxError(
-            f"{series} series × {rows} steps × {lookback} inputs are more than {MOST_CELLS} entries. Explain fewer "
-            "series, choose steps=, or give a shorter lookback=."
-        )
 
 
 def _windows(given: SeriesInput, lookback: int, most_missing: float) -> Tensor:
@@ -340,31 +326,17 @@ def _observed(one: TimedSeries) -> Bools:
     return np.ones(values.size, dtype=bool) if observed is None else observed
 
 
-def _times(one: TimedSeries, lookback: int, horizon: int) -> ExplainedTimes | None:
-    after = one.after(horizon)
-    return None if one.times is None or after is None else ExplainedTimes(one.times[-lookback:], after)
-
-
-def _notes(given: SeriesInput, lookback: int) -> tuple[str, ...]:
-    """How the series were read, and what was filled in."""
-    read = dict.fromkeys(one.note for one in given.series if one.note)
-    counts = {one.series.item: int((~_observed(one)[-lookback:]).sum()) for one in given.series}
-    filled = (
-        f"{item}: {count} of {lookback} values were missing and repeat the one before"
-        for item, count in counts.items()
-        if count
-    )
-    return (*read, *filled)
-
-
-def _scale_notes(model: Forecaster, given: SeriesInput, readers: Sequence[Reader]) -> tuple[str, ...]:
-    """By what the values were standardised, for a model that reads standardised ones."""
-    found: dict[str, None] = {}
+def _notes(model: Forecaster, given: SeriesInput, readers: Sequence[Reader], lookback: int) -> tuple[str, ...]:
+    """How the series were read, what was filled in, and by what they were standardised for a model that needs it."""
+    notes = [one.note for one in given.series if one.note]
+    for one in given.series:
+        if count := int((~_observed(one)[-lookback:]).sum()):
+            notes.append(f"{one.series.item}: {count} of {lookback} values were missing and repeat the one before")
     for one, reader in zip(given.series, readers, strict=True):
         if reader.scale is not None:
             by = f"mean and std of series {one.series.item} before its test region"
             by = "mean and std of these windows" if given.windows else by
             by = "the scaling of its training" if isinstance(model.scale, Scale) else by
             mean, std = reader.scale
-            found[f"{model.identity.model} read (value - {mean:.6g}) / {std:.6g}, {by}"] = None
-    return tuple(found)
+            notes.append(f"{model.identity.model} read (value - {mean:.6g}) / {std:.6g}, {by}")
+    return tuple(dict.fromkeys(notes))
