@@ -1,16 +1,16 @@
 """Needed context of each model and dataset, or of one explained series: as sentences, JSON, and part of a page."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
 
 from hrx.records.quantities import CutForecasts, NeededContext, context_from_columns, mean_context
 from hrx.records.record import DONE
-from hrx.reports.page import Row, render_macro
+from hrx.reports.page import render_macro
 from hrx.reports.text import INDENT, clean, counted, hanging, number_or_none
 
 _GROUP = ["dataset", "channels", "lookback", "horizon", "context_bound", "context_windows", "draws", "protocol_version"]
@@ -82,19 +82,15 @@ def dataset_contexts(runs: pd.DataFrame) -> list[DatasetContext]:
     found = []
     for _, group in measured.groupby(_GROUP, sort=False, dropna=False):
         one_each = group.drop_duplicates("series_fingerprint", keep="last")
-        contexts = [context for row in one_each.to_dict("records") if (context := _read(row)) is not None]
+        contexts = []
+        for row in one_each.to_dict("records"):
+            with suppress(ValueError, KeyError, TypeError):  # not written by hrx
+                contexts.append(context_from_columns({str(name): value for name, value in row.items()}))
         if contexts:
             first = one_each.iloc[0]
             setting = f"{first['lookback']}x{first['horizon']}"
             found.append(DatasetContext(str(first["dataset"]), setting, tuple(contexts)))
     return sorted(found, key=lambda one: (one.dataset, one.mean.lookback, one.setting))
-
-
-def _read(row: Mapping[Any, Any]) -> NeededContext | None:
-    try:
-        return context_from_columns(row)
-    except (ValueError, KeyError, TypeError):  # not written by hrx
-        return None
 
 
 def context_sentence(found: NeededContext) -> str:
@@ -158,19 +154,21 @@ def _figures(found: NeededContext, cut: CutForecasts) -> str:
 
 def share(value: float) -> str:
     """A share of the variance as `0.85 %` or `240 %`; `-` where unknown."""
-    if not math.isfinite(value):
-        return "-"
-    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
+    return _known(value, f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %")
 
 
 def figure(value: float) -> str:
     """An error to three digits; `-` where unknown."""
-    return f"{value:.3g}" if math.isfinite(value) else "-"
+    return _known(value, f"{value:.3g}")
 
 
 def ratio(value: float) -> str:
     """A time relative to that of the whole lookback, as `0.50×`; `-` where unknown."""
-    return f"{value:.2f}×" if math.isfinite(value) else "-"
+    return _known(value, f"{value:.2f}×")
+
+
+def _known(value: float, text: str) -> str:
+    return text if math.isfinite(value) else "-"
 
 
 def _cut_json(cut: CutForecasts | None) -> dict[str, float | None] | None:
@@ -207,25 +205,6 @@ _SERIES_HEADS = (
 )  # fmt: skip
 
 
-class Chart(NamedTuple):
-    """Places in an SVG: labels of both axes, the bound, and lines over the contexts."""
-
-    left: int
-    right: int
-    bottom: int
-    changes: list[tuple[str, str]]
-    contexts: list[tuple[str, int]]
-    bound: str
-    lines: dict[str, str]
-
-
-class Charts(NamedTuple):
-    """Drawn charts by name, and how many are left out."""
-
-    shown: list[tuple[str, Chart]]
-    left_out: int
-
-
 def context_section(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> Markup:
     """Section of a report on models by label; empty where nothing was measured."""
     rows = [row for label, contexts in models for one in contexts for row in _rows(label, one)]
@@ -243,7 +222,7 @@ def series_context(found: NeededContext) -> Markup:
     """Part of the page of one explained series."""
     curves = (found.kept, found.change, found.lookbacks, found.cut_change, found.mse, found.mase)
     rows = [
-        Row((kept, share(change), lookback, share(cut), figure(mse), figure(mase)))
+        (kept, share(change), lookback, share(cut), figure(mse), figure(mase))
         for kept, change, lookback, cut, mse, mase in zip(*curves, strict=True)
     ]
     sentence = f"{context_sentence(found)} {padding_sentence([found])}".rstrip()
@@ -255,20 +234,20 @@ def series_context(found: NeededContext) -> Markup:
     return render_macro("context.html", "of_series", whole, _SERIES_HEADS, rows, drawn)
 
 
-def _rows(label: str, one: DatasetContext) -> Iterator[Row]:
+def _rows(label: str, one: DatasetContext) -> Iterator[list[str]]:
     """Check of the needed context, and the shortest cut where it is another one."""
     mean, (low, high) = one.mean, one.range
     single = f" ({low} to {high})" if low < high else ""
-    known = [(mean.needed, mean.at), (mean.next_shorter, mean.at + 1)]
+    known = ((mean.needed, mean.at), (mean.next_shorter, mean.at + 1))
     changes = ", ".join(f"{share(mean.change[at])} at {kept}" for kept, at in known[not mean.at :] if kept is not None)
     about = [label, one.dataset, one.setting, f"{mean.needed}{single}", changes]
     check, shortest = mean.check, mean.shortest_cut
     other = shortest is not None and shortest.lookback not in (mean.lookback, check and check.lookback)
     if check is not None or not other:
         outcome = _OUTCOMES["impossible" if shortest is None else mean.outcome]
-        yield Row([*about, *_cut_cells(mean, check), outcome])
+        yield [*about, *_cut_cells(mean, check), outcome]
     if other:
-        yield Row([*about, *_cut_cells(mean, shortest), "shortest cut"])
+        yield [*about, *_cut_cells(mean, shortest), "shortest cut"]
 
 
 def _cut_cells(found: NeededContext, cut: CutForecasts | None) -> list[str]:
@@ -303,25 +282,27 @@ def _notes(models: Sequence[tuple[str, Sequence[DatasetContext]]]) -> list[str]:
     return notes
 
 
-def _charts(named: Sequence[tuple[str, NeededContext]]) -> Charts:
-    """A chart of both curves for each name."""
-    return Charts([(name, _chart(found)) for name, found in named[:_MOST_CHARTS]], len(named[_MOST_CHARTS:]))
+def _charts(named: Sequence[tuple[str, NeededContext]]) -> dict[str, object]:
+    """A chart of both curves for each name, and how many are left out."""
+    shown = [(name, _chart(found)) for name, found in named[:_MOST_CHARTS]]
+    return {"shown": shown, "left_out": len(named[_MOST_CHARTS:])}
 
 
-def _chart(found: NeededContext) -> Chart:
+def _chart(found: NeededContext) -> dict[str, object]:
+    """Places in an SVG: labels of both axes, the bound, and lines over the contexts."""
     contexts = {found.lookback, *(int(kept) for kept in found.kept[2::4])} if found.lookback > 1 else {1}
-    return Chart(
-        left=_LEFT,
-        right=_LEFT + _WIDTH,
-        bottom=_TOP + _HEIGHT,
-        changes=[(f"{_y(tick) + 4:.1f}", share(tick)) for tick in _TICKS],
-        contexts=[(f"{_x(kept, found):.1f}", kept) for kept in contexts],
-        bound=f"{_y(found.bound):.1f}",
-        lines={
+    return {
+        "left": _LEFT,
+        "right": _LEFT + _WIDTH,
+        "bottom": _TOP + _HEIGHT,
+        "changes": [(f"{_y(tick) + 4:.1f}", share(tick)) for tick in _TICKS],
+        "contexts": [(f"{_x(kept, found):.1f}", kept) for kept in contexts],
+        "bound": f"{_y(found.bound):.1f}",
+        "lines": {
             "replaced": _line(found, zip(found.kept, found.change, strict=True)),
             "cut": _line(found, zip(found.lookbacks, found.cut_change, strict=True)),
         },
-    )
+    }
 
 
 def _line(found: NeededContext, points: Iterable[tuple[int, float]]) -> str:

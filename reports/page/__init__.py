@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -88,13 +88,6 @@ def embed(name: str, value: object) -> str:
     # Escapes with the same meaning in JSON, and none in HTML.
     safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="application/json" id="{name}">{safe}</script>'
-
-
-class Row(NamedTuple):
-    """A row of a table: its cells, and attributes that the page's script reads."""
-
-    cells: Sequence[object]
-    attributes: Mapping[str, str] = {}
 
 
 def made_by(source: str = "") -> str:

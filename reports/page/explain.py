@@ -21,18 +21,9 @@ from hrx.records.explanation import Explanation, HeldOut, Trust, show_time
 from hrx.records.quantities import GAINS, Floats, Quantities, Skill, show_p
 from hrx.reports.context import series_context
 from hrx.reports.heatmap import heatmap_figure, picture
-from hrx.reports.page import HEATMAP_SCRIPTS, Row, asset, made_by, render_page
+from hrx.reports.page import HEATMAP_SCRIPTS, asset, made_by, render_page
 from hrx.reports.page.data import Json, example_json, palette
-from hrx.reports.text import (
-    clean,
-    counted,
-    file_stem,
-    listed,
-    percent,
-    shorten,
-    signed,
-    write_bytes,
-)  # fmt: skip
+from hrx.reports.text import clean, counted, file_stem, listed, percent, shorten, signed, write_bytes
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -61,14 +52,9 @@ _SAYS = {
 }
 
 
-def says(held_out: HeldOut) -> str:
-    """Return the verdict in a few words."""
-    return _SAYS[held_out.trust][1]
-
-
 def trust_sentence(held_out: HeldOut) -> str:
     """Return the verdict and its evidence in one line."""
-    return f"{says(held_out)}. {_because(held_out)}"
+    return f"{_SAYS[held_out.trust][1]}. {_because(held_out)}"
 
 
 def setting_name(x: Explanation) -> str:
@@ -85,7 +71,8 @@ def render(x: Explanation, command: str = "") -> str:
     """Return the page of one forecast with its held-out scores."""
     (held_out,), (times,) = x.held_out, x.times
     tone, says = _SAYS[held_out.trust]
-    heading = f"What {_short(x.model.name)} reads to forecast {_short(x.items[0])}"
+    model_name, series = (shorten(clean(name), _LONGEST_NAME) for name in (x.model.name, x.items[0]))
+    heading = f"What {model_name} reads to forecast {series}"
     until = "" if times is None else f", up to {show_time(times.inputs[-1])}"
     quantities, model = held_out.quantities, x.model
     return render_page(
@@ -101,7 +88,7 @@ def render(x: Explanation, command: str = "") -> str:
         because=_because(held_out),
         reasons=list(_reasons(x)),
         held_out=held_out,
-        gains=[] if quantities is None else [Row(cells) for cells in _gains(quantities)],
+        gains=[] if quantities is None else _gains(quantities),
         extent="" if quantities is None else _extent(quantities, x.lookback),
         context="" if held_out.context is None else series_context(held_out.context),
         command=command,
@@ -115,10 +102,6 @@ def render(x: Explanation, command: str = "") -> str:
 
 def _facts(x: Explanation, until: str = "") -> str:
     return f"The last {x.lookback} values{until}, and the {x.horizon} steps after them, by {x.method.estimator}"
-
-
-def _short(name: str) -> str:
-    return shorten(clean(name), _LONGEST_NAME)
 
 
 def _because(held_out: HeldOut) -> str:
@@ -142,12 +125,9 @@ def _reasons(x: Explanation) -> Iterator[tuple[str, str]]:
         yield "no", f"Not scored: {held_out.unscored}."
         return
     skill = held_out.skill
-    better = "below" if skill.beats_naive else "not below"
-    yield (
-        "yes" if skill.beats_naive else "no",
-        f"Naive forecasts: squared error {skill.mse:.3g}, {better} both predicting the mean ({skill.mse_zero:.3g}) and "
-        f"repeating the last value ({skill.mse_last:.3g}).",
-    )
+    better, beats = ("below", "yes") if skill.beats_naive else ("not below", "no")
+    both = f"both predicting the mean ({skill.mse_zero:.3g}) and repeating the last value ({skill.mse_last:.3g})"
+    yield beats, f"Naive forecasts: squared error {skill.mse:.3g}, {better} {both}."
     yield _seasonal_reason(skill)
     shown = _with_errors(held_out.quantities)
     for gain, other in (("g_margin", "other steps’ rows"), ("g_own", "the shared vector")):
@@ -156,29 +136,26 @@ def _reasons(x: Explanation) -> Iterator[tuple[str, str]]:
         against = f"a step’s own row against {other}: the interval over draws {lies}"
         yield "yes" if sure else "no", f"{gain} {shown[gain]}, {against}."
     p = held_out.quantities.p_margin
-    yield (
-        "yes" if p <= CHANCE else "unsure",
-        f"p_margin {show_p(p)}: the share of all assignments of rows to steps that explain the steps at least as "
-        f"well, {'at most' if p <= CHANCE else 'above'} {CHANCE:g}. It is not part of the verdict.",
-    )
+    says, bound = ("yes", f"at most {CHANCE:g}") if p <= CHANCE else ("unsure", f"above {CHANCE:g}")
+    share = "the share of all assignments of rows to steps that explain the steps at least as well"
+    yield says, f"p_margin {show_p(p)}: {share}, {bound}. It is not part of the verdict."
 
 
 def _seasonal_reason(skill: Skill) -> tuple[str, str]:
     """Seasonal naive is shown beside the naive forecasts, and is not part of the verdict."""
     if not math.isfinite(skill.mse_seasonal):
         return "unsure", "Seasonal naive: unknown."
-    words = "below" if skill.beats_seasonal else "not below"
+    beats, words = ("yes", "below") if skill.beats_seasonal else ("unsure", "not below")
     error = f"squared error {skill.mse:.3g}, {words} repeating the last season ({skill.mse_seasonal:.3g})"
     scaled = "" if math.isnan(skill.mase) else f" MASE {skill.mase:.3g}, that of the season {skill.seasonal_mase:.3g}."
-    verdict = f"Seasonal naive: {error}. It is not part of the verdict.{scaled}"
-    return "yes" if skill.beats_seasonal else "unsure", verdict
+    return beats, f"Seasonal naive: {error}. It is not part of the verdict.{scaled}"
 
 
-def _gains(quantities: Quantities) -> Iterator[tuple[str, str, str]]:
+def _gains(quantities: Quantities) -> list[tuple[str, str, str]]:
     """Each gain with its value and half of its 95 % interval over draws, empty where there is none."""
-    for gain in GAINS:
-        error = quantities.plus_minus(gain)
-        yield gain, signed(getattr(quantities, gain)), "" if math.isnan(error) else f"{error:.2g}"
+    errors = {gain: quantities.plus_minus(gain) for gain in GAINS}
+    values = {gain: signed(getattr(quantities, gain)) for gain in GAINS}
+    return [(gain, values[gain], "" if math.isnan(errors[gain]) else f"{errors[gain]:.2g}") for gain in GAINS]
 
 
 def _with_errors(quantities: Quantities) -> dict[str, str]:
@@ -202,7 +179,7 @@ def _window(x: Explanation) -> Json:
     """Return the data of the page's script: the heat map, and what only this page shows."""
     (held_out,) = x.held_out
     curves = None if held_out.quantities is None else held_out.quantities.curves
-    about = f"The last {x.lookback} values, and the forecast of what follows. {says(held_out)}."
+    about = f"The last {x.lookback} values, and the forecast of what follows. {_SAYS[held_out.trust][1]}."
     return _heatmap_json(x, 0, curves) | {
         "title": clean(" ".join((about, *(f"{note}." for note in x.notes)))),
         "why": "" if held_out.trust in (Trust.OWN_ROWS, Trust.SHARED) else held_out.trust.value,
@@ -247,19 +224,17 @@ class ExplainedPage(NamedTuple):
 
 
 def write_several(pages: Sequence[ExplainedPage], path: Path) -> Path:
-    """Writes the page with all forecasts. Returns its path."""
-    return write_bytes(path, render_several(pages).encode())
+    """Write a page with a table of all forecasts and their heat maps, models of one series beside each other.
 
-
-def render_several(pages: Sequence[ExplainedPage]) -> str:
-    """Return the page with a table of all forecasts and their heat maps, models of one series beside each other."""
+    Return its path.
+    """
     models = dict.fromkeys(one.x.model.name for one in pages)
     by_series: dict[str, list[dict[str, object]]] = {}
     forecasts = [_forecast(one) for one in pages]
     for one in forecasts:
         by_series.setdefault(str(one["series"]), []).append(one)
     heading = f"{counted(len(models), 'model')} on {len(by_series)} series"
-    return render_page(
+    page = render_page(
         "explain_several.html",
         ("core.js",),
         {},
@@ -272,6 +247,7 @@ def render_several(pages: Sequence[ExplainedPage]) -> str:
         by_series=by_series,
         footer=made_by(),
     )
+    return write_bytes(path, page.encode())
 
 
 def _forecast(one: ExplainedPage) -> dict[str, object]:
@@ -288,7 +264,7 @@ def _forecast(one: ExplainedPage) -> dict[str, object]:
         "model": one.x.model.name,
         "series": one.x.items[0],
         "cells": (held_out.trust.value, *errors, *gains),
-        "says": says(held_out),
+        "says": _SAYS[held_out.trust][1],
         "picture": picture(heatmap_figure(one.x)),
     }
 
@@ -303,16 +279,6 @@ def heatmap_widget(x: Explanation) -> AnyWidget:
     return _widget_class()(items=items, palette=palette())
 
 
-def widget_script() -> str:
-    """Return the module that a notebook imports: the scripts of the heat map, and what binds them to a widget."""
-    return "\n".join(map(asset, (*HEATMAP_SCRIPTS, "widget.js")))
-
-
-def widget_style() -> str:
-    """Return the styles of the heat map, nested so that they reach nothing else of a notebook."""
-    return f".hrx-heat {{ {_FRAME}\n{asset('heatmap.css')}}}\n"
-
-
 @cache
 def _widget_class() -> Any:
     try:
@@ -324,8 +290,9 @@ def _widget_class() -> Any:
     class HeatmapWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is optional, and not typed here
         """Interactive heat map; the chosen cell is in `series`, `step` (from 1) and `position` (-1 is the last)."""
 
-        _esm = widget_script()
-        _css = widget_style()
+        _esm = "\n".join(map(asset, (*HEATMAP_SCRIPTS, "widget.js")))
+        # Nested, so that the styles reach nothing else of a notebook.
+        _css = f".hrx-heat {{ {_FRAME}\n{asset('heatmap.css')}}}\n"
         items = traitlets.List().tag(sync=True)
         palette = traitlets.Unicode().tag(sync=True)
         series = traitlets.Unicode().tag(sync=True)

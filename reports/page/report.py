@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,9 +96,16 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         facts=_facts(frame, ledger_path.name, overall_progress(frame, plans)),
         backbones=[(one, [pair for pair in summaries if one.holds(pair[0])]) for one in backbones],
         models=[pair for pair in summaries if not any(one.holds(pair[0]) for one in backbones)],
-        figures=list(_print_figures(drawn)),
+        figures=[
+            {
+                "caption": vector.stem.rpartition("--")[2].replace("-", " "),
+                "svg": base64.b64encode(vector.read_bytes()).decode(),
+                "files": [(path.name, path.suffix[1:]) for path in drawn if path.stem == vector.stem],
+            }
+            for vector in (path for path in drawn if path.suffix == ".svg")
+        ],
         context=context_section([(label, summary.contexts) for summary, label in summaries]),
-        exclusions=(kinds[:_MOST_REASONS], len(kinds[_MOST_REASONS:]), sum(k.reason.runs for k in kinds), len(frame)),
+        exclusions=(kinds[:_MOST_REASONS], len(kinds[_MOST_REASONS:]), sum(one.runs for _, one in kinds), len(frame)),
         admission=admission(frame, labels, checks),
         reproduce=reproduction(frame, audits, ledger_path.name),
         footer=made_by(" from records alone"),
@@ -106,12 +113,10 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
 
 
 def _heading(frame: pd.DataFrame) -> str:
-    models = list(dict.fromkeys(frame["model"].astype(str)))
-    if not models:
-        return "An audit without runs"
-    if len(models) == 1:
-        return f"What {models[0]} reads for each step of its forecast"
-    return f"What {len(models)} models read for each step of their forecasts"
+    models = frame["model"].astype(str).unique()
+    if len(models) > 1:
+        return f"What {len(models)} models read for each step of their forecasts"
+    return f"What {models[0]} reads for each step of its forecast" if len(models) else "An audit without runs"
 
 
 def _facts(frame: pd.DataFrame, name: str, plan: PlanProgress | None) -> str:
@@ -127,40 +132,16 @@ def _facts(frame: pd.DataFrame, name: str, plan: PlanProgress | None) -> str:
     return f"{name}: {runs}, {done:,} of them scored, on {datasets}{when}; {known}{left_out}"
 
 
-class PrintFigure(NamedTuple):
-    """A figure for print, embedded as SVG and linked in every format."""
-
-    caption: str
-    svg: str
-    """In base64."""
-    files: list[tuple[str, str]]
-    """Name and format of each file."""
-
-
-def _print_figures(drawn: list[Path]) -> Iterator[PrintFigure]:
-    for vector in (path for path in drawn if path.suffix == ".svg"):
-        caption = vector.stem.rpartition("--")[2].replace("-", " ")
-        names = [(path.name, path.suffix[1:]) for path in drawn if path.stem == vector.stem]
-        yield PrintFigure(caption, base64.b64encode(vector.read_bytes()).decode(), names)
-
-
-class ExclusionKind(NamedTuple):
-    """Runs of one status whose reasons agree up to their first colon."""
-
-    status: str
-    reason: ReasonKind
-
-
-def exclusion_kinds(frame: pd.DataFrame) -> list[ExclusionKind]:
-    """Kinds of excluded and failed runs, most frequent first."""
+def exclusion_kinds(frame: pd.DataFrame) -> list[tuple[str, ReasonKind]]:
+    """Kinds of excluded and failed runs with their statuses, most frequent first."""
     statuses = [str(status) for status in frame["status"].unique() if status != DONE]
-    kinds = [ExclusionKind(status, one) for status in statuses for one in reason_kinds(count_reasons(frame, status))]
-    return sorted(kinds, key=lambda kind: -kind.reason.runs)
+    kinds = [(status, one) for status in statuses for one in reason_kinds(count_reasons(frame, status))]
+    return sorted(kinds, key=lambda kind: -kind[1].runs)
 
 
-def exclusions_json(frame: pd.DataFrame, kinds: Sequence[ExclusionKind]) -> Json:
+def exclusions_json(frame: pd.DataFrame, kinds: Sequence[tuple[str, ReasonKind]]) -> Json:
     """`rows`, the status of each row of the table and what finds its runs, and `of`, the row of each run or -1."""
-    rows = {(kind.status, kind.reason.kind): row for row, kind in enumerate(kinds[:_MOST_REASONS])}
+    rows = {(status, reason.kind): row for row, (status, reason) in enumerate(kinds[:_MOST_REASONS])}
     reasons = [str(reason).partition(":")[0] for reason in frame["reason"].fillna(NO_REASON)]
     of = [rows.get(pair, -1) for pair in zip(frame["status"], reasons, strict=True)]
     return {"rows": [{"status": status, "search": clean(kind)} for status, kind in rows], "of": of}
@@ -179,49 +160,35 @@ class CheckRow(NamedTuple):
     """Setting of a row that is hidden until the page selects it."""
 
 
-class Admission(NamedTuple):
-    """Admission checks: a row per model and check, and hidden ones for each setting that the page can select."""
+def admission(
+    frame: pd.DataFrame, labels: Sequence[str], checks: Sequence[StoredCheck]
+) -> tuple[list[CheckRow], str, bool]:
+    """Rows of all models and checks, what they are folded behind (nothing for few models), and whether it is open.
 
-    rows: list[CheckRow]
-    folded: str
-    """Summary that they are folded behind; empty for few models."""
-    open: bool
-
-
-def admission(frame: pd.DataFrame, labels: Sequence[str], checks: Sequence[StoredCheck]) -> Admission:
-    """Checks of all models; `labels` names the model of each run.
-
+    Below each check stand hidden rows for each setting that the page can select. `labels` names the model of each run.
     The figure is the worst; that of the equivalence is the model's parity, as on its card, to which every run
     contributes.
     """
     named = dict(zip(zip(frame["model"], frame["fingerprint"], strict=True), labels, strict=True))
-    groups: dict[tuple[str, str], list[StoredCheck]] = {}
+    groups: dict[tuple[str, str], dict[str, list[StoredCheck]]] = {}
     for check in checks:
-        groups.setdefault((check.model, check.fingerprint), []).append(check)
-    rows = [
-        row
-        for (model, fingerprint), mine in groups.items()
-        for row in _check_rows(named.get((model, fingerprint), model), mine, frame[frame["fingerprint"] == fingerprint])
-    ]
+        groups.setdefault((check.model, check.fingerprint), {}).setdefault(check.check, []).append(check)
+    rows = []
+    for (model, fingerprint), by_name in groups.items():
+        label, runs = named.get((model, fingerprint), model), frame[frame["fingerprint"] == fingerprint]
+        settings = runs["lookback"].astype(str) + "x" + runs["horizon"].astype(str)
+        for mine in by_name.values():
+            rows.append(_check_row(label, mine, runs["parity"]))
+            for setting in dict.fromkeys(check.setting for check in mine):
+                here = [check for check in mine if check.setting == setting]
+                parities = runs.loc[settings == setting, "parity"]
+                rows.append(_check_row(label, here, parities)._replace(setting=setting))
     failed = sum(not check.passed for check in checks)
     folded = ""
     if len(groups) > _MOST_MODELS:
         of = f"{counted(len(checks), 'check')} of {counted(len(groups), 'model')}"
         folded = f"{failed} of {of} failed" if failed else f"{of}: all pass"
-    return Admission(rows, folded, failed > 0)
-
-
-def _check_rows(label: str, checks: Sequence[StoredCheck], runs: pd.DataFrame) -> Iterator[CheckRow]:
-    """Rows of a model over all its settings, and below each check those of one setting."""
-    settings = dict.fromkeys(check.setting for check in checks)
-    for name in dict.fromkeys(check.check for check in checks):
-        mine = [check for check in checks if check.check == name]
-        yield _check_row(label, mine, runs["parity"])
-        for setting in settings:
-            here = [check for check in mine if check.setting == setting]
-            there = runs["lookback"].astype(str) + "x" + runs["horizon"].astype(str) == setting
-            if here:
-                yield _check_row(label, here, runs.loc[there, "parity"])._replace(setting=setting)
+    return rows, folded, failed > 0
 
 
 def _check_row(label: str, checks: Sequence[StoredCheck], parities: pd.Series) -> CheckRow:
@@ -238,19 +205,15 @@ def _check_row(label: str, checks: Sequence[StoredCheck], parities: pd.Series) -
     return CheckRow(label, worst.check, result, shown, f"{worst.limit:.2g}", settings)
 
 
-class Reproduction(NamedTuple):
-    """Commands that made a ledger's runs and its page, the ledger's name, a remark, and the versions behind it."""
+def reproduction(
+    frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str
+) -> tuple[list[str], str, str, dict[str, str]]:
+    """Commands that made the runs and the page, the ledger's name for a shell, a remark, and the versions behind them.
 
-    commands: list[str]
-    ledger: str
-    remark: str
-    versions: dict[str, str]
-
-
-def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name: str) -> Reproduction:
-    """How to measure the runs again. A ledger stores names, not paths: `PATH` stands for the folder of a file."""
+    A ledger stores names, not paths: `PATH` stands for the folder of a file.
+    """
     if frame.empty:
-        return Reproduction([], "", "", {})
+        return [], "", "", {}
     asked = [json.loads(audit.settings) for audit in audits]
     commands = [shlex.join(["hrx", "audit", *(one.get("models") or []), *_options(one)]) for one in asked]
     remark = ""
@@ -265,7 +228,7 @@ def reproduction(frame: pd.DataFrame, audits: Sequence[StoredAudit], ledger_name
     digest = hashlib.sha256("\n".join(sorted(frame["key"].astype(str))).encode()).hexdigest()
     versions["these runs (sha256 of their sorted keys)"] = digest
     page = shlex.join(["hrx", "report", ledger_name, "--out", "hrx-report"])
-    return Reproduction([*commands, page], shlex.quote(ledger_name), remark, versions)
+    return [*commands, page], shlex.quote(ledger_name), remark, versions
 
 
 def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> Json:
