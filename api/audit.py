@@ -229,7 +229,7 @@ def _measure_missing(
             settings = StoredAudit(utc_now(), __version__, json.dumps(plan.request.stored(), sort_keys=True))
             if any(run.state != "stored" for run in planned):
                 ledger.write_audit(settings)
-                ledger.write_plans(plans)
+                ledger.write_all(plans)
             measuring, code, because = True, int(Exit.DONE), ""
             try:
                 with stop.on_signals():

@@ -14,12 +14,11 @@ from hrx.cli.main import Check, CompareRequest, Export, Merge, Report, Tables
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
-from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError
+from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, TABLES, Ledger, LedgerError
 from hrx.records.merge import LedgerCheck
 from hrx.records.merge import check as verify
 from hrx.records.merge import export as write_out
 from hrx.records.merge import merge as join
-from hrx.records.rows import TABLES
 from hrx.reports import ReportTable, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables

@@ -1,21 +1,26 @@
 """Ledger: runs, admission checks, audit settings, plans and example matrices, in one SQLite file.
 
 It survives `kill -9` and takes several writers: SQLite keeps a rollback journal beside the file during each
-transaction, and between transactions the file is whole. Needs no torch.
+transaction, and between transactions the file is whole. Each row has a checksum; reading leaves out a row that is
+damaged, and names it. Needs no torch.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import operator
 import os
 import sqlite3
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -23,24 +28,101 @@ from hrx import __version__
 from hrx.errors import HrxError
 from hrx.files import regular_file
 from hrx.records.quantities import Floats
-from hrx.records.record import FAILED, NAMES, Record, Value
+from hrx.records.record import COLUMNS, FAILED, NAMES, Record, Value
 from hrx.records.record import StoredAudit as StoredAudit
 from hrx.records.record import StoredCheck as StoredCheck
 from hrx.records.record import StoredExample as StoredExample
 from hrx.records.record import StoredPlan as StoredPlan
-from hrx.records.rows import CHECKSUM, TABLES, Damage, TableReader, primary_code, quoted, stored_row, transaction
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
 SCHEMA_VERSION = 9
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
 MOST_NAMED = 10
-StoredRow = Record | StoredCheck | StoredExample | StoredAudit | StoredPlan
-_TABLES: dict[type, str] = {
-    StoredCheck: "checks", StoredExample: "matrices", StoredAudit: "audits", StoredPlan: "plans",
-}  # fmt: skip
 BESIDE = ("-journal", "-wal", "-shm")
 """What SQLite can keep beside a file, by the end of the name; the last two where another program chose that mode."""
+CHECKSUM = "checksum"
+"""Name of the column that each table has beside those of its rows."""
+Kind = Literal["TEXT", "INTEGER", "REAL", "BLOB"]
+Cell = str | int | float | bytes | None
+StoredRow = Record | StoredCheck | StoredExample | StoredAudit | StoredPlan
+_TYPES: dict[Kind, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
+_KINDS: dict[object, Kind] = {str: "TEXT", str | None: "TEXT", bool: "INTEGER", float: "REAL"}
+_LONGEST, _KEY_DIGITS = 60, 12
+_STATUS = NAMES.index("status")
+
+
+class Table(NamedTuple):
+    """A table of the ledger."""
+
+    word: str
+    """What a row is."""
+    columns: Mapping[str, Kind]
+    """Without the checksum."""
+    key: str
+    """Columns of the primary key, separated by commas."""
+    label: tuple[str, ...] = ()
+    """Columns by which a person knows a row."""
+
+
+def _columns(row: type[tuple[object, ...]]) -> dict[str, Kind]:
+    """Columns from the fields of a row; arrays are packed into BLOBs."""
+    return {name: _KINDS.get(kind, "BLOB") for name, kind in get_type_hints(row).items()}
+
+
+TABLES = {
+    "runs": Table("run", {c.name: c.kind for c in COLUMNS}, "key", ("model", "dataset", "series")),
+    "checks": Table(
+        "admission check",
+        _columns(StoredCheck),
+        'fingerprint, library, adapter_version, torch_version, setting, "check", windows',
+        ("model", "setting", "check"),
+    ),
+    "matrices": Table("example", _columns(StoredExample), "key"),
+    "audits": Table("audit", {"digest": "TEXT", **_columns(StoredAudit)}, "digest", ("created", "hrx_version")),
+    "plans": Table("plan", _columns(StoredPlan), "digest", ("model", "created")),
+}
+_NAMES: dict[type, str] = {
+    Record: "runs", StoredCheck: "checks", StoredExample: "matrices", StoredAudit: "audits", StoredPlan: "plans",
+}  # fmt: skip
+_values = attrgetter(*NAMES)  # `dataclasses.astuple` copies every value, which takes longer than the statement
+
+
+def checksum(row: Sequence[Cell]) -> str:
+    """sha256 over the JSON list of a row's cells as SQLite returns them, bytes as hexadecimal digits in an object."""
+    text = json.dumps(row, default=lambda blob: {"bytes": blob.hex()})
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_stored(kind: Kind, value: object) -> Cell:
+    """A value as SQLite returns it from a column of this kind; a `TypeError` where it does not belong there.
+
+    SQLite has no NaN, which it stores as NULL, and no negative zero in a REAL column.
+    """
+    if value is None:
+        return None
+    if kind == "REAL":
+        number = float(value)  # type: ignore[arg-type]
+        return None if math.isnan(number) else number + 0.0
+    if kind == "INTEGER":
+        return int(operator.index(value))  # type: ignore[arg-type]  # True is an index of its own type
+    if not isinstance(value, _TYPES[kind]):
+        raise TypeError(f"{type(value).__name__} in a column of type {kind}")
+    return _TYPES[kind](value)  # type: ignore[no-any-return]  # a subclass, such as torch's version, becomes plain
+
+
+class Damage(NamedTuple):
+    """A row that was left out, or another part of a ledger that cannot be trusted."""
+
+    table: str
+    """Name of the table; empty where it is not a row."""
+    row: str
+    """Which row, or which part."""
+    fault: str
+
+    def __str__(self) -> str:
+        what = f"{TABLES[self.table].word} {self.row}" if self.table else self.row
+        return f"{what}: {self.fault}"
 
 
 class LedgerError(HrxError):
@@ -65,8 +147,7 @@ class Ledger:
     """An open ledger."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path):
-        self._connection = connection
-        self.path = path
+        self._connection, self.path = connection, path
         self._damaged: dict[Damage, None] = {}
         self._finished: set[str] = set()
         self._request: str | None = None
@@ -91,11 +172,8 @@ class Ledger:
         """What was found damaged so far, and left out."""
         return list(self._damaged)
 
-    def _note(self, damage: Damage) -> None:
-        self._damaged[damage] = None
-
-    def _reader(self, table: str) -> TableReader:
-        return TableReader(self._connection, table, self._note)
+    def _note(self, table: str, row: str, fault: str) -> None:
+        self._damaged[Damage(table, row, fault)] = None
 
     def finished(self, keys: Iterable[str]) -> set[str]:
         """Those of the runs with these keys that need not be repeated; a failed or damaged one must be.
@@ -104,7 +182,7 @@ class Ledger:
         """
         wanted = set(keys)
         if unknown := wanted - self._finished:
-            self.records(unknown)
+            self._finished.update(str(row[0]) for row in self.rows(unknown) if row[_STATUS] != FAILED)
         return wanted & self._finished
 
     def records(self, keys: Iterable[str] | None = None) -> list[Record]:
@@ -115,16 +193,14 @@ class Ledger:
 
     def rows(self, keys: Iterable[str] | None = None) -> list[tuple[Value, ...]]:
         """Return the same as tuples in the order of the record's columns, which is three times as fast."""
-        reader = self._reader("runs")
         if keys is None:
-            return reader.all()  # type: ignore[return-value]
+            return self._all("runs")
         wanted = set(keys)
         try:
-            return reader.by_key(wanted)  # type: ignore[return-value]
+            return self._by_key("runs", wanted)
         except sqlite3.DatabaseError as error:
-            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
-                raise
-        return [row for row in reader.all() if row[0] in wanted]  # type: ignore[misc]
+            _pass_if_corrupt(error)
+        return [row for row in self._all("runs") if row[0] in wanted]
 
     def write(self, record: Record, example: StoredExample | None = None, replacing: Iterable[str] = ()) -> None:
         """Store one run in one transaction, with its example, which replaces the examples of other runs.
@@ -142,63 +218,71 @@ class Ledger:
 
         A run that is finished, the settings of an audit and a plan stay as they are stored; other rows are replaced.
         """
+        table, cells = _NAMES[type(row)], _values(row) if isinstance(row, Record) else tuple(row)
+        verb = "INSERT OR IGNORE" if isinstance(row, StoredAudit | StoredPlan) else "INSERT OR REPLACE"
+        names = [*TABLES[table].columns, CHECKSUM]
+        change = ""
         if isinstance(row, Record):
-            held = TableReader(self._connection, "runs", lambda damage: None).by_key([row.key])
-            if all(one[_STATUS] == FAILED for one in held):  # also where the stored one is damaged
-                self._connection.execute(_PUT_RUN, stored_row("runs", _values(row)))
-            return
-        table, cells = _TABLES[type(row)], tuple(row)
-        if isinstance(row, StoredExample):
+            held = self._connection.execute(f"SELECT {_cells('runs')} FROM runs WHERE key = ?", (row.key,)).fetchall()
+            if any(one[2 + _STATUS] != FAILED and _is_sound(one) for one in held):  # a damaged one is replaced
+                return
+            # `INSERT OR REPLACE` would change the order of writing.
+            verb, change = "INSERT", " ON CONFLICT (key) DO UPDATE SET "
+            change += ", ".join(f'"{name}" = excluded."{name}"' for name in names)
+        elif isinstance(row, StoredExample):
             cells = (row.key, *(None if array is None else _pack(array) for array in row[1:]))
         elif isinstance(row, StoredAudit):
             cells = (row.digest, *row)
-        verb = "IGNORE" if isinstance(row, StoredAudit | StoredPlan) else "REPLACE"
-        self._connection.execute(f"INSERT OR {verb} INTO {table} {_names_and_places(table)}", stored_row(table, cells))
+        kinds = TABLES[table].columns.values()
+        stored = [as_stored(kind, value) for kind, value in zip(kinds, cells, strict=True)]
+        statement = f"{verb} INTO {table} ({_quoted(names)}) VALUES ({', '.join('?' * len(names))}){change}"
+        self._connection.execute(statement, [*stored, checksum(stored)])
 
-    def checks(self) -> list[StoredCheck]:
-        """All admission checks, in the order they were first written."""
-        return [_as_check(row) for row in self._reader("checks").all()]
-
-    def write_checks(self, checks: Sequence[StoredCheck]) -> None:
-        """Store admission checks, replacing earlier ones of the same model, versions and setting."""
+    def write_all(self, rows: Iterable[StoredRow]) -> None:
+        """Put several rows in one transaction."""
         with self.transaction():
-            for check in checks:
-                self.put(check)
-
-    def example_keys(self) -> list[str]:
-        """Keys of the runs that have an example, in the order they were written."""
-        return self._reader("matrices").keys()
-
-    def examples(self, keys: Iterable[str]) -> list[StoredExample]:
-        """Examples of the given runs, where there are any; one that is damaged is noted and left out."""
-        reader = self._reader("matrices")
-        examples: list[StoredExample] = []
-        for key in keys:
-            try:
-                examples += map(_as_example, reader.by_key([key]))
-            except (sqlite3.DatabaseError, zlib.error, TypeError, ValueError) as error:
-                self._note(Damage("matrices", f"(key {key[:12]})", f"it cannot be read ({error})"))
-        return examples
-
-    def audits(self) -> list[StoredAudit]:
-        """Settings of each audit of this ledger, earliest first."""
-        return sorted((StoredAudit(*row[1:]) for row in self._reader("audits").all()), key=attrgetter("created"))  # type: ignore[arg-type]
+            for row in rows:
+                self.put(row)
 
     def write_audit(self, audit: StoredAudit) -> None:
         """Store the settings of an audit, the same ones once; the runs that are written from now on name them."""
         self._request = audit.digest
-        with self.transaction():
-            self.put(audit)
+        self.write_all([audit])
+
+    def checks(self) -> list[StoredCheck]:
+        """All admission checks, in the order they were first written."""
+        checks = (StoredCheck(*row) for row in self._all("checks"))
+        # SQLite stores a figure that is NaN as NULL.
+        return [
+            check._replace(passed=bool(check.passed), figure=math.nan if check.figure is None else check.figure)
+            for check in checks
+        ]
+
+    def example_keys(self) -> list[str]:
+        """Keys of the runs that have an example, in the order they were written, as far as the index can be read."""
+        found: dict[str, int] = {}
+        with suppress(sqlite3.DatabaseError):
+            for key, rowid in self._connection.execute(f"SELECT key, rowid FROM {_by_index('matrices')}"):
+                found[str(key)] = rowid
+        return sorted(found, key=found.__getitem__)
+
+    def examples(self, keys: Iterable[str]) -> list[StoredExample]:
+        """Examples of the given runs, where there are any; one that is damaged is noted and left out."""
+        examples: list[StoredExample] = []
+        for key in keys:
+            try:
+                examples += map(_as_example, self._by_key("matrices", [key]))
+            except (sqlite3.DatabaseError, zlib.error, TypeError, ValueError) as error:
+                self._note("matrices", f"(key {key[:_KEY_DIGITS]})", f"it cannot be read ({error})")
+        return examples
+
+    def audits(self) -> list[StoredAudit]:
+        """Settings of each audit of this ledger, earliest first."""
+        return sorted((StoredAudit(*row[1:]) for row in self._all("audits")), key=attrgetter("created"))
 
     def plans(self) -> list[StoredPlan]:
         """What was planned for each model, earliest first."""
-        return sorted((StoredPlan(*row) for row in self._reader("plans").all()), key=attrgetter("created"))  # type: ignore[arg-type]
-
-    def write_plans(self, plans: Sequence[StoredPlan]) -> None:
-        """Store what an audit plans for each model; a plan that is stored stays as it is."""
-        with self.transaction():
-            for plan in plans:
-                self.put(plan)
+        return sorted((StoredPlan(*row) for row in self._all("plans")), key=attrgetter("created"))
 
     def integrity(self, most: int = 100) -> list[str]:
         """What SQLite finds wrong with the file and its indexes."""
@@ -207,26 +291,148 @@ class Ledger:
             for (text,) in self._connection.execute(f"PRAGMA integrity_check({most})"):
                 found.append(str(text).replace("\n", " "))
         except sqlite3.DatabaseError as error:
-            if primary_code(error) != sqlite3.SQLITE_CORRUPT:
-                raise
+            _pass_if_corrupt(error)
             found.append(str(error))
         return [text for text in found if text != "ok"]
 
     def note_integrity(self) -> None:
         """Note what SQLite finds wrong as damage."""
         for finding in self.integrity():
-            self._note(Damage("", "the file", finding))
+            self._note("", "the file", finding)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything put inside is stored together, or not at all."""
-        with transaction(self._connection):
+        with _transaction(self._connection):
             yield
+
+    def _all(self, table: str) -> list[tuple[Any, ...]]:
+        """Every sound row, in the order of writing. Rows of a damaged page are looked for one by one."""
+        select = f"SELECT {_cells(table)} FROM {table}"
+        try:
+            with nullcontext() if self._connection.in_transaction else _transaction(self._connection, "BEGIN"):
+                rows = {row[0]: row for row in self._connection.execute(select)}
+                # A damaged page can lose rows without an error of SQLite; the index still lists them.
+                apart = {*self._scan(_by_index(table))} - rows.keys()
+        except sqlite3.DatabaseError as error:
+            _pass_if_corrupt(error)
+            self._note("", f"the table {table}", f"not all of it can be read ({error})")
+            rows, apart = {}, {*self._scan(f"{table} NOT INDEXED"), *self._scan(_by_index(table))}
+        for rowid in sorted(apart):
+            fault = "the index lists it, but it is not in the table"
+            try:
+                for row in self._connection.execute(f"{select} NOT INDEXED WHERE rowid = ?", (rowid,)):
+                    rows[rowid] = row
+            except sqlite3.DatabaseError:
+                fault = "its page cannot be read"
+            if rowid not in rows:
+                self._note(table, self._named(table, rowid), fault)
+        return self._sound(table, (rows[rowid] for rowid in sorted(rows)))
+
+    def _by_key(self, table: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
+        """Sound rows of a table with the column `key` that have these keys, in the order of writing, by the index."""
+        some = f"{_by_index(table)} WHERE key IN (SELECT value FROM json_each(?)) ORDER BY rowid"
+        arguments = (json.dumps(list(keys)),)
+        return self._sound(table, self._connection.execute(f"SELECT {_cells(table)} FROM {some}", arguments))
+
+    def _sound(self, table: str, rows: Iterable[tuple[Cell, ...]]) -> list[tuple[Any, ...]]:
+        """Cells of the rows that are as they were written; the others are noted by what a person knows them by, as far
+        as their cells can be read, and by their key.
+        """
+        kept = []
+        for row in rows:
+            if _is_sound(row):
+                kept.append(row[2:])
+                continue
+            values = dict(zip(TABLES[table].columns, row[2:], strict=True))
+            words = [_printable(values[name]) for name in TABLES[table].label if isinstance(values[name], str)]
+            if table == "runs" and isinstance(values["lookback"], int):
+                setting = (_printable(values[name]) for name in ("lookback", "horizon", "seed"))
+                words.append("{}x{} seed {}".format(*setting))
+            if key := values.get("key"):
+                words.append(f"(key {_printable(key)[:_KEY_DIGITS]})")
+            self._note(table, " ".join(words) or "without a name", "it is not as it was written (checksum)")
+        return kept
+
+    def _scan(self, access: str) -> Iterator[int]:
+        """Row numbers, as far as they can be read."""
+        with suppress(sqlite3.DatabaseError):
+            for (rowid,) in self._connection.execute(f"SELECT rowid FROM {access}"):
+                yield rowid
+
+    def _named(self, table: str, rowid: int) -> str:
+        """A row that cannot be read, by its key where the index still has it."""
+        first = TABLES[table].key.split(",")[0]
+        with suppress(sqlite3.DatabaseError):
+            for (key,) in self._connection.execute(f"SELECT {first} FROM {_by_index(table)} WHERE rowid = ?", (rowid,)):
+                return f"({first} {_printable(key)[:_KEY_DIGITS]})"
+        return f"number {rowid}"
 
 
 def utc_now() -> str:
     """Return the time as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _cells(table: str) -> str:
+    """Row number, checksum and columns of a table, as `_is_sound` expects them."""
+    return f"rowid, {CHECKSUM}, {_quoted(TABLES[table].columns)}"
+
+
+def _by_index(table: str) -> str:
+    return f"{table} INDEXED BY sqlite_autoindex_{table}_1"
+
+
+def _is_sound(row: Sequence[Any]) -> bool:
+    return bool(checksum(row[2:]) == row[1])
+
+
+def _printable(value: Cell) -> str:
+    return "".join(character if character.isprintable() else "?" for character in str(value))[:_LONGEST]
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    """SQLite's code of an error without its variant, its low byte; 0 where it has none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _pass_if_corrupt(error: sqlite3.DatabaseError) -> None:
+    """Raise an error again that does not say that the file is damaged."""
+    if _primary_code(error) != sqlite3.SQLITE_CORRUPT:
+        raise error
+
+
+def _pack(values: Floats) -> bytes:
+    return zlib.compress(np.ascontiguousarray(values, dtype="<f4").tobytes())
+
+
+def _unpack(blob: bytes) -> Floats:
+    return np.frombuffer(zlib.decompress(blob), dtype="<f4")
+
+
+def _as_example(row: Sequence[Any]) -> StoredExample:
+    """An example from its row; raises where a blob is not what was written."""
+    key, *packed, curves = row
+    x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
+    swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
+    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """Statements that are stored together or not at all; with `BEGIN`, that see one state of the file."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -266,7 +472,7 @@ def _check_regular(path: Path) -> None:
 
 def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None:
     """Create the tables of a new file, and refuse a file that is not a ledger, or one of another schema."""
-    with transaction(connection, "BEGIN"):  # one consistent view: another process may be creating the tables
+    with _transaction(connection, "BEGIN"):  # one consistent view: another process may be creating the tables
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application == APPLICATION_ID:
@@ -285,7 +491,9 @@ def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     (schema,) = connection.execute("PRAGMA user_version").fetchone()
     if schema != SCHEMA_VERSION:
-        version = _version_of_writer(connection)
+        version = "another version of hrx"
+        with suppress(sqlite3.Error, TypeError):  # the file may have lost the table
+            version = f"hrx {connection.execute('SELECT hrx_version FROM meta').fetchone()[0]}"
         raise LedgerError(
             f"{path} has ledger schema {schema}, of {version}; hrx {__version__} reads schema {SCHEMA_VERSION}. Read "
             "it with that version, or audit into a new file: --ledger NEW.db."
@@ -302,17 +510,9 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _version_of_writer(connection: sqlite3.Connection) -> str:
-    """Name the hrx that created the file."""
-    try:
-        return f"hrx {connection.execute('SELECT hrx_version FROM meta').fetchone()[0]}"
-    except (sqlite3.Error, TypeError):
-        return "another version of hrx"
-
-
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables of a new file in one transaction, unless another process has."""
-    with transaction(connection):
+    with _transaction(connection):
         if connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,):
             return
         for name, table in TABLES.items():
@@ -337,45 +537,9 @@ def _naming(path: Path) -> Iterator[None]:
                 f"of a damaged ledger: hrx merge {path} --into NEW.db"
             ) from error
         journal = path.with_name(f"{path.name}{BESIDE[0]}")
-        if primary_code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and journal.exists():
+        if _primary_code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and journal.exists():
             raise LedgerError(
                 f"{path} was left half-written, and {journal.name} can only be applied in a writable directory. Copy "
                 "both files to a writable directory and give the copy."
             ) from error
         raise LedgerError(f"{path} cannot be used: {text}. Check permissions, free disk space and locks.") from error
-
-
-def _names_and_places(table: str) -> str:
-    names = [*TABLES[table].columns, CHECKSUM]
-    return f"({quoted(names)}) VALUES ({', '.join('?' * len(names))})"
-
-
-_PUT_RUN = (  # `INSERT OR REPLACE` would change the order of writing
-    f"INSERT INTO runs {_names_and_places('runs')} ON CONFLICT (key) DO UPDATE SET "
-    + ", ".join(f'"{name}" = excluded."{name}"' for name in (*NAMES, CHECKSUM))
-)
-_STATUS = NAMES.index("status")
-_values = attrgetter(*NAMES)  # `dataclasses.astuple` copies every value, which takes longer than the statement
-
-
-def _as_check(row: Sequence[Any]) -> StoredCheck:
-    """A check from its row; SQLite stores a figure that is NaN as NULL."""
-    check = StoredCheck(*row)
-    figure = float("nan") if check.figure is None else check.figure
-    return check._replace(passed=bool(check.passed), figure=figure)
-
-
-def _as_example(row: Sequence[Any]) -> StoredExample:
-    """An example from its row; raises where a blob is not what was written."""
-    key, *packed, curves = row
-    x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
-    swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
-    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
-
-
-def _pack(values: Floats) -> bytes:
-    return zlib.compress(np.ascontiguousarray(values, dtype="<f4").tobytes())
-
-
-def _unpack(blob: bytes) -> Floats:
-    return np.frombuffer(zlib.decompress(blob), dtype="<f4")

@@ -20,9 +20,8 @@ import numpy as np
 
 from hrx.errors import HrxError, install_command
 from hrx.files import atomic_write
-from hrx.records.ledger import BESIDE, MOST_NAMED, SCHEMA_VERSION, Ledger, LedgerError, StoredCheck
+from hrx.records.ledger import BESIDE, MOST_NAMED, SCHEMA_VERSION, Damage, Ledger, LedgerError, StoredCheck
 from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
-from hrx.records.rows import Damage
 
 
 class MergeResult(NamedTuple):

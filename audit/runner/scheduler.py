@@ -257,7 +257,7 @@ class _Audit:
         assert isinstance(result, list)
         digest = _digest(windows, group)
         checks = [to_stored(group.planned[0].identity, check, digest) for check in result]
-        self._ledger.write_checks(checks)
+        self._ledger.write_all(checks)
         return self._admit(group, checks)
 
     def _admit(self, group: _Group, checks: Sequence[StoredCheck]) -> None:

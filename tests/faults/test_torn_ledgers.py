@@ -29,10 +29,9 @@ from helpers.damage import (
 from helpers.records import record
 
 from hrx.cli import main
-from hrx.records.ledger import Ledger, LedgerError
+from hrx.records.ledger import TABLES, Ledger, LedgerError
 from hrx.records.merge import check
 from hrx.records.record import Record
-from hrx.records.rows import TABLES
 
 SUITE = "torn ledgers"
 RUNS = 40

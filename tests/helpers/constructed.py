@@ -70,7 +70,7 @@ def write_ledger(
         for one in records:
             opened.write(one, stored.get(one.key))
         if found := list(checks):
-            opened.write_checks(found)
+            opened.write_all(found)
     return path
 
 

@@ -39,12 +39,12 @@ def fill(path: Path, written: list[Record], examples: int) -> None:
     with Ledger.open(path) as ledger:
         for number, one in enumerate(written):
             ledger.write(one, example(one, number) if number < examples else None)
-        ledger.write_checks([check(name, figure=(number + 1) * 1.1e-7) for number, name in enumerate(CHECKS)])
+        ledger.write_all([check(name, figure=(number + 1) * 1.1e-7) for number, name in enumerate(CHECKS)])
         for number in range(3):
             ledger.write_audit(StoredAudit(f"2026-01-0{number + 1}", "0.1.0", f'{{"series": {number}}}'))
         for model in ("model-0", "model-1"):
             keys = [hashlib.sha256(one.key.encode()).hexdigest() for one in written if one.model == model]
-            ledger.write_plans([StoredPlan.of(model, "f" * 64, "", keys, "2026-01-01")])
+            ledger.write_all([StoredPlan.of(model, "f" * 64, "", keys, "2026-01-01")])
 
 
 def contents(path: Path) -> Rows:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from helpers.records import record
 
-from hrx.records.ledger import Ledger
-from hrx.records.rows import Cell, as_stored, checksum
+from hrx.records.ledger import Cell, Ledger, as_stored, checksum
 
 ROW: tuple[Cell, ...] = (0.1, 7, "ŷ ≠ y", None, b"\x00\xff", "", -3.5, 1e-320, float("inf"))
 

@@ -18,7 +18,7 @@ def ledger(path: Path, *records: Record, check: StoredCheck = CHECK) -> Path:
     with Ledger.open(path) as opened:
         for one in records:
             opened.write(one)
-        opened.write_checks([check])
+        opened.write_all([check])
     return path
 
 

@@ -169,7 +169,7 @@ def test_a_backbone_rests_on_the_plans_of_all_its_models_also_of_those_without_a
     plans = [*planned(runs, "DLinear", range(100, 107)), *planned([], "Linear", range(200, 212))]
     path = ledger(runs)
     with Ledger.open(path) as opened:
-        opened.write_plans(plans)
+        opened.write_all(plans)
     stored = read(path)
     (dlinear,) = summarise_backbones(stored, [], plans)
     assert "Rests on 5 of 12 planned runs." in dlinear.summary.verdict
@@ -181,7 +181,7 @@ def test_a_backbone_rests_on_the_plans_of_all_its_models_also_of_those_without_a
     assert compared.verdict.endswith("Planned runs that are stored: base 5 of 12 and new 5 of 12.")
     first = ledger(runs[:1])
     with Ledger.open(first) as opened:
-        opened.write_plans(plans)
+        opened.write_all(plans)
     assert compare(read(first), stored, base_model="DLinear", min_pairs=1).base.plan[:2] == (1, 8)
 
 
@@ -190,7 +190,7 @@ def test_a_planned_model_whose_name_states_no_backbone_leaves_the_coverage_open(
     plans = [*planned(runs, "", ()), StoredPlan.of("renamed", "r" * 64, "", ["e" * 64, "d" * 64], "2026-01-01")]
     path = ledger(runs)
     with Ledger.open(path) as opened:
-        opened.write_plans(plans)
+        opened.write_all(plans)
     (dlinear,) = summarise_backbones(read(path), [], plans)
     sentence = "The backbone of 2 further planned runs, of models without a stored run, is not known."
     assert sentence in dlinear.summary.verdict

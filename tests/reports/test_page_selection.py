@@ -53,7 +53,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         many.append(one.updated(**changes))
     path = crowd.write(folder / "ledger.db", many, 12)
     with Ledger.open(path) as ledger:
-        ledger.write_checks(
+        ledger.write_all(
             StoredCheck(
                 f"{m:064x}", "library 1.0", "1", "2.10.0", f"model-{m}", s, "equivalence", True, f, 1e-5, "note"
             )

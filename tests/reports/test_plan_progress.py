@@ -53,7 +53,7 @@ def test_a_comparison_says_which_side_is_a_stopped_audit_in_every_form(record, l
     stopped, whole = ledger(records), ledger(records)
     for path, planned in ((stopped, range(1, 9)), (whole, range(1, 4))):
         with Ledger.open(path) as opened:
-            opened.write_plans([plan(planned, fingerprint=records[0].fingerprint)])
+            opened.write_all([plan(planned, fingerprint=records[0].fingerprint)])
     base, new = read(stopped), read(whole)
     compared = compare(base[base["status"] == "done"], new, min_pairs=1)
     assert compared.verdict.endswith("Planned runs that are stored: base 3 of 8.")
@@ -68,8 +68,8 @@ def test_a_comparison_says_which_side_is_a_stopped_audit_in_every_form(record, l
 def test_a_merge_keeps_the_plans_of_every_ledger_once(tmp_path):
     for name, numbers in (("a", [1, 2]), ("b", [2, 3]), ("c", [1, 2])):
         with Ledger.open(tmp_path / f"{name}.db") as ledger:
-            ledger.write_plans([plan(numbers)])
-            ledger.write_plans([plan(numbers)])
+            ledger.write_all([plan(numbers)])
+            ledger.write_all([plan(numbers)])
     merge([tmp_path / f"{name}.db" for name in "abc"], tmp_path / "all.db")
     with Ledger.open(tmp_path / "all.db", create=False) as ledger:
         assert [one.run_keys for one in ledger.plans()] == [keys(1, 2), keys(2, 3)]
