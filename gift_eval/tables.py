@@ -10,7 +10,6 @@ files and cells, `frequency` places dates on a grid.
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +36,7 @@ from .cells import (
     parse_numbers,
     read_table,
 )
-from .frequency import Clock, NumberGrid, Stamps, TimeGrid
+from .frequency import NumberGrid, Stamps, TimeGrid
 from .series import Dataset, StoredSeries, TimedSeries, UnusableSeries, place
 
 MOST_EMPTY = 0.5
@@ -74,19 +73,19 @@ def parse_source(text: str) -> tuple[Path, Options]:
         raise HrxError("The source names no file. Write csv:FILE or parquet:FILE.")
     if os.path.isdir(user_path(name)):
         raise HrxError(f"{name} is a directory. Give one file.")
-    return user_path(name), _parse_options(options)
-
-
-def _parse_options(text: str) -> Options:
     given: dict[str, str] = {}
-    for key, _, value in (part.partition("=") for part in text.split("&") if part):
+    for key, _, value in (part.partition("=") for part in options.split("&") if part):
         if key not in Options._fields:
             raise HrxError(unknown("option", key, Options._fields, "Options are written ?date=NAME&value=NAME."))
         if not value:
             raise HrxError(f"The option {key} has no value. Write it as {key}=NAME.")
         if key in given:
-            raise HrxError(f"An option is given twice in {text!r}. Several columns are written value=a,b.")
+            raise HrxError(f"An option is given twice in {options!r}. Several columns are written value=a,b.")
         given[key] = value
+    return user_path(name), _as_options(given)
+
+
+def _as_options(given: dict[str, str]) -> Options:
     day_first, decimal, season = given.get("dayfirst"), unquote(given.get("decimal", "")), given.get("season")
     if day_first not in (None, "yes", "no"):
         raise HrxError(f"dayfirst is {day_first!r}; write dayfirst=yes (31/1/2024) or dayfirst=no (1/31/2024).")
@@ -97,32 +96,18 @@ def _parse_options(text: str) -> Options:
     ids, values = (
         tuple(dict.fromkeys(map(unquote, given[key].split(",")))) if key in given else () for key in ("id", "value")
     )
-    return Options(
-        date=unquote(given.get("date", "")),
-        id=ids,
-        value=values,
-        frequency=frequency.parse(given["frequency"]).name if "frequency" in given else "",
-        dayfirst=None if day_first is None else day_first == "yes",
-        decimal=decimal,
-        season=None if season is None else int(season),
-    )
+    step = frequency.parse(given["frequency"]).name if "frequency" in given else ""
+    known_order = None if day_first is None else day_first == "yes"
+    return Options(unquote(given.get("date", "")), ids, values, step, known_order, decimal, int(season or 0) or None)
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Columns by their role. A wide table has no `ids`: every value column is a series."""
 
     date: str
     ids: tuple[str, ...]
     values: tuple[str, ...]
     unused: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """Roles, for the dataset's note."""
-        series = f"series named by {_quoted(self.ids)}, " if self.ids else ""
-        used = f"{'long' if self.ids else 'wide'}: dates in {self.date!r}, {series}values in {_quoted(self.values)}"
-        return f"{used}; not used: {_quoted(self.unused)}" if self.unused else used
 
 
 def find_layout(table: InputTable, options: Options) -> Layout:
@@ -215,43 +200,54 @@ def _quoted(names: Sequence[str]) -> str:
     return ", ".join([*shown, f"… ({len(names)} in all)"] if len(names) > 8 else shown)
 
 
-class Observations(NamedTuple):
-    """Rows of a table, N of them, sorted by series and date.
+class DatedSeries(NamedTuple):
+    """A series of a table on the grid of its frequency, and the sorted dates of its rows."""
 
-    `values` (N, C), `stamps` (N,), `codes` (N,) the position in `names` of each row's series, and `rows` (N,) its row
-    number in the file. `names` stand in the order of the file; a wide table has one, which is empty. `clock` is that
-    of dates with a time zone.
-    """
-
-    table: InputTable
-    layout: Layout
-    names: tuple[str, ...]
-    codes: Ints
+    stored: StoredSeries
     stamps: Stamps
-    values: Floats
-    rows: Ints
-    clock: Clock | None
-
-    @property
-    def sections(self) -> list[slice]:
-        """Rows of each series."""
-        ends = np.searchsorted(self.codes, np.arange(len(self.names) + 1))
-        return [slice(int(start), int(end)) for start, end in pairwise(ends)]
+    grid: TimeGrid
 
 
-def observe(table: InputTable, options: Options, layout: Layout | None = None) -> Observations:
-    """Return the rows of a table sorted by series and date; two rows of one series and date are refused."""
-    layout = layout or find_layout(table, options)
-    table.notes.append(layout.note)
+def dated_series(table: InputTable, layout: Layout, options: Options, name: str = "") -> list[DatedSeries]:
+    """Return the series of a table, each on a grid from its first date; one that does not fit has a reason instead of
+    values. Two rows of one series and date are refused. `name` comes before that of each item.
+    """
+    named = f"series named by {_quoted(layout.ids)}, " if layout.ids else ""
+    used = f"{'long' if layout.ids else 'wide'}: dates in {layout.date!r}, {named}values in {_quoted(layout.values)}"
+    table.notes.append(f"{used}; not used: {_quoted(layout.unused)}" if layout.unused else used)
     names, codes = _find_series(table, layout.ids)
     dates, clock = parse_dates(table, layout.date, options.dayfirst, codes)
     values = parse_numbers(table, layout.values, options.decimal)
     order = np.lexsort((dates, codes))
     if (np.diff(order)[np.diff(codes[order]) == 0] < 0).any():
         table.notes.append("rows were not in the order of time and have been sorted")
-    observed = Observations(table, layout, names, codes[order], dates[order], values[order], table.rows[order], clock)
-    _check_repeats(observed)
-    return observed
+    codes, dates, values = codes[order], dates[order], values[order]
+    same = np.flatnonzero((np.diff(codes) == 0) & (np.diff(dates) == np.timedelta64(0, "s")))
+    if same.size:
+        series = f" of {names[codes[same[0]]]!r}" if layout.ids else ""
+        first, second = sorted(table.rows[order[same[0] : same[0] + 2]].tolist())
+        raise _repeated(table, layout, dates[same[0]], f"rows {first} and {second}", series, same.size)
+    sections = [slice(start, stop) for start, stop in pairwise(np.searchsorted(codes, np.arange(len(names) + 1)))]
+    step = options.frequency or frequency.infer([dates[section] for section in sections])
+    if not step:
+        raise HrxError(
+            f"{table.file} has one date per series, so its frequency cannot be inferred. Give more rows, or say it: "
+            "frequency=D."
+        )
+    table.notes.append(f"frequency {step}, {'as given' if options.frequency else 'inferred'}")
+    found, empty = [], 0
+    for item, section in zip(names, sections, strict=True):
+        stamps, rows = dates[section], table.rows[order[section]]
+        at, reason = _slots(table, layout, stamps, rows, step, bool(options.frequency))
+        filled = np.empty((len(layout.values), 0)) if reason else _scatter(values[section], at)
+        empty += 0 if reason else filled.shape[1] - stamps.size
+        grid = TimeGrid.of(stamps, step, clock)
+        for column, row in zip(layout.values, filled, strict=True):
+            stored = _stored(name, item, layout.values, column, row)._replace(reason=reason)
+            found.append(DatedSeries(stored, stamps, grid))
+    if empty:
+        table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
+    return found
 
 
 def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
@@ -267,55 +263,19 @@ def _find_series(table: InputTable, ids: Sequence[str]) -> tuple[tuple[str, ...]
     return tuple(map(str, names)), codes.astype(np.int64)
 
 
-def _check_repeats(observed: Observations) -> None:
-    codes, stamps, layout = observed.codes, observed.stamps, observed.layout
-    same = np.flatnonzero((np.diff(codes) == 0) & (np.diff(stamps) == np.timedelta64(0, "s")))
-    if same.size == 0:
-        return
-    first, second = sorted(observed.rows[same[0] : same[0] + 2].tolist())
-    series = f" of {observed.names[codes[same[0]]]!r}" if layout.ids else ""
-    time = pd.Timestamp(stamps[same[0]])
+def _repeated(table: InputTable, layout: Layout, stamp: np.datetime64, rows: str, series: str, count: int) -> HrxError:
+    """Return the error for two rows of one date, the first of `count` such pairs."""
+    time = pd.Timestamp(stamp)
     advice = "Delete one of them, or add them up"
     if not layout.ids:
         advice += "; if the file holds several series, say which column names them: id=NAME"
     # Clocks go back at night, in autumn, north or south.
     if time.month in (3, 4, 10, 11) and time.hour <= 3 and time != time.normalize():
         advice += "; if the clock went back then, write times in UTC or with their offset"
-    raise HrxError(
-        f"{observed.table.file}, rows {first} and {second}, column {layout.date!r}: two rows{series} have the date "
-        f"{shown(stamps[same[0]])}{f' ({same.size} such pairs)' if same.size > 1 else ''}. {advice}."
+    return HrxError(
+        f"{table.file}, {rows}, column {layout.date!r}: two rows{series} have the date {shown(stamp)}"
+        f"{f' ({count} such pairs)' if count > 1 else ''}. {advice}."
     )
-
-
-class DatedSeries(NamedTuple):
-    """A series of a table on the grid of its frequency, and the sorted dates of its rows."""
-
-    stored: StoredSeries
-    stamps: Stamps
-
-
-def on_grid(observed: Observations, options: Options, name: str = "") -> tuple[str, list[DatedSeries]]:
-    """Return the frequency of a table and its series, each on a grid from its first date; one that does not fit has a
-    reason instead of values. `name` comes before that of each item.
-    """
-    table, layout = observed.table, observed.layout
-    step = options.frequency or frequency.infer([observed.stamps[section] for section in observed.sections])
-    if not step:
-        raise HrxError(
-            f"{table.file} has one date per series, so its frequency cannot be inferred. Give more rows, or say it: "
-            "frequency=D."
-        )
-    table.notes.append(f"frequency {step}, {'as given' if options.frequency else 'inferred'}")
-    series, empty = [], 0
-    for item, section in zip(observed.names, observed.sections, strict=True):
-        values, reason = _fill_grid(observed, section, step, bool(options.frequency))
-        empty += 0 if reason else values.shape[1] - (section.stop - section.start)
-        for column, row in zip(layout.values, values, strict=True):
-            stored = _stored(name, item, layout.values, column, row)._replace(reason=reason)
-            series.append(DatedSeries(stored, observed.stamps[section]))
-    if empty:
-        table.notes.append(f"{empty} {'step has' if empty == 1 else 'steps have'} no row and count as missing")
-    return step, series
 
 
 def _stored(name: str, item: str, columns: Sequence[str], column: str, values: Floats) -> StoredSeries:
@@ -324,9 +284,10 @@ def _stored(name: str, item: str, columns: Sequence[str], column: str, values: F
     return StoredSeries(item, values, column if len(columns) > 1 or not item else "")
 
 
-def _fill_grid(observed: Observations, section: slice, step: str, given: bool) -> tuple[Floats, str]:
-    """(C, T): one item on the grid of its frequency, counted from its first date; or the reason why it cannot be."""
-    stamps, rows = observed.stamps[section], observed.rows[section]
+def _slots(table: InputTable, layout: Layout, stamps: Stamps, rows: Ints, step: str, given: bool) -> tuple[Ints, str]:
+    """Return the positions (n,) of the sorted dates of one item on the grid of its frequency, counted from the first
+    date, and the reason why the item cannot be used, if there is one.
+    """
     at = frequency.slots(stamps, step)
     wrong = np.flatnonzero((at < 0) | (np.diff(at, prepend=-1) == 0))
     if wrong.size:
@@ -334,18 +295,18 @@ def _fill_grid(observed: Observations, section: slice, step: str, given: bool) -
         distance = frequency.describe_span(stamps[row] - stamps[before])
         origin = "the frequency given" if given else "the frequency of most rows"
         raise HrxError(
-            f"{observed.table.file}, row {rows[row]}, column {observed.layout.date!r}: {shown(stamps[row])} is "
-            f"{distance} after the date before it (row {rows[before]}), which does not fit {step}, {origin}. The "
-            f"steps are {frequency.common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say "
-            "it: frequency=NAME."
+            f"{table.file}, row {rows[row]}, column {layout.date!r}: {shown(stamps[row])} is {distance} after the date "
+            f"before it (row {rows[before]}), which does not fit {step}, {origin}. The steps are "
+            f"{frequency.common_steps(stamps)}. Correct the date, bring all rows to one frequency, or say it: "
+            "frequency=NAME."
         )
     length = int(at[-1]) + 1
-    if length - at.size > MOST_EMPTY * length:
-        return np.empty((observed.values.shape[1], 0)), (
-            f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
-            f"the last; its steps are {frequency.common_steps(stamps)}. Mixed frequencies cannot be used."
-        )
-    return _scatter(observed.values[section], at), ""
+    if length - at.size <= MOST_EMPTY * length:
+        return at, ""
+    return at, (
+        f"its {at.size} dates fill less than half of the {length} steps of frequency {step} between the first and "
+        f"the last; its steps are {frequency.common_steps(stamps)}. Mixed frequencies cannot be used."
+    )
 
 
 def _scatter(values: Floats, at: Ints) -> Floats:
@@ -364,48 +325,44 @@ def shown(stamp: np.datetime64) -> str:
 def open_table(kind: str, text: str | None) -> list[Dataset]:
     """Return the dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
     path, options = parse_source(text or "")
-    observed = observe(read_table(path, kind), options)
-    table = observed.table
-    step, dated = on_grid(observed, options)
+    table = read_table(path, kind)
+    layout = find_layout(table, options)
+    dated = dated_series(table, layout, options)
     rows = [one.stored for one in dated]
     if not any(np.isfinite(row.values).any() for row in rows):
         reason = next((row.reason for row in rows if row.reason), "all its values are missing.")
         raise HrxError(f"{table.file} has no series that can be used: {reason}")
     if options.season:
         table.notes.append(f"season {options.season}, as given")
-    name, variates, note = f"{Path(table.file).stem}/{step}", len(observed.layout.values), "; ".join(table.notes)
-    season = options.season_of(step)
-    return [Dataset(name, step, season, "", len(rows), rows.__getitem__, variates=variates, note=note)]
+    step, note = dated[0].grid.frequency.name, "; ".join(table.notes)
+    about = (f"{Path(table.file).stem}/{step}", step, options.season_of(step), "", len(rows), rows.__getitem__)
+    return [Dataset(*about, variates=len(layout.values), note=note)]
 
 
 def table_series(table: InputTable, options: Options, name: str = "", dataset: str = "data") -> Iterator[TimedSeries]:
     """Yield the series of a table, each on the grid of its frequency where there are dates; without, the rows are in
     the order of time. `name` is that of the table's place in a list or dict.
     """
-    if not _has_dates(table, options):
+    named = any(name.lower() in DATE_NAMES and is_integer_dtype(column.dtype) for name, column in table.columns.items())
+    if not (options.date or _known_layout(table) or named or any(map(holds_dates, table.columns.values()))):
         yield from _undated(table, options, name, dataset)
         return
     layout = find_layout(table, options)
     if is_integer_dtype(table.columns[layout.date].dtype) and layout.date.lower() != "year":
         yield from _numbered(table, layout, options, name, dataset)
         return
-    observed = observe(table, options, layout)
-    step, dated = on_grid(observed, options, name)
-    for stored, stamps in dated:
+    for stored, stamps, grid in dated_series(table, layout, options, name):
         if stored.reason:
             series = f", series {stored.item}" if stored.item else ""
             raise UnusableSeries(f"{table.file}{series}: {stored.reason}")
-        grid = TimeGrid.of(stamps, step, observed.clock)
+        step = grid.frequency.name
         yield place(stored, f"{dataset}/{step}", step, options.season_of(step), grid, stamps)
 
 
-def _has_dates(table: InputTable, options: Options) -> bool:
-    named = any(name.lower() in DATE_NAMES and is_integer_dtype(column.dtype) for name, column in table.columns.items())
-    return bool(options.date or _known_layout(table) or named or any(map(holds_dates, table.columns.values())))
-
-
 def _undated(table: InputTable, options: Options, name: str, dataset: str) -> Iterator[TimedSeries]:
-    """Yield the columns of a table without dates; its rows are in the order of time."""
+    """Yield the columns of a table without dates; its rows are in the order of time. The note of a series names a
+    column with the name of a date whose cells are not dates.
+    """
     listed = list(table.columns)[:8]
     if options.id or (len(table.columns) > 1 and any(column.lower() in ID_NAMES for column in table.columns)):
         raise HrxError(
@@ -415,23 +372,19 @@ def _undated(table: InputTable, options: Options, name: str, dataset: str) -> It
     names = options.value or [column for column, cells in table.columns.items() if is_numeric(cells)]
     if not names:
         raise HrxError(f"{table.file} has no column of numbers; it has {listed}. Say which: value=NAME.")
+    notes = (
+        f"{table.file}, column {column!r}: {str(cells.iloc[0])[:40]!r} is not a date, so the rows are taken in their "
+        "order, without times. Write dates like 2024-01-31"
+        for column, cells in table.columns.items()
+        if column.lower() in DATE_NAMES and column not in names and not is_numeric(cells)
+    )
+    note = next(notes, "")
     for column in names:
         if column not in table.columns:
             raise HrxError(f"{table.file} has no column {column!r}; it has {listed}.")
         values = parse_numbers(table, [column], options.decimal)[:, 0]
-        placed = place(_stored(name, "", names, column, values), dataset, "", options.season_of(""))
-        yield placed._replace(note=_unread_dates(table, names))
-
-
-def _unread_dates(table: InputTable, values: Sequence[str]) -> str:
-    """A sentence about a column with the name of a date whose cells are not dates; empty where there is none."""
-    for name, column in table.columns.items():
-        if name.lower() in DATE_NAMES and name not in values and not is_numeric(column):
-            return (
-                f"{table.file}, column {name!r}: {str(column.iloc[0])[:40]!r} is not a date, so the rows are taken in "
-                "their order, without times. Write dates like 2024-01-31"
-            )
-    return ""
+        stored = _stored(name, "", names, column, values)
+        yield place(stored, dataset, "", options.season_of(""))._replace(note=note)
 
 
 def _numbered(table: InputTable, layout: Layout, options: Options, name: str, dataset: str) -> Iterator[TimedSeries]:
@@ -441,29 +394,25 @@ def _numbered(table: InputTable, layout: Layout, options: Options, name: str, da
     times = table.columns[layout.date]
     if times.isna().any():
         raise table.error(int(times.isna().argmax()), layout.date, "there is no time. Fill it in, or delete the row.")
-    numbers = times.to_numpy(dtype=np.int64)
     for code, item in enumerate(names):
         rows = np.flatnonzero(codes == code)
-        rows = rows[np.argsort(numbers[rows], kind="stable")]
-        at, grid = _count(numbers[rows], table, layout, rows)
+        numbers = times.to_numpy(dtype=np.int64)[rows]
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows[order], numbers[order]
+        apart = np.diff(numbers)
+        if (apart == 0).any():
+            twice = int((apart == 0).argmax())
+            trouble = f"the time {numbers[twice]} occurs twice. Delete one row."
+            raise table.error(int(rows[twice + 1]), layout.date, trouble)
+        step = frequency.most_common(apart) if apart.size else 1
+        at, rest = np.divmod(numbers - numbers[0], step)
+        if rest.any():
+            wrong = int(rest.astype(bool).argmax())
+            trouble = f"the time {numbers[wrong]} does not fit the step {step} of most rows. Correct it."
+            raise table.error(int(rows[wrong]), layout.date, trouble)
+        if 2 * at.size < at[-1] + 1:
+            few = f"its {at.size} rows fill less than half of the {at[-1] + 1} steps of {step}."
+            raise UnusableSeries(f"{table.file}: {few}")
+        grid = NumberGrid(int(numbers[0]), step)
         for column, row in zip(layout.values, _scatter(values[rows], at), strict=True):
             yield place(_stored(name, item, layout.values, column, row), dataset, "", options.season_of(""), grid)
-
-
-def _count(numbers: Ints, table: InputTable, layout: Layout, rows: Ints) -> tuple[Ints, NumberGrid]:
-    """Return the positions of sorted whole numbers on the grid of their most common step, and the grid."""
-    apart = np.diff(numbers)
-    if (apart == 0).any():
-        twice = int((apart == 0).argmax())
-        raise table.error(int(rows[twice + 1]), layout.date, f"the time {numbers[twice]} occurs twice. Delete one row.")
-    step = frequency.most_common(apart) if apart.size else 1
-    at, rest = np.divmod(numbers - numbers[0], step)
-    if rest.any():
-        wrong = int(rest.astype(bool).argmax())
-        trouble = f"the time {numbers[wrong]} does not fit the step {step} of most rows. Correct it."
-        raise table.error(int(rows[wrong]), layout.date, trouble)
-    if 2 * at.size < at[-1] + 1:
-        raise UnusableSeries(
-            f"{table.file}: its {at.size} rows fill less than half of the {at[-1] + 1} steps of {step}."
-        )
-    return at, NumberGrid(int(numbers[0]), step)
