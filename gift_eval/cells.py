@@ -40,6 +40,7 @@ ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "nat")
 _AS_TEXT: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
 _AS_TEXT |= {"header": 0, "index_col": False, "skip_blank_lines": False}
+_NO_DATE = "there is no date. Fill it in, or delete the row."
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _DATE_IN_HEADER = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*")
 _MOMENT = (
@@ -113,9 +114,8 @@ def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame: pd.DataFrame = pd.read_csv(io.StringIO(body), sep=separator, names=names, **_AS_TEXT).fillna("")
     except pd.errors.ParserWarning as error:
-        raise HrxError(
-            f"{file}: its rows have more cells than its header ({len(names)}). Complete the header."
-        ) from error
+        advice = "Complete the header."
+        raise HrxError(f"{file}: its rows have more cells than its header ({len(names)}). {advice}") from error
     except pd.errors.ParserError as error:
         long = re.search(r"Expected \d+ fields in line (\d+), saw (\d+)", str(error))
         if long is None:
@@ -265,7 +265,8 @@ def parse_dates(table: InputTable, name: str, day_first: bool | None, codes: Int
     column = table.columns[name]
     if not is_datetime64_any_dtype(column.dtype):
         return _parse_texts(table, name, day_first), None
-    _refuse(table, name, column.astype(str), column.isna(), int(column.isna().sum()))
+    if column.isna().any():
+        raise table.error(int(column.isna().argmax()), name, _NO_DATE)
     if ((column.dt.microsecond != 0) | (column.dt.nanosecond != 0)).any():
         raise HrxError(
             f"{table.file}, column {name!r}: times below a second cannot be placed on a grid. Give the values "
@@ -294,15 +295,13 @@ def _parse_texts(table: InputTable, name: str, day_first: bool | None) -> Stamps
     if formats in (_DAY_FIRST, _MONTH_FIRST):
         formats = _find_order(table, name, cells, parts, day_first)
     parsed = _parse(parts, formats)
-    bad = parsed.isna()
-    _refuse(table, name, cells, bad, int(bad.to_numpy()[codes].sum()))
+    if (bad := parsed.isna()).any():
+        raise _not_a_date(table, name, cells, bad, int(bad.to_numpy()[codes].sum()))
     return _on_one_clock(table, name, parts["zone"], parsed).to_numpy("datetime64[s]")[codes]
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
-    """Return each cell as `moment`, a day with hyphens between its parts and a clock, and `zone`. Quarters and weeks
-    are written as the day they begin.
-    """
+    """Return each cell as `moment`, the day and the clock, and `zone`; quarters and weeks as the day they begin."""
     parts = cells.str.extract(_MOMENT)
     day = parts["day"].fillna("").str.replace(r"[\s,/.]+", "-", regex=True)
     day = day.str.replace(r"^(\d{4})(\d{2})(\d{2})$", r"\1-\2-\3", regex=True)
@@ -361,9 +360,7 @@ def _find_order(
 
 
 def _on_one_clock(table: InputTable, name: str, zones: pd.Series, times: pd.Series) -> pd.Series:
-    """Return times with one offset, or of one hour of the day, as their clock shows them; others in UTC, where no hour
-    is lost or repeated when clocks change.
-    """
+    """Return times with one offset, or of one hour of the day, as their clock shows them; others in UTC."""
     if zones.isna().all():
         return times
     some = zones.dropna().iloc[0]
@@ -379,22 +376,20 @@ def _on_one_clock(table: InputTable, name: str, zones: pd.Series, times: pd.Seri
     return times - offsets
 
 
-def _refuse(table: InputTable, name: str, cells: pd.Series, bad: pd.Series, count: int) -> None:
-    """Name the first of `count` cells that are not dates, if there is one."""
-    if not count:
-        return
+def _not_a_date(table: InputTable, name: str, cells: pd.Series, bad: pd.Series, count: int) -> HrxError:
+    """Return the error for the first of `count` cells that are not dates."""
     position = int(bad.argmax())
     cell, good = cells[position], cells[~bad]
     if cell.lower() in MISSING:
-        raise table.error(position, name, "there is no date. Fill it in, or delete the row.")
+        return table.error(position, name, _NO_DATE)
     if re.fullmatch(r"[2-6]\d{4}(\.\d+)?", cell):
         advice = "Format the column as a date (2024-01-31) and save it again."
-        raise table.error(position, name, f"{cell!r} looks like a spreadsheet's day number. {advice}")
+        return table.error(position, name, f"{cell!r} looks like a spreadsheet's day number. {advice}")
     others = f" ({count} cells of this column are not.)" if count > 1 else ""
     expected = "Write dates like 2024-01-31 or 2024-01-31 13:00, from 1678 to 2261."
     expected = f"The others are written like {good.iloc[0]!r}." if len(good) else expected
     advice = f"{expected} If another column has the dates: date=NAME."
-    raise table.error(position, name, f"{cell!r} is not a date.{others} {advice}")
+    return table.error(position, name, f"{cell!r} is not a date.{others} {advice}")
 
 
 def is_numeric(column: pd.Series) -> bool:
@@ -414,14 +409,14 @@ def is_empty(column: pd.Series) -> bool:
 def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floats:
     """(N, C): the columns `names` as numbers, NaN where missing. An empty `decimal` is inferred from all columns."""
     plain = {name: pd.to_numeric(table.columns[name], errors="coerce") for name in names}
-    typed = {name for name in names if is_numeric_dtype(table.columns[name].dtype)}
-    odd = [name for name in names if name not in typed and plain[name].isna().any()]
+    texts = {name for name in names if not is_numeric_dtype(table.columns[name].dtype)}
+    odd = [name for name in names if name in texts and plain[name].isna().any()]
     commas = [cell for name in odd for cell in _texts(table.columns[name]).unique() if "," in cell]
     decimal = _find_decimal(table, commas, decimal)
     values = []
     for name, numbers in plain.items():
         # A decimal comma anywhere makes the points of every text column separators of thousands.
-        if name in odd or (decimal == "," and name not in typed):
+        if name in odd or (decimal == "," and name in texts):
             values.append(_numbers(table, name, decimal))
         else:
             values.append(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -431,16 +426,15 @@ def parse_numbers(table: InputTable, names: Sequence[str], decimal: str) -> Floa
 
 def _check_range(table: InputTable, name: str, numbers: Floats, decimal: str) -> None:
     """Refuse a cell beyond the range of a float64, and a whole number that float64 would round."""
+    column = table.columns[name]
     infinite = np.flatnonzero(np.isinf(numbers))
     if infinite.size:
-        cell = str(table.columns[name].iloc[infinite[0]])[:40]
+        cell = str(column.iloc[infinite[0]])[:40]
         raise table.error(int(infinite[0]), name, f"{cell!r} is infinite as a 64-bit float; {FINITE}")
-    column = table.columns[name]
     if is_float_dtype(column.dtype):  # it was rounded when the file was written
         return
-    thousands = "." if decimal == "," else ","
     for position in np.flatnonzero(np.abs(numbers) >= EXACT):
-        cell = _GROUP_GAP.sub("", str(column.iloc[position]).strip()).replace(thousands, "")
+        cell = _GROUP_GAP.sub("", str(column.iloc[position]).strip()).replace("." if decimal == "," else ",", "")
         if _WHOLE.fullmatch(cell) and int(float(cell)) != int(cell):
             raise table.error(int(position), name, f"{cell[:40]} is too large: {ROUNDED}")
 

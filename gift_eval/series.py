@@ -43,12 +43,12 @@ class DamagedDataset(HrxError):
 
 
 class FilledValues(NamedTuple):
-    """`values` (T,) or (C, T) without gaps, the number of filled values, of (C, T) one for each variate, the number of
-    steps dropped before the first observation, and `observed`, which is false where a value was filled in.
+    """`values` (T,) without gaps, the number of filled values, the number of steps dropped before the first
+    observation, and `observed`, which is false where a value was filled in.
     """
 
     values: Floats
-    missing: Any
+    missing: int
     dropped: int
     observed: Bools
 
@@ -79,8 +79,10 @@ def fill(values: ArrayLike) -> FilledValues:
     if whole and (reason := inexact_integer(given)):
         raise UnusableSeries(reason)
     raw = np.asarray(given, dtype=np.float64)
-    if reason := infinite_value(raw):
-        raise UnusableSeries(reason)
+    wrong = np.flatnonzero(np.isinf(raw))  # 1e400 is infinite
+    if wrong.size:
+        others = f", and {wrong.size - 1} more are infinite" if wrong.size > 1 else ""
+        raise UnusableSeries(f"value {wrong[0] + 1} is {raw[wrong[0]]}{others}: {FINITE}")
     observed = ~np.isnan(raw)
     if not observed.any():
         raise UnusableSeries(
@@ -90,15 +92,6 @@ def fill(values: ArrayLike) -> FilledValues:
     raw, observed = raw[first:], observed[first:]
     last_observed = np.maximum.accumulate(np.where(observed, np.arange(raw.size), 0))
     return FilledValues(raw[last_observed], int(raw.size - observed.sum()), first, observed)
-
-
-def infinite_value(values: Floats) -> str:
-    """Return why values (T',) with an infinite one are refused; empty where there is none. 1e400 is infinite."""
-    wrong = np.flatnonzero(np.isinf(values))
-    if not wrong.size:
-        return ""
-    others = f", and {wrong.size - 1} more are infinite" if wrong.size > 1 else ""
-    return f"value {wrong[0] + 1} is {values[wrong[0]]}{others}: {FINITE}"
 
 
 def inexact_integer(values: Ints) -> str:
@@ -200,8 +193,7 @@ class Dataset:
     series, `stream` all of them, `sizes` their lengths without reading values. `note` states what was inferred.
     `catalogued` marks a folder of GIFT-Eval that the catalogue lists. `official` is the split of its benchmark.
 
-    A dataset that cannot be read stays in the list with the reason in `damage` and a count of 0, so that a plan can
-    report it; its `read` raises the same reason.
+    A dataset that cannot be read stays in the list with the reason in `damage` and a count of 0; its `read` raises it.
     """
 
     name: str
@@ -249,11 +241,22 @@ class Dataset:
         """Return the variates of the item at `index`, 0 … items − 1, together, their gaps filled."""
         self._check(index, self.items, "items")
         rows = [self._row(index * self.variates + variate) for variate in range(self.variates)]
-        names = tuple(row.variate or row.item for row in rows)
+        lengths = sorted({row.values.size for row in rows})
+        every = []
         with naming(_label(self.name, rows[0].item)):
-            filled = fill_together(rows)
+            if len(lengths) > 1:
+                raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
+            for row in rows:
+                with naming(f"variate {row.variate}") if row.variate else nullcontext():
+                    every.append(fill(row.values))
+        # All end together; the steps before each has been observed once are dropped.
+        length, dropped = min(filled.values.size for filled in every), max(filled.dropped for filled in every)
+        values = np.stack([filled.values[-length:] for filled in every])
+        observed = np.stack([filled.observed[-length:] for filled in every])
+        missing = tuple((~observed).sum(axis=1).tolist())
         about = (self.name, rows[0].item, self.frequency, self.season, self.domain)
-        return MultivariateSeries(*about, *filled, names=names)
+        names = tuple(row.variate or row.item for row in rows)
+        return MultivariateSeries(*about, values, missing, dropped, observed, names=names)
 
     def _row(self, index: int) -> StoredSeries:
         row = self.row(index)
@@ -326,24 +329,6 @@ def naming(label: str) -> Iterator[None]:
         yield
     except (UnusableSeries, DamagedDataset) as error:
         raise type(error)(f"{label}: {error}") from error
-
-
-def fill_together(rows: Sequence[StoredSeries]) -> FilledValues:
-    """C series (T',) -> (C, T): on a common time axis, without gaps."""
-    lengths = sorted({row.values.size for row in rows})
-    if len(lengths) > 1:
-        raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
-    every = []
-    for row in rows:
-        with naming(f"variate {row.variate}") if row.variate else nullcontext():
-            every.append(fill(row.values))
-    # All end together; the steps before each has been observed once are dropped.
-    length, dropped = min(filled.values.size for filled in every), max(filled.dropped for filled in every)
-    values, observed = (
-        np.stack([array[-length:] for array in arrays])
-        for arrays in zip(*((f.values, f.observed) for f in every), strict=True)
-    )
-    return FilledValues(values, tuple((~observed).sum(axis=1).tolist()), dropped, observed)
 
 
 def _label(dataset: str, item: str) -> str:

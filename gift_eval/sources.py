@@ -5,8 +5,10 @@ Dates, numbers, layouts and gaps of frames follow the rules of tables in files: 
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from numbers import Number
 from pathlib import Path
@@ -24,7 +26,7 @@ from .arrow_folders import open_directory
 from .cells import ID_NAMES, as_table, read_table, table_kind
 from .frequency import Clock, TimeGrid
 from .sample import open_sample, read_sample, sample_file
-from .series import Dataset, StoredSeries, TimedSeries, place
+from .series import Dataset, Series, StoredSeries, TimedSeries, place
 from .tables import Options, open_table, parse_source, table_series
 from .tslib import open_tslib
 
@@ -121,8 +123,18 @@ def open_series(text: str, options: Options | None = None) -> list[TimedSeries]:
 
     A file is a CSV or a Parquet table, with the options of a table after a `?`.
     """
-    kind = text.partition(":")[0]
-    return _series_of_dataset(text) if kind in _BENCHMARKS else _series_of_file(text, options or Options())
+    source, asked = split_name(text)
+    if text.partition(":")[0] in _BENCHMARKS:
+        return _series_of_dataset(text, source, asked)
+    path, given = parse_source(source)
+    options = (options or Options())._replace(**{name: value for name, value in given._asdict().items() if value})
+    table = read_table(path, "parquet" if text.startswith("parquet:") else table_kind(path), least=1)
+    if asked in table.columns:
+        options = options._replace(value=(asked,))
+    series = list(table_series(table, options, dataset=Path(table.file).stem))
+    if not asked or (asked in table.columns and len(series) == 1):
+        return series
+    return [series[_find([one.series.item for one in series], asked, text)]]
 
 
 def split_name(text: str) -> tuple[str, str]:
@@ -138,9 +150,8 @@ def split_name(text: str) -> tuple[str, str]:
     return source, series
 
 
-def _series_of_dataset(text: str) -> list[TimedSeries]:
+def _series_of_dataset(text: str, source: str, asked: str) -> list[TimedSeries]:
     """Return the series of a dataset of the sample or of GIFT-Eval, with the dates that it has."""
-    source, asked = split_name(text)
     dataset, *others = open_source(source)
     if others:
         raise HrxError(f"{text} names several datasets. Give one, as in {source.partition(':')[0]}:{dataset.name}.")
@@ -150,43 +161,25 @@ def _series_of_dataset(text: str) -> list[TimedSeries]:
     chosen: Iterable[int] = range(dataset.count)
     if asked:
         chosen = [_find([row.name for row in dataset.rows()], asked, text)]
-    dated = _sample_dates(dataset) if source.startswith("sample:") else None
     # The series of the dataset itself, so that an explanation and an audit read the same one.
-    return [dated[index]._replace(series=dataset.read(index)) if dated else _dated(dataset, index) for index in chosen]
+    if not source.startswith("sample:"):
+        return [_dated(dataset.read(index), dataset.row(index).start) for index in chosen]
+    name, names = sample_file(dataset.name), tuple(row.name for row in dataset.rows())
+    columns = Options(value=names, frequency=dataset.frequency, season=dataset.season)
+    dated = list(table_series(as_table(read_sample(name), name), columns, dataset=name))
+    return [dated[index]._replace(series=dataset.read(index)) for index in chosen]
 
 
-def _dated(dataset: Dataset, index: int) -> TimedSeries:
+def _dated(series: Series, start: datetime | None) -> TimedSeries:
     """Return a series of a dataset with the times that its start and the frequency give."""
-    series, start = dataset.read(index), dataset.row(index).start
     if start is None:
         return TimedSeries(series, None, None)
-    grid = TimeGrid.of(np.array([start], dtype="datetime64[s]"), dataset.frequency)
+    grid = TimeGrid.of(np.array([start], dtype="datetime64[s]"), series.frequency)
     try:
         times = grid.times(series.dropped, series.dropped + series.values.size)
     except (ValueError, OverflowError):  # beyond the years of pandas
         return TimedSeries(series, None, None)
     return TimedSeries(series, times, grid)
-
-
-def _sample_dates(dataset: Dataset) -> list[TimedSeries]:
-    """Return the series of an embedded dataset as a table gives them, with its dates where it has some."""
-    name = sample_file(dataset.name)
-    names = tuple(row.name for row in dataset.rows())
-    options = Options(value=names, frequency=dataset.frequency, season=dataset.season)
-    return list(table_series(as_table(read_sample(name), name), options, dataset=name))
-
-
-def _series_of_file(text: str, options: Options) -> list[TimedSeries]:
-    source, asked = split_name(text)
-    path, given = parse_source(source)
-    options = options._replace(**{name: value for name, value in given._asdict().items() if value})
-    table = read_table(path, "parquet" if text.startswith("parquet:") else table_kind(path), least=1)
-    if asked in table.columns:
-        options = options._replace(value=(asked,))
-    series = list(table_series(table, options, dataset=Path(table.file).stem))
-    if not asked or (asked in table.columns and len(series) == 1):
-        return series
-    return [series[_find([one.series.item for one in series], asked, text)]]
 
 
 def _find(names: Sequence[str], asked: str, text: str) -> int:
@@ -222,7 +215,14 @@ def read_series(data: Any, options: Options | None = None) -> SeriesInput:
     series = tuple(_read(array, options or Options(), ""))
     if not series:
         raise HrxError(f"The data hold no series. Give {_ACCEPTED}.")
-    return SeriesInput(_named_apart(series), isinstance(array, np.ndarray) and array.ndim == 2)
+    counts: Counter[str] = Counter()
+    apart = []
+    for one in series:  # a number after a name that several have
+        item = one.series.item
+        counts[item] += 1
+        again = replace(one.series, item=f"{item} ({counts[item]})") if counts[item] > 1 else one.series
+        apart.append(one._replace(series=again))
+    return SeriesInput(tuple(apart), isinstance(array, np.ndarray) and array.ndim == 2)
 
 
 def _read(data: Any, options: Options, name: str) -> Iterator[TimedSeries]:
@@ -239,12 +239,20 @@ def _read(data: Any, options: Options, name: str) -> Iterator[TimedSeries]:
         yield from table_series(as_table(data, _FRAME, asked=(options.date, *options.id)), options, name)
     elif isinstance(data, np.ndarray):
         yield from _from_array(data, options, name)
+    elif isinstance(data, Mapping) and ("target" in data or any(value in data for value in options.value)):
+        yield from _from_entry(data, options, name)
     elif isinstance(data, Mapping):
-        yield from _from_mapping(data, options, name)
+        for key, one in data.items():
+            yield from _read(one, options, str(key))
     elif isinstance(data, Set):
         raise HrxError(f"A {type(data).__name__} has no order, so it cannot be read as a series. Give a list.")
     elif isinstance(data, Iterable):
-        yield from _from_list(list(data), options, name)
+        items = list(data)
+        if items and all(one is None or isinstance(one, Number) for one in items):
+            yield from _from_array(np.asarray(items, dtype=np.float64), options, name)
+            return
+        for number, one in enumerate(items):
+            yield from _read(one, options, f"{name}[{number}]" if name else str(number))
     else:
         raise HrxError(f"A {type(data).__name__} cannot be read as series. Give {_ACCEPTED}.")
 
@@ -260,27 +268,21 @@ def _plain(data: Any) -> Any:
             advice = "Give one sample or a quantile, as in series.quantile(0.5)."
             raise HrxError(f"The darts TimeSeries is stochastic. {advice}")
         return pd.DataFrame(data.values(), index=data.time_index, columns=list(map(str, data.components)))
-    if hasattr(data, "get_input_data"):  # a window of fev
-        return _from_fev(data)
+    if hasattr(data, "get_input_data"):  # the past of a window of fev, with its columns under the names of entries
+        targets = list(data.target_columns)
+        return [
+            {
+                "item_id": row[data.id_column],
+                "timestamp": row[data.timestamp_column],
+                "target": row[targets[0]] if len(targets) == 1 else [row[target] for target in targets],
+            }
+            for row in data.get_input_data()[0]
+        ]
     if hasattr(data, "to_pandas") and library != "pandas":
         # A `datasets.Dataset` with one value per cell is a long frame, one with lists has entries.
         scalars = library != "datasets" or (len(data) and all(np.ndim(value) == 0 for value in data[0].values()))
         return data.to_pandas() if scalars else data
     return data
-
-
-def _from_fev(window: Any) -> list[dict[str, Any]]:
-    """Return the past of a window of fev, with its columns under the names of entries."""
-    past, _ = window.get_input_data()
-    targets = list(window.target_columns)
-    return [
-        {
-            "item_id": row[window.id_column],
-            "timestamp": row[window.timestamp_column],
-            "target": row[targets[0]] if len(targets) == 1 else [row[target] for target in targets],
-        }
-        for row in past
-    ]
 
 
 def _from_array(values: NDArray[Any], options: Options, name: str) -> Iterator[TimedSeries]:
@@ -298,23 +300,6 @@ def _from_array(values: NDArray[Any], options: Options, name: str) -> Iterator[T
         stored = [StoredSeries(name, row, str(number)) for number, row in enumerate(values)]
     for one in stored:
         yield place(one, "data", "", options.season_of(""))
-
-
-def _from_list(items: list[Any], options: Options, name: str) -> Iterator[TimedSeries]:
-    if items and all(one is None or isinstance(one, Number) for one in items):
-        yield from _from_array(np.asarray(items, dtype=np.float64), options, name)
-        return
-    for number, one in enumerate(items):
-        yield from _read(one, options, f"{name}[{number}]" if name else str(number))
-
-
-def _from_mapping(data: Mapping[Any, Any], options: Options, name: str) -> Iterator[TimedSeries]:
-    """Yield the series of an entry as gluonts and GIFT-Eval have it, or of objects by their names."""
-    if "target" in data or any(value in data for value in options.value):
-        yield from _from_entry(data, options, name)
-        return
-    for key, one in data.items():
-        yield from _read(one, options, str(key))
 
 
 def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterator[TimedSeries]:
@@ -350,16 +335,3 @@ def _start(entry: Mapping[Any, Any], options: Options, item: str) -> tuple[TimeG
     if clock is not None:
         begin = begin.tz_localize(None) if clock.wall else begin.tz_convert("UTC").tz_localize(None)
     return TimeGrid.of(np.array([begin], dtype="datetime64[s]"), step.name, clock), step.name
-
-
-def _named_apart(series: Sequence[TimedSeries]) -> tuple[TimedSeries, ...]:
-    """Return the series with a number after a name that several have."""
-    counts: dict[str, int] = {}
-    found = []
-    for one in series:
-        item = one.series.item
-        counts[item] = counts.get(item, 0) + 1
-        if counts[item] > 1:
-            one = one._replace(series=replace(one.series, item=f"{item} ({counts[item]})"))
-        found.append(one)
-    return tuple(found)
