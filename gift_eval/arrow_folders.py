@@ -25,15 +25,7 @@ from hrx.records.quantities import Floats
 
 from . import frequency
 from .catalogue import STATE_FILE
-from .series import (
-    MOST_LENGTH,
-    DamagedDataset,
-    Dataset,
-    StoredSeries,
-    UnusableSeries,
-    inexact_integer,
-    naming,
-)
+from .series import MOST_LENGTH, DamagedDataset, Dataset, StoredSeries, UnusableSeries, inexact_integer, naming
 
 COLUMNS = ("item_id", "start", "freq", "target")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -189,8 +181,7 @@ def _is_inside(folder: Path, name: str) -> bool:
     if name in ("", ".", "..") or "\0" in name or Path(name).name != name or "\\" in name:
         return False
     try:
-        place = (folder / name).resolve()
-        home = folder.resolve()
+        place, home = (folder / name).resolve(), folder.resolve()
     except (OSError, RuntimeError):  # a loop of links
         return False
     snapshots = next((parent for parent in home.parents if parent.name == "snapshots"), None)

@@ -22,13 +22,14 @@ Stamps = NDArray[np.datetime64]
 
 
 class _Base(NamedTuple):
-    """A base period: all its spellings, the periods of its natural season, and its length."""
+    """A base period: all its spellings, the periods of its natural season, its length, and the word for it."""
 
     spellings: str
     season: int
     months: int = 0
     seconds: int = 0
     anchors: tuple[str, ...] = ()
+    word: str = ""
 
 
 _DAY_NAMES = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -38,19 +39,17 @@ _BASES = {
     "A": _Base("A Y YE AS YS", 1, months=12, anchors=_MONTH_NAMES),
     "Q": _Base("Q QE QS", 4, months=3, anchors=_MONTH_NAMES),
     "M": _Base("M ME MS", 12, months=1),
-    "W": _Base("W", 1, seconds=604_800, anchors=_DAY_NAMES),
-    "D": _Base("D", 7, seconds=86_400),
+    "W": _Base("W", 1, seconds=604_800, anchors=_DAY_NAMES, word="week"),
+    "D": _Base("D", 7, seconds=86_400, word="day"),
     "B": _Base("B", 5),
-    "H": _Base("H h", 24, seconds=3600),
-    "T": _Base("T min", 1440, seconds=60),
-    "S": _Base("S s", 3600, seconds=1),
+    "H": _Base("H h", 24, seconds=3600, word="hour"),
+    "T": _Base("T min", 1440, seconds=60, word="minute"),
+    "S": _Base("S s", 3600, seconds=1, word="second"),
 }
 _MONTHS = {name: base.months for name, base in _BASES.items() if base.months}
 _SECONDS = {name: base.seconds for name, base in _BASES.items() if base.seconds}
-_WORDS = {"W": "week", "D": "day", "H": "hour", "T": "minute", "S": "second"}
 _SPELLINGS = {spelling: name for name, base in _BASES.items() for spelling in base.spellings.split()}
 _PATTERN = re.compile(r"(?P<multiple>[1-9][0-9]{0,5})?(?P<spelling>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
-_MONTH_END = 31
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def describe_span(span: np.timedelta64) -> str:
     seconds = int(span.astype("timedelta64[s]").astype(np.int64))
     base = next(base for base, size in _SECONDS.items() if seconds % size == 0)
     count = seconds // _SECONDS[base]
-    return f"{count} {_WORDS[base]}{'' if count == 1 else 's'}"
+    return f"{count} {_BASES[base].word}{'' if count == 1 else 's'}"
 
 
 def common_steps(stamps: Stamps) -> str:
@@ -199,8 +198,7 @@ class TimeGrid:
     def of(cls, stamps: Stamps, frequency: str, clock: Clock | None = None) -> "TimeGrid":
         """Return the grid of the sorted times `stamps` (n,), n ≥ 1."""
         index = pd.DatetimeIndex(stamps)
-        day = _MONTH_END if index.is_month_end.all() else int(index.day.max())
-        return cls(index[0], parse(frequency), day, clock)
+        return cls(index[0], parse(frequency), 31 if index.is_month_end.all() else int(index.day.max()), clock)
 
     def times(self, start: int, stop: int) -> pd.DatetimeIndex:
         """Return the times of the positions from `start` to before `stop`."""

@@ -122,19 +122,18 @@ class _Past:
     def sum_errors(self, horizon: int, windows: int) -> Floats:
         """(2, 2, 3): `_sum` of the naive and of the seasonal forecast on the windows of one configuration."""
         start = starts(self._values.size, horizon, windows)
-        truth = self._values[start[:, None] + np.arange(horizon)]
+        ahead = np.arange(horizon)
+        truth = self._values[start[:, None] + ahead]
         # Where the season is longer than the history, the last value is repeated.
-        period = np.where(start >= self._season, self._season, 1)
+        seasonal = np.where(start >= self._season, self._season, 1)
         # NaN where no pair of values one season apart was observed.
-        scales = np.where(period == 1, self._mean_change(1, start), self._mean_change(self._season, start))
-        return np.stack(
-            [_sum(truth - self._repeat(start, each, horizon), scales) for each in (np.ones_like(period), period)]
-        )
-
-    def _repeat(self, start: Ints, period: Ints, horizon: int) -> Floats:
-        """Repeat the last `period` (w,) values before each start (w,): (w, H); 0 where nothing was observed."""
-        back = (start - period)[:, None] + np.arange(horizon) % period[:, None]
-        return np.where((self._first < start)[:, None], self._filled[back], 0.0)
+        scales = np.where(seasonal == 1, self._mean_change(1, start), self._mean_change(self._season, start))
+        sums = []
+        for period in (np.ones_like(seasonal), seasonal):
+            repeated = self._filled[(start - period)[:, None] + ahead % period[:, None]]
+            # 0 where nothing was observed.
+            sums.append(_sum(truth - np.where((self._first < start)[:, None], repeated, 0.0), scales))
+        return np.stack(sums)
 
     def _mean_change(self, lag: int, start: Ints) -> Floats:
         """Return the mean of |x[t] − x[t − lag]| before each start (w,), NaN where no such pair was observed."""
@@ -143,9 +142,8 @@ class _Past:
         # Entry i: over the first i changes; the last one before a window ends just before its start.
         sums, counts = (np.r_[0, np.cumsum(each)] for each in (np.where(seen, change, 0.0), seen))
         known = np.clip(start - lag, 0, change.size)
-        means: Floats = np.full(start.size, np.nan)
-        np.divide(sums[known], counts[known], out=means, where=counts[known] > 0)
-        return means
+        with np.errstate(invalid="ignore"):
+            return np.asarray(sums[known] / counts[known])
 
 
 def _sum(errors: Floats, scales: Floats) -> Floats:

@@ -35,42 +35,33 @@ _ETT_MONTH = {"H": 30 * 24, "15T": 30 * 24 * 4}
 
 def open_tslib(text: str | None) -> list[Dataset]:
     """Return the sets in `DIR`, or those named in `DIR:NAME,…`; `text` is what follows `tslib:`."""
-    root, names = _parse(text or "")
+    if not text:
+        raise HrxError("tslib: needs a directory. Write tslib:DIR or tslib:DIR:NAME,…, as in tslib:dataset:ETTh1.")
+    root, names = user_path(text), list[str]()
+    if not os.path.isdir(root) and ":" in text:  # the directory's own name may contain a colon
+        head, _, tail = text.rpartition(":")
+        root, names = user_path(head), [name.strip() for name in tail.split(",")]
+    if not os.path.isdir(root):
+        raise HrxError(f"{root} is not a directory. Give the Time-Series-Library's dataset directory.")
     known = {each.name.casefold(): each for each in tslib_sets()}
-    for name in names or ():
+    for name in names:
         if name.casefold() not in known:
             raise HrxError(unknown("set of the Time-Series-Library", name, [each.name for each in tslib_sets()]))
     chosen = list({name: known[name] for name in map(str.casefold, names or known)}.values())
-    found = {each.name: path for each in chosen if (path := _find(root, each)) is not None}
-    if names:
-        for each in chosen:
-            if each.name not in found:
-                raise HrxError(f"{each.name} is not under {root}: {each.file} does not exist. Copy the file there.")
+    found = []
+    for each in chosen:
+        # In its folder, or directly in the directory.
+        places = (path for path in (root / each.file, root / Path(each.file).name) if os.path.lexists(path))
+        if (path := next(places, None)) is not None:
+            found.append(_open(each, path))
+        elif names:
+            raise HrxError(f"{each.name} is not under {root}: {each.file} does not exist. Copy the file there.")
     if not found:
         raise HrxError(
             f"No set of the Time-Series-Library is under {root}. Give its dataset directory, with files such as "
             f"{chosen[0].file}; `hrx datasets` lists them."
         )
-    return [_open(each, found[each.name]) for each in chosen if each.name in found]
-
-
-def _parse(text: str) -> tuple[Path, list[str] | None]:
-    """Return directory and names; the directory's own name may contain a colon."""
-    if not text:
-        raise HrxError("tslib: needs a directory. Write tslib:DIR or tslib:DIR:NAME,…, as in tslib:dataset:ETTh1.")
-    root, names = user_path(text), None
-    if not os.path.isdir(root) and ":" in text:
-        head, _, tail = text.rpartition(":")
-        root, names = user_path(head), [name.strip() for name in tail.split(",")]
-    if not os.path.isdir(root):
-        raise HrxError(f"{root} is not a directory. Give the Time-Series-Library's dataset directory.")
-    return root, names
-
-
-def _find(root: Path, each: PaperDataset) -> Path | None:
-    """Return the file of a set, in its folder or directly in the directory."""
-    places = (root / each.file, root / Path(each.file).name)
-    return next((path for path in places if os.path.lexists(path)), None)
+    return found
 
 
 def split_rows(each: PaperDataset) -> OfficialSplit:
@@ -96,8 +87,8 @@ class _File:
     path: Path
 
     def row(self, index: int) -> StoredSeries:
-        values = self._values()[:, index]
-        return StoredSeries(TARGET if _has_target(self.about) else str(index), np.ascontiguousarray(values))
+        values = np.ascontiguousarray(self._values()[:, index])
+        return StoredSeries(TARGET if _has_target(self.about) else str(index), values)
 
     def sizes(self) -> list[int]:
         rows, series = self._values().shape
@@ -118,14 +109,18 @@ def _open(each: PaperDataset, path: Path) -> Dataset:
     """Return the dataset of a file, or the reason why it cannot be read."""
     try:
         with naming(each.name):
-            count = _count_npz(path, each) if each.file.endswith(".npz") else _count_columns(path, each)
+            try:
+                regular_file(path, MOST_MAPPED)
+            except HrxError as error:
+                raise DamagedDataset(str(error)) from error
+            count = _count_npz(path, each) if each.file.endswith(".npz") else len(_header(path, each))
     except DamagedDataset as error:
         return Dataset.damaged(each.name, str(error))
-    file, split = _File(each, path), split_rows(each)
-    series = f"the column {TARGET}" if _has_target(each) else "every column"
+    split, target = split_rows(each), _has_target(each)
+    file, count = _File(each, path), 1 if target else count
     inside = ", which holds whole windows" if split.lookback_inside else ""
     test = f"rows {split.test + 1} to {split.end} of {each.rows} are the test split{inside}"
-    note = f"{series}; rows 1 to {split.train} scale a series, {test}"
+    note = f"{f'the column {TARGET}' if target else 'every column'}; rows 1 to {split.train} scale a series, {test}"
     about = (each.name, each.frequency, frequency.season(each.frequency), "General", count, file.row)
     return Dataset(*about, note=note, sizes=file.sizes, official=split)
 
@@ -134,42 +129,29 @@ def _has_target(each: PaperDataset) -> bool:
     return each.file.endswith(".csv")
 
 
-def _count_columns(path: Path, each: PaperDataset) -> int:
-    """Return the number of series of a text file; a table has one, and its first column is the date."""
-    columns = _header(path, each)
-    if not _has_target(each):
-        return len(columns)
-    if columns[0] != "date" or TARGET not in columns:
-        listed = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
-        raise DamagedDataset(f"{each.file} has the columns {listed}; expected date first, and {TARGET}.")
-    return 1
-
-
 def _header(path: Path, each: PaperDataset) -> list[str]:
     """Return the cells of the first line. The header of weather.csv is not UTF-8; names in ASCII alone are needed."""
     try:
-        with regular_file(path, MOST_MAPPED).open("rb") as stream:
+        with path.open("rb") as stream:
             line = stream.readline(1 << 20)
-    except HrxError as error:
-        raise DamagedDataset(str(error)) from error
     except OSError as error:
         raise DamagedDataset(f"{each.file} cannot be read: {error.strerror}.") from error
-    cells = line.decode("utf-8-sig", "replace").rstrip("\r\n").split(",")
+    cells = [cell.strip('" ') for cell in line.decode("utf-8-sig", "replace").rstrip("\r\n").split(",")]
     if cells == [""]:
         raise DamagedDataset(f"{each.file} is empty. Copy it again.")
-    return [cell.strip('" ') for cell in cells]
+    if _has_target(each) and (cells[0] != "date" or TARGET not in cells):
+        listed = ", ".join(cells[:8]) + (", …" if len(cells) > 8 else "")
+        raise DamagedDataset(f"{each.file} has the columns {listed}; expected date first, and {TARGET}.")
+    return cells
 
 
 def _count_npz(path: Path, each: PaperDataset) -> int:
     """Return the number of sensors, from the header of the array `data`."""
     try:
-        regular_file(path, MOST_MAPPED)
         with zipfile.ZipFile(path) as archive, archive.open("data.npy") as stream:
             version = np.lib.format.read_magic(stream)
             reader: Any = np.lib.format.read_array_header_1_0
             shape, _, dtype = (reader if version == (1, 0) else np.lib.format.read_array_header_2_0)(stream)
-    except HrxError as error:
-        raise DamagedDataset(str(error)) from error
     except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
         raise DamagedDataset(
             f"{each.file} cannot be read: {describe_error(error)}. Expected an .npz file with the array data."

@@ -143,13 +143,6 @@ def starts(
     return unshifted + round(shift * van_der_corput(seed))
 
 
-def region_starts(length: int, lookback: int, horizon: int, count: int, official: OfficialSplit | None = None) -> Ints:
-    """Return at most `count` forecast starts (n,), evenly spaced over the whole test region, both ends included."""
-    low, high = _first_and_last_start(length, lookback, horizon, official)
-    distinct = min(count, high - low + 1)
-    return np.unique(np.rint(np.linspace(low, high, distinct)).astype(np.int64))
-
-
 def _first_and_last_start(length: int, lookback: int, horizon: int, official: OfficialSplit | None) -> tuple[int, int]:
     if official is None:
         return max(split(length, horizon), lookback), length - horizon
@@ -195,15 +188,17 @@ def cut(series: Series | MultivariateSeries, lookback: int, horizon: int, window
     every variate is standardised by its own values.
     """
     with naming(series.label):
-        first = _starts(series, lookback, horizon, windows, seed)
-        return _windows(series, first, lookback, horizon)
+        return _windows(series, _starts(series, lookback, horizon, windows, seed), lookback, horizon)
 
 
 def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Windows:
-    """Return at most `count` windows of the setting (L, H), evenly spaced over the test region, for every seed."""
+    """Return at most `count` windows of the setting (L, H), evenly spaced over the test region, both ends included, for
+    every seed.
+    """
     with naming(series.label):
-        first = region_starts(series.values.shape[-1], lookback, horizon, count, series.official)
-        return _windows(series, first, lookback, horizon)
+        low, high = _first_and_last_start(series.values.shape[-1], lookback, horizon, series.official)
+        first = np.rint(np.linspace(low, high, min(count, high - low + 1))).astype(np.int64)
+        return _windows(series, np.unique(first), lookback, horizon)
 
 
 def refuse_missing(
@@ -216,10 +211,9 @@ def refuse_missing(
     if series.observed is None or series.observed.all():
         return
     filled = ~series.observed.reshape(-1, series.observed.shape[-1])
-    length = filled.shape[1]
     first = _starts(series, lookback, horizon, windows, seed)
-    region = slice(test_start(series, horizon), length)
-    places = [("test region", region), *(("lookback of a window", slice(start - lookback, start)) for start in first)]
+    places = [("lookback of a window", slice(start - lookback, start)) for start in first]
+    places.insert(0, ("test region", slice(test_start(series, horizon), None)))
     for name, place in places:
         share = float(filled[:, place].mean())
         if share > limit:
@@ -240,34 +234,25 @@ def refuse_extreme(windows: Windows, label: str) -> None:
 
 
 def _starts(series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Ints:
-    length = series.values.shape[-1]
-    return starts(length, lookback, horizon, windows, seed, _place(series, seed), series.official)
-
-
-def _place(series: Series | MultivariateSeries, seed: int) -> float:
-    """Return where a single window lies: uniform over series and seeds, so a mean over series is one over the region.
-
-    It follows from the name of the series: its values include the future of the window.
+    """Return the forecast starts of a run. A single window lies at a place that is uniform over series and seeds, so a
+    mean over series is one over the region; it follows from the name of the series, whose values include the future.
     """
     digest = hashlib.sha256(json.dumps([*series.identity, seed]).encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
-
-
-def _standardised(series: Series | MultivariateSeries, end: int) -> Floats:
-    """(T,), or (T, C): every variate by its own first `end` values."""
-    if isinstance(series, Series):
-        return standardise(series.values, end).values
-    channels = []
-    for name, values in zip(series.names, series.values, strict=True):
-        with naming(f"variate {name}"):
-            channels.append(standardise(values, end).values)
-    return np.stack(channels, axis=1)
+    place = int.from_bytes(digest[:6], "big") / 2**48
+    return starts(series.values.shape[-1], lookback, horizon, windows, seed, place, series.official)
 
 
 def _windows(series: Series | MultivariateSeries, first: Ints, lookback: int, horizon: int) -> Windows:
     """Return the windows with the starts (n,) -> (n, L, …) and (n, H, …)."""
-    region = test_start(series, horizon)
-    values = _standardised(series, scaling_end(series, horizon))
+    region, end = test_start(series, horizon), scaling_end(series, horizon)
+    if isinstance(series, Series):
+        values = standardise(series.values, end).values
+    else:
+        channels = []
+        for name, variate in zip(series.names, series.values, strict=True):
+            with naming(f"variate {name}"):
+                channels.append(standardise(variate, end).values)
+        values = np.stack(channels, axis=1)
     needed = first.size * (lookback + horizon) * (values.size // len(values))
     if needed > MOST_VALUES:
         raise UnusableSeries(

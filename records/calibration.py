@@ -167,18 +167,16 @@ def _judge_backbone(calibration: Calibration, backbone: str) -> Iterator[Criteri
     yield Criterion("gains in the ideal directions", backbone, own > 0 > shuffled and margin > own, gains)
     vector, matrix = median_of(evidence, "auprc_vector"), median_of(evidence, "auprc_matrix")
     yield Criterion("matrix above vector", backbone, matrix > vector, f"AUPRC {vector:.3f} → {matrix:.3f}")
-    if calibration.recipe == CONVERGED:  # a model that has not converged does not have the planted rank
-        yield _rising(calibration.curve(backbone), backbone)
-
-
-def _rising(curve: Sequence[Point], backbone: str) -> Criterion:
+    if calibration.recipe != CONVERGED:  # a model that has not converged does not have the planted rank
+        return
+    curve = calibration.curve(backbone)
     if len(curve) < 2:
-        return Criterion(RISING, backbone, False, "fewer than two planted ranks were learned")
+        yield Criterion(RISING, backbone, False, "fewer than two planted ranks were learned")
+        return
     slope = (curve[-1].measured - curve[0].measured) / (curve[-1].planted - curve[0].planted)
     rises = all(low.measured < high.measured for low, high in pairwise(curve)) and slope >= LEAST_SLOPE
     off = max(abs(point.measured / point.planted - 1) for point in curve)
-    figure = f"slope {slope:.2f}, at most {100 * off:.1f} % off"
-    return Criterion(RISING, backbone, rises, figure)
+    yield Criterion(RISING, backbone, rises, f"slope {slope:.2f}, at most {100 * off:.1f} % off")
 
 
 def verdict(criteria: Sequence[Criterion]) -> str:
@@ -186,12 +184,12 @@ def verdict(criteria: Sequence[Criterion]) -> str:
     failed = [f"{one.criterion} ({one.backbone}: {one.figure})" for one in criteria if not one.passed]
     if failed:
         return f"NOT sound: {len(failed)} of {len(criteria)} criteria fail: {'; '.join(failed)}."
-    if not any(one.criterion == RISING for one in criteria):
+    if any(one.criterion == RISING for one in criteria):
         return (
-            "sound: the negative control is not positive and the gains point in the ideal directions, on every "
-            "backbone. The planted rank is not judged on models that have not converged."
+            "sound: the negative control is not positive, the gains point in the ideal directions, and the measured "
+            "rank rises with the planted one, on every backbone."
         )
     return (
-        "sound: the negative control is not positive, the gains point in the ideal directions, and the measured rank "
-        "rises with the planted one, on every backbone."
+        "sound: the negative control is not positive and the gains point in the ideal directions, on every backbone. "
+        "The planted rank is not judged on models that have not converged."
     )

@@ -245,7 +245,7 @@ class Explanation:
         about = {
             "hrx_explanation": _FORMAT,
             **{name: getattr(self, name) for name in ("steps", "items", "seasons", "scales", "windows", "notes")},
-            "zones": [None if times is None else _zone(times.inputs) for times in self.times],
+            "zones": [None if times is None else _stored_times(times.inputs)[0] for times in self.times],
             "model": asdict(self.model),
             "method": self.method._asdict(),
         }
@@ -254,7 +254,7 @@ class Explanation:
             arrays["signed"] = self.signed
         for number, times in enumerate(self.times):
             if times is not None:
-                arrays[f"times_{number}"] = _numbers(times.inputs.append(times.forecasts))
+                arrays[f"times_{number}"] = _stored_times(times.inputs.append(times.forecasts))[1]
         buffer = io.BytesIO()
         np.savez_compressed(buffer, about=np.array(json.dumps(about)), **arrays)
         with atomic_write(path) as file:
@@ -284,7 +284,7 @@ class Explanation:
         times: list[ExplainedTimes | None] = []
         for number, zone in enumerate(about["zones"]):
             stored = arrays.get(f"times_{number}")
-            index = None if stored is None else _index(stored, zone)
+            index = None if stored is None else _read_times(stored, zone)
             times.append(None if index is None else ExplainedTimes(index[:lookback], index[lookback:]))
         shape = (len(about["items"]), len(about["steps"]), lookback)
         if arrays["matrix"].shape != shape or len(times) != shape[0]:
@@ -310,21 +310,15 @@ def show_time(time: Any) -> str:
     return text.removesuffix(" 00:00:00").removesuffix(":00") if text.endswith(":00") else text
 
 
-def _zone(index: pd.Index) -> str:
-    """Return the zone of times; `number` for whole numbers, empty for times without a zone."""
+def _stored_times(index: pd.Index) -> tuple[str, Any]:
+    """Zone and numbers of times: nanoseconds since 1970, in UTC where they have a zone; `number` for whole numbers."""
     if not isinstance(index, pd.DatetimeIndex):
-        return "number"
-    return "" if index.tz is None else str(index.tz)
+        return "number", index.to_numpy(dtype=np.int64)
+    plain = index.tz_convert("UTC").tz_localize(None) if index.tz else index
+    return str(index.tz or ""), plain.as_unit("ns").to_numpy().astype(np.int64)
 
 
-def _numbers(index: pd.Index) -> Any:
-    """Times as nanoseconds since 1970, in UTC where they have a zone; whole numbers as they are."""
-    if not isinstance(index, pd.DatetimeIndex):
-        return index.to_numpy(dtype=np.int64)
-    return (index.tz_convert("UTC").tz_localize(None) if index.tz else index).as_unit("ns").to_numpy().astype(np.int64)
-
-
-def _index(numbers: Any, zone: str) -> pd.Index:
+def _read_times(numbers: Any, zone: str) -> pd.Index:
     if zone == "number":
         return pd.Index(np.asarray(numbers, dtype=np.int64))
     times = pd.DatetimeIndex(numbers.astype("datetime64[ns]"))

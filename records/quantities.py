@@ -325,17 +325,20 @@ class NeededContext:
     def columns(self) -> dict[str, str | int | float | None]:
         """Columns of a record."""
         check, shortest = self.check, self.shortest_cut
-        return {
+        cut = (None,) * len(CutForecasts._fields) if check is None else (check[0], *map(_number, check[1:]))
+        checked = (
+            "context_lookback",
+            "context_cut_change",
+            "context_cut_mse",
+            "context_cut_mase",
+            "context_time_ratio",
+        )
+        return dict(zip(checked, cut, strict=True)) | {
             "context_needed": self.needed,
             "context_change": _number(self.change[self.at]),
             "context_shortest_cut": None if shortest is None else shortest.lookback,
-            "context_lookback": None if check is None else check.lookback,
-            "context_cut_change": None if check is None else _number(check.change),
             "context_mse": _number(self.mse[0]),
-            "context_cut_mse": None if check is None else _number(check.mse),
             "context_mase": _number(self.mase[0]),
-            "context_cut_mase": None if check is None else _number(check.mase),
-            "context_time_ratio": None if check is None else _number(check.time_ratio),
             "context_windows_used": self.windows,
             "context_padded_to": self.padded_to,
             "context_refusal": self.refusal or None,
