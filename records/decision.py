@@ -35,9 +35,6 @@ class Decision(NamedTuple):
     """Runs that the test used: the first of the plan, without a gap."""
     planned: int
 
-    def as_json(self) -> dict[str, object]:
-        return self._asdict()
-
     def __str__(self) -> str:
         """A sentence."""
         of = f"{self.used} of {self.planned} planned runs"
@@ -48,22 +45,32 @@ class Decision(NamedTuple):
         return f"The sign of g_margin was decided after {of}: {self.sign}."
 
 
-class SignTest:
-    """Two bettors on the signs of `planned` runs, which are added in a random order."""
+class PlanTest:
+    """Two bettors on the signs of a plan, which may arrive in any order and are used in that of the plan."""
 
-    def __init__(self, planned: int):
-        self.planned, self.used = planned, 0
-        self.sign: Sign | None = None
+    def __init__(self, keys: Iterable[str]):
+        self._keys = list(dict.fromkeys(keys))
+        self._waiting: dict[str, int] = {}
         self._sum = 0
         self._capitals: dict[Sign, list[float]] = {side: [1.0] * len(STAKES) for side in _DIRECTIONS}
+        self.decision = Decision(None, 0, len(self._keys))
 
     def capital(self, side: Sign) -> float:
         """Capital of the bettor that expects this sign."""
         return math.fsum(self._capitals[side]) / len(STAKES)
 
-    def add(self, sign: int) -> None:
-        """Add the sign of the next run: 1, -1 or 0."""
-        left = self.planned - self.used
+    def add(self, key: str, sign: int) -> None:
+        """Add the sign of one run: 1, -1 or 0. One that is not the next of the plan waits for those before it."""
+        self._waiting[key] = sign
+        while (
+            not self.decision.sign
+            and self.decision.used < len(self._keys)
+            and (following := self._keys[self.decision.used]) in self._waiting
+        ):
+            self._bet(self._waiting.pop(following))
+
+    def _bet(self, sign: int) -> None:
+        left = len(self._keys) - self.decision.used
         for side, direction in _DIRECTIONS.items():
             x, m = (1 + direction * sign) / 2, (1 - direction * self._sum / left) / 2
             # Where m is 0, no bet is possible: only opposite signs may be left, and any other settles it.
@@ -71,37 +78,11 @@ class SignTest:
             self._capitals[side] = [
                 capital * (1 - c + c * pays) for capital, c in zip(self._capitals[side], STAKES, strict=True)
             ]
-        self.used += 1
         self._sum += sign
-        self.sign = self._decided()
-
-    def _decided(self) -> Sign | None:
-        if abs(self._sum) > self.planned - self.used:  # the rest cannot change the majority
-            return "positive" if self._sum > 0 else "negative"
-        return next((side for side in _DIRECTIONS if self.capital(side) >= 2 / ERROR), None)
-
-
-class PlanTest:
-    """Test of one plan: signs may arrive in any order and are used in the order of the plan."""
-
-    def __init__(self, keys: Iterable[str]):
-        self._keys = list(dict.fromkeys(keys))
-        self._test = SignTest(len(self._keys))
-        self._waiting: dict[str, int] = {}
-
-    def add(self, key: str, sign: int) -> None:
-        """Add the sign of one run. One that is not the next of the plan waits for those before it."""
-        self._waiting[key] = sign
-        while (
-            not self._test.sign
-            and self._test.used < len(self._keys)
-            and ((following := self._keys[self._test.used]) in self._waiting)
-        ):
-            self._test.add(self._waiting.pop(following))
-
-    @property
-    def decision(self) -> Decision:
-        return Decision(self._test.sign, self._test.used, self._test.planned)
+        decided: Sign | None = next((side for side in _DIRECTIONS if self.capital(side) >= 2 / ERROR), None)
+        if abs(self._sum) > left - 1:  # the rest cannot change the majority
+            decided = "positive" if self._sum > 0 else "negative"
+        self.decision = self.decision._replace(sign=decided, used=self.decision.used + 1)
 
 
 def sign_of(status: str | None, beats_naive: int | None, g_margin: float | None) -> int:

@@ -252,10 +252,10 @@ class Ledger:
     def checks(self) -> list[StoredCheck]:
         """All admission checks, in the order they were first written."""
         checks = (StoredCheck(*row) for row in self._all("checks"))
-        # SQLite stores a figure that is NaN as NULL.
+        # SQLite stores a figure that is NaN as NULL, and truth as 1.
+        nan = math.nan
         return [
-            check._replace(passed=bool(check.passed), figure=math.nan if check.figure is None else check.figure)
-            for check in checks
+            one._replace(passed=bool(one.passed), figure=nan if one.figure is None else one.figure) for one in checks
         ]
 
     def example_keys(self) -> list[str]:
@@ -268,12 +268,17 @@ class Ledger:
 
     def examples(self, keys: Iterable[str]) -> list[StoredExample]:
         """Examples of the given runs, where there are any; one that is damaged is noted and left out."""
-        examples: list[StoredExample] = []
+        examples = []
         for key in keys:
             try:
-                examples += map(_as_example, self._by_key("matrices", [key]))
-            except (sqlite3.DatabaseError, zlib.error, TypeError, ValueError) as error:
+                rows = self._by_key("matrices", [key])
+            except sqlite3.DatabaseError as error:
+                rows = []
                 self._note("matrices", f"(key {key[:_KEY_DIGITS]})", f"it cannot be read ({error})")
+            for _, *packed, swept in rows:
+                x, truth, forecast, matrix = map(_unpack, packed)
+                curves = None if swept is None else _unpack(swept).reshape(3, 2, -1)
+                examples.append(StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), curves))
         return examples
 
     def audits(self) -> list[StoredAudit]:
@@ -347,8 +352,11 @@ class Ledger:
             values = dict(zip(TABLES[table].columns, row[2:], strict=True))
             words = [_printable(values[name]) for name in TABLES[table].label if isinstance(values[name], str)]
             if table == "runs" and isinstance(values["lookback"], int):
-                setting = (_printable(values[name]) for name in ("lookback", "horizon", "seed"))
-                words.append("{}x{} seed {}".format(*setting))
+                words.append(
+                    "{lookback}x{horizon} seed {seed}".format_map(
+                        {name: _printable(cell) for name, cell in values.items()}
+                    )
+                )
             if key := values.get("key"):
                 words.append(f"(key {_printable(key)[:_KEY_DIGITS]})")
             self._note(table, " ".join(words) or "without a name", "it is not as it was written (checksum)")
@@ -414,14 +422,6 @@ def _unpack(blob: bytes) -> Floats:
     return np.frombuffer(zlib.decompress(blob), dtype="<f4")
 
 
-def _as_example(row: Sequence[Any]) -> StoredExample:
-    """An example from its row; raises where a blob is not what was written."""
-    key, *packed, curves = row
-    x, truth, forecast, matrix = (_unpack(blob or b"") for blob in packed)
-    swept = None if curves is None else _unpack(curves).reshape(3, 2, -1)
-    return StoredExample(key, x, truth, forecast, matrix.reshape(-1, len(x)), swept)
-
-
 @contextmanager
 def _transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
     """Statements that are stored together or not at all; with `BEGIN`, that see one state of the file."""
@@ -445,7 +445,12 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     if os.path.isdir(path):
         raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
     for file in (path, *(path.with_name(f"{path.name}{end}") for end in BESIDE)):
-        _check_regular(file)
+        try:  # SQLite would wait for a FIFO or a device
+            if os.path.exists(file):
+                regular_file(file)
+        except HrxError as error:
+            if os.path.exists(file):  # another process may have removed its journal in the meantime
+                raise LedgerError(f"{error} Give the ledger that `hrx audit` wrote.") from error
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -458,16 +463,6 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
         return connection
     except (OSError, ValueError, sqlite3.Error) as error:
         raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
-
-
-def _check_regular(path: Path) -> None:
-    """Refuse a FIFO or a device, which SQLite would wait for."""
-    try:
-        if os.path.exists(path):
-            regular_file(path)
-    except HrxError as error:
-        if os.path.exists(path):  # another process may have removed its journal in the meantime
-            raise LedgerError(f"{error} Give the ledger that `hrx audit` wrote.") from error
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None:

@@ -211,7 +211,7 @@ class PlanProgress(NamedTuple):
     """Of a backbone: further planned runs of models without a stored run, whose names do not state their backbone."""
 
     def as_json(self) -> dict[str, object]:
-        decided = [decision.as_json() for decision in self.decisions]
+        decided = [decision._asdict() for decision in self.decisions]
         found: dict[str, object] = {"stored": self.stored, "planned": self.planned, "until_decided": decided or None}
         return found | ({"unassigned": self.unassigned} if self.unassigned else {})
 

@@ -7,7 +7,7 @@ from math import nan
 import numpy as np
 import pytest
 
-from hrx.records.decision import Decision, PlanTest, SignTest, sign_of
+from hrx.records.decision import Decision, PlanTest, sign_of
 
 STAKES = [Fraction(tenths, 10) for tenths in range(1, 10)]
 
@@ -31,9 +31,10 @@ def test_the_capital_is_that_of_its_definition_and_fair_over_all_orders_of_a_bal
     for used in range(1, 6):
         total = Fraction(0)
         for order in orders:
-            test = SignTest(len(population))
-            for sign in order[:used]:
-                test.add(sign)
+            test = PlanTest(map(str, range(len(population))))
+            for number, sign in enumerate(order[:used]):
+                test.add(str(number), sign)
+            assert test.decision.used == used
             exact = capital_by_definition(order[:used], len(population), 1)
             assert test.capital("positive") == pytest.approx(float(exact), rel=1e-12)
             mirrored = capital_by_definition(order[:used], len(population), -1)
