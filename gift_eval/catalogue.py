@@ -106,24 +106,31 @@ Named = TypeVar("Named", Folder, Dataset)
 
 
 @cache
+def _read(file: str, kind: type[Entry]) -> tuple[Entry, ...]:
+    """Return the lines of a CSV as instances of a dataclass; an empty number is None."""
+    text = files(__package__).joinpath("catalogue_data", file).read_text(encoding="utf-8")
+    types = {field.name: field.type for field in fields(kind)}
+    lines: list[Any] = list(csv.DictReader(text.splitlines()))
+    for line in lines:
+        line |= {name: int(cell) if cell else None for name, cell in line.items() if types[name] is not str}
+    return tuple(kind(**line) for line in lines)
+
+
 def folders() -> tuple[Folder, ...]:
     """Return the benchmark's 55 folders, and the stray copy beside them that the download and the paper have."""
     return _read("folders.csv", Folder)
 
 
-@cache
 def configurations() -> tuple[Configuration, ...]:
     """Return the leaderboard's 97 configurations."""
     return _read("configurations.csv", Configuration)
 
 
-@cache
 def paper_datasets() -> tuple[PaperDataset, ...]:
     """Return the paper's 66 dataset names."""
     return _read("paper_datasets.csv", PaperDataset)
 
 
-@cache
 def tslib_sets() -> tuple[PaperDataset, ...]:
     """Return the thirteen sets of the Time-Series-Library."""
     return tuple(each for each in paper_datasets() if each.source == TSLIB)
@@ -150,16 +157,6 @@ def by_name(datasets: Iterable[Named]) -> dict[str, list[Named]]:
         for name in dict.fromkeys((dataset.name, dataset.name.partition("/")[0])):
             known.setdefault(name, []).append(dataset)
     return known
-
-
-def _read(file: str, kind: type[Entry]) -> tuple[Entry, ...]:
-    """Return the lines of a CSV as instances of a dataclass; an empty number is None."""
-    text = files(__package__).joinpath("catalogue_data", file).read_text(encoding="utf-8")
-    types = {field.name: field.type for field in fields(kind)}
-    lines: list[Any] = list(csv.DictReader(text.splitlines()))
-    for line in lines:
-        line |= {name: int(cell) if cell else None for name, cell in line.items() if types[name] is not str}
-    return tuple(kind(**line) for line in lines)
 
 
 class State(StrEnum):

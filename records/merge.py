@@ -11,7 +11,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
@@ -46,17 +46,19 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
             raise LedgerError(f"{source} cannot be merged into itself. Name another file with --into.")
         with Ledger.open(source, create=False, warn=False):
             pass  # checks that every source is a ledger before anything is created
-    return _merge(sources, into) if into.exists() else _merge_into_new(sources, into)
-
-
-def _merge_into_new(sources: Sequence[str | Path], into: Path) -> MergeResult:
-    """Build the ledger under another name and publish it, or merge into the one that another process published."""
-    temporary = _reserve_beside(into)
+    if into.exists():
+        return _merge(sources, into)
+    temporary = into.with_name(f".{secrets.token_hex(8)}.tmp")  # a name that cannot be foreseen
+    try:
+        into.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except OSError as error:
+        raise LedgerError(f"{into} cannot be created: {error}. Choose a writable directory.") from error
     try:
         result = _merge(sources, temporary, shown=into)
         try:
             os.link(temporary, into)
-        except FileExistsError:
+        except FileExistsError:  # another process published its ledger in the meantime
             return _merge(sources, into)
         except OSError:  # a file system without hard links
             return _merge([temporary], into)._replace(damaged=result.damaged)
@@ -64,17 +66,6 @@ def _merge_into_new(sources: Sequence[str | Path], into: Path) -> MergeResult:
     finally:
         for suffix in ("", *BESIDE):
             temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
-
-
-def _reserve_beside(path: Path) -> Path:
-    """Create an empty file in the same directory, with a name that cannot be foreseen."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be created: {error}. Choose a writable directory.") from error
-    return temporary
 
 
 def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None) -> MergeResult:
@@ -89,7 +80,13 @@ def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None)
                 damaged += (f"{source.path}: {damage}" for damage in source.damaged)
             added, known = added + more.added, known + more.known
         if contradictions:
-            raise LedgerError(_refusal(contradictions, shown or into))
+            lines = "".join(f"\n  {line}" for line in contradictions[:MOST_NAMED])
+            more_lines = len(contradictions) - MOST_NAMED
+            raise LedgerError(
+                f"{len(contradictions)} of the runs contradict each other, so nothing was written to {shown or into}. "
+                "The same run must have the same numbers: measure these again (hrx audit --recheck) and omit the wrong "
+                f"ledger.{lines}" + (f"\n  … and {more_lines} more" if more_lines > 0 else "")
+            )
     return MergeResult(added, known, tuple(damaged))
 
 
@@ -109,8 +106,16 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResu
         known += 1
         # A copy of one record is not a second measurement that would have to agree with it.
         if record.status != FAILED and record != other and (different := differences(other, record)):
-            contradictions.append(f"{_label(record)}: {different[0]} ({source.path.name})")
-    _add_checks(source.checks(), target, contradictions)
+            run = f"{record.model} {record.dataset} {record.series} {record.lookback}x{record.horizon}"
+            contradictions.append(f"{run} seed {record.seed}: {different[0]} ({source.path.name})")
+    checks = {_identity(check): check for check in target.checks()}
+    for check in source.checks():
+        same = checks.get(_identity(check))
+        if same is None:
+            target.put(check)
+        elif same.passed != check.passed:
+            which = f"{check.model} {check.setting}: the check {check.check}"
+            contradictions.append(f"{which} passed in one of them only")
     for audit in source.audits():
         target.put(audit)
     for plan in source.plans():
@@ -123,32 +128,8 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResu
     return MergeResult(added, known)
 
 
-def _add_checks(checks: Sequence[StoredCheck], target: Ledger, contradictions: list[str]) -> None:
-    held = {_identity(check): check for check in target.checks()}
-    for check in checks:
-        other = held.get(_identity(check))
-        if other is None:
-            target.put(check)
-        elif other.passed != check.passed:
-            contradictions.append(f"{check.model} {check.setting}: the check {check.check} passed in one of them only")
-
-
 def _identity(check: StoredCheck) -> tuple[str, ...]:
     return (*check[:4], check.setting, check.check, check.windows)
-
-
-def _label(record: Record) -> str:
-    setting = f"{record.lookback}x{record.horizon}"
-    return f"{record.model} {record.dataset} {record.series} {setting} seed {record.seed}"
-
-
-def _refusal(contradictions: Sequence[str], into: Path) -> str:
-    shown = "".join(f"\n  {line}" for line in contradictions[:MOST_NAMED])
-    more = f"\n  … and {len(contradictions) - MOST_NAMED} more" if len(contradictions) > MOST_NAMED else ""
-    return (
-        f"{len(contradictions)} of the runs contradict each other, so nothing was written to {into}. The same run must "
-        f"have the same numbers: measure these again (hrx audit --recheck) and omit the wrong ledger.{shown}{more}"
-    )
 
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -193,18 +174,16 @@ def _agree(name: str, first: Value, second: Value) -> bool:
         return first is second
     if name in _NUMBERS:
         return _close([first], [second])
-    if name in _LISTS:
-        try:
-            return _close(_list(first), _list(second))
-        except (ValueError, TypeError, RecursionError):  # not a list of numbers
-            return False
-    return first == second
-
-
-def _list(text: Value) -> list[Value]:
-    """Numbers of a JSON list, or of the lists of an object one after the other."""
-    values = json.loads(str(text))
-    return list(chain.from_iterable(values.values())) if isinstance(values, dict) else list(values)
+    if name not in _LISTS:
+        return first == second
+    try:
+        lists = [json.loads(str(text)) for text in (first, second)]
+        # The numbers of an object are those of its lists, one after the other.
+        return _close(
+            *(list(chain.from_iterable(one.values())) if isinstance(one, dict) else list(one) for one in lists)
+        )
+    except (ValueError, TypeError, RecursionError):  # not a list of numbers
+        return False
 
 
 def _close(first: Sequence[Value], second: Sequence[Value]) -> bool:
@@ -231,24 +210,21 @@ def export(ledger_path: str | Path, out: str | Path, form: Format) -> int:
     """Write every sound record of a ledger to `out`, whole or not at all. Return their number."""
     with Ledger.open(ledger_path, create=False) as ledger:
         records = ledger.records()
-    writers: dict[Format, Callable[[Sequence[Record], IO[bytes]], None]] = {"parquet": _parquet, "csv": _csv}
     with atomic_write(Path(out)) as file:
-        writers[form](records, file)
+        (_parquet if form == "parquet" else _csv)(records, file)
     return len(records)
 
 
 def _csv(records: Sequence[Record], file: IO[bytes]) -> None:
+    def guarded(name: str, value: Value) -> Value:
+        dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
+        return f"'{value}" if dangerous else value
+
     text = io.TextIOWrapper(file, newline="", encoding="utf-8")
     writer = csv.writer(text)
     writer.writerow(NAMES)
-    writer.writerows([_guarded(name, getattr(record, name)) for name in NAMES] for record in records)
+    writer.writerows([guarded(name, getattr(record, name)) for name in NAMES] for record in records)
     text.detach()  # writes what is buffered, and leaves the file open
-
-
-def _guarded(name: str, value: Value) -> Value:
-    """A cell of a CSV file; a text that a spreadsheet would read as a formula starts with an apostrophe."""
-    dangerous = name in _TEXT and isinstance(value, str) and value.startswith(_FORMULA)
-    return f"'{value}" if dangerous else value
 
 
 def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
@@ -265,8 +241,7 @@ def _parquet(records: Sequence[Record], file: IO[bytes]) -> None:
         metadata={"hrx_ledger_schema": str(SCHEMA_VERSION)},
     )
     columns = {name: [getattr(record, name) for record in records] for name in NAMES}
-    table = pyarrow.table(columns, schema=schema)
-    pyarrow.parquet.write_table(table, file)
+    pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), file)
 
 
 class LedgerCheck(NamedTuple):

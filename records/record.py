@@ -227,11 +227,8 @@ class RecordColumn(NamedTuple):
 
 
 _KINDS: dict[str, Literal["TEXT", "INTEGER", "REAL"]] = {
-    "str": "TEXT",
-    "Text": "TEXT",
-    "Whole": "INTEGER",
-    "Number": "REAL",
-}
+    "str": "TEXT", "Text": "TEXT", "Whole": "INTEGER", "Number": "REAL",
+}  # fmt: skip
 COLUMNS: tuple[RecordColumn, ...] = tuple(
     RecordColumn(column.name, _KINDS[str(column.type)], column.metadata["meaning"]) for column in fields(Record)
 )
