@@ -22,7 +22,7 @@ from hrx.gift_eval.series import TimedSeries
 from hrx.gift_eval.sources import split_name
 from hrx.options import stored_settings
 from hrx.records.explanation import show_time
-from hrx.records.quantities import GAINS, NeededContext
+from hrx.records.quantities import GAINS
 from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.figures import check_format, save
 from hrx.reports.page.explain import ExplainedPage, setting_name, trust_sentence, write_explanation, write_several
@@ -48,7 +48,11 @@ def explain(request: ExplainRequest) -> int:
         for one in found:
             about = f" ({one.x.model.name} on {one.x.items[0]})" if len(found) > 1 else ""
             show(f"Verdict{about}: {trust_sentence(one.x.held_out[0])}")
-            _show_context(one.x.held_out[0].context)
+            if context := one.x.held_out[0].context:
+                within = f"to keep the forecasts within {share(context.bound)} of their variance"
+                show(f"Needed context, {within}: {context_sentence(context)}")
+                if padding := padding_sentence([context]):
+                    show(padding)
     progress.say("writing the page")
     written = [_write_page(found, request.out), *_write_files([one.x for one in found], request)]
     if not request.json:
@@ -82,16 +86,6 @@ def _explanations(request: ExplainRequest) -> list[Found]:
     return found
 
 
-def _show_context(found: NeededContext | None) -> None:
-    """Prints how short the lookback can be, where that was measured."""
-    if found is None:
-        return
-    within = f"to keep the forecasts within {share(found.bound)} of their variance"
-    show(f"Needed context, {within}: {context_sentence(found)}")
-    if padding := padding_sentence([found]):
-        show(padding)
-
-
 def find_series(text: str) -> TimedSeries:
     """Return the one series of `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
     progress.say(f"reading {text}")
@@ -108,7 +102,9 @@ def find_series(text: str) -> TimedSeries:
 
 def _check_targets(request: ExplainRequest) -> None:
     """Refuses files that cannot be written, before anything is read."""
-    read = [path for text in request.series for path in _files(text)]
+    sources = [split_name(text)[0] for text in request.series]
+    # The files that a name may mean, by any spelling.
+    read = [user_path(name) for source in sources for name in (source, source.rpartition("?")[0]) if name]
     read += [user_path(name.removeprefix("module:").rpartition(":")[0]) for name in request.models if ":" in name]
     named: dict[Path, str] = {}
     for option, path in (("--out", request.out), ("--csv", request.csv), ("--png", request.png)):
@@ -119,12 +115,6 @@ def _check_targets(request: ExplainRequest) -> None:
             raise HrxError(f"{other} and {option} name the same file, {path}. Give each a file of its own.")
     if request.png is not None:
         check_format(request.png)
-
-
-def _files(text: str) -> list[Path]:
-    """Return the files that a name may mean, by any spelling."""
-    source, _ = split_name(text)
-    return [user_path(name) for name in (source, source.rpartition("?")[0]) if name]
 
 
 def _command(model: str, series: str, request: ExplainRequest) -> str:
@@ -189,7 +179,14 @@ def _as_json(x: Explanation) -> dict[str, object]:
         "verdict": trust_sentence(held_out),
         "notes": list(x.notes),
         **gains,
-        "context": None if context is None else _context_json(context),
+        "context": context
+        and {
+            "bound": context.bound,
+            "needed": context.needed,
+            "outcome": context.outcome,
+            # Null where the lookback cannot be cut.
+            "shortest_cut": context.shortest_cut and context.shortest_cut.lookback,
+        },
         "errors": None if skill is None else {name: number_or_none(value) for name, value in skill._asdict().items()},
         "input_times": None if times is None else [show_time(time) for time in times.inputs],
         "forecast_times": None if times is None else [show_time(time) for time in times.forecasts],
@@ -197,15 +194,4 @@ def _as_json(x: Explanation) -> dict[str, object]:
         "forecast": x.forecast[0].tolist(),
         "steps": list(x.steps),
         "matrix": x.matrix[0].astype(np.float64).tolist(),
-    }
-
-
-def _context_json(found: NeededContext) -> dict[str, object]:
-    """Return the needed context; `shortest_cut` is null where the lookback cannot be cut."""
-    shortest = found.shortest_cut
-    return {
-        "bound": found.bound,
-        "needed": found.needed,
-        "outcome": found.outcome,
-        "shortest_cut": None if shortest is None else shortest.lookback,
     }

@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hrx.cli.main import Check, CompareRequest, Export, Merge, Report, Tables
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
 from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, TABLES, Ledger, LedgerError
-from hrx.records.merge import LedgerCheck
 from hrx.records.merge import check as verify
 from hrx.records.merge import export as write_out
 from hrx.records.merge import merge as join
@@ -46,25 +43,32 @@ def report(options: Report) -> int:
 @incomplete_if_damaged
 def tables(options: Tables) -> int:
     """Make the tables and print or write them."""
-    if options.out and _is_folder(options.out):
-        check_directory(options.out, "--out")
+    folder = options.out if options.out and (os.path.isdir(options.out) or not options.out.suffix) else None
+    if folder:
+        check_directory(folder, "--out")
     elif options.out:
         check_target(options.out, "--out")
     frame = read(options.ledger)
-    filled = make_tables(
+    made: Sequence[ReportTable] = make_tables(
         frame,
         options.table or None,
         against=options.against,
         estimator=options.estimator,
         fold=not options.pool_seeds,
     )
-    made = _with_coverage(filled, frame, options)
-    if options.out and _is_folder(options.out):
+    with Ledger.open(options.ledger, create=False, warn=False) as ledger:
+        plan = overall_progress(frame, ledger.plans())
+    if plan is not None and not plan.complete:
+        sentence = f"{rests_on(plan.stored, plan.planned)} of this ledger."
+        if options.format == "csv":
+            note(sentence)  # a CSV table has no line for it
+        made = [replace(table, note=f"{table.note} {sentence}".strip()) for table in made]
+    if folder:
         for table in made:
-            write(options.out / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
+            write(folder / f"{table.name}.{SUFFIXES[options.format]}", _rendered([table], options), "--out")
         if options.format == "tex":
             inputs = (rf"\input{{{table.name}}}" for table in made)
-            write(options.out / "all.tex", latex_document(inputs), "--out")
+            write(folder / "all.tex", latex_document(inputs), "--out")
         note(f"{counted(len(made), 'table')} in {options.out}")
         return Exit.DONE
     if options.format == "csv" and len(made) > 1:
@@ -78,22 +82,6 @@ def tables(options: Tables) -> int:
     else:
         sys.stdout.write(text)
     return Exit.DONE
-
-
-def _with_coverage(made: list[ReportTable], frame: pd.DataFrame, options: Tables) -> list[ReportTable]:
-    """Return the tables, each with a sentence below it where not every planned run is stored."""
-    with Ledger.open(options.ledger, create=False, warn=False) as ledger:
-        plan = overall_progress(frame, ledger.plans())
-    if plan is None or plan.complete:
-        return made
-    sentence = f"{rests_on(plan.stored, plan.planned)} of this ledger."
-    if options.format == "csv":
-        note(sentence)  # a CSV table has no line for it
-    return [replace(table, note=f"{table.note} {sentence}".strip()) for table in made]
-
-
-def _is_folder(out: Path) -> bool:
-    return os.path.isdir(out) or not out.suffix
 
 
 def _rendered(made: Sequence[ReportTable], options: Tables) -> str:
@@ -174,7 +162,7 @@ def merge(options: Merge) -> int:
 
 def check(options: Check) -> int:
     """Verify ledgers; exit code 3 where one is damaged, 2 where one is not a ledger."""
-    codes, documents = [Exit.DONE], []
+    codes, documents = [Exit.DONE], list[dict[str, Any]]()
     for path in options.ledgers:
         try:
             found = verify(path)
@@ -184,30 +172,23 @@ def check(options: Check) -> int:
             note(one_line(f"hrx check: {error}"))
             continue
         codes.append(Exit.INCOMPLETE if found.damaged else Exit.DONE)
-        documents.append(_check_json(found))
-        if not options.json:
-            show(_check_text(found))
+        documents.append(
+            {
+                "ledger": str(path),
+                "verdict": found.verdict,
+                "schema": SCHEMA_VERSION,
+                "tables": {table: {"sound": sound} for table, sound in found.sound.items()},
+                "damaged": [str(damage) for damage in found.damaged],
+            }
+        )
+        if not options.json:  # every count and every bad row, by name
+            advice = f". To save the rest: hrx merge {path} --into NEW.db" if found.damaged else ""
+            rows = [(f"{TABLES[table].word}s", str(sound)) for table, sound in found.sound.items()]
+            table = render_table(("rows", "as written"), rows).rstrip("\n")
+            show("\n".join([f"{path}: {found.verdict}{advice}", "", table, *(f"DAMAGED {d}" for d in found.damaged)]))
     if options.json:
         print(json.dumps(documents, indent=1))
     return Exit.WRONG_REQUEST if Exit.WRONG_REQUEST in codes else max(codes)
-
-
-def _check_json(found: LedgerCheck) -> dict[str, Any]:
-    return {
-        "ledger": str(found.path),
-        "verdict": found.verdict,
-        "schema": SCHEMA_VERSION,
-        "tables": {table: {"sound": sound} for table, sound in found.sound.items()},
-        "damaged": [str(damage) for damage in found.damaged],
-    }
-
-
-def _check_text(found: LedgerCheck) -> str:
-    """Every count and every bad row, by name."""
-    rows = [(f"{TABLES[table].word}s", str(sound)) for table, sound in found.sound.items()]
-    advice = f". To save the rest: hrx merge {found.path} --into NEW.db" if found.damaged else ""
-    lines = [f"{found.path}: {found.verdict}{advice}", "", *render_table(("rows", "as written"), rows).splitlines()]
-    return "\n".join([*lines, *(f"DAMAGED {damage}" for damage in found.damaged)])
 
 
 @incomplete_if_damaged

@@ -1,21 +1,20 @@
 """`hrx models`, `hrx datasets` and `hrx data`: what is known, what is here, and GIFT-Eval's official download."""
 
 import json
-import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from hrx.adapters.families import families, short_names
-from hrx.api.known import KnownDataset, known_datasets, known_models
+from hrx.api.known import known_datasets, known_models
 from hrx.cli.main import Download, ListDatasets, ListModels
 from hrx.cli.terminal import note, progress, show, terminal_width
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
 from hrx.gift_eval.catalogue import (
     Checked,
+    Fetched,
     Folder,
     State,
     bytes_arrived,
@@ -25,6 +24,7 @@ from hrx.gift_eval.catalogue import (
 )
 from hrx.gift_eval.leaderboard import NaiveScores, score
 from hrx.reports import render_table
+from hrx.reports.text import number_or_none
 
 _PIPED_WIDTH = 80
 
@@ -34,12 +34,12 @@ def models(options: ListModels) -> int:
     listed = known_models()
     if options.json:
         return _print_json(listed)
-    rows = [
-        (str(m["name"]), _count(m["parameters"]), str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no"))
-        for m in listed
-    ]
-    headings = ("name", "size", "licence", "GIFT-Eval", "installed")
-    show(render_table(headings, rows, terminal_width(_PIPED_WIDTH)))
+    rows = []
+    for m in listed:
+        millions = None if m["parameters"] is None else m["parameters"] / 1e6
+        size = "unknown" if millions is None else f"{millions:.{0 if millions >= 10 else 1}f} M"
+        rows.append((str(m["name"]), size, str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no")))
+    show(render_table(("name", "size", "licence", "GIFT-Eval", "installed"), rows, terminal_width(_PIPED_WIDTH)))
     show("\nGIFT-Eval: the part of the benchmark that the model is declared to have been trained on. More with --json.")
     commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
     show("".join(f"\nTo install a missing library: {command}" for command in commands).lstrip("\n"))
@@ -52,12 +52,6 @@ def models(options: ListModels) -> int:
     also = "FAMILY:PATH, neuralforecast:DIR[:ALIAS], tslib:CHECKOUT:RUN, module:FILE.py:FACTORY"
     show(textwrap.fill(f"Also: a hub id, a local directory, {also}.", terminal_width(_PIPED_WIDTH)))
     return Exit.DONE
-
-
-def _count(parameters: object) -> str:
-    if not isinstance(parameters, int):
-        return "unknown"
-    return f"{parameters / 1e6:.0f} M" if parameters >= 1e7 else f"{parameters / 1e6:.1f} M"
 
 
 def datasets(options: ListDatasets) -> int:
@@ -83,29 +77,19 @@ def _catalogue(as_json: bool) -> int:
     every = len(catalogue.folders())
     show(f"\nGIFT-Eval: {here} of {every} folders are in {root}. `hrx data fetch NAME` brings the others.")
     show("\nThe paper's other datasets have to be brought, as tslib:DIR or csv:FILE:")
-    show("\n".join(_to_bring(known)))
+    for sentence in dict.fromkeys(each.bring for each in known if each.bring):
+        names = [f"{each.name} ({each.file})" if each.file else each.name for each in known if each.bring == sentence]
+        show(textwrap.fill(f"{', '.join(names)}: {sentence}", 78, initial_indent="- ", subsequent_indent="  "))
     return Exit.DONE
 
 
-def _to_bring(known: list[KnownDataset]) -> Iterator[str]:
-    """A sentence for every kind of file, and the datasets that need one."""
-    for sentence in dict.fromkeys(each.bring for each in known if each.bring):
-        names = [f"{each.name} ({each.file})" if each.file else each.name for each in known if each.bring == sentence]
-        yield textwrap.fill(f"{', '.join(names)}: {sentence}", 78, initial_indent="- ", subsequent_indent="  ")
-
-
 def _source(spec: str, as_json: bool) -> int:
-    """Return the datasets of a source. Series are counted, not read."""
+    """Show the datasets of a source. Series are counted, not read."""
     opened = open_source(spec)
     if as_json:
-        return _print_json(
-            [
-                _fields(d, "name", "frequency", "season", "domain")
-                | {"series": d.count}
-                | _fields(d, "variates", "note", "damage")
-                for d in opened
-            ]
-        )
+        names = {name: name for name in ("name", "frequency", "season", "domain")} | {"series": "count"}
+        names |= {name: name for name in ("variates", "note", "damage")}
+        return _print_json([{key: getattr(d, name) for key, name in names.items()} for d in opened])
     rows = [(d.name, d.frequency, str(d.season), str(d.count), d.damage or d.domain) for d in opened]
     show(render_table(("name", "frequency", "season", "series", "domain"), rows))
     for dataset in opened:
@@ -127,34 +111,53 @@ def _scores(spec: str, as_json: bool) -> int:
             f"{spec!r} holds no dataset of GIFT-Eval, and only these have official test windows. Give the benchmark's "
             "data directory, or drop --data."
         )
+    damage = list(dict.fromkeys(each.damage for each in scored if each.damage))
     if as_json:
         _print_json([_scores_json(each) for each in scored])
     else:
         rows = [(each.configuration, *each.naive, *each.seasonal) for each in scored if not each.damage]
         headers = ("config", "naive MSE", "MAE", "MASE", "seasonal MSE", "MAE", "MASE")
         show(render_table(headers, rows, width=110))
-    for reason in dict.fromkeys(each.damage for each in scored if each.damage):
+    for reason in damage:
         note(f"hrx datasets: not scored: {reason}")
-    return Exit.INCOMPLETE if any(each.damage for each in scored) else Exit.DONE
+    return Exit.INCOMPLETE if damage else Exit.DONE
 
 
 def _scores_json(scored: NaiveScores) -> dict[str, object]:
     shown: dict[str, object] = {"config": scored.configuration}
     for name, scores in (("naive", scored.naive), ("seasonal", scored.seasonal)):
-        for metric, value in scores._asdict().items():
-            shown[f"{name}_{metric}"] = None if math.isnan(value) else value
+        shown |= {f"{name}_{metric}": number_or_none(value) for metric, value in scores._asdict().items()}
     return shown | ({"damage": scored.damage} if scored.damage else {})
 
 
 def data(options: Download) -> int:
     """Download GIFT-Eval's folders, or check them; incomplete where one of them is not right."""
     root, chosen = data_root(options.data), catalogue.choose(options.names)
-    states = (_fetch if options.action == "fetch" else _check)(root, chosen, options.json)
+    fetching, started = options.action == "fetch", list[str]()
+    progress.expect(len(chosen), {folder.name: float(folder.bytes) for folder in chosen}, "folders")
+
+    def report(folder: Folder) -> None:
+        """Report each folder as it starts, and so the one before it as done."""
+        if started:
+            progress.step(started[-1], started[-1])
+        started.append(folder.name)
+        if fetching:
+            progress.say(f"fetching {folder.name}, {_size(folder.bytes)}", lambda: float(bytes_arrived(root)))
+        else:
+            progress.say(f"checking {folder.name}, {_size(folder.bytes)}")
+
+    if fetching:
+        fetched = fetch(root, chosen, report=report)
+        states = [each.state for each in fetched]
+        _show_fetched(root, fetched, options.json)
+    else:
+        checked = check(root, chosen, report=report)
+        states = [each.state for each in checked]
+        _show_checked(root, checked, extra_files(root, chosen), options.json)
     return Exit.DONE if all(state is State.RIGHT for state in states) else Exit.INCOMPLETE
 
 
-def _fetch(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[State]:
-    results = fetch(root, chosen, report=_counter(chosen, "fetching", lambda: float(bytes_arrived(root))))
+def _show_fetched(root: Path, results: Sequence[Fetched], as_json: bool) -> None:
     progress.pause()
     if as_json:
         _print_json({"root": str(root), "folders": [_named(each._asdict()) for each in results]})
@@ -166,56 +169,30 @@ def _fetch(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[Stat
         show(f"{right} of {len(results)} folders are in {root} and verified.")
     for reason in dict.fromkeys(each.reason for each in results if each.reason):
         note(f"hrx data: {reason}")
-    return [each.state for each in results]
 
 
-def _check(root: Path, chosen: Sequence[Folder], as_json: bool) -> Iterable[State]:
-    results = check(root, chosen, report=_counter(chosen, "checking"))
+def _show_checked(root: Path, results: Sequence[Checked], extra: Sequence[str], as_json: bool) -> None:
     progress.pause()
-    extra = extra_files(root, chosen)
     if as_json:
         checked = [_named(each._asdict() | {"problems": [one._asdict() for one in each.problems]}) for each in results]
         _print_json({"root": str(root), "folders": checked, "extra": extra})
-    else:
-        show(_report(root, results, extra))
-    return [each.state for each in results]
-
-
-def _counter(chosen: Sequence[Folder], doing: str, part: Callable[[], float] | None = None) -> Callable[[Folder], None]:
-    """Report each folder as it starts, and so the one before it as done; `part`: bytes of the current one so far."""
-    progress.expect(len(chosen), {folder.name: float(folder.bytes) for folder in chosen}, "folders")
-    started: list[Folder] = []
-
-    def report(folder: Folder) -> None:
-        if started:
-            progress.step(started[-1].name, started[-1].name)
-        started.append(folder)
-        progress.say(f"{doing} {folder.name}, {_size(folder.bytes)}", *([part] if part else []))
-
-    return report
-
-
-def _report(root: Path, results: list[Checked], extra: list[str]) -> str:
+        return
     # A folder without any of its three files is listed by name alone.
     absent = [each for each in results if each.state is State.MISSING and len(each.problems) == 3]
-    lines = [f"{p.path}: {p.reason}" for each in results if each not in absent for p in each.problems]
+    for problem in (one for each in results if each not in absent for one in each.problems):
+        show(f"{problem.path}: {problem.reason}")
     if absent:
-        lines.append(f"Not here: {', '.join(each.folder for each in absent)}.")
+        show(f"Not here: {', '.join(each.folder for each in absent)}.")
     if extra:
-        lines.append(f"Extra, not part of GIFT-Eval: {', '.join(extra)}.")
+        show(f"Extra, not part of GIFT-Eval: {', '.join(extra)}.")
     right = sum(each.state is State.RIGHT for each in results)
-    lines.append(f"{right} of {len(results)} folders in {root} are right.")
+    show(f"{right} of {len(results)} folders in {root} are right.")
     if right < len(results):
-        lines.append("`hrx data fetch` brings what is missing and replaces what is damaged.")
-    return "\n".join(lines)
+        show("`hrx data fetch` brings what is missing and replaces what is damaged.")
 
 
 def _named(result: dict[str, object]) -> dict[str, object]:
     return {"name": result.pop("folder"), **result}
-
-
-def _fields(value: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 def _size(count: int) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hrx.api import checkpoints
@@ -18,7 +18,6 @@ from hrx.api.audit import (
     recheck_audit,
 )
 from hrx.api.progress import INTERRUPTED, duration
-from hrx.audit.admission import Check
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.request import CalibrateRequest, TrainRequest, VerifyRequest
 from hrx.audit.runner.plan import PlannedRun
@@ -31,7 +30,7 @@ from hrx.records.calibration import judge
 from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.gates import ModelJudged, describe_gate, gate_json
+from hrx.reports.gates import describe_gate, gate_json
 from hrx.reports.text import counted, number_or_none
 
 
@@ -50,8 +49,14 @@ def audit(request: AuditCommand) -> int:
     code = result.exit
     if result.keys:
         _show_result(result, as_json=request.json)
-        if not result.interrupted:
-            code = _draw(result, code, as_json=request.json)
+    if result.keys and not result.interrupted:
+        try:
+            figures = draw_examples(result, progress)
+            if not request.json:
+                show(f"Heat maps: {len(figures)} in {request.out}")
+                show(f"Page: hrx report {result.ledger} --out {request.out / 'page'}")
+        except NotWritten as error:
+            code = not_written("audit", error, code)
     if result.ended:
         note(f"hrx audit: {result.ended}")
     return not_written("audit", result.unwritten, code) if result.unwritten else code
@@ -73,36 +78,14 @@ def _show_result(result: AuditResult, *, as_json: bool) -> None:
         print(json.dumps(document, indent=1))
         return
     show(render_audit(summaries, backbones) if summaries or not absent else "")
-    for line in _absent_lines(absent):
-        show(line)
-    for one in result.gates:
-        show(_gate_line(one))
-    show(f"\nLedger: {result.ledger}")
-
-
-def _draw(result: AuditResult, code: int, *, as_json: bool) -> int:
-    """Draw the heat maps and say where they are; return the exit code."""
-    try:
-        figures = draw_examples(result, progress)
-    except NotWritten as error:
-        return not_written("audit", error, code)
-    if not as_json:
-        show(f"Heat maps: {len(figures)} in {result.request.out}")
-        show(f"Page: hrx report {result.ledger} --out {result.request.out / 'page'}")
-    return code
-
-
-def _absent_lines(absent: Mapping[str, int]) -> Iterator[str]:
-    """Name the models without a stored run; after the first ones say their number."""
     for model, runs in list(absent.items())[:MOST_REASONS]:
-        yield f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored."
+        show(f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored.")
     if (more := len(absent) - MOST_REASONS) > 0:
-        yield f"… and {counted(more, 'model')} more without a stored run; --json names all."
-
-
-def _gate_line(one: ModelJudged) -> str:
-    outcome = "FAILED" if one.judged.outcome == "failed" else one.judged.outcome
-    return f"Gate {one.judged.gate.text} of {one.model}: {outcome}: {'; '.join(describe_gate(one.judged))}"
+        show(f"… and {counted(more, 'model')} more without a stored run; --json names all.")
+    for model, _, judged in result.gates:
+        outcome = "FAILED" if judged.outcome == "failed" else judged.outcome
+        show(f"Gate {judged.gate.text} of {model}: {outcome}: {'; '.join(describe_gate(judged))}")
+    show(f"\nLedger: {result.ledger}")
 
 
 def _dry_run(request: AuditCommand) -> int:
@@ -118,32 +101,36 @@ def _dry_run(request: AuditCommand) -> int:
 
 
 def _plan_text(plan: Sequence[PlannedRun], workers: int) -> str:
-    """What is stored, what is to run and what cannot run, by model and by dataset, with the estimated cost."""
-    models = dict.fromkeys(run.model for run in plan)
-    rows = [(model, *_costs([run for run in plan if run.model == model], workers)) for model in models]
-    parts = [render_table(("model", "runs", "stored", "to run", "cannot run", "time", "memory"), rows).rstrip()]
+    """What is stored, what is to run and what cannot run, by model and by dataset, with the estimated cost.
+
+    A setting without an estimate counts as the mean of the others.
+    """
+    models, datasets = dict.fromkeys(run.model for run in plan), dict.fromkeys(run.dataset for run in plan)
+    states = {"stored": "stored", "to run": "to run", "cannot run": "not"}
+    costs: list[tuple[str, ...]] = []
+    for model in models:
+        runs = [run for run in plan if run.model == model]
+        by_state = Counter(run.state for run in runs)
+        seconds = [run.seconds for run in runs if run.seconds is not None]
+        memory = max((run.memory for run in runs if run.memory is not None), default=None)
+        time = f"about {duration(sum(seconds) / len(seconds) * by_state['to run'] / workers)}" if seconds else "-"
+        space = "-" if memory is None else f"about {memory * workers / GIBIBYTE:.1f} GiB"
+        costs.append((model, str(len(runs)), *(str(by_state[state]) for state in states), time, space))  # type: ignore[index]
     counts: Counter[tuple[str, str, str]] = Counter((run.dataset, run.model, run.state) for run in plan)
-    datasets = dict.fromkeys(run.dataset for run in plan)
 
     def cell(dataset: str, model: str) -> str:
-        labels = {"to run": "to run", "stored": "stored", "cannot run": "not"}
-        states = [f"{counts[dataset, model, state]} {label}" for state, label in labels.items()]
-        return ", ".join(state for state in states if not state.startswith("0 ")) or "-"
+        found = [(counts[dataset, model, state], states[state]) for state in ("to run", "stored", "cannot run")]
+        return ", ".join(f"{number} {label}" for number, label in found if number) or "-"
 
     rows = [(dataset, *(cell(dataset, model) for model in models)) for dataset in datasets]
-    parts += [render_table(("dataset", *models), rows).rstrip(), reasons(plan)]
     notes = dict.fromkeys(f"No estimate for {run.model}: {run.note}" for run in plan if run.note)
-    return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
-
-
-def _costs(runs: Sequence[PlannedRun], workers: int) -> tuple[str, ...]:
-    """Counts by state, time and memory of a model; a setting without an estimate counts as the mean of the others."""
-    states = Counter(run.state for run in runs)
-    counts = [str(len(runs)), *(str(states[state]) for state in ("stored", "to run", "cannot run"))]
-    seconds = [run.seconds for run in runs if run.seconds is not None]
-    memory = max((run.memory for run in runs if run.memory is not None), default=None)
-    time = f"about {duration(sum(seconds) / len(seconds) * states['to run'] / workers)}" if seconds else "-"
-    return (*counts, time, "-" if memory is None else f"about {memory * workers / GIBIBYTE:.1f} GiB")
+    parts = (
+        render_table(("model", "runs", "stored", "to run", "cannot run", "time", "memory"), costs).rstrip(),
+        render_table(("dataset", *models), rows).rstrip(),
+        reasons(plan),
+        "\n".join(notes),
+    )
+    return "\n\n".join(part for part in parts if part)
 
 
 def _recheck(request: AuditCommand, count: int) -> int:
@@ -183,7 +170,10 @@ def verify(request: VerifyRequest) -> int:
         about = {"model": found.model, "admitted": found.admitted, "official_call": found.official_call}
         print(json.dumps(about | {"parity": number_or_none(found.parity), "checks": figures}, indent=1))
         return found.exit
-    show(_table(found.checks))
+    rows = [
+        (c.setting, c.check, "pass" if c.passed else "FAIL", f"{c.figure:.2g}", f"{c.limit:.2g}") for c in found.checks
+    ]
+    show(render_table(("setting", "check", "", "figure", "limit"), rows))
     worst = "" if math.isnan(found.parity) else f", worst parity {found.parity:.1e}"
     outcome = "admitted" if found.admitted else "NOT admitted"
     show(f"\n{found.model} ({found.library}) is {outcome} at these settings{worst}.")
@@ -193,11 +183,6 @@ def verify(request: VerifyRequest) -> int:
     for text in dict.fromkeys(f"{c.check} at {c.setting}: {c.note}." for c in found.checks if not c.passed):
         show(text)
     return found.exit
-
-
-def _table(checks: Sequence[Check]) -> str:
-    rows = [(c.setting, c.check, "pass" if c.passed else "FAIL", f"{c.figure:.2g}", f"{c.limit:.2g}") for c in checks]
-    return render_table(("setting", "check", "", "figure", "limit"), rows)
 
 
 def train(request: TrainRequest) -> int:
