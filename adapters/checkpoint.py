@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from safetensors import SafetensorError, safe_open
 
-from hrx.adapters.contract import Architecture, Convert, Forecaster, Identity, Limits, ModelError, freeze
-from hrx.errors import HrxError, describe_error
+from hrx.adapters.contract import Architecture, Convert, Forecaster, Identity, Limits, ModelError, freeze, model_errors
 from hrx.files import MOST_MAPPED, read_json, regular_file
 
 if TYPE_CHECKING:
@@ -54,17 +53,32 @@ def checkpoint_directory(path: Path) -> Path:
 
 def file_digest(file: Path) -> bytes:
     """sha256 of a file, read once per process and state of the file."""
-    try:
+    with model_errors(f"{file} cannot be read", "Check its permissions.", OSError):
         state = file.stat()
         return _digest(file, (state.st_ino, state.st_size, state.st_mtime_ns))
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from error
 
 
 @lru_cache(maxsize=256)
 def _digest(file: Path, _state: tuple[int, ...]) -> bytes:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()
+
+
+def read_state(file: Path) -> dict[str, Tensor]:
+    """Tensors by name of a file that torch wrote, without running code that is in it.
+
+    A trainer may have put them below the key `model` or `state_dict`.
+    """
+    import torch
+
+    # A damaged archive may fail anywhere in the reader.
+    with model_errors(f"{file} cannot be read as weights", "Restore it, or save it as safetensors."):
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    below = [content[key] for key in ("model", "state_dict") if key in content] if isinstance(content, dict) else []
+    state = next((one for one in below if isinstance(one, dict)), content)
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise ModelError(f"{file} holds a {type(content).__name__}, not a state dict: tensors by name. Save that.")
+    return state
 
 
 @dataclass(frozen=True)
@@ -87,12 +101,8 @@ class Checkpoint:
                 f"{self.path} has no config.json and no weight file that identifies a family. "
                 "Give a directory in the library's official format, or name the family: FAMILY:PATH."
             )
-        try:
+        with model_errors(f"{file} cannot be read as JSON", "Restore it from the release.", ValueError):
             config = read_json(file)
-        except HrxError as error:
-            raise ModelError(str(error)) from error
-        except ValueError as error:
-            raise ModelError(f"{file} cannot be read as JSON: {error}. Restore it from the release.") from error
         if not isinstance(config, dict):
             raise ModelError(f"{file} holds a {type(config).__name__}, not a JSON object. Restore it from the release.")
         return config
@@ -119,11 +129,10 @@ class Checkpoint:
         return "Download it again, or check it against the release."
 
     def _shards(self, index: Path) -> tuple[Path, ...]:
-        try:
+        damage = ValueError, LookupError, AttributeError, TypeError
+        with model_errors(f"{index} is not an index of weight files", "Download it again.", *damage):
             named = sorted(set(read_json(index)["weight_map"].values()))
             files = tuple(self.path / name for name in named)
-        except (HrxError, ValueError, LookupError, AttributeError, TypeError) as error:
-            raise ModelError(f"{index} is not an index of weight files: {error}. Download it again.") from error
         if outside := [name for name in named if Path(name).name != name]:
             raise ModelError(f"{index} names {outside[0]!r}, which is not in its directory. Download it again.")
         if absent := [file.name for file in files if not file.exists()]:
@@ -132,15 +141,11 @@ class Checkpoint:
 
     def check_files(self) -> None:
         """Refuses a directory with a FIFO, a device or a socket among its files: a library would wait for it."""
-        try:
+        with model_errors(f"{self.path} cannot be listed", "Check its permissions.", OSError):
             for file in sorted(self.path.iterdir()):
                 weights = any(file.match(pattern) for pattern in WEIGHT_PATTERNS)
                 if file.exists() and (weights or not file.is_dir()):
                     regular_file(file, MOST_MAPPED)
-        except OSError as error:
-            raise ModelError(f"{self.path} cannot be listed: {error.strerror}.") from error
-        except HrxError as error:
-            raise ModelError(str(error)) from error
 
     @cached_property
     def fingerprint(self) -> str:
@@ -175,29 +180,22 @@ class Checkpoint:
         headers: list[tuple[str, str]] = []
         present = self.weights if any(self.path.glob("*.safetensors")) else ()
         for file in (file for file in present if file.suffix == ".safetensors"):
-            try:
-                with safe_open(file, framework="np") as tensors:
-                    headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
-            except (SafetensorError, OSError) as error:
-                raise ModelError(f"{file} is damaged: {error}. {self.restore}") from error
+            with (
+                model_errors(f"{file} is damaged", self.restore, SafetensorError, OSError),
+                safe_open(file, framework="np") as tensors,
+            ):
+                headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
         return headers
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every named tensor of the weight files."""
-        import torch
-
         for file in self.weights:
             if file.suffix == ".safetensors":
                 with safe_open(file, framework="pt") as tensors:
                     for name in tensors.keys():  # noqa: SIM118 (a safetensors handle is not iterable)
                         yield name, tensors.get_tensor(name)
             else:
-                try:
-                    content = torch.load(file, map_location="cpu", weights_only=True)
-                except Exception as error:  # a damaged archive may fail anywhere in the reader
-                    reason = describe_error(error)
-                    raise ModelError(f"{file} cannot be read as weights: {reason}. Save it as safetensors.") from error
-                yield from content.items()
+                yield from read_state(file).items()
 
 
 def differing_tensors(module: torch.nn.Module, stored: Iterable[tuple[str, Tensor]]) -> tuple[str, ...]:

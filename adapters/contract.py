@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hrx.errors import HrxError, describe_error, without_paths
@@ -44,6 +45,16 @@ class Limits:
     lookbacks: tuple[int, ...] | None = None
     """All lookbacks that a model with a fixed context accepts."""
     longest_horizon: int | None = None
+    context: int | None = None
+    """Steps that lookback and horizon share, for a model that forecasts inside its context.
+
+    Each takes whole patches of it, `lookback_patch` and `horizon_patch`, and the horizon at least `least_horizon`.
+    """
+    lookback_patch: int = 1
+    horizon_patch: int = 1
+    least_horizon: int = 0
+    never: str = ""
+    """Why a model accepts no setting, as a clause: its runs are excluded with this reason."""
     padded_to: int | None = None
     """Length up to which the library puts zeros before a shorter window that the model reads as observed values.
 
@@ -57,6 +68,8 @@ class Limits:
 
     def refusal(self, lookback: int, horizon: int) -> str | None:
         """Why a setting cannot be run, as a clause, or None if it can."""
+        if self.never:
+            return self.never
         if self.lookbacks is not None and lookback not in self.lookbacks:
             return f"takes a lookback of {' or '.join(map(str, self.lookbacks))} only, not {lookback}"
         if lookback < self.shortest_lookback:
@@ -65,13 +78,19 @@ class Limits:
             return f"reads a lookback of at most {self.longest_lookback}, not {lookback}"
         if lookback % self.lookback_multiple:
             return f"needs a lookback that is a multiple of {self.lookback_multiple}, not {lookback}"
-        return self.refusal_of_horizon(horizon)
+        if refusal := self.refusal_of_horizon(horizon):
+            return refusal
+        if self.context is not None:
+            taken = -(-max(horizon, self.least_horizon) // self.horizon_patch) * self.horizon_patch
+            room = max(0, (self.context - taken) // self.lookback_patch * self.lookback_patch)
+            if lookback > room:
+                return f"reads a lookback of at most {room}, not {lookback}, before a horizon of {horizon}"
+        return None
 
     def refusal_of_horizon(self, horizon: int) -> str | None:
         """Why a horizon cannot be run at any lookback, as a clause, or None if it can."""
-        if self.longest_horizon is not None and horizon > self.longest_horizon:
-            return f"forecasts at most {self.longest_horizon} steps, not {horizon}"
-        return None
+        fits = self.longest_horizon is None or horizon <= self.longest_horizon
+        return None if fits else f"forecasts at most {self.longest_horizon} steps, not {horizon}"
 
     def padding(self, lookback: int) -> int:
         """How many zeros the library puts before a window of this length that the model reads as observed values."""
@@ -149,6 +168,26 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _without_paths(one) for name, one in value.items()}
     return without_paths(value) if isinstance(value, str) else value
+
+
+@contextmanager
+def model_errors(what: str, advice: str, *kinds: type[BaseException]) -> Iterator[None]:
+    """Turns an exception of other code into a `ModelError`: what failed, the reason and the next step.
+
+    One raised in hrx keeps its sentence. Without `kinds`, every exception is meant, and an attempt to exit.
+    """
+    kinds = kinds or (Exception, SystemExit)
+    try:
+        yield
+    except ModelError:
+        raise
+    except HrxError as error:
+        raise ModelError(str(error)) from error
+    except kinds as error:
+        reason = describe_error(error)
+        if reason.endswith(":"):  # torch lists what does not match from the second line on
+            reason = shorten(f"{type(error).__name__}: {error}", 300)
+        raise ModelError(f"{what}: {reason}. {advice}") from error
 
 
 @contextmanager
@@ -246,10 +285,10 @@ class Forecaster(ABC):
 
     def double(self) -> Forecaster | None:
         """Return the same model in float64, or None if it has no module to convert."""
-        from hrx.adapters.device import DoubleTwin  # a subclass of this class
+        from hrx.adapters.wrapped import DoubleTwin, to_double  # subclasses of this class
 
         converted = self.converted(to_double)
-        return None if converted is None else DoubleTwin(converted)
+        return converted and DoubleTwin(converted)
 
     def reload(self) -> Forecaster | None:
         """Load the checkpoint again from its source, or None for a model that was given in memory."""
@@ -258,16 +297,6 @@ class Forecaster(ABC):
     def unloaded(self) -> tuple[str, ...]:
         """Names of parameters that differ from the checkpoint's file."""
         return ()
-
-
-def to_double(module: torch.nn.Module) -> torch.nn.Module:
-    """Float64 weights, complex ones too, which `torch.nn.Module.double` leaves as they are."""
-    import torch
-
-    for weight in (*module.parameters(), *module.buffers()):
-        if weight.is_complex():
-            weight.data = weight.data.to(torch.complex128)
-    return module.double()
 
 
 def freeze(module: torch.nn.Module) -> torch.nn.Module:

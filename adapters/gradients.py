@@ -40,16 +40,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _ROOTS = frozenset({"sqrt", "rsqrt"})
 # The derivative of these multiplies the incoming gradient by a factor that is NaN at a NaN operand.
-_ELEMENTWISE = _ROOTS | {"div", "divide", "mul", "multiply", "pow", "reciprocal", "square", "true_divide"}
-_ELEMENTWISE |= {"abs", "arcsinh", "asinh", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin"}
-_ELEMENTWISE |= {"sinh", "tanh", "__rdiv__", "__rpow__"}
+_ELEMENTWISE = _ROOTS | {
+    "div", "divide", "mul", "multiply", "pow", "reciprocal", "square", "true_divide", "__rdiv__", "__rpow__", "abs",
+    "arcsinh", "asinh", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sinh", "tanh",
+}  # fmt: skip
 _NOT_WRITES = frozenset({"requires_grad_", "share_memory_"})
-# Frequent functions that overwrite nothing without `out=`, so the write guard skips them.
-PURE = frozenset({"abs", "add", "bmm", "cat", "clamp", "contiguous", "cos", "div", "eq", "exp", "expand", "flatten"})
-PURE |= {"ge", "gelu", "gt", "isnan", "layer_norm", "le", "linear", "log", "logical_not", "lt", "matmul", "mean"}
-PURE |= {"mul", "neg", "permute", "pow", "reshape", "rsqrt", "scaled_dot_product_attention", "sigmoid", "sin"}
-PURE |= {"softmax", "sqrt", "square"}
-PURE |= {"stack", "sub", "sum", "tanh", "to", "transpose", "unfold", "unsqueeze", "view", "where"}
+PURE = frozenset({
+    "abs", "add", "bmm", "cat", "clamp", "contiguous", "cos", "div", "eq", "exp", "expand", "flatten", "ge", "gelu",
+    "gt", "isnan", "layer_norm", "le", "linear", "log", "logical_not", "lt", "matmul", "mean", "mul", "neg", "permute",
+    "pow", "reshape", "rsqrt", "scaled_dot_product_attention", "sigmoid", "sin", "softmax", "sqrt", "square", "stack",
+    "sub", "sum", "tanh", "to", "transpose", "unfold", "unsqueeze", "view", "where",
+})  # fmt: skip
+"""Frequent functions that overwrite nothing without `out=`, so the write guard skips them."""
 _PURE = {
     getattr(owner, name)
     for owner in (torch, Tensor, torch.nn.functional)
@@ -287,14 +289,12 @@ class _WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
             saved.version = saved.tensor._version
 
 
-def backward_alone() -> AbstractContextManager[None]:
-    """Around a backward pass inside a path: disables the write guard, which makes the pass up to three times faster.
+backward_alone: Callable[[], AbstractContextManager[None]] = torch._C._DisableTorchDispatch
+"""Around a backward pass inside a path: disables the write guard, which makes the pass up to three times faster.
 
-    Backward by itself overwrites nothing that it needs. If a library's own backward function does, the next use of the
-    overwritten tensor raises.
-    """
-    disabled: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
-    return disabled
+Backward by itself overwrites nothing that it needs. If a library's own backward function does, the next use of the
+overwritten tensor raises.
+"""
 
 
 def _unpack(saved: _Saved) -> Tensor:

@@ -7,16 +7,15 @@ family of a checkpoint is recognised by its own files.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from textwrap import shorten
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from hrx.adapters.checkpoint import ADAPTER_CONFIG, TRAINING, Checkpoint, checkpoint_directory
-from hrx.adapters.contract import Forecaster, Identity, ModelError
+from hrx.adapters.contract import Forecaster, Identity, ModelError, model_errors
 from hrx.adapters.families import EMBEDDED, Family, built_in, families, registration_problems, short_names
 from hrx.adapters.formats.lora import merged_directory
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
@@ -24,7 +23,7 @@ from hrx.adapters.formats.neuralforecast_directory import is_saved_directory, sa
 from hrx.adapters.formats.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.formats.tslib_run import checkout_run
-from hrx.errors import describe_error, unknown
+from hrx.errors import unknown
 from hrx.files import user_path
 
 AUTO = "auto"
@@ -54,41 +53,25 @@ class LocatedCheckpoint:
     def identity(self) -> Identity:
         found, family = self.checkpoint, self.family
         return Identity(
-            model=found.name,
-            family=family.name,
-            checkpoint=found.source,
-            fingerprint=found.fingerprint,
-            library=family.versions,
-            revision=found.revision,
-            weights_dtype=found.weights_dtype,
+            model=found.name, family=family.name, checkpoint=found.source, fingerprint=found.fingerprint,
+            library=family.versions, revision=found.revision, weights_dtype=found.weights_dtype,
             **found.architecture._asdict(),
-        )
+        )  # fmt: skip
 
     def load(self) -> Forecaster:
         _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it
-        loader: Callable[[Checkpoint, Identity], Forecaster] = _imported(self.family, self.family.loader)
-        try:
-            return loader(self.checkpoint, self.identity)
-        except ModelError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ModelError(
-                f"{self.family.distribution} could not load {self.checkpoint.path} as {self.family.name}: "
-                f"{type(error).__name__}: {shorten(str(error), 300)}. Check that the directory is complete."
-            ) from error
+        family = self.family
+        loader = _imported(family, family.loader)
+        what = f"{family.distribution} could not load {self.checkpoint.path} as {family.name}"
+        with model_errors(what, "Check that the directory is complete."):
+            return cast(Forecaster, loader(self.checkpoint, self.identity))
 
 
 def _imported(family: Family, name: str) -> Any:
     """`module:name` of a family, whose library may raise anything when it is imported."""
-    try:
+    advice = f"Fix its installation, for example in an environment of its own: {family.install_command}"
+    with model_errors(f"{family.versions} cannot be imported", advice):
         return resolve_name(name)
-    except ModelError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ModelError(
-            f"{family.versions} cannot be imported: {describe_error(error)}. Fix its installation, for "
-            f"example in an environment of its own: {family.install_command}"
-        ) from error
 
 
 def load(name: str, *, merge_adapter: bool = False) -> Forecaster:
@@ -157,13 +140,12 @@ def _saved(name: str) -> list[LocatedCheckpoint]:
     prefix, _, rest = name.partition(":")
     if prefix == TSLIB and rest:
         return [LocatedCheckpoint(checkout_run(rest), families()[TSLIB])]
-    path = user_path(name)
-    if not (prefix == NEURALFORECAST and rest) and not (os.path.isdir(path) and is_saved_directory(path)):
+    by_prefix = prefix == NEURALFORECAST and bool(rest)
+    if not by_prefix and not is_saved_directory(user_path(name)):
         return []
-    family = families()[NEURALFORECAST]
-    found = saved_models(rest if prefix == NEURALFORECAST and rest else name)
-    require(family, name)
-    return [LocatedCheckpoint(checkpoint, family) for checkpoint in found]
+    found = saved_models(rest if by_prefix else name)
+    require(families()[NEURALFORECAST], name)
+    return [LocatedCheckpoint(checkpoint, families()[NEURALFORECAST]) for checkpoint in found]
 
 
 def _checkpoint(path: Path, name: str, source: str, family: Family | None = None) -> LocatedCheckpoint:
@@ -209,7 +191,7 @@ def locate_each(
             )
         return [CheckpointSettings(_trained(run), [run.setting], run) for run in chosen]
     if saved := _saved(name):
-        own = [trained_setting(one) if as_trained else None for one in saved]
+        own = (trained_setting(one) if as_trained else None for one in saved)
         return [
             CheckpointSettings(one, [pair] if pair else list(settings)) for one, pair in zip(saved, own, strict=True)
         ]
@@ -220,7 +202,7 @@ def locate_each(
 
 def _selected(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]:
     """Releases that the library of a family selects for the settings, each a model of its own in the records."""
-    short = name.rpartition("@")[0]
+    short = name.removesuffix(f"@{AUTO}")
     offered = {known: r for known, r in short_names().items() if families()[r.family].revision_selector}
     if short not in offered:
         raise ModelError(
@@ -228,7 +210,7 @@ def _selected(name: str, settings: Sequence[Pair]) -> list[CheckpointSettings]:
         )
     family = families()[offered[short].family]
     require(family, name)
-    select: Callable[[str, int, int], str] = _imported(family, family.revision_selector)
+    select = _imported(family, family.revision_selector)
     by_revision: dict[str, list[Pair]] = {}
     for pair in settings:
         by_revision.setdefault(select(offered[short].hub_id, *pair), []).append(pair)
@@ -268,37 +250,30 @@ def _download(hub_id: str, revision: str | None) -> Path:
             f"{hub_id} is downloaded with huggingface_hub, which is not installed. "
             "Install the extra of its family: `hrx models` lists them."
         ) from None
-    try:
+    advice = "Check the name and the network, or download it elsewhere and give its directory."
+    with model_errors(f"{hub_id} is not a local directory and cannot be downloaded", advice, Exception):
         path = Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.pth"]))
         if not [*path.rglob("*.safetensors"), *path.rglob("*.pth")]:  # a release in the older format only
             path = Path(snapshot_download(hub_id, revision=revision, allow_patterns=["*.json", "*.bin"]))
         return path
-    except Exception as error:
-        raise ModelError(
-            f"{hub_id} is not a local directory and cannot be downloaded: {describe_error(error)}. "
-            "Check the name and the network, or download it elsewhere and give its directory."
-        ) from error
 
 
 def _recognise(checkpoint: Checkpoint) -> Family:
     """Family that the checkpoint's files identify."""
-    config = checkpoint.path / "config.json"
-    if (checkpoint.path / ADAPTER_CONFIG).exists() or (config.exists() and "peft_type" in checkpoint.config):
+    path = checkpoint.path
+    if (path / ADAPTER_CONFIG).exists() or ((path / "config.json").exists() and "peft_type" in checkpoint.config):
         raise ModelError(
-            f"{checkpoint.path} is an adapter (LoRA). Merge it into its base model and save that, or give "
-            "--merge-adapter."
+            f"{path} is an adapter (LoRA). Merge it into its base model and save that, or give --merge-adapter."
         )
-    for refused in built_in():
-        if refused.refusal and refused.claims(checkpoint):
-            raise ModelError(
-                f"{checkpoint.path} is a {refused.name} checkpoint, which hrx cannot audit: it {refused.refusal}."
-            )
-    for family in families().values():
+    refused = [family for family in built_in() if family.refusal]
+    for family in (*refused, *families().values()):
         if family.claims(checkpoint):
+            if family.refusal:
+                raise ModelError(f"{path} is a {family.name} checkpoint, which hrx cannot audit: it {family.refusal}.")
             return family
     named = checkpoint.config.get("architectures") or []
     raise ModelError(
-        f"{checkpoint.path}/config.json names the architecture {', '.join(map(str, named)) or '(none)'}, which no "
-        f"family of hrx runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
+        f"{path}/config.json names the architecture {', '.join(map(str, named)) or '(none)'}, which no family of hrx "
+        f"runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
         f"module:FILE.py:FACTORY.{registration_problems()}"
     )

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, Identity, ModelError
-from hrx.adapters.device import resolve_device
 from hrx.adapters.families import EMBEDDED, families, short_names
 from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
@@ -23,6 +22,7 @@ from hrx.adapters.formats.neuralforecast_directory import is_saved_directory
 from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_training
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.registry import CheckpointSettings, Located, locate_each, trained_setting
+from hrx.adapters.wrapped import resolve_device
 from hrx.api.progress import Events, Stop
 from hrx.audit.attribution import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
-from hrx.adapters.device import OnDevice
 from hrx.adapters.formats.module import from_module, frozen_copy
+from hrx.adapters.wrapped import OnDevice
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, plan

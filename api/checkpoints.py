@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hrx.adapters.contract import Forecaster, library_errors
-from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.registry import locate, trained_setting
+from hrx.adapters.wrapped import on_device, resolve_device
 from hrx.api.audit import AuditResult, draw_examples, perform
 from hrx.api.audit_plan import open_executor, refuse_empty_plan
 from hrx.api.progress import INTERRUPTED, Events

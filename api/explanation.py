@@ -171,6 +171,6 @@ def as_forecaster(model: Any) -> Forecaster:
 
 def reads_own_unit(model: Forecaster, season: int, scale: tuple[float, float] | None) -> Forecaster:
     """Return the model on values in the unit of a series with that season; 1 where it has none, or none is known."""
-    from hrx.adapters.standardisation import in_own_unit
+    from hrx.adapters.wrapped import in_own_unit
 
     return in_own_unit(model.for_season(season) if season > 1 else model, scale)

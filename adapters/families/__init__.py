@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from hrx.errors import describe_error, install_command
 
@@ -68,9 +68,8 @@ class ModelCard:
     @property
     def download_advice(self) -> str:
         """How to get the weights of a model that is not on the hub; empty for one that is."""
-        if not self.hub_id.startswith("https://"):
-            return ""
-        return f"Download {self.hub_id} into a directory of its own and give that directory."
+        elsewhere = self.hub_id.startswith("https://")
+        return f"Download {self.hub_id} into a directory of its own and give that directory." if elsewhere else ""
 
     def leakage(self, dataset: str, *, in_gift_eval: bool) -> Leakage:
         """Whether `dataset` (`folder` or `folder/frequency`) is declared as training data."""
@@ -82,9 +81,8 @@ class ModelCard:
             return "declared"
         if self.seen is not None:
             return "declared" if dataset.split("/")[0] in self.seen else "none declared"
-        if self.benchmark in ("test", "train"):
-            return "possible"
-        return "none declared" if self.benchmark == "none" else "unknown"
+        by_leaderboard: dict[str | None, Leakage] = {"test": "possible", "train": "possible", "none": "none declared"}
+        return by_leaderboard.get(self.benchmark, "unknown")
 
     def of_branch(self, branch: str) -> ModelCard:
         """Card of a branch, by the first pattern that it matches."""
@@ -137,9 +135,9 @@ class Family:
             return True
         if not (checkpoint.path / "config.json").exists():
             return False
-        named = set(checkpoint.config.get("architectures") or [])
-        marked = bool(self.config_keys) and not named and set(self.config_keys) <= set(checkpoint.config)
-        return marked or bool(named & set(self.architectures))
+        if named := checkpoint.config.get("architectures"):
+            return not set(self.architectures).isdisjoint(named)
+        return bool(self.config_keys) and set(self.config_keys) <= set(checkpoint.config)
 
     @property
     def installed(self) -> str | None:
@@ -164,56 +162,59 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+SUNDIAL = Family(
+    "Sundial", architectures=("SundialForPrediction",),
+    refusal="samples its forecast, so the forecast has no input gradient",
+)  # fmt: skip
+TABPFN_TS = Family(
+    "TabPFN-TS", files="tabpfn-*.ckpt",
+    refusal="fits a tabular regression on each window and forecasts from calendar features, and its differentiable "
+    "mode is not its official forecast",
+)  # fmt: skip
+
+
 @cache
 def built_in() -> tuple[Family, ...]:
     """Families that the files of hrx declare, refused ones too."""
-    return tuple(family for folder in _FOLDERS for file in sorted(folder.glob("*.py")) for family in _declared(file))
-
-
-def _declared(file: Path) -> Iterator[Family]:
-    """Families of a file, each evaluated alone: importing the file would import torch and a model library."""
-    names = {"Family": Family, "ModelCard": ModelCard, "__name__": f"hrx.adapters.{file.parent.name}.{file.stem}"}
-    for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Family("):
-            yield eval(compile(ast.Expression(node.value), str(file), "eval"), names)
-
-
-class Registered(NamedTuple):
-    """An entry point of the group `hrx.adapters`: its family, or why it has none."""
-
-    family: Family | None
-    problem: str = ""
+    found = []
+    for file in (file for folder in _FOLDERS for file in sorted(folder.glob("*.py"))):
+        names = {"Family": Family, "ModelCard": ModelCard, "__name__": f"hrx.adapters.{file.parent.name}.{file.stem}"}
+        for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
+            # Each is evaluated alone: importing the file would import torch and a model library.
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Family("):
+                found.append(eval(compile(ast.Expression(node.value), str(file), "eval"), names))
+    return tuple(found)
 
 
 @cache
 def families() -> dict[str, Family]:
     """Families that hrx runs, by name: the built-in ones and those that installed packages register."""
-    found = [*built_in(), *(entry.family for entry in _registered() if entry.family)]
+    found = [*built_in(), *(family for family in _registered() if isinstance(family, Family))]
     return {family.name: family for family in found if not family.refusal}
 
 
-def _registered() -> Iterator[Registered]:
-    """Entry points of installed packages. One that fails affects its own family only."""
+def _registered() -> Iterator[Family | str]:
+    """Families of the entry points of installed packages, a sentence for each that has none."""
     known = {family.name for family in built_in()}
     for entry in entry_points(group="hrx.adapters"):
         at = f"The entry point {entry.value!r} of hrx.adapters"
         try:
             family = entry.load()
         except (Exception, SystemExit) as error:
-            yield Registered(None, f"{at} cannot be loaded: {describe_error(error)}. Update its package.")
+            yield f"{at} cannot be loaded: {describe_error(error)}. Update its package."
             continue
         if not isinstance(family, Family):
-            yield Registered(None, f"{at} is not a Family. Update its package.")
+            yield f"{at} is not a Family. Update its package."
         elif family.name in known:
-            yield Registered(None, f"{at} registers {family.name!r} a second time. Rename it.")
+            yield f"{at} registers {family.name!r} a second time. Rename it."
         else:
             known.add(family.name)
-            yield Registered(family)
+            yield family
 
 
 def registration_problems() -> str:
     """Why families of other packages are missing, as sentences for the message that a family is unknown."""
-    return "".join(f" {entry.problem}" for entry in _registered() if entry.problem)
+    return "".join(f" {problem}" for problem in _registered() if isinstance(problem, str))
 
 
 @cache

@@ -15,7 +15,7 @@ which parity with the forecast on the CPU does not admit.
 
 import copy
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any, Self, cast
@@ -85,17 +85,10 @@ def run_pipeline(model: Any, windows: Tensor, steps: int, targets: int, **settin
     frame["time"] = np.tile(pd.date_range("2000-01-01", periods=lookback, freq="h"), count)
     token = settings.pop("frequency_token", None)
     pipeline = TimeSeriesForecastingPipeline(
-        model,
-        timestamp_column="time",
-        id_columns=["series"],
-        target_columns=columns[:targets],
-        conditional_columns=columns[targets:],
-        prediction_length=steps,
-        batch_size=count,
-        device="cpu",
-        add_known_ground_truth=False,
-        **settings,
-    )
+        model, timestamp_column="time", id_columns=["series"],
+        target_columns=columns[:targets], conditional_columns=columns[targets:],
+        prediction_length=steps, batch_size=count, device="cpu", add_known_ground_truth=False, **settings,
+    )  # fmt: skip
     forecast = pipeline(frame, frequency_token=token)
     values = [np.array(forecast[column].tolist(), dtype=np.float32) for column in columns[:targets]]
     return torch.from_numpy(np.stack(values, axis=-1))
@@ -110,35 +103,25 @@ class _OnePass(CheckpointForecaster):
         self._second: Any = second_module(self.module)
         self._lock = Lock()
 
-    def _run_second(self, x: Tensor, horizon: int, **arguments: float) -> Tensor:
-        """`(B, L) -> (B, H)` by the object that gradients are taken through."""
+    @property
+    def arguments(self) -> dict[str, float]:
+        """Further arguments of the library's call."""
+        return {}
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
         with self._lock:
-            output = self._second(past_values=x[..., None], prediction_length=horizon, **arguments)
+            output = self._second(past_values=x[..., None], prediction_length=horizon, **self.arguments)
         return cast(Tensor, output.prediction_outputs[..., 0])
 
-    def _run_official(self, x: Tensor, horizon: int, **arguments: float) -> Tensor:
+    def official(self, x: Tensor, horizon: int) -> Tensor:
         """`(B, L) -> (B, H)` by the pipeline, or by the library's model call for a float64 copy."""
         self.check(x, horizon)
-        windows = x.detach().unsqueeze(2)
+        windows, more = x.detach().unsqueeze(2), self.arguments
         with self._lock, torch.no_grad():
             if not self.is_converted:
-                return run_pipeline(self.module, windows, horizon, 1, context_length=x.shape[1], **arguments).squeeze(2)
-            forecast: Tensor = self.module(windows, prediction_length=horizon, **arguments).prediction_outputs
+                return run_pipeline(self.module, windows, horizon, 1, context_length=x.shape[1], **more).squeeze(2)
+            forecast: Tensor = self.module(windows, prediction_length=horizon, **more).prediction_outputs
             return forecast.squeeze(2)
-
-
-@dataclass(frozen=True)
-class SharedContextLimits(Limits):
-    """Lookback and horizon share the context, of which the forecast takes at least `least_masked` steps."""
-
-    context: int = 0
-    least_masked: int = 0
-
-    def refusal(self, lookback: int, horizon: int) -> str | None:
-        room = self.context - max(horizon, self.least_masked)
-        if lookback > room > 0:
-            return f"reads a lookback of at most {room}, not {lookback}, before a horizon of {horizon}"
-        return super().refusal(lookback, horizon)
 
 
 class PatchTSTFM(_OnePass):
@@ -154,19 +137,12 @@ class PatchTSTFM(_OnePass):
             # the whole context: with a thousand patches it would take hours.
             self._second.backbone._overlap_add = partial(_add_patches, window.flatten())
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        return self._run_second(x, horizon)
-
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        return self._run_official(x, horizon)
-
-    def read_limits(self) -> SharedContextLimits:
+    def read_limits(self) -> Limits:
         config = self.module.config
-        masked_patches = config.pretrain_mask_cont * (2 if config.randomize_cpm else 1)
+        context, masked_patches = config.context_length, config.pretrain_mask_cont * (2 if config.randomize_cpm else 1)
         masked = config.d_patch * max(masked_patches, 2)
-        context = config.context_length
-        return SharedContextLimits(
-            longest_lookback=context - masked, longest_horizon=context - 1, context=context, least_masked=masked
+        return Limits(
+            longest_lookback=context - masked, longest_horizon=context - 1, context=context, least_horizon=masked
         )
 
 
@@ -182,40 +158,32 @@ def _add_patches(window: Tensor, patches: Tensor, original_length: int, stride: 
 
 @dataclass(frozen=True)
 class ScaleLimits(Limits):
-    """FlowState at a scale factor: it reads `context / scale_factor` steps and joins patches of `patch / scale_factor`.
+    """FlowState at a scale factor: it joins patches of `patch` steps, and each step beyond the first takes context."""
 
-    Each step beyond the first patch takes one step of the context.
-    """
-
-    context: int = 0
     patch: int = 0
     scale_factor: float = 1.0
 
-    def at(self, scale_factor: float) -> Self:
-        """Limits at another scale factor."""
-        longest = min(LONGEST_CONTEXT, int(self.context / scale_factor))
-        return replace(self, scale_factor=scale_factor, longest_lookback=longest)
+    @classmethod
+    def at(cls, config: Any, scale_factor: float) -> Self:
+        """Limits of a checkpoint at a scale factor."""
+        longest = min(LONGEST_CONTEXT, int(config.context_length / scale_factor))
+        first = int(config.decoder_patch_len / scale_factor + 1e-6)
+        return cls(
+            shortest_lookback=2,  # the discretised kernel takes its second value, so one step alone raises
+            longest_lookback=longest, context=longest + first, least_horizon=first,
+            patch=int(config.decoder_patch_len / scale_factor), scale_factor=scale_factor,
+        )  # fmt: skip
 
-    def returned_steps(self, horizon: int) -> int:
-        """How many of the requested steps the library returns: it drops the last patch where a pass would end it."""
-        beyond_first = max(0, horizon - int(self.patch / self.scale_factor + 1e-6))
-        joined = int(self.patch / self.scale_factor)
-        whole, rest = divmod(beyond_first + 1, joined)
-        return min(horizon, whole * joined + (joined + rest - 1 if rest else 0))
-
-    def refusal(self, lookback: int, horizon: int) -> str | None:
-        if refusal := super().refusal(lookback, horizon):
-            return refusal
-        if (returned := self.returned_steps(horizon)) < horizon:
-            return (
-                f"returns {returned} steps where {horizon} are asked for: its library joins patches of "
-                f"{int(self.patch / self.scale_factor)} steps and drops the last one at this horizon"
-            )
-        first = int(self.patch / self.scale_factor + 1e-6)
-        room = min(LONGEST_CONTEXT, int(self.context / self.scale_factor)) - max(0, horizon - first)
-        if lookback > room:
-            return f"reads a lookback of at most {max(room, 0)}, not {lookback}, before a horizon of {horizon}"
-        return None
+    def refusal_of_horizon(self, horizon: int) -> str | None:
+        # The library drops the last patch where a pass would end it.
+        whole, rest = divmod(max(0, horizon - self.least_horizon) + 1, self.patch)
+        returned = whole * self.patch + (self.patch + rest - 1 if rest else 0)
+        if returned >= horizon:
+            return None
+        return (
+            f"returns {returned} steps where {horizon} are asked for: its library joins patches of {self.patch} steps "
+            "and drops the last one at this horizon"
+        )
 
 
 class FlowState(_OnePass):
@@ -231,20 +199,15 @@ class FlowState(_OnePass):
         return FlowStateForPrediction.from_pretrained(self.checkpoint.path)
 
     def read_limits(self) -> ScaleLimits:
-        config = self.module.config
-        # The discretised kernel takes its second value, so one step alone raises.
-        limits = ScaleLimits(shortest_lookback=2, context=config.context_length, patch=config.decoder_patch_len)
-        return limits.at(float(config.scale_factor))
+        return ScaleLimits.at(self.module.config, float(self.module.config.scale_factor))
 
     @property
     def official_call(self) -> str:  # type: ignore[override]  # names the scale factor, so records hold it
         return f"{PIPELINE}(scale_factor={self.limits.scale_factor:.4g})"
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        return self._run_second(x, horizon, scale_factor=self.limits.scale_factor)
-
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        return self._run_official(x, horizon, scale_factor=self.limits.scale_factor)
+    @property
+    def arguments(self) -> dict[str, float]:
+        return {"scale_factor": self.limits.scale_factor}
 
     def for_season(self, season: int) -> Self:
         """Return the same network at the time scale of a season, in steps."""
@@ -254,10 +217,10 @@ class FlowState(_OnePass):
         if scale_factor == self.limits.scale_factor:
             return self
         other = copy.copy(self)
-        other.limits = self.limits.at(scale_factor)
+        other.limits = ScaleLimits.at(self.module.config, scale_factor)
         return other
 
     def reload(self) -> Self:
         again = super().reload()
-        again.limits = again.limits.at(self.limits.scale_factor)
+        again.limits = self.limits
         return again

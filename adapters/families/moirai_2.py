@@ -52,38 +52,20 @@ class Moirai2(CheckpointForecaster):
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         observed = ~x.isnan()
         past = torch.where(observed, x, 0.0).to(dtype=torch.float32)  # zeros for gaps, as in the public call
-        quantiles = self._forecast(x.shape[1], horizon)(
-            past_target=past[..., None],
-            past_observed_target=observed[..., None],
-            past_is_pad=torch.zeros_like(observed),
-        )
-        return cast(Tensor, quantiles[:, self._median_index])
+        # A forecaster of the library around the same module is built in under a millisecond.
+        forecast = Moirai2Forecast(
+            module=self.module, prediction_length=horizon, context_length=x.shape[1],
+            target_dim=1, feat_dynamic_real_dim=0, past_feat_dynamic_real_dim=0,
+        )  # fmt: skip
+        quantiles = forecast(past[..., None], observed[..., None], torch.zeros_like(observed))
+        return cast(Tensor, quantiles[:, list(self.module.quantile_levels).index(0.5)])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         copies = list(x.detach().cpu().numpy().copy())  # the library fills gaps in the arrays it is given
         library = Moirai2Forecast(
-            prediction_length=horizon,
-            target_dim=1,
-            feat_dynamic_real_dim=0,
-            past_feat_dynamic_real_dim=0,
-            context_length=x.shape[1],
-            module=self.module,
-        )
+            prediction_length=horizon, target_dim=1, feat_dynamic_real_dim=0, past_feat_dynamic_real_dim=0,
+            context_length=x.shape[1], module=self.module,
+        )  # fmt: skip
         by_level = dict(zip(self.module.quantile_levels, library.predict(copies).swapaxes(0, 1), strict=True))
         return torch.from_numpy(by_level[0.5])
-
-    @property
-    def _median_index(self) -> int:
-        return list(self.module.quantile_levels).index(0.5)
-
-    def _forecast(self, lookback: int, horizon: int) -> Any:
-        """Forecaster of the library for one setting, around the same module: built in under a millisecond."""
-        return Moirai2Forecast(
-            module=self.module,
-            prediction_length=horizon,
-            context_length=lookback,
-            target_dim=1,
-            feat_dynamic_real_dim=0,
-            past_feat_dynamic_real_dim=0,
-        )

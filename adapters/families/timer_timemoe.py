@@ -127,7 +127,7 @@ class Timer(GeneratingForecaster):
     library_class = TimerForPrediction
 
     def read_limits(self) -> Limits:
-        config, patch = self.module.config, self._patch
+        config, patch = self.module.config, self.module.config.input_token_len
         if any(length % patch for length in config.output_token_lens):
             raise ModelError(
                 f"{self.checkpoint.path}/config.json forecasts {config.output_token_lens} steps at once and reads "
@@ -135,19 +135,17 @@ class Timer(GeneratingForecaster):
             )
         return Limits(shortest_lookback=patch, longest_lookback=patch * config.max_position_embeddings)
 
-    @property
-    def _patch(self) -> int:
-        return cast(int, self.module.config.input_token_len)
-
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        inputs, past = self._whole_patches(x.to(dtype=torch.float32)), KeyValues()
+        patch, past = self.module.config.input_token_len, KeyValues()
+        # As in `generate`, the oldest values that do not fill a patch are cut off.
+        inputs = x[:, x.shape[1] % patch :].to(dtype=torch.float32)
         flat = torch.zeros(len(x), 1, dtype=torch.bool)
         steps, patches, done = list[Tensor](), 0, 0
         with ignore_warning(MASK_MOVES):
             while done < horizon:
                 # `revin` divides by the standard deviation of this step's input; once NaN, a series stays NaN.
                 flat = flat | is_flat(inputs)
-                patches += inputs.shape[1] // self._patch
+                patches += inputs.shape[1] // patch
                 y = self.module(
                     input_ids=replace_flat(inputs, flat),
                     attention_mask=torch.ones(len(x), patches, dtype=torch.long),
@@ -181,10 +179,6 @@ class Timer(GeneratingForecaster):
             steps.append(inputs)
             done += inputs.shape[1]
         return torch.cat(steps, dim=1)
-
-    def _whole_patches(self, x: Tensor) -> Tensor:
-        """Part of a window that `generate` reads: oldest values that do not fill a patch are cut off."""
-        return x[:, x.shape[1] % self._patch :]
 
 
 class TimeMoe(GeneratingForecaster):

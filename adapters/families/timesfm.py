@@ -12,10 +12,8 @@ The audited forecast is the default of `TimesFM3Forecaster`. `TimesFM3Evaluator`
 with the negated window and clamps at zero, which is a different forecast.
 """
 
-import io
 import math
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -48,21 +46,6 @@ POINT = 5
 """Output that TimesFM-2.5 returns as its point forecast: the mean comes first, then nine deciles."""
 
 
-@dataclass(frozen=True)
-class SharedContext(Limits):
-    """Lookback and horizon, each rounded up to whole patches, share one context."""
-
-    context: int = 16384
-    input_patch: int = 32
-    output_patch: int = 128
-
-    def refusal(self, lookback: int, horizon: int) -> str | None:
-        needed = _round_up(lookback, self.input_patch) + _round_up(horizon, self.output_patch)
-        if not (reason := super().refusal(lookback, horizon)) and needed > self.context:
-            return f"has room for {self.context} steps of lookback and horizon together, not {needed}"
-        return reason
-
-
 class TimesFM25(CheckpointForecaster):
     """Median of a TimesFM-2.5 checkpoint under the library's default forecasting flags."""
 
@@ -87,13 +70,11 @@ class TimesFM25(CheckpointForecaster):
 
     def read_limits(self) -> Limits:
         model = self.module
-        return SharedContext(
-            longest_lookback=model.config.context_limit - model.o,
-            longest_horizon=model.config.context_limit - model.p,
-            context=model.config.context_limit,
-            input_patch=model.p,
-            output_patch=model.o,
-        )
+        context = model.config.context_limit
+        return Limits(
+            longest_lookback=context - model.o, longest_horizon=context - model.p, context=context,
+            lookback_patch=model.p, horizon_patch=model.o,
+        )  # fmt: skip
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         x = x.to(dtype=torch.float32)
@@ -125,7 +106,7 @@ class TimesFM3(CheckpointForecaster):
     module_attribute = "model"
 
     def open_library(self) -> Any:
-        with redirect_stdout(io.StringIO()):  # the library prints progress, and standard output is for results
+        with redirect_stdout(None):  # the library prints progress, and standard output is for results
             return TimesFM3Forecaster.from_pretrained(str(self.checkpoint.path), device="cpu", local_files_only=True)
 
     def read_limits(self) -> Limits:
@@ -134,7 +115,7 @@ class TimesFM3(CheckpointForecaster):
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         window, padded = _whole_patches(x.to(dtype=torch.float32), self.module.input_patch_len)
         # The forecast depends on the requested horizon, and the library requests whole output patches.
-        requested = _round_up(horizon, self.module.output_patch_len)
+        requested = horizon + -horizon % self.module.output_patch_len
         quantiles = self.module.decode(target=window[:, None], horizon=requested, mask=padded)[:, 0, :horizon]
         return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])
 
@@ -164,7 +145,3 @@ def _whole_patches(x: Tensor, patch: int) -> tuple[Tensor, Tensor]:
     missing = -x.shape[1] % patch
     window = torch.nn.functional.pad(x, (missing, 0))
     return window, (torch.arange(window.shape[1]) < missing).expand(window.shape)
-
-
-def _round_up(steps: int, patch: int) -> int:
-    return -(-steps // patch) * patch

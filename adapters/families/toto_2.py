@@ -20,7 +20,6 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -78,22 +77,6 @@ def exact_gradients() -> Iterator[None]:
         _exact.active = before
 
 
-@dataclass(frozen=True)
-class PositionLimits(Limits):
-    """Lookback and horizon, each in whole patches, share a table of positions."""
-
-    patch: int = 1
-    positions: int = 0
-
-    def refusal(self, lookback: int, horizon: int) -> str | None:
-        if refusal := super().refusal(lookback, horizon):
-            return refusal
-        room = (self.positions - math.ceil(horizon / self.patch)) * self.patch
-        if lookback > room:
-            return f"reads a lookback of at most {room}, not {lookback}, before a horizon of {horizon}"
-        return None
-
-
 class Toto2(ChannelForecaster):
     """Median of a Toto-2 checkpoint."""
 
@@ -102,17 +85,18 @@ class Toto2(ChannelForecaster):
     def open_library(self) -> Any:
         return Toto2Model.from_pretrained(self.checkpoint.path)
 
-    def read_limits(self) -> PositionLimits:
+    def read_limits(self) -> Limits:
         config = self.module.config
         if config.num_output_patches != 1:
             raise ModelError(
                 f"{self.checkpoint.path}/config.json sets num_output_patches to {config.num_output_patches}. "
                 "Toto2Model.forecast runs with 1 only."
             )
-        tables = [m.cos for name, m in self.module.named_modules() if name.endswith("query_proj")]
-        positions = min(len(table) for table in tables)
-        most = (positions - 1) * config.patch_size
-        return PositionLimits(longest_lookback=most, longest_horizon=most, patch=config.patch_size, positions=positions)
+        patch = config.patch_size
+        # Lookback and horizon share a table of positions, one for each patch.
+        positions = min(len(m.cos) for name, m in self.module.named_modules() if name.endswith("query_proj"))
+        most = (positions - 1) * patch
+        return Limits(longest_lookback=most, longest_horizon=most, context=positions * patch, horizon_patch=patch)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         series, patch = self.to_series(x), self.module.config.patch_size
@@ -133,12 +117,9 @@ class Toto2(ChannelForecaster):
         values = output.quantiles[..., :-1, :].sinh()
         shape = (*series.shape[:2], patches, patch)
         loc, scale = (statistic[..., patch:].reshape(shape) for statistic in (output.loc, output.scale))
+        median = list(self.module.output_head.knots).index(0.5)
         quantiles = self.module._clamp_nonfinite(values * scale + loc).sort(dim=0).values
-        return self.from_series(quantiles[self._median_index].flatten(2)[..., :horizon])
-
-    @property
-    def _median_index(self) -> int:
-        return list(self.module.output_head.knots).index(0.5)
+        return self.from_series(quantiles[median].flatten(2)[..., :horizon])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)

@@ -127,7 +127,7 @@ class TinyTimeMixer(CheckpointForecaster):
 
     @property
     def official_call(self) -> str:  # type: ignore[override]  # depends on the checkpoint
-        return PIPELINE if self._fits_pipeline else f"{type(self.module).__name__}.forward"
+        return PIPELINE if self._runs_pipeline else f"{type(self.module).__name__}.forward"
 
     def prepare(self) -> None:
         self._recursive = lru_cache(maxsize=8)(self._build_recursive)
@@ -143,7 +143,9 @@ class TinyTimeMixer(CheckpointForecaster):
         # Padded before the recursion, which otherwise drops the oldest values of a short window.
         missing = 0 if self._decomposed else max(self.module.config.context_length - past.shape[1], 0)
         past = torch.nn.functional.pad(past, (0, 0, missing, 0))
-        token = self._frequency_token(len(x), x.device)
+        token = None  # of the library for an unknown frequency, for checkpoints with frequency prefix tuning
+        if self.module.config.resolution_prefix_tuning:
+            token = torch.full((len(x),), DEFAULT_FREQUENCY_MAPPING["oov"], device=x.device)
         if horizon <= self._native_horizon:
             y = self.module(past_values=past, freq_token=token).prediction_outputs
         else:
@@ -154,18 +156,12 @@ class TinyTimeMixer(CheckpointForecaster):
             ).prediction_outputs
         return cast(Tensor, y[:, :horizon] if self.limits.multivariate else y[:, :horizon, 0])
 
-    def _frequency_token(self, windows: int, device: torch.device) -> Tensor | None:
-        """Token of the library for an unknown frequency, for checkpoints with frequency prefix tuning."""
-        if not self.module.config.resolution_prefix_tuning:
-            return None
-        return torch.full((windows,), DEFAULT_FREQUENCY_MAPPING["oov"], device=device)
-
     def _build_recursive(self, horizon: int) -> Any:
         lengths = {"requested_prediction_length": horizon, "model_prediction_length": self._native_horizon}
         return RecursivePredictor(RecursivePredictorConfig(model=self.module, loss="mse", **lengths)).eval()
 
     @property
-    def _fits_pipeline(self) -> bool:
+    def _runs_pipeline(self) -> bool:
         """Whether the columns that are forecast come before all others, where the pipeline puts them."""
         predicted = self.module.config.prediction_channel_indices
         return predicted is None or predicted == list(range(len(predicted)))
@@ -174,12 +170,9 @@ class TinyTimeMixer(CheckpointForecaster):
         """Run the pipeline; for a float64 copy the model's own call, since the pipeline rounds its input to fp32."""
         self.check(x, horizon)
         windows = x.detach().unsqueeze(-1) if x.ndim == 2 else x.detach()
-        y = self._call_model(windows, horizon) if self._needs_model_call else self._call_pipeline(windows, horizon)
+        call = self._call_pipeline if self._runs_pipeline and not self.is_converted else self._call_model
+        y = call(windows, horizon)
         return y.squeeze(-1) if x.ndim == 2 else y
-
-    @property
-    def _needs_model_call(self) -> bool:
-        return self.is_converted or not self._fits_pipeline
 
     def _call_pipeline(self, windows: Tensor, horizon: int) -> Tensor:
         """`(B, L, C) -> (B, H, K)`: one series of the frame per window, each column a channel."""

@@ -12,7 +12,6 @@ on the same weights: a call of one, which stores its lengths in the object, does
 import copy
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from pathlib import Path
 from textwrap import shorten
 from typing import Any, Self, cast
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from visionts.model import MAE_ARCH, VisionTS
 
-from hrx.adapters.checkpoint import CheckpointForecaster, differing_tensors, second_module
+from hrx.adapters.checkpoint import CheckpointForecaster, differing_tensors, read_state, second_module
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
 
@@ -66,14 +65,24 @@ class VisionTSModel(CheckpointForecaster):
     official_call = "VisionTS.forward"
 
     def open_library(self) -> Any:
-        self._file, architecture = _find_released_file(self.checkpoint.path, self.checkpoint.weights)
-        state = _read_state(self._file)
-        with redirect_stdout(None):  # the library prints that it could not load, and goes on
-            model = VisionTS(architecture, ckpt_dir=str(self.checkpoint.path))
-        names = {*state} ^ {*model.vision_model.state_dict()} or {*differing_tensors(model.vision_model, state.items())}
-        if names:
+        path, weights = self.checkpoint.path, self.checkpoint.weights
+        architectures = {file: name for name, (_, file) in MAE_ARCH.items()}
+        known = [file for file in weights if file.name in architectures]
+        if not known:
             raise ModelError(
-                f"{self._file} does not hold the weights of {architecture}: {shorten(', '.join(sorted(names)), 200)} "
+                f"{path} has none of the files that VisionTS reads ({', '.join(architectures)}). "
+                "Download one from https://dl.fbaipublicfiles.com/mae/visualize/ and keep its name."
+            )
+        if len(weights) > 1:
+            names = ", ".join(file.name for file in weights)
+            raise ModelError(f"{path} has several weight files ({names}). Give each a directory of its own.")
+        state, architecture = read_state(known[0]), architectures[known[0].name]
+        with redirect_stdout(None):  # the library prints that it could not load, and goes on
+            model = VisionTS(architecture, ckpt_dir=str(path))
+        wrong = {*state} ^ {*model.vision_model.state_dict()} or {*differing_tensors(model.vision_model, state.items())}
+        if wrong:
+            raise ModelError(
+                f"{known[0]} does not hold the weights of {architecture}: {shorten(', '.join(sorted(wrong)), 200)} "
                 "could not be loaded. Download it again, or restore its original name."
             )
         return model
@@ -108,32 +117,4 @@ class VisionTSModel(CheckpointForecaster):
         return super().reload().for_season(self.limits.periodicity)
 
     def unloaded(self) -> tuple[str, ...]:
-        return differing_tensors(self.module.vision_model, _read_state(self._file).items())
-
-
-def _find_released_file(directory: Path, weights: tuple[Path, ...]) -> tuple[Path, str]:
-    """Weight file with a name that the library knows, and the architecture of that name."""
-    architectures = {file: name for name, (_, file) in MAE_ARCH.items()}
-    known = [file for file in weights if file.name in architectures]
-    if not known:
-        raise ModelError(
-            f"{directory} has none of the files that VisionTS reads ({', '.join(architectures)}). "
-            "Download one from https://dl.fbaipublicfiles.com/mae/visualize/ and keep its name."
-        )
-    if len(weights) > 1:
-        names = ", ".join(file.name for file in weights)
-        raise ModelError(f"{directory} has several weight files ({names}). Give each a directory of its own.")
-    return known[0], architectures[known[0].name]
-
-
-def _read_state(file: Path) -> dict[str, Tensor]:
-    """Read the autoencoder's tensors by name."""
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged archive may fail anywhere in the reader
-        reason = shorten(f"{type(error).__name__}: {error}", 200)
-        raise ModelError(f"{file} is damaged: {reason}. Download it again.") from error
-    state = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ModelError(f"{file} has no tensors under the key 'model', where the release has them. Download it again.")
-    return cast("dict[str, Tensor]", state)
+        return differing_tensors(self.module.vision_model, self.checkpoint.tensors())

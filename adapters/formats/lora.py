@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hrx.adapters.checkpoint import ADAPTER_CONFIG, CheckpointForecaster
-from hrx.adapters.contract import ModelError
-from hrx.errors import HrxError, describe_error
+from hrx.adapters.contract import ModelError, model_errors
 from hrx.files import read_json
 
 if TYPE_CHECKING:
@@ -30,54 +29,34 @@ def merged_directory(path: Path, locate: Callable[[str], Located]) -> Path:
 
     `locate` finds the base model that the adapter names.
     """
-    named = _base_name(path)
+    file = path / ADAPTER_CONFIG
+    with model_errors(f"{file} cannot be read", "Save the adapter again.", ValueError, LookupError, TypeError):
+        named = read_json(file)["base_model_name_or_path"]
+    if not isinstance(named, str) or not named:
+        raise ModelError(f"{file} does not name a base model. Set base_model_name_or_path to a hub id or a directory.")
     try:
         from peft import PeftModel
     except ImportError:
         raise ModelError(f"{path} is merged with peft, which is not installed. Run: pip install peft") from None
     beside = path / named  # a relative directory is meant from where the adapter is, or from the working directory
     base: Any = locate(str(beside) if beside.is_dir() else named).load()
-    try:
+    advice = "Check that this is the base model that the adapter was trained on."
+    with model_errors(f"peft could not merge {path} into {named}", advice, Exception):
         merged = PeftModel.from_pretrained(base.module, str(path)).merge_and_unload()
-    except Exception as error:
-        raise ModelError(
-            f"peft could not merge {path} into {named}: {describe_error(error)}. "
-            "Check that this is the base model that the adapter was trained on."
-        ) from error
-    try:
+    with model_errors(f"cannot write {path / MERGED}", f"Copy {path} to a writable directory.", OSError):
         _write(path / MERGED, base, merged.state_dict())
-    except OSError as error:
-        raise ModelError(f"cannot write {path / MERGED}: {error}. Copy {path} to a writable directory.") from error
     return path / MERGED
-
-
-def _base_name(path: Path) -> str:
-    """Hub id or directory of the base model that the adapter was trained on."""
-    file = path / ADAPTER_CONFIG
-    try:
-        named = read_json(file)["base_model_name_or_path"]
-    except (HrxError, ValueError, LookupError, TypeError) as error:
-        raise ModelError(f"{file} cannot be read: {describe_error(error)}. Save the adapter again.") from error
-    if not isinstance(named, str) or not named:
-        raise ModelError(f"{file} does not name a base model. Set base_model_name_or_path to a hub id or a directory.")
-    return named
 
 
 def _write(target: Path, base: CheckpointForecaster, state: dict[str, Tensor]) -> None:
     """Replaces `target` by a checkpoint with the tensors that the base's files have, and the base's configuration."""
     from safetensors.torch import save_file
 
-    scratch = Path(tempfile.mkdtemp(prefix=".merging-", dir=target.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=".merging-", dir=target.parent) as folder:
+        scratch = Path(folder) / target.name
+        scratch.mkdir()
         shutil.copy(base.checkpoint.path / "config.json", scratch)
-        tensors = {}
-        for name, _ in base.checkpoint.tensors():
-            if base.module_name(name) not in state:
-                raise ModelError(f"{base.identity.model} has a tensor {name} that its library does not load.")
-            tensors[name] = state[base.module_name(name)].contiguous()
+        tensors = {name: state[base.module_name(name)].contiguous() for name, _ in base.checkpoint.tensors()}
         save_file(tensors, scratch / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(target, ignore_errors=True)
         scratch.rename(target)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise

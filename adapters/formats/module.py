@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, is_dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, Literal, Self, cast
@@ -26,7 +26,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters.contract import Convert, Forecaster, Identity, Limits, ModelError, ReadScale, Scale, freeze
+from hrx.adapters.contract import (
+    Convert,
+    Forecaster,
+    Identity,
+    Limits,
+    ModelError,
+    ReadScale,
+    Scale,
+    freeze,
+    model_errors,
+)
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_TEXT, regular_file, user_path
 
@@ -100,19 +110,21 @@ def from_module(
             f"A {type(predictor).__name__} is not a model. Give a torch.nn.Module or a function of windows."
         )
     label = str(name or getattr(predictor, "__name__", type(predictor).__name__))
-    if isinstance(predictor, torch.nn.Module):
-        predictor = _copied(predictor) if copy else freeze(predictor)
-    read = _read_scale(scale)
-    content = partial(_fingerprint, predictor, read)
-    # Only a copy is sure to be the same model when it is stored.
     owned = copy and isinstance(predictor, torch.nn.Module)
+    if isinstance(predictor, torch.nn.Module):
+        try:
+            predictor = frozen_copy(predictor) if copy else freeze(predictor)
+        except HrxError:
+            predictor = LentModule(predictor)
+    read = _read_scale(scale)
+
+    def content() -> str:
+        """Fingerprint of the module and what it reads: on another scale it is another model."""
+        return hashlib.sha256(f"{fingerprint(predictor)} {read}".encode()).hexdigest()
+
+    # Only a copy is sure to be the same model when it is stored.
     identity = Identity(label, family, label, content if owned else content(), library=f"torch {torch.__version__}")
     return ModuleForecaster(predictor, identity, limits or Limits(), read)
-
-
-def _fingerprint(predictor: Predictor, scale: ReadScale) -> str:
-    """Of the module and what it reads: on another scale it is another model."""
-    return hashlib.sha256(f"{fingerprint(predictor)} {scale}".encode()).hexdigest()
 
 
 def _read_scale(scale: Any) -> ReadScale:
@@ -125,13 +137,6 @@ def _read_scale(scale: Any) -> ReadScale:
     if not (math.isfinite(mean) and 0 < std < math.inf):
         raise ModelError(f"scale={scale!r} is not a scale. Give 'raw', 'standardised', or (mean, std), std above 0.")
     return Scale(mean, std)
-
-
-def _copied(module: torch.nn.Module) -> Predictor:
-    try:
-        return frozen_copy(module)
-    except HrxError:
-        return LentModule(module)
 
 
 def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
@@ -160,7 +165,7 @@ class LentModule:
 
     def __init__(self, module: torch.nn.Module):
         self._module = module
-        self.forward = module.forward  # for its signature
+        self.__signature__ = inspect.signature(module.forward)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         modes = [(part, part.training) for part in self._module.modules()]
@@ -176,8 +181,7 @@ class LentModule:
 
 
 def _detached(weight: Tensor) -> Tensor:
-    weight = weight.detach()
-    return weight.float() if weight.is_floating_point() else weight
+    return weight.detach().float() if weight.is_floating_point() else weight.detach()
 
 
 def held_models(model: Any) -> list[Forecaster]:
@@ -226,10 +230,8 @@ class ModuleFile:
         path = user_path(file)
         if not os.path.isfile(path):
             raise ModelError(f"{path} is not a file. Write module:FILE.py:FACTORY with the path of a Python file.")
-        try:
+        with model_errors(f"{path} cannot be read", "Check its permissions.", OSError):
             return cls(regular_file(path, MOST_TEXT), factory)
-        except HrxError as error:
-            raise ModelError(str(error)) from error
 
     @property
     def identity(self) -> Identity:
@@ -238,16 +240,13 @@ class ModuleFile:
     @property
     def identity_unbuilt(self) -> Identity:
         """An identity from the file alone, for the records of a model that cannot be built."""
+        label = f"{self.file.stem}:{self.factory}"
         try:
             source = self.file.read_bytes()
         except OSError:  # its own code may have removed it
-            source = self._label.encode()
+            source = label.encode()
         unbuilt = hashlib.sha256(b"not built " + source).hexdigest()
-        return Identity(self._label, "module", self._label, unbuilt, library=f"torch {torch.__version__}")
-
-    @property
-    def _label(self) -> str:
-        return f"{self.file.stem}:{self.factory}"
+        return Identity(label, "module", label, unbuilt, library=f"torch {torch.__version__}")
 
     def load(self) -> Forecaster:
         return self._model
@@ -258,20 +257,15 @@ class ModuleFile:
 
     def _create(self) -> Forecaster:
         """Calls the factory, which returns a `Forecaster`, a module or a callable; it prints to standard error."""
-        try:
+        advice = "takes no argument and returns a Forecaster, a torch.nn.Module or a callable."
+        what = f"{self.file} failed to create a model"
+        with model_errors(what, f"Its function {self.factory} {advice}"), redirect_stdout(sys.stderr):
             text = hashlib.sha256(self.file.read_bytes()).hexdigest()
-            with redirect_stdout(sys.stderr):
-                result = function_in_file(self.file, self.factory)()
+            result = function_in_file(self.file, self.factory)()
             if not isinstance(result, Forecaster) and not callable(result):
                 raise TypeError(f"it returned a {type(result).__name__}")
-            model = result if isinstance(result, Forecaster) else from_module(result, name=self._label, copy=False)
-        except ModelError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ModelError(
-                f"{self.file} failed to create a model: {describe_error(error)}. Its function {self.factory} "
-                "takes no argument and returns a Forecaster, a torch.nn.Module or a callable."
-            ) from error
+            label = f"{self.file.stem}:{self.factory}"
+            model = result if isinstance(result, Forecaster) else from_module(result, name=label, copy=False)
         whole = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
         model.identity = replace(model.identity, fingerprint=whole)
         if model.reload() is None:
@@ -285,10 +279,8 @@ def function_in_file(file: Path, name: str) -> Callable[..., Any]:
     if spec is None or spec.loader is None:
         raise ModelError(f"{file} cannot be imported. Give a Python file.")
     module = importlib.util.module_from_spec(spec)
-    try:
+    with model_errors(f"{file} cannot be imported", "Correct it, or install what it needs."):
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise ModelError(f"{file} cannot be imported: {describe_error(error)}.") from error
     function = getattr(module, name, None)
     if not callable(function):
         names = ", ".join(name for name in vars(module) if not name.startswith("_"))
@@ -331,86 +323,68 @@ def _parts(value: Any, seen: set[int]) -> Iterator[bytes]:
         return
     seen.add(id(value))
     yield type(value).__qualname__.encode()
-    if isinstance(value, torch.Tensor):
-        yield from _tensor(value)
+    if isinstance(value, Tensor):
+        yield f"{value.dtype} {tuple(value.shape)}".encode()
+        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes()
-    elif isinstance(value, torch.nn.Module):
-        yield from _module(value, seen)
+    else:
+        for part in _contents(value):
+            yield from _parts(part, seen)
+
+
+def _contents(value: Any) -> Iterator[Any]:
+    """What a value is made of: objects that live as long as it does, or plain values."""
+    if isinstance(value, torch.nn.Module):
+        for name, part in value.named_modules():
+            yield f"{name} {type(part).__module__}.{type(part).__qualname__}"
+            if not type(part).__module__.startswith("torch."):
+                yield _source(type(part))
+            for key in sorted(key for key in vars(part) if not key.startswith("_") and key != "training"):
+                yield from (key, vars(part)[key])
+        for named in (*value.named_parameters(), *value.named_buffers()):
+            yield from named
     elif isinstance(value, FunctionType):
-        yield from _function(value, seen)
+        yield from (value.__qualname__, _source(value), *_constants(value.__code__))
+        yield from (value.__defaults__, value.__kwdefaults__)
+        for cell in value.__closure__ or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # an empty cell
+                yield "empty"
+        for name in value.__code__.co_names:  # the values of this kind that it finds by name
+            held = value.__globals__.get(name)
+            if isinstance(held, (*_PLAIN, Tensor, torch.nn.Module, np.ndarray, FunctionType)):
+                yield from (name, held)
     elif isinstance(value, MethodType):
-        yield from _all((value.__func__, value.__self__), seen)
+        yield from (value.__func__, value.__self__)
     elif isinstance(value, functools.partial):
-        yield from _all((value.func, value.args, value.keywords), seen)
+        yield from (value.func, value.args, value.keywords)
     elif isinstance(value, Mapping):
-        yield from _all((item for pair in value.items() for item in pair), seen)
+        for pair in value.items():
+            yield from pair
     elif isinstance(value, list | tuple):
-        yield from _all(value, seen)
+        yield from value
     elif isinstance(value, set | frozenset):
-        yield from _all(sorted(value, key=repr), seen)
+        yield from sorted(value, key=repr)
     elif isinstance(value, type | BuiltinFunctionType):
-        yield f"{value.__module__}.{value.__qualname__}".encode()
+        yield f"{value.__module__}.{value.__qualname__}"
     elif is_dataclass(value) or isinstance(value, SimpleNamespace) or callable(value):
-        yield _source(type(value))
-        yield from _all(vars(value) if hasattr(value, "__dict__") else {}, seen)
-        yield from _all(getattr(value, "__dict__", {}).values(), seen)
+        yield from (_source(type(value)), getattr(value, "__dict__", None))
 
 
-def _all(values: Any, seen: set[int]) -> Iterator[bytes]:
-    for one in values:
-        yield from _parts(one, seen)
-
-
-def _tensor(value: torch.Tensor) -> Iterator[bytes]:
-    yield f"{value.dtype} {tuple(value.shape)}".encode()
-    yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _module(value: torch.nn.Module, seen: set[int]) -> Iterator[bytes]:
-    """Every submodule: its class, its source and its plain attributes; then parameters and buffers."""
-    for name, part in value.named_modules():
-        yield f"{name} {type(part).__module__}.{type(part).__qualname__}".encode()
-        if not type(part).__module__.startswith("torch."):
-            yield _source(type(part))
-        attributes = {key: held for key, held in vars(part).items() if not key.startswith("_") and key != "training"}
-        yield from _all((item for key in sorted(attributes) for item in (key, attributes[key])), seen)
-    for name, tensor in [*value.named_parameters(), *value.named_buffers()]:
-        yield name.encode()
-        yield from _tensor(tensor)
-
-
-def _function(value: FunctionType, seen: set[int]) -> Iterator[bytes]:
-    """Its source, its defaults, what it closes over, and the values of this kind that it finds by name."""
-    yield value.__qualname__.encode()
-    yield _source(value)
-    yield from _constants(value.__code__)
-    yield from _all((value.__defaults__, value.__kwdefaults__), seen)
-    for cell in value.__closure__ or ():
-        try:
-            yield from _parts(cell.cell_contents, seen)
-        except ValueError:  # an empty cell
-            yield b"empty"
-    for name in value.__code__.co_names:
-        held = value.__globals__.get(name)
-        if isinstance(held, (*_PLAIN, torch.Tensor, torch.nn.Module, np.ndarray, FunctionType)):
-            yield name.encode()
-            yield from _parts(held, seen)
-
-
-def _constants(code: CodeType) -> Iterator[bytes]:
+def _constants(code: CodeType) -> Iterator[str]:
     """Names and constants of a code object: several functions of one line share its source."""
-    yield repr(code.co_names).encode()
+    yield repr(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _constants(constant)
         else:
-            shown = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
-            yield repr(shown).encode()
+            yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
 
 
-def _source(value: object) -> bytes:
+def _source(value: object) -> str:
     try:
-        return inspect.getsource(value).encode()  # type: ignore[arg-type]  # what has no source raises
+        return inspect.getsource(value)  # type: ignore[arg-type]  # what has no source raises
     except (OSError, TypeError):
-        return b"source not available"
+        return "source not available"

@@ -18,11 +18,11 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -54,16 +54,6 @@ TRAINER |= {"enable_progress_bar": False, "enable_model_summary": False}
 """In place of the stored settings, which may name other hardware, number types and loggers."""
 
 
-@dataclass(frozen=True)
-class NeverAudited(Limits):
-    """Limits of a model that accepts no setting: its runs are excluded with the reason, a clause."""
-
-    reason: str = ""
-
-    def refusal(self, lookback: int, horizon: int) -> str | None:
-        return self.reason
-
-
 class NeuralForecastModel(CheckpointForecaster):
     """Point forecast of one saved model; the median of a model that forecasts quantiles."""
 
@@ -78,18 +68,17 @@ class NeuralForecastModel(CheckpointForecaster):
     def read_limits(self) -> Limits:
         model = self.module
         if reason := _refusal(model, self._saved.local_scaler_type):
-            return NeverAudited(reason=reason)
-        lookback, variates = int(model.input_size), int(model.n_series) if model.MULTIVARIATE else 1
-        together = variates if variates > 1 else None
+            return Limits(never=reason)
+        lookback, several = int(model.input_size), model.MULTIVARIATE and int(model.n_series) > 1
         return Limits(
             lookback, lookback, lookbacks=(lookback,), longest_horizon=int(model.h),
-            multivariate=together is not None, channels=together,
+            multivariate=several, channels=int(model.n_series) if several else None,
         )  # fmt: skip
 
     def prepare(self) -> None:
         self.scale = training_scale(self.checkpoint.path) or "raw"
         self.reads_units = self.scale == "raw"
-        if isinstance(self.limits, NeverAudited):
+        if self.limits.never:
             return
         self._second: Any = second_module(self.module)
         if isinstance(self._second.loss, IQLoss | HuberIQLoss):
@@ -111,10 +100,11 @@ class NeuralForecastModel(CheckpointForecaster):
 
     def _run(self, windows: Tensor) -> Tensor:
         """`(B, L, C) -> (B, h, C)`: the network between its scalers."""
-        local = _local_statistics(windows, self._saved.local_scaler_type)
+        scaler = self._saved.local_scaler_type
+        shift, scale = _local_statistics(windows, scaler) if scaler else (0.0, 1.0)
         with _seed_of_predict(self._second) if self._seeded else nullcontext():
-            y = run_network(self._second, (windows - local.shift) / local.scale)
-        return y * local.scale + local.shift
+            y = run_network(self._second, (windows - shift) / scale)
+        return y * scale + shift
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
@@ -131,14 +121,14 @@ class NeuralForecastModel(CheckpointForecaster):
     def _forecast_frame(self, windows: Tensor) -> Tensor:
         """`(B, L, C) -> (B, h, C)` by the library's public call."""
         count, lookback, variates = windows.shape
-        names = self._official.id_col, self._official.time_col, self._official.target_col
-        items = np.repeat(np.arange(count * variates), lookback)
-        times = np.tile(np.arange(lookback), count * variates)
-        values = windows.transpose(1, 2).flatten().numpy()
-        forecast = self._official.predict(pd.DataFrame(dict(zip(names, (items, times, values), strict=True))))
+        item, time, target = self._official.id_col, self._official.time_col, self._official.target_col
+        items, times = np.arange(count * variates), np.arange(lookback)
+        frame = pd.DataFrame({item: np.repeat(items, lookback), time: np.tile(times, len(items))})
+        frame[target] = windows.transpose(1, 2).flatten().numpy()
+        forecast = self._official.predict(frame).sort_values([item, time])
         alias = repr(self._official.models[0])
         column = next(alias + suffix for suffix in _MEDIANS if alias + suffix in forecast)
-        y = torch.from_numpy(forecast.sort_values([names[0], names[1]])[column].to_numpy(copy=True))
+        y = torch.from_numpy(forecast[column].to_numpy(copy=True))
         return y.reshape(count, variates, -1).transpose(1, 2)
 
 
@@ -151,13 +141,6 @@ def _seed_of_predict(model: Any) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class FittedModel(SavedModel):
-    """A model of a `NeuralForecast` in memory, saved in a directory that lasts as long as this object."""
-
-    directory: TemporaryDirectory[str] | None = None
-
-
 def fitted_models(library: Any) -> list[Forecaster]:
     """Models of a fitted `NeuralForecast`, as it would save and open them; the object itself stays as it is."""
     if not getattr(library, "_fitted", False):
@@ -168,7 +151,7 @@ def fitted_models(library: Any) -> list[Forecaster]:
     found = []
     for saved in saved_models(directory.name):
         alias = saved.name.rpartition(":")[2]
-        checkpoint = FittedModel(saved.path, alias, alias, file=saved.file, directory=directory)
+        checkpoint = replace(saved, name=alias, source=alias, directory=directory)
         found.append(LocatedCheckpoint(checkpoint, FAMILY).load())
     return found
 
@@ -198,9 +181,8 @@ def _load_alone(checkpoint: SavedModel) -> Any:
 
 def _refusal(model: Any, local_scaler: str | None) -> str:
     """Why a model cannot be audited, as a clause; empty if it can."""
-    exogenous = [*model.futr_exog_list, *model.hist_exog_list, *model.stat_exog_list]
     loss = type(model.loss).__name__
-    if exogenous:
+    if exogenous := [*model.futr_exog_list, *model.hist_exog_list, *model.stat_exog_list]:
         return f"reads the exogenous variables {', '.join(exogenous)}, which a window of a series does not hold"
     if model.loss.is_distribution_output:
         return f"was trained with {loss} and samples its forecast, so the forecast has no input gradient"
@@ -214,18 +196,11 @@ def _refusal(model: Any, local_scaler: str | None) -> str:
     return ""
 
 
-class _Statistics(NamedTuple):
-    """What is subtracted from a window, and what it is divided by, `(B, 1, C)`."""
+def _local_statistics(windows: Tensor, scaler: str) -> tuple[Tensor, Tensor]:
+    """What is subtracted from windows `(B, L, C)` and what they are divided by, each `(B, 1, C)`.
 
-    shift: Tensor
-    scale: Tensor
-
-
-def _local_statistics(windows: Tensor, scaler: str | None) -> _Statistics:
-    """Statistics of windows `(B, L, C)`: the library fits its local scaler anew on the frame that it forecasts from."""
-    if scaler is None:
-        zero = windows.new_zeros(1, 1, 1)
-        return _Statistics(zero, zero + 1)
+    The library fits its local scaler anew on the frame that it forecasts from.
+    """
     if scaler == "standard":
         shift, scale = windows.mean(dim=1, keepdim=True), windows.var(dim=1, keepdim=True, correction=0).sqrt()
     elif scaler == "minmax":
@@ -237,20 +212,19 @@ def _local_statistics(windows: Tensor, scaler: str | None) -> _Statistics:
             scale = (windows - shift).abs().quantile(0.5, dim=1, keepdim=True)
         else:
             scale = windows.quantile(0.75, dim=1, keepdim=True) - windows.quantile(0.25, dim=1, keepdim=True)
-    return _Statistics(shift, torch.where(scale == 0, 1.0, scale))
+    return shift, torch.where(scale == 0, 1.0, scale)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without Lightning's lines about seeds and hardware, and without warnings of the library."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
-    levels = [logger.level for logger in loggers]
+    levels = {logger: logger.level for logger in loggers}
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)

@@ -12,12 +12,13 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from hrx.adapters.checkpoint import TRAINING, Checkpoint
-from hrx.adapters.contract import Architecture, ModelError, training_facts
+from hrx.adapters.contract import Architecture, ModelError, model_errors, training_facts
 from hrx.adapters.formats.trained_directory import trained_runs
 from hrx.errors import HrxError, unknown
 from hrx.files import read_json, user_path
@@ -48,18 +49,13 @@ _NOT_ARGUMENTS = (
 """Stored arguments that have a column of their own, or decide no weight."""
 
 
-class _Metadata(NamedTuple):
-    """Class of a model, and the arguments that it was built with."""
-
-    model_class: str
-    arguments: dict[str, Any]
-
-
 @dataclass(frozen=True)
 class SavedModel(Checkpoint):
     """One model of a directory."""
 
     file: str = ""
+    directory: TemporaryDirectory[str] | None = None
+    """Of a model in memory: it lasts as long as this object."""
 
     @cached_property
     def weights(self) -> tuple[Path, ...]:
@@ -69,65 +65,59 @@ class SavedModel(Checkpoint):
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over the model's tensors and metadata, and the scaler that the directory applies to every series."""
-        digest = hashlib.sha256(_canonical(self.weights[0].read_bytes()))
+        content = self.weights[0].read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        try:  # the library writes the keys of the header in a random order
+            header = json.dumps(json.loads(content[8:start]), sort_keys=True).encode()
+        except ValueError:  # loading reports the damage
+            header, start = b"", 0
+        digest = hashlib.sha256(header + content[start:])
         digest.update(json.dumps(_configuration(self.path).get("local_scaler_type")).encode())
         return digest.hexdigest()
 
     @property
     def setting(self) -> tuple[int, int] | None:
         """Lookback and horizon that the model was trained for; None if its file does not say."""
-        stored = self._metadata.arguments
         try:
-            lookback, horizon = int(stored["input_size"]), int(stored["h"])
+            lookback, horizon = int(self._arguments["input_size"]), int(self._arguments["h"])
         except (ValueError, LookupError, TypeError):
             return None
         return (lookback if lookback > 0 else 3 * horizon), horizon
 
     @property
     def architecture(self) -> Architecture:
-        stored = self._metadata.arguments
-        depths = (stored.get(name) for name in _DEPTHS)
-        depth = next((value for value in depths if type(value) is int), None)
+        stored = {name: value for name, value in self._arguments.items() if value is not None}
+        model_class = str(self._metadata.get("model_class", ""))
+        depth = next((stored[name] for name in _DEPTHS if type(stored.get(name)) is int), None)
         seed = stored.get("random_seed")
-        seed = seed if type(seed) is int else None
-        return Architecture(self._metadata.model_class, depth, seed, self._training)
-
-    @property
-    def _training(self) -> str:
-        """As `hrx train` states it where that wrote the directory; else what the library stored, without the rows."""
-        if of_hrx := [run for run in trained_runs(self.path) if run.backbone == self._metadata.model_class]:
-            return of_hrx[0].training
-        stored = {name: value for name, value in self._metadata.arguments.items() if value is not None}
-        stored["local_scaler_type"] = _configuration(self.path).get("local_scaler_type") or "none"
-        loss = stored.get("loss")
-        stored["loss"] = str(loss.get("cls", "")) if isinstance(loss, dict) else ""
-        settings = {name: stored[name] for name in _TRAINING if name in stored}
-        arguments = {name: value for name, value in stored.items() if name not in (*_TRAINING, *_NOT_ARGUMENTS)}
-        return training_facts(FAMILY, **settings, arguments=arguments)
+        # As `hrx train` states it where that wrote the directory; else what the library stored, without the rows.
+        training = next((run.training for run in trained_runs(self.path) if run.backbone == model_class), "")
+        if not training:
+            stored["local_scaler_type"] = _configuration(self.path).get("local_scaler_type") or "none"
+            loss = stored.get("loss")
+            stored["loss"] = str(loss.get("cls", "")) if isinstance(loss, dict) else ""
+            settings = {name: stored[name] for name in _TRAINING if name in stored}
+            arguments = {name: value for name, value in stored.items() if name not in (*_TRAINING, *_NOT_ARGUMENTS)}
+            training = training_facts(FAMILY, **settings, arguments=arguments)
+        return Architecture(model_class, depth, seed if type(seed) is int else None, training)
 
     @cached_property
-    def _metadata(self) -> _Metadata:
+    def _metadata(self) -> dict[str, str]:
         """What the library stored beside the weights; empty for a damaged file, which loading reports."""
         try:
             with safe_open(self.weights[0], framework="np") as tensors:
-                found = tensors.metadata()
-            arguments = json.loads(found["hyper_parameters"])
-            return _Metadata(str(found["model_class"]), arguments if isinstance(arguments, dict) else {})
-        except (SafetensorError, OSError, ValueError, LookupError, TypeError):
-            return _Metadata("", {})
+                return tensors.metadata() or {}
+        except (SafetensorError, OSError):
+            return {}
 
-
-def _canonical(content: bytes) -> bytes:
-    """A safetensors file with the keys of its header sorted: the library writes the metadata in a random order.
-
-    A file without such a header stays as it is; loading it reports the damage.
-    """
-    start = 8 + int.from_bytes(content[:8], "little")
-    try:
-        header = json.loads(content[8:start])
-    except ValueError:
-        return content
-    return json.dumps(header, sort_keys=True).encode() + content[start:]
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        """Arguments that the model was built with."""
+        try:
+            arguments = json.loads(self._metadata["hyper_parameters"])
+        except (ValueError, LookupError):
+            return {}
+        return arguments if isinstance(arguments, dict) else {}
 
 
 def is_saved_directory(path: Path) -> bool:
@@ -187,13 +177,10 @@ def _configuration(path: Path) -> dict[str, Any]:
                 f"trust it, convert it with `python -m neuralforecast.migrate {path}` and give the result."
             )
         raise ModelError(f"{path} has no {CONFIGURATION}. Give a directory that NeuralForecast.save wrote.")
-    try:
+    damage = ValueError, LookupError, TypeError
+    with model_errors(f"{file} is not a configuration of neuralforecast", "Save it again.", *damage):
         content = read_json(file)
         found, configuration = content["nf_format"], content["configuration"]
-    except HrxError as error:
-        raise ModelError(str(error)) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise ModelError(f"{file} is not a configuration of neuralforecast: {error!r}. Save it again.") from error
     if found != _FORMAT or not isinstance(configuration, dict):
         raise ModelError(
             f"{file} has the format {found!r}, not {_FORMAT!r}, which hrx reads. Save the models again with "

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hrx.adapters.checkpoint import TRAINING, WEIGHT_PATTERNS, Checkpoint
-from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, ReadScale, Scale, training_facts
-from hrx.errors import HrxError
+from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, ReadScale, Scale, model_errors, training_facts
 from hrx.files import read_json
 
-BY = "hrx train"
 _STATED = (
     "loss", "optimiser", "learning_rate", "batch", "epochs", "patience", "arguments", "dataset", "series",
     "training_rows", "validation_rows", "library", "torch_version", "hrx_version", "device",
@@ -97,38 +95,23 @@ def training_scale(path: Path) -> ReadScale | None:
 
 
 def _read(path: Path) -> TrainedRun:
-    file = path / TRAINING
-    try:
+    file, again = path / TRAINING, f"Remove {path} and train again."
+    with model_errors(f"{file} is not a file of hrx train", again, ValueError, LookupError, TypeError):
         content: dict[str, Any] = read_json(file)
         values = {name: content[name] for name in _FIELDS}
-    except HrxError as error:
-        raise ModelError(str(error)) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise ModelError(f"{file} is not a file of hrx train: {error!r}. Remove {path} and train again.") from error
     if wrong := [name for name, kind in _FIELDS.items() if not isinstance(values[name], kind)]:
-        raise ModelError(f"{file}: {wrong[0]} is {values[wrong[0]]!r}. Remove {path} and train again.")
-    return TrainedRun(path, **values, training=_facts(content), scale=_scale(content, path))
-
-
-def _scale(content: dict[str, Any], path: Path) -> ReadScale:
-    """Stored mean and standard deviation of the scaling rows; unknown in a directory that lacks them."""
-    if "mean" not in content and "std" not in content:
-        return "standardised"
-    mean, std = content.get("mean"), content.get("std")
-    if not (isinstance(mean, float) and isinstance(std, float) and math.isfinite(mean) and 0 < std < math.inf):
-        raise ModelError(
-            f"{path / TRAINING}: mean is {mean!r} and std {std!r}, which do not standardise a series. Remove {path} "
-            "and train again."
-        )
-    return Scale(mean, std)
-
-
-def _facts(content: dict[str, Any]) -> str:
-    """What decided the weights, and what they reached: the error of the epoch that is kept, not of every epoch."""
+        raise ModelError(f"{file}: {wrong[0]} is {values[wrong[0]]!r}. {again}")
+    scale: ReadScale = "standardised"  # by statistics that the directory lacks
+    if "mean" in content or "std" in content:
+        mean, std = content.get("mean"), content.get("std")
+        if not (isinstance(mean, float) and isinstance(std, float) and math.isfinite(mean) and 0 < std < math.inf):
+            raise ModelError(f"{file}: mean is {mean!r} and std {std!r}, which do not standardise a series. {again}")
+        scale = Scale(mean, std)
+    # What decided the weights, and what they reached: the error of the epoch that is kept, not of every epoch.
     facts = {name: content.get(name, UNKNOWN) for name in _STATED}
     batches = content.get("batches", UNKNOWN)
+    facts["batches_per_epoch"] = "all" if batches is None else batches
     errors, best = content.get("validation_mse"), content.get("best_epoch")
-    reached = {}
     if isinstance(errors, list) and isinstance(best, int) and 0 < best <= len(errors):
-        reached = {"best_epoch": best, "validation_mse": errors[best - 1]}
-    return training_facts(BY, **facts, batches_per_epoch="all" if batches is None else batches, **reached)
+        facts |= {"best_epoch": best, "validation_mse": errors[best - 1]}
+    return TrainedRun(path, **values, training=training_facts("hrx train", **facts), scale=scale)

@@ -17,12 +17,12 @@ import random
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -30,10 +30,9 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
-from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.contract import Limits, ModelError, model_errors
 from hrx.adapters.families import Family
 from hrx.adapters.formats.tslib_run import ARGUMENTS, CheckoutRun
-from hrx.errors import describe_error
 
 FAMILY = Family("tslib", f"{__name__}:TimeSeriesLibraryRun", "torch")
 """Its library is a user's checkout, which no package installs."""
@@ -46,25 +45,6 @@ _ON_CPU = {"use_gpu": False, "use_multi_gpu": False, "use_amp": False}
 _lock = RLock()
 
 
-class Code(NamedTuple):
-    """What is taken from a checkout."""
-
-    model: Any
-    """`(configs) -> torch.nn.Module`"""
-    experiment: Any
-    time_features: Any
-    """`(dates, freq) -> (F, N)`, the marks of dates."""
-
-
-class Marks(NamedTuple):
-    """Time marks of a window and of the decoder's input."""
-
-    encoder: Tensor
-    """`(L, F)`"""
-    decoder: Tensor
-    """`(label_len + pred_len, F)`"""
-
-
 class TimeSeriesLibraryRun(CheckpointForecaster):
     """Forecast of one trained run, at the lookback and horizon of the run."""
 
@@ -75,11 +55,15 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     def open_library(self) -> Any:
         run = self.checkpoint
         self._configs = Namespace(**(run.arguments | _ON_CPU), device=torch.device("cpu"))
+        name, needed = run.arguments["model"], "Install the packages in its requirements.txt that it needs, or correct"
         with _isolated(run.checkout):
-            code = _import_code(run)
-            module = _build(run, code, self._configs)
-            marks = _calendar(run, code)
-        self._experiment, self._marks = code.experiment, marks
+            with model_errors(f"{run.checkout} cannot be imported for {name}", f"{needed} the checkout."):
+                model = importlib.import_module(f"models.{name}")
+                create = model.Model if hasattr(model, "Model") else getattr(model, name)
+                self._experiment = importlib.import_module("exp.exp_long_term_forecasting").Exp_Long_Term_Forecast
+                time_features = importlib.import_module("utils.timefeatures").time_features
+            module = _build(run, create, self._configs)
+            self._marks = _calendar(run, time_features)
         _load_weights(run, module, {self.module_name(name): tensor for name, tensor in run.tensors()})
         return module
 
@@ -89,12 +73,11 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     def read_limits(self) -> Limits:
         lookback, horizon = self.checkpoint.setting
         variates = int(self._configs.enc_in)
-        if variates == 1:
-            return Limits(lookback, lookback, lookbacks=(lookback,), longest_horizon=horizon)
-        predicted = (variates - 1,) if self._configs.features == "MS" else None
+        several = variates > 1
+        predicted = (variates - 1,) if several and self._configs.features == "MS" else None
         return Limits(
-            lookback, lookback, lookbacks=(lookback,), longest_horizon=horizon, multivariate=True, channels=variates,
-            predicted=predicted,
+            lookback, lookback, lookbacks=(lookback,), longest_horizon=horizon,
+            multivariate=several, channels=variates if several else None, predicted=predicted,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -112,7 +95,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
         lookback, variates = self.checkpoint.setting[0], int(self._configs.enc_in)
         wave = torch.sin(torch.arange(lookback) / 3.0)[None, :, None].expand(1, lookback, variates)
         calendar, forecasts = self._marks, []
-        for marks in (calendar, Marks(*map(torch.zeros_like, calendar))):
+        for marks in (calendar, [torch.zeros_like(mark) for mark in calendar]):
             with torch.no_grad(), torch.random.fork_rng(devices=()):
                 torch.manual_seed(0)  # a model that samples draws the same numbers twice
                 self._marks = marks
@@ -123,8 +106,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         windows = x if self.limits.multivariate else x[..., None]
         y = torch.cat([self._run(part) for part in (torch.split(windows, 1) if self._alone else (windows,))])
-        y = y[:, :horizon]
-        return y if self.limits.multivariate else y[..., 0]
+        return y[:, :horizon] if self.limits.multivariate else y[:, :horizon, 0]
 
     def _run(self, windows: Tensor) -> Tensor:
         """`(B, L, C) -> (B, pred_len, K)`."""
@@ -133,9 +115,10 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
         decoder = torch.cat([windows[:, lookback - self._configs.label_len :], ahead], dim=1)
         known, both = (mark.to(windows).expand(count, -1, -1) for mark in self._marks)
         output = self.module(windows, known, decoder, both)
+        last_only = self._configs.features == "MS"
         y = output[:, -self._configs.pred_len :]
-        y = y[..., -1:] if self._configs.features == "MS" else y
-        wanted = (count, self._configs.pred_len, 1 if self._configs.features == "MS" else variates)
+        y = y[..., -1:] if last_only else y
+        wanted = (count, self._configs.pred_len, 1 if last_only else variates)
         if y.shape != wanted:
             raise ModelError(
                 f"{self._configs.model} of {self.checkpoint.checkout} forecasts shape {tuple(output.shape)} of windows "
@@ -146,9 +129,8 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         windows = x.detach() if self.limits.multivariate else x.detach().unsqueeze(2)
-        y = torch.cat(
-            [self._evaluate(part) for part in (windows.tensor_split(len(windows)) if self._alone else [windows])]
-        )
+        parts = windows.tensor_split(len(windows)) if self._alone else [windows]
+        y = torch.cat([self._evaluate(part) for part in parts])
         return y[:, :horizon] if self.limits.multivariate else y[:, :horizon].squeeze(2)
 
     def _evaluate(self, windows: Tensor) -> Tensor:
@@ -171,9 +153,8 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
 
 @contextmanager
 def _isolated(checkout: Path) -> Iterator[None]:
-    """Put the checkout first on the import path, and its modules removed afterwards."""
-    found = {entry.stem for entry in checkout.iterdir() if entry.is_dir() or entry.suffix == ".py"}
-    names = found | {"data_provider"}
+    """The checkout is first on the import path, and its modules are removed afterwards."""
+    names = {entry.stem for entry in checkout.iterdir() if entry.is_dir() or entry.suffix == ".py"} | {"data_provider"}
 
     def removed() -> dict[str, ModuleType]:
         return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
@@ -204,36 +185,14 @@ def _without_data() -> list[ModuleType]:
     return [package, factory]
 
 
-def _import_code(run: CheckoutRun) -> Code:
-    name = run.arguments["model"]
-    try:
-        model = importlib.import_module(f"models.{name}")
-        experiment = importlib.import_module("exp.exp_long_term_forecasting").Exp_Long_Term_Forecast
-        features = importlib.import_module("utils.timefeatures").time_features
-        return Code(model.Model if hasattr(model, "Model") else getattr(model, name), experiment, features)
-    except ModelError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ModelError(
-            f"{run.checkout} cannot be imported for {name}: {describe_error(error)}. Install the packages in its "
-            "requirements.txt that it needs, or correct the checkout."
-        ) from error
-
-
-def _build(run: CheckoutRun, code: Code, configs: Namespace) -> torch.nn.Module:
+def _build(run: CheckoutRun, create: Callable[[Namespace], Any], configs: Namespace) -> torch.nn.Module:
     """Untrained model; the caller's random states stay as they are."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 (the checkout's code draws from it)
+    what = f"{configs.model} of {run.checkout} cannot be built with the arguments of {run.name}"
+    advice = f"Write arguments that neither run.py nor the folder's name holds to {run.path / ARGUMENTS}."
     try:
-        with torch.random.fork_rng(devices=[]):
-            module = code.model(configs)
-    except ModelError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ModelError(
-            f"{configs.model} of {run.checkout} cannot be built with the arguments of {run.name}: "
-            f"{describe_error(error)}. Write arguments that neither run.py nor the folder's name holds to "
-            f"{run.path / ARGUMENTS}."
-        ) from error
+        with model_errors(what, advice), torch.random.fork_rng(devices=[]):
+            module = create(configs)
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
@@ -257,21 +216,20 @@ def _load_weights(run: CheckoutRun, module: torch.nn.Module, stored: dict[str, T
     module.load_state_dict(stored)
 
 
-def _calendar(run: CheckoutRun, code: Code) -> Marks:
-    """Marks of a window and its horizon from the first date on, encoded as the library's loaders encode dates."""
+def _calendar(run: CheckoutRun, time_features: Callable[..., Any]) -> list[Tensor]:
+    """Time marks of a window `(L, F)` and of the decoder's input `(label_len + pred_len, F)`, from the first date on.
+
+    They are encoded as the library's loaders encode dates.
+    """
     lookback, horizon = run.setting
     label, freq = run.arguments["label_len"], run.arguments["freq"]
-    try:
+    what = f"{run.checkout} has no time marks of the frequency {freq!r}"
+    with model_errors(what, f"Write freq, for example h or t, to {run.path / ARGUMENTS}."):
         dates = pd.date_range(_FIRST_DATE, periods=lookback + horizon, freq=_OFFSETS.get(freq, freq))
         if run.arguments["embed"] == "timeF":
-            marks = np.asarray(code.time_features(dates, freq=freq)).T
+            marks = np.asarray(time_features(dates, freq=freq)).T
         else:
             parts = [dates.month, dates.day, dates.weekday, dates.hour, dates.minute // 15]
             marks = np.stack(parts[: 5 if freq == "t" else 4], axis=1)
-    except (Exception, SystemExit) as error:
-        raise ModelError(
-            f"{run.checkout} has no time marks of the frequency {freq!r}: {describe_error(error)}. Write freq, "
-            f"for example h or t, to {run.path / ARGUMENTS}."
-        ) from error
     every = torch.as_tensor(np.ascontiguousarray(marks), dtype=torch.float32)
-    return Marks(every[:lookback], every[lookback - label :])
+    return [every[:lookback], every[lookback - label :]]

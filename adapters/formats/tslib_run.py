@@ -14,20 +14,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from hrx.adapters.checkpoint import Checkpoint, file_digest
-from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, training_facts
-from hrx.errors import HrxError, describe_error, unknown
+from hrx.adapters.contract import UNKNOWN, Architecture, ModelError, model_errors, training_facts
+from hrx.errors import unknown
 from hrx.files import read_file, read_json, user_path
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FAMILY = "tslib"
 EXPERIMENT = "exp/exp_long_term_forecasting.py"
@@ -59,18 +55,9 @@ _RUN = re.compile(
 )
 
 
-class Needed(NamedTuple):
-    """An argument that hrx itself reads, and its type."""
-
-    name: str
-    kind: type
-
-
-_NEEDED = tuple(
-    Needed(name, kind)
-    for kind, names in {str: "model task_name features embed freq", int: "seq_len label_len pred_len enc_in"}.items()
-    for name in names.split()
-)
+_NEEDED: dict[str, type] = dict.fromkeys(("model", "task_name", "features", "embed", "freq"), str)
+_NEEDED |= dict.fromkeys(("seq_len", "label_len", "pred_len", "enc_in"), int)
+"""Arguments that hrx itself reads, and their types."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +70,6 @@ class CheckoutRun(Checkpoint):
     def weights(self) -> tuple[Path, ...]:
         self.check_files()
         return (self.path / _WEIGHTS,)
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        import torch
-        from torch import Tensor
-
-        file = self.weights[0]
-        try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged archive may fail anywhere in the reader
-            raise ModelError(
-                f"{file} cannot be read as weights: {describe_error(error)}. Give the library's state dict."
-            ) from error
-        if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-            raise ModelError(f"{file} holds a {type(content).__name__}, not a state dict: tensors by name.")
-        yield from content.items()
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
@@ -119,15 +91,12 @@ class CheckoutRun(Checkpoint):
     def architecture(self) -> Architecture:
         depth, seed = (self.arguments.get(name) for name in ("e_layers", "seed"))
         depth, seed = (value if type(value) is int else None for value in (depth, seed))
-        return Architecture(str(self.arguments["model"]), depth, seed, self._training)
-
-    @property
-    def _training(self) -> str:
-        """What the folder's name and `args.json` say: a default of `run.py` may be overridden in the training."""
+        # What the folder's name and `args.json` say: a default of `run.py` may be overridden in the training.
         stated = self._named_arguments() | self._given_arguments()
         settings = {name: stated.pop(name, UNKNOWN) for name in _TRAINING}
         arguments = {name: value for name, value in stated.items() if name not in _NOT_ARGUMENTS}
-        return training_facts("Time-Series-Library", **settings, arguments=arguments)
+        training = training_facts("Time-Series-Library", **settings, arguments=arguments)
+        return Architecture(str(self.arguments["model"]), depth, seed, training)
 
     @property
     def setting(self) -> tuple[int, int]:
@@ -141,11 +110,9 @@ class CheckoutRun(Checkpoint):
         folders = [file for name in _SOURCES for file in sorted((self.checkout / name).rglob("*.py"))]
         digest = hashlib.sha256(json.dumps(self.arguments, sort_keys=True).encode())
         digest.update(file_digest(self.weights[0]))
-        try:
+        with model_errors(f"{self.checkout} cannot be read", "Check its permissions.", OSError):
             for file in (model, *folders):
                 digest.update(file.relative_to(self.checkout).as_posix().encode() + b"\0" + read_file(file))
-        except HrxError as error:
-            raise ModelError(str(error)) from error
         return digest.hexdigest()
 
     def _named_arguments(self) -> dict[str, Any]:
@@ -167,12 +134,8 @@ class CheckoutRun(Checkpoint):
         file = self.path / ARGUMENTS
         if not os.path.lexists(file):
             return {}
-        try:
+        with model_errors(f"{file} cannot be read as JSON", "Correct it.", ValueError):
             content = read_json(file)
-        except HrxError as error:
-            raise ModelError(str(error)) from error
-        except ValueError as error:
-            raise ModelError(f"{file} cannot be read as JSON: {error}.") from error
         if not isinstance(content, dict):
             raise ModelError(f'{file} is not a JSON object of arguments. For example {{"enc_in": 21, "freq": "t"}}.')
         return content
@@ -187,7 +150,7 @@ class CheckoutRun(Checkpoint):
             )
         if task != _TASK:
             raise ModelError(f"{here} is a run of the task {task!r}. hrx audits runs of {_TASK}.")
-        for name, kind in _NEEDED:
+        for name, kind in _NEEDED.items():
             if type(arguments.get(name)) is not kind:
                 expected = "a whole number" if kind is int else "a text"
                 raise ModelError(
@@ -238,22 +201,18 @@ def _models(checkout: Path) -> list[str]:
 
 def _defaults(file: Path) -> dict[str, Any]:
     """Defaults of the arguments that `run.py` adds to its parser, from its source: importing it would train."""
-    try:
+    with model_errors(f"{file} cannot be read as Python", "Restore it from the library.", SyntaxError, ValueError):
         tree = ast.parse(read_file(file))
-    except HrxError as error:
-        raise ModelError(str(error)) from error
-    except (SyntaxError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read as Python: {error}. Restore it from the library.") from error
     found: dict[str, Any] = {}
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "add_argument":
+            continue
         options = [text for text in map(_literal, call.args) if str(text).startswith("--")]
         keywords = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
-        # A required argument has no default that a run could have used.
-        if getattr(call.func, "attr", "") != "add_argument" or not options or keywords.get("required"):
-            continue
         switch = {"store_true": False, "store_false": True}.get(str(keywords.get("action")))
         default = keywords.get("default", switch)
-        if default is not _COMPUTED:
+        # A required argument has no default that a run could have used.
+        if options and not keywords.get("required") and default is not _COMPUTED:
             found.setdefault(str(keywords.get("dest") or str(options[0]).removeprefix("--")), default)
     return found
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, Identity, Limits, Scale
 from hrx.adapters.gradients import relative_difference
-from hrx.adapters.standardisation import Rescaled, in_own_unit
+from hrx.adapters.wrapped import Rescaled, in_own_unit
 from hrx.audit.admission import EQUIVALENCE_LIMIT, admit, parity, to_stored
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol

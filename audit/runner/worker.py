@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError
-from hrx.adapters.device import on_device, resolve_device
 from hrx.adapters.formats.module import ModuleFile
 from hrx.adapters.registry import Located
+from hrx.adapters.wrapped import on_device, resolve_device
 from hrx.audit.admission import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.runner.plan import ModelKey, Run, RunCost, Setting

@@ -65,7 +65,7 @@ def test_gradients_in_float64_equal_those_through_the_scores(model: Chronos2) ->
 
     without, scored = model.double(), model.double()
     assert without is not None
-    scored._converted = with_scores(scored._converted)  # type: ignore[union-attr]
+    scored._base = with_scores(scored._base)  # type: ignore[union-attr]
     ours, expected = rows(without), rows(scored)  # type: ignore[arg-type]
     assert ours.abs().max() > 0
     assert (ours - expected).abs().max() <= 1e-12 * expected.abs().max()

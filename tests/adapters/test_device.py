@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hrx.adapters import Forecaster, Identity, Limits, ModelError, from_module, load, on_device, resolve_device
-from hrx.adapters.device import OnDevice
 from hrx.adapters.formats.module import ModuleForecaster
+from hrx.adapters.wrapped import OnDevice
 from hrx.errors import HrxError
 
 CPU, META = torch.device("cpu"), torch.device("meta")

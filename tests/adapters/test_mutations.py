@@ -38,7 +38,7 @@ TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library
 MOIRAI = "past = torch.where(observed, x, 0.0)"
 GRANITE = "return cast(Tensor, output.prediction_outputs[..., 0])"
 GRANITE_INPUT = "self._second(past_values=x[..., None]"
-SCALE = "self._run_second(x, horizon, scale_factor=self.limits.scale_factor)"
+SCALE = "prediction_length=horizon, **self.arguments)\n"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
 TIREX_TREND = "torch.where(trending, _last_observed(x) + median.cumsum(dim=-1), median)"
@@ -76,7 +76,12 @@ MUTATIONS = [
     Mutation("patchtst-fm", "skipped patch weights", "patches * weights[:, None]", "patches"),
     Mutation("flowstate", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
     Mutation("flowstate", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
-    Mutation("flowstate", "wrong scale factor", SCALE, SCALE.replace("scale_factor)", "scale_factor * 0.99)")),
+    Mutation(
+        "flowstate",
+        "wrong scale factor",
+        SCALE,
+        SCALE.replace("**self.arguments", "scale_factor=self.limits.scale_factor * 0.99"),
+    ),
     Mutation("timesfm-2.5", "wrong constant", "horizon)) / 2", "horizon)) / 2.0001"),
     Mutation("timesfm-2.5", "quantile off by one", TIMESFM_25, TIMESFM_25.replace("POINT", "POINT - 1")),
     Mutation("timesfm-2.5", "mean instead of median", "POINT = 5", "POINT = 0"),
@@ -95,7 +100,7 @@ MUTATIONS = [
     Mutation("tirex-2", "context not padded", TIREX_PADDING, "(0, self.module.future_len)"),
     Mutation("tirex-2", "skipped flip", "if self.module.tta_sign_flip:", "if False:"),
     Mutation("toto-2", "wrong constant", TOTO_SCALE, TOTO_SCALE.replace("+ loc", "* 1.001 + loc")),
-    Mutation("toto-2", "quantile off by one", "knots).index(0.5)", "knots).index(0.5) - 1"),
+    Mutation("toto-2", "quantile off by one", "knots).index(0.5)\n", "knots).index(0.5) - 1\n"),
     Mutation("toto-2", "skipped normalisation", TOTO_SCALE, TOTO_SCALE.replace(" * scale", "")),
     Mutation("toto-2", "shifted input", TOTO_INPUT, TOTO_INPUT.replace(", series)", ", series - series.mean())")),
     Mutation("toto-2", "forecast one patch late", "output.quantiles[..., :-1, :]", "output.quantiles[..., 1:, :]"),
@@ -103,7 +108,7 @@ MUTATIONS = [
     Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
     Mutation("visionts", "skipped normalisation", VISIONTS, VISIONTS.replace("(x[", "((x - x.mean(1, True))[")),
     Mutation("timer", "skipped normalisation", "revin=True", "revin=False", Setting(192, 24)),
-    Mutation("timer", "wrong constant", "x[:, x.shape[1] % self._patch :]", "x[:, self._patch :]", Setting(192, 24)),
+    Mutation("timer", "wrong constant", "x[:, x.shape[1] % patch :]", "x[:, patch:]", Setting(192, 24)),
     Mutation("timer", "forecast not fed back", "inputs, done = y,", "inputs, done = inputs,", Setting(192, 120)),
     Mutation("timemoe", "wrong constant", "dim=1) * std + mean)", "dim=1) * std * 1.0001 + mean)"),
     Mutation("timemoe", "skipped normalisation", "(window - mean) / std, KeyValues()", "window - mean, KeyValues()"),

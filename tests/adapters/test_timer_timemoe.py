@@ -17,9 +17,9 @@ from sktime.libs.timer import TimerConfig, TimerForPrediction
 
 from hrx.adapters import ModelError, load
 from hrx.adapters.checkpoint import ignore_warning
-from hrx.adapters.device import DoubleTwin, double_precision
 from hrx.adapters.families.timer_timemoe import MASK_MOVES, GeneratingForecaster
 from hrx.adapters.gradients import GradientPath, relative_difference
+from hrx.adapters.wrapped import DoubleTwin, double_precision
 from hrx.audit.admission import DERIVATIVE_LIMIT_DOUBLE
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.runner.plan import STAR, Setting
@@ -151,7 +151,7 @@ def test_the_forecast_moves_and_scales_with_the_window(timer: Any) -> None:
 def test_every_later_patch_is_standardised_by_its_own_statistics(timer: Any) -> None:
     """By definition: the decoder on the whole series; the window and each forecast patch have scales of their own."""
     twin = timer.double()
-    x, library = series(2, 192).double(), twin._converted.module
+    x, library = series(2, 192).double(), twin._base.module
 
     @ignore_warning(MASK_MOVES)
     @double_precision()
@@ -251,7 +251,7 @@ class Difference(NamedTuple):
 def routing(twin: DoubleTwin) -> Iterator[list[torch.Tensor]]:
     """Experts `(tokens, k)` of every layer and step run inside; their order within a token does not matter."""
     chosen: list[torch.Tensor] = []
-    library = twin._converted.module  # type: ignore[attr-defined]
+    library = twin._base.module  # type: ignore[attr-defined]
     k = library.config.num_experts_per_tok
     hooks = [
         layer.ffn_layer.gate.register_forward_hook(lambda _, __, y: chosen.append(y.topk(k).indices.sort().values))

@@ -14,9 +14,8 @@ from helpers import tiny_timesfm
 from helpers.tiny import forecast_and_gradient, series
 from safetensors.torch import load_file, save_file
 
-from hrx.adapters import ModelError, load, locate
+from hrx.adapters import Limits, ModelError, load, locate
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.families.timesfm import SharedContext
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission import admit
 from hrx.audit.attribution.gradients import jacobian
@@ -79,10 +78,10 @@ def test_the_library_writes_into_copies_of_the_callers_windows(model: Any, monke
 
 
 def test_lookback_and_horizon_of_25_share_the_released_context() -> None:
-    limits = SharedContext(longest_lookback=16256, longest_horizon=16352)
+    limits = Limits(longest_lookback=16256, longest_horizon=16352, context=16384, lookback_patch=32, horizon_patch=128)
     assert limits.refusal(16256, 128) is None
     assert limits.refusal(16000, 256) is None
-    assert limits.refusal(16225, 129) == "has room for 16384 steps of lookback and horizon together, not 16512"
+    assert limits.refusal(16225, 129) == "reads a lookback of at most 16128, not 16225, before a horizon of 129"
     assert limits.refusal(16257, 1) == "reads a lookback of at most 16256, not 16257"
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from argparse import Namespace
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -91,7 +92,7 @@ MUTATIONS = {
     "ones in the horizon": ("ahead = windows.new_zeros", "ahead = windows.new_ones"),
     "marks left out": ("(mark.to(windows).expand(", "(0 * mark.to(windows).expand("),
     "step off by one": ("y = output[:, -self._configs.pred_len :]", "y = output[:, -self._configs.pred_len - 1 : -1]"),
-    "first variate": ("y = y[..., -1:] if self", "y = y[..., :1] if self"),
+    "first variate": ("y = y[..., -1:] if last", "y = y[..., :1] if last"),
     "windows of a coupled model together": (_APART.format("self._alone"), _APART.format("False")),
 }  # fmt: skip
 """A mistake in the forward: what stands there, and what stands there instead."""
@@ -299,7 +300,7 @@ def test_a_run_of_a_real_checkout_forecasts_as_its_experiment_does(tmp_path: Pat
     located: Any = locate(f"tslib:{tmp_path}:{folder.name}")
     configs = Namespace(**located.checkpoint.arguments, device="cpu")
     with adapter._isolated(tmp_path):
-        module = adapter._build(located.checkpoint, adapter._import_code(located.checkpoint), configs)
+        module = adapter._build(located.checkpoint, import_module(f"models.{name}").Model, configs)
     torch.manual_seed(1)
     state = module.state_dict()
     noisy = {key: v + 0.05 * torch.randn_like(v) if v.is_floating_point() else v for key, v in state.items()}

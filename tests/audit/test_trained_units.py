@@ -15,7 +15,7 @@ import hrx
 from hrx.adapters import load
 from hrx.adapters.contract import ModelError
 from hrx.adapters.registry import locate
-from hrx.adapters.standardisation import Rescaled
+from hrx.adapters.wrapped import Rescaled
 from hrx.audit.admission import EQUIVALENCE_LIMIT, parity
 from hrx.audit.runner.plan import Setting
 from hrx.audit.training import Recipe

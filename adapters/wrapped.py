@@ -1,9 +1,10 @@
-"""Where a model runs and in which number type: `resolve_device`, `on_device`, and `DoubleTwin` for float64.
+"""Forecasters around another one: `OnDevice`, `DoubleTwin` in float64, and `Rescaled` between two units of values.
 
 The library's official call stays on the CPU, so the parity check compares the device that is used with the library.
+Errors and gains of an audit are on standardised values, so that they have the same scale for all series.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hrx.adapters.contract import Forecaster, ModelError
+from hrx.adapters.contract import Convert, Forecaster, ModelError
 from hrx.errors import HrxError, unknown
 
 DEVICES = ("cpu", "cuda", "mps", "auto")
+Numbers = float | Sequence[float]
+Change = Callable[[Forecaster], Forecaster | None]
 
 
 def resolve_device(name: str) -> torch.device:
@@ -34,6 +37,40 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+class Wrapped(Forecaster):
+    """A forecaster around `base`, whose identity, limits and file it has."""
+
+    def __init__(self, base: Forecaster):
+        self._base = base
+        self.identity, self.limits, self.official_call = base.identity, base.limits, base.official_call
+
+    def _around(self, change: Change) -> Forecaster | None:
+        """Return the same around a changed model, or None where there is none."""
+        base = change(self._base)
+        return base and (self if base is self._base else self._with(base))
+
+    def _with(self, base: Forecaster) -> Forecaster:
+        return type(self)(base)
+
+    def for_season(self, season: int) -> Forecaster:
+        return self._around(lambda model: model.for_season(season)) or self
+
+    def multivariate(self) -> Forecaster | None:
+        return self._around(lambda model: model.multivariate())
+
+    def converted(self, convert: Convert) -> Forecaster | None:
+        return self._around(lambda model: model.converted(convert))
+
+    def double(self) -> Forecaster | None:
+        return self._around(lambda model: model.double())
+
+    def reload(self) -> Forecaster | None:
+        return self._around(lambda model: model.reload())
+
+    def unloaded(self) -> tuple[str, ...]:
+        return self._base.unloaded()
+
+
 def on_device(model: Forecaster, device: torch.device) -> Forecaster:
     """Return the model with its forecasts and gradients computed on `device`; on the CPU the model itself."""
     if device.type == "cpu":
@@ -44,19 +81,16 @@ def on_device(model: Forecaster, device: torch.device) -> Forecaster:
     return OnDevice(model, moved, device)
 
 
-class OnDevice(Forecaster):
+class OnDevice(Wrapped):
     """A forecaster that computes on a device and takes and returns tensors of any other.
 
     `base` is the model on the CPU, with the official call; `moved` is its copy on the device.
     """
 
     def __init__(self, base: Forecaster, moved: Forecaster, device: torch.device):
-        self.identity = base.identity
-        self.limits = base.limits
-        self.official_call = base.official_call
+        super().__init__(base)
         self.reads_units, self.scale = base.reads_units, base.scale
         self.device = device
-        self._base = base
         self._moved = moved
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
@@ -67,12 +101,8 @@ class OnDevice(Forecaster):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         return self._base.official(x, horizon)
 
-    def for_season(self, season: int) -> Forecaster:
-        base = self._base.for_season(season)
-        return self if base is self._base else OnDevice(base, self._moved.for_season(season), self.device)
-
-    def multivariate(self) -> Forecaster | None:
-        base, moved = self._base.multivariate(), self._moved.multivariate()
+    def _around(self, change: Change) -> Forecaster | None:
+        base, moved = change(self._base), change(self._moved)
         if base is None or moved is None:
             return None
         return self if base is self._base else OnDevice(base, moved, self.device)
@@ -85,30 +115,62 @@ class OnDevice(Forecaster):
         again = self._base.reload()
         return None if again is None else on_device(again, self.device)
 
-    def unloaded(self) -> tuple[str, ...]:
-        return self._base.unloaded()
+
+class Rescaled(Wrapped):
+    """`base` on values of another scale; its forecast is on that scale too.
+
+    It takes values that were standardised by `mean` and `std`, and `base` reads them in their unit; with `standardise`
+    it takes values in their unit, and `base` reads them standardised. `mean` and `std` are one number, or one per
+    variate.
+    """
+
+    def __init__(self, base: Forecaster, mean: Numbers, std: Numbers, *, standardise: bool = False):
+        super().__init__(base)
+        how = "on values standardised as in its training" if standardise else "in the units of the series"
+        self.official_call = f"{base.official_call}, {how}"
+        self._mean, self._std, self._standardise = mean, std, standardise
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        return self._map(self._base.predict(self._map(x, self._standardise), horizon), not self._standardise)
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        return self._map(self._base.official(self._map(x, self._standardise), horizon), not self._standardise)
+
+    def _map(self, values: Tensor, standardise: bool) -> Tensor:
+        mean, std = values.new_tensor(self._mean), values.new_tensor(self._std)
+        return (values - mean) / std if standardise else values * std + mean
+
+    def _with(self, base: Forecaster) -> Forecaster:
+        return Rescaled(base, self._mean, self._std, standardise=self._standardise)
 
 
-class DoubleTwin(Forecaster):
+def in_own_unit(model: Forecaster, scale: tuple[float, float] | None) -> Forecaster:
+    """Return the model on values in the unit of their series, by the scale that it reads; None: it reads that unit."""
+    return model if scale is None else Rescaled(model, *scale, standardise=True)
+
+
+def to_double(module: torch.nn.Module) -> torch.nn.Module:
+    """Float64 weights, complex ones too, which `torch.nn.Module.double` leaves as they are."""
+    for weight in (*module.parameters(), *module.buffers()):
+        if weight.is_complex():
+            weight.data = weight.data.to(torch.complex128)
+    return module.double()
+
+
+class DoubleTwin(Wrapped):
     """A forecaster with modules converted to float64, run with every fp32 cast replaced by a float64 one.
 
     Libraries name `torch.float32` or its complex type inside their computation; here the same code runs in double
     precision. Whether it did, and still computes the same forecast, is for the caller to check.
     """
 
-    def __init__(self, converted: Forecaster):
-        self._converted = converted
-        self.identity = converted.identity
-        self.limits = converted.limits
-        self.official_call = converted.official_call
-
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         with double_precision():
-            return self._converted.predict(x, horizon)
+            return self._base.predict(x, horizon)
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         with double_precision():
-            return self._converted.official(x, horizon)
+            return self._base.official(x, horizon)
 
 
 @contextmanager
