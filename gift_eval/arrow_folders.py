@@ -11,6 +11,7 @@ names the dataset and the file, never the directory on this machine, because rec
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -95,13 +96,17 @@ class _SavedDataset:
         declared = _frequency(records.column("freq")[row].as_py(), f"row {item!r}")
         if declared != self.frequency:
             raise DamagedDataset(f"row {item!r} has frequency {declared}, the first {self.frequency}.")
-        start = _start(records.column("start")[row])
+        start: object = None
+        with suppress(ValueError, OverflowError):  # beyond the years of Python
+            start = records.column("start")[row].as_py()
+            start = datetime.fromisoformat(start) if isinstance(start, str) else start
+        begin = start.replace(tzinfo=None) if isinstance(start, datetime) else None
         if not self.multivariate:
-            return StoredSeries(item, _floats(values), start=start)
+            return StoredSeries(item, _floats(values), start=begin)
         count = 0 if values is None else len(values)
         if count != self.variates:
             raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
-        return StoredSeries(item, _floats(values[variate].values), str(variate), start=start)
+        return StoredSeries(item, _floats(values[variate].values), str(variate), start=begin)
 
 
 def _open(folder: Path, name: str) -> Dataset:
@@ -144,12 +149,10 @@ def _load(folder: Path) -> Any:
             shard.data.validate()
         except DamagedDataset:
             raise
-        except HrxError as error:  # not a regular file, or too large
-            reason = str(error).replace(str(path), path.name)
-            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {reason}") from error
-        except Exception as error:  # whatever datasets and pyarrow raise for damaged bytes
-            reason = describe_error(error).replace(str(path), path.name)
-            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {shown_path(reason)}") from error
+        except Exception as error:  # not a regular file, too large, or whatever pyarrow raises for damaged bytes
+            reason = str(error) if isinstance(error, HrxError) else describe_error(error)
+            shown = shown_path(reason.replace(str(path), path.name))
+            raise DamagedDataset(f"{path.name} cannot be read as an Arrow stream: {shown}") from error
         _check_schema(path, shard.data.schema)
         shards.append(shard)
     try:
@@ -231,16 +234,6 @@ def _floats(values: Any) -> Floats:
     return np.array(stored, dtype=np.float64)
 
 
-def _start(stored: Any) -> datetime | None:
-    """Return the time of an Arrow scalar, written as a time or as text; None where it is neither."""
-    try:
-        value = stored.as_py()
-        value = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except (ValueError, OverflowError):  # beyond the years of Python
-        return None
-    return value.replace(tzinfo=None) if isinstance(value, datetime) else None
-
-
 def _frequency(text: object, which: str) -> str:
     """Return the name of the frequency that a row declares; the first row's is the dataset's."""
     if text is None:
@@ -260,8 +253,10 @@ def _name(folder: Path, root: Path) -> str:
     """Return the path below the root; before a frequency stands always the dataset's own name."""
     below = folder.relative_to(root).parts
     # Not resolved: behind a link, a download cache may have other names.
-    parts = Path(os.path.abspath(folder)).parts
-    needed = 2 if frequency.is_frequency(parts[-1]) else 1
+    parts, needed = Path(os.path.abspath(folder)).parts, 1
+    with suppress(HrxError):
+        frequency.parse(parts[-1])
+        needed = 2
     return shown_path("/".join(below if len(below) >= needed else parts[-needed:]))
 
 

@@ -71,15 +71,6 @@ def parse(text: str) -> Frequency:
     return Frequency(f"{multiple}{base}" if multiple > 1 else base, multiple, base)
 
 
-def is_frequency(text: str) -> bool:
-    """Whether `text` spells a frequency: separates `us_births/D` from `m4_hourly` in a path."""
-    try:
-        parse(text)
-    except HrxError:
-        return False
-    return True
-
-
 def season(text: str) -> int:
     """Values per season in an audit: the base period's season over the multiple where that is whole, else 1."""
     frequency = parse(text)

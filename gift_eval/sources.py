@@ -315,23 +315,18 @@ def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterat
         known = Options(frequency=options.frequency, season=options.season)
         yield from table_series(as_table(frame, _FRAME), known, item)
         return
-    grid, step = _start(entry, options, item)
+    grid, step = None, options.frequency
+    if (start := entry.get("start")) is not None:
+        given = step or entry.get("freq") or getattr(start, "freqstr", "")
+        if not given:
+            advice = "Give frequency=, as in 'D' or '15T'."
+            raise HrxError(f"Series {item}: its entry has a start and no frequency. {advice}")
+        known_step = frequency.parse(str(given))
+        step, begin = known_step.name, start.to_timestamp() if isinstance(start, pd.Period) else pd.Timestamp(start)
+        clock = None if begin.tz is None else Clock(begin.tz, wall=known_step.base not in "HTS")
+        if clock is not None:
+            begin = begin.tz_localize(None) if clock.wall else begin.tz_convert("UTC").tz_localize(None)
+        grid = TimeGrid.of(np.array([begin], dtype="datetime64[s]"), step, clock)
     for variate, row in zip(names, values, strict=True):
         stored = StoredSeries(item, row, variate if len(values) > 1 else "")
         yield place(stored, "data", step, options.season_of(step), grid)
-
-
-def _start(entry: Mapping[Any, Any], options: Options, item: str) -> tuple[TimeGrid | None, str]:
-    """Return the grid that begins at the entry's start, and its frequency; none where it has no start."""
-    start = entry.get("start")
-    if start is None:
-        return None, options.frequency
-    given = options.frequency or entry.get("freq") or getattr(start, "freqstr", "")
-    if not given:
-        raise HrxError(f"Series {item}: its entry has a start and no frequency. Give frequency=, as in 'D' or '15T'.")
-    step = frequency.parse(str(given))
-    begin = start.to_timestamp() if isinstance(start, pd.Period) else pd.Timestamp(start)
-    clock = None if begin.tz is None else Clock(begin.tz, wall=step.base not in "HTS")
-    if clock is not None:
-        begin = begin.tz_localize(None) if clock.wall else begin.tz_convert("UTC").tz_localize(None)
-    return TimeGrid.of(np.array([begin], dtype="datetime64[s]"), step.name, clock), step.name

@@ -162,19 +162,9 @@ class Explanation:
 
     def __getitem__(self, item: str | int) -> Self:
         at = slice(place := self.place(item), place + 1)
-        return replace(
-            self,
-            matrix=self.matrix[at],
-            signed=None if self.signed is None else self.signed[at],
-            forecast=self.forecast[at],
-            x=self.x[at],
-            observed=self.observed[at],
-            items=self.items[at],
-            times=self.times[at],
-            seasons=self.seasons[at],
-            scales=self.scales[at],
-            held_out=self.held_out[at],
-        )
+        per_series = ("matrix", "forecast", "x", "observed", "items", "times", "seasons", "scales", "held_out")
+        signed = None if self.signed is None else self.signed[at]
+        return replace(self, signed=signed, **{name: getattr(self, name)[at] for name in per_series})
 
     def __repr__(self) -> str:
         series = f"series {self.items[0]!r}" if len(self) == 1 else f"{len(self)} series"
@@ -217,27 +207,26 @@ class Explanation:
         | `importance` | the entry of `matrix` |
         | `signed` | the entry of `signed`, where there is one |
         """
-        return pd.concat([self._frame_of(number) for number in range(len(self))], ignore_index=True)
-
-    def _frame_of(self, number: int) -> pd.DataFrame:
         rows, lookback = self.matrix.shape[1:]
         step, position = np.repeat(self.steps, lookback), np.tile(np.arange(-lookback, 0), rows)
-        times = self.times[number]
         unknown_time = pd.Series(pd.NaT, index=range(rows * lookback), dtype="datetime64[ns]")
-        columns: dict[str, Any] = {
-            "item": self.items[number],
-            "step": step,
-            "forecast_time": unknown_time if times is None else times.forecasts[step - 1],
-            "input_time": unknown_time if times is None else times.inputs[position + lookback],
-            "position": position,
-            "lag": step - 1 - position,
-            "value": np.tile(self.x[number], rows),
-            "observed": np.tile(self.observed[number], rows),
-            "importance": self.matrix[number].reshape(-1),
-        }
-        if self.signed is not None:
-            columns["signed"] = self.signed[number].reshape(-1)
-        return pd.DataFrame(columns)
+        frames = []
+        for number, times in enumerate(self.times):
+            columns: dict[str, Any] = {
+                "item": self.items[number],
+                "step": step,
+                "forecast_time": unknown_time if times is None else times.forecasts[step - 1],
+                "input_time": unknown_time if times is None else times.inputs[position + lookback],
+                "position": position,
+                "lag": step - 1 - position,
+                "value": np.tile(self.x[number], rows),
+                "observed": np.tile(self.observed[number], rows),
+                "importance": self.matrix[number].reshape(-1),
+            }
+            if self.signed is not None:
+                columns["signed"] = self.signed[number].reshape(-1)
+            frames.append(pd.DataFrame(columns))
+        return pd.concat(frames, ignore_index=True)
 
     def save(self, path: str | Path) -> Path:
         """Writes arrays, names, times and settings to one NPZ file, without the model. Returns its path."""
@@ -270,36 +259,32 @@ class Explanation:
             about = json.loads(str(arrays["about"]))
             if about["hrx_explanation"] != _FORMAT:
                 raise HrxError(f"{path} has format {about['hrx_explanation']}; this version of hrx reads {_FORMAT}.")
-            return cls._assembled(arrays, about)
+            lookback = arrays["x"].shape[1]
+            times: list[ExplainedTimes | None] = []
+            for number, zone in enumerate(about["zones"]):
+                numbers = arrays.get(f"times_{number}")
+                index = None if numbers is None else _read_times(numbers, zone)
+                times.append(None if index is None else ExplainedTimes(index[:lookback], index[lookback:]))
+            shape = (len(about["items"]), len(about["steps"]), lookback)
+            if arrays["matrix"].shape != shape or len(times) != shape[0]:
+                raise ValueError(f"its matrix has the shape {arrays['matrix'].shape}, not {shape}")
+            plain: dict[str, Any] = {one: tuple(about[one]) for one in ("steps", "items", "seasons", "notes")}
+            return cls(
+                **{name: arrays[name] for name in _ARRAYS},
+                **plain,
+                signed=arrays.get("signed"),
+                times=tuple(times),
+                scales=tuple(None if scale is None else (scale[0], scale[1]) for scale in about["scales"]),
+                model=ExplainedModel(**about["model"]),
+                method=Method(**about["method"]),
+                windows=about["windows"],
+            )
         except HrxError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise HrxError(
                 f"{path} is not a valid explanation: {describe_error(error)}. Give a file that Explanation.save wrote."
             ) from error
-
-    @classmethod
-    def _assembled(cls, arrays: dict[str, Any], about: dict[str, Any]) -> Self:
-        lookback = arrays["x"].shape[1]
-        times: list[ExplainedTimes | None] = []
-        for number, zone in enumerate(about["zones"]):
-            stored = arrays.get(f"times_{number}")
-            index = None if stored is None else _read_times(stored, zone)
-            times.append(None if index is None else ExplainedTimes(index[:lookback], index[lookback:]))
-        shape = (len(about["items"]), len(about["steps"]), lookback)
-        if arrays["matrix"].shape != shape or len(times) != shape[0]:
-            raise ValueError(f"its matrix has the shape {arrays['matrix'].shape}, not {shape}")
-        plain: dict[str, Any] = {one: tuple(about[one]) for one in ("steps", "items", "seasons", "notes")}
-        return cls(
-            **{name: arrays[name] for name in _ARRAYS},
-            **plain,
-            signed=arrays.get("signed"),
-            times=tuple(times),
-            scales=tuple(None if scale is None else (scale[0], scale[1]) for scale in about["scales"]),
-            model=ExplainedModel(**about["model"]),
-            method=Method(**about["method"]),
-            windows=about["windows"],
-        )
 
 
 def show_time(time: Any) -> str:
