@@ -7,22 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from hrx.records.calibration import (
-    GENERATORS,
-    PLANTED,
-    QUANTITIES,
-    Calibration,
-    Example,
-    judge,
-    median_of,
-    verdict,
-)
+from hrx.records.calibration import GENERATORS, PLANTED, QUANTITIES, Calibration, Example, judge, median_of, verdict
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
 from hrx.reports.published import published_ground_truth
@@ -46,8 +38,20 @@ LEFT_OUT = "Runs that explain less than 98 % of the held-out variance are left o
 
 
 def tables(calibration: Calibration) -> tuple[ReportTable, ...]:
-    """Medians of each backbone, each generator, the planted ranks, and the criteria."""
-    return _medians(calibration), _generators(calibration), _ranks(calibration), _criteria(calibration)
+    """Medians of each backbone, each generator, the planted and measured ranks, and the criteria."""
+    curves = {backbone: dict(calibration.curve(backbone)) for backbone in calibration.backbones}
+    planted = sorted({rank for curve in curves.values() for rank in curve})
+    columns = tuple(TableColumn(name, name, RANK) for name in ("planted", *curves))
+    rows = (TableRow.of(columns, [rank, *(curve.get(rank) for curve in curves.values())]) for rank in planted)
+    title = "Planted effective rank, and the measured one (median)"
+    ranks = ReportTable("planted_rank", title, columns, tuple(rows))
+    columns = tuple(TableColumn(name, name) for name in ("criterion", "result", "figure"))
+    rows = (
+        TableRow.of(columns, (one.criterion, "pass" if one.passed else "FAIL", one.figure), section=one.backbone)
+        for one in judge(calibration)
+    )
+    criteria = ReportTable("criteria", "What a sound instrument does", columns, tuple(rows))
+    return _medians(calibration), _generators(calibration), ranks, criteria
 
 
 def render_calibration(calibration: Calibration, width: int = 80) -> str:
@@ -58,17 +62,21 @@ def render_calibration(calibration: Calibration, width: int = 80) -> str:
 
 
 def calibration_json(calibration: Calibration) -> dict[str, object]:
-    """What `hrx calibrate --json` prints."""
-    criteria = judge(calibration)
+    """What `hrx calibrate --json` prints, with null medians where no model learned a generator."""
+    criteria, cells = judge(calibration), []
+    for backbone, generator in product(calibration.backbones, GENERATORS):
+        made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
+        fits = {
+            name: min((getattr(run, name) for run in made), default=None) for name in ("least_squares", "explained")
+        }
+        medians = {name: _median(evidence, name) for name in (*QUANTITIES, "auprc_gap", "measured_rank")}
+        counts = {"runs": len(made), "learned": len(evidence)}
+        cells.append({"backbone": backbone, "generator": generator, **counts, **fits, **medians})
     return {
         "estimator": calibration.estimator,
         "effort": calibration.effort,
         "recipe": calibration.recipe,
-        "backbones": [
-            _cell_json(calibration, backbone, generator)
-            for backbone in calibration.backbones
-            for generator in GENERATORS
-        ],
+        "backbones": cells,
         "planted_rank": [
             {"backbone": backbone, "planted": point.planted, "measured": point.measured}
             for backbone in calibration.backbones
@@ -86,27 +94,17 @@ def write_calibration(calibration: Calibration, out: Path) -> list[Path]:
     markdown = "\n".join(table.to_markdown() for table in tables(calibration))
     report = f"# Calibration\n\n{markdown}\n**Verdict:** {verdict(judge(calibration))}\n"
     numbers = json.dumps(calibration_json(calibration), indent=1) + "\n"
-    texts = {"calibration.md": report, "calibration.json": numbers, "results.csv": _runs_csv(calibration)}
+    # Every trained model and the exact control, one line each, in full precision.
+    runs = (calibration.exact_control, *calibration.results)
+    rows = [{"estimator": calibration.estimator, **asdict(run), "learned": run.learned} for run in runs]
+    lines = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+    texts = {"calibration.md": report, "calibration.json": numbers, "results.csv": lines}
     written = [write_bytes(out / name, text.encode()) for name, text in texts.items()]
     with plain_style():
         for example in calibration.examples:
             figure = draw_example(example, calibration.estimator)
             written.append(save(figure, out / f"{example.result.generator}.png"))
         return [*written, save(draw_ranks(calibration), out / "planted-rank.png")]
-
-
-def _cell_json(calibration: Calibration, backbone: str, generator: str) -> dict[str, object]:
-    """Medians of one backbone on one generator, null where no model learned it."""
-    made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-    return {
-        "backbone": backbone,
-        "generator": generator,
-        "runs": len(made),
-        "learned": len(evidence),
-        "least_squares": min((run.least_squares for run in made), default=None),
-        "explained": min((run.explained for run in made), default=None),
-        **{name: _median(evidence, name) for name in (*QUANTITIES, "auprc_gap", "measured_rank")},
-    }
 
 
 def _median(runs: list[Any], name: str) -> float | None:
@@ -145,14 +143,13 @@ def _generators(calibration: Calibration) -> ReportTable:
     formats |= {"auprc_matrix": PLAIN, "auprc_gap": SIGNED}
     columns = tuple(TableColumn(name, name.removeprefix("auprc_"), format) for name, format in formats.items())
     rows = []
-    for backbone in calibration.backbones:
-        for generator in GENERATORS:
-            made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
-            least = min((run.explained for run in made), default=float("nan"))
-            medians = [_median(evidence, column.name) for column in columns[2:]]
-            *cells, gap = TableRow.of(columns, (generator, least, *medians)).cells
-            paper = gaps.rows.get(backbone, {}).get(generator) if own else None
-            rows.append(TableRow((*cells, gap.beside(paper)), section=backbone))
+    for backbone, generator in product(calibration.backbones, GENERATORS):
+        made, evidence = calibration.table(backbone, generator), calibration.evidence(backbone, generator)
+        least = min((run.explained for run in made), default=float("nan"))
+        medians = [_median(evidence, column.name) for column in columns[2:]]
+        *cells, gap = TableRow.of(columns, (generator, least, *medians)).cells
+        paper = gaps.rows.get(backbone, {}).get(generator) if own else None
+        rows.append(TableRow((*cells, gap.beside(paper)), section=backbone))
     return ReportTable(
         "calibration_generators",
         "By generator: medians, and the least share of the held-out variance that a run explains",
@@ -161,31 +158,6 @@ def _generators(calibration: Calibration) -> ReportTable:
         note="vector, matrix, gap: AUPRC. sparsenull is the negative control." + (f" Paper: {gaps.label}." * own),
         label=gaps.label,
     )
-
-
-def _ranks(calibration: Calibration) -> ReportTable:
-    """Planted and measured ranks, one column for each backbone."""
-    curves = {backbone: dict(calibration.curve(backbone)) for backbone in calibration.backbones}
-    planted = sorted({rank for curve in curves.values() for rank in curve})
-    columns = tuple(TableColumn(name, name, RANK) for name in ("planted", *curves))
-    rows = (TableRow.of(columns, [rank, *(curve.get(rank) for curve in curves.values())]) for rank in planted)
-    return ReportTable("planted_rank", "Planted effective rank, and the measured one (median)", columns, tuple(rows))
-
-
-def _criteria(calibration: Calibration) -> ReportTable:
-    columns = tuple(TableColumn(name, name) for name in ("criterion", "result", "figure"))
-    rows = (
-        TableRow.of(columns, (one.criterion, "pass" if one.passed else "FAIL", one.figure), section=one.backbone)
-        for one in judge(calibration)
-    )
-    return ReportTable("criteria", "What a sound instrument does", columns, tuple(rows))
-
-
-def _runs_csv(calibration: Calibration) -> str:
-    """Every trained model and the exact control, one line each, in full precision."""
-    runs = (calibration.exact_control, *calibration.results)
-    rows = [{"estimator": calibration.estimator, **asdict(run), "learned": run.learned} for run in runs]
-    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
 def draw_example(example: Example, estimator: str) -> Figure:
@@ -240,16 +212,9 @@ def draw_ranks(calibration: Calibration) -> Figure:
         planted, measured = [run.planted_rank for run in learned], [run.measured_rank for run in learned]
         axes.plot(planted, measured, ".", color=colour, markersize=4)
         curve = np.asarray(calibration.curve(backbone)).reshape(-1, 2)
-        axes.plot(
-            *curve.T,
-            color=colour,
-            linestyle=dash,
-            marker=marker,
-            # Curves that agree cover each other: larger marks around smaller ones keep all of them visible.
-            markersize=6 + 3 * index,
-            fillstyle="none",
-            label=f"{backbone} ({len(learned)} of {len(made)} models learned)",
-        )
+        # Curves that agree cover each other: larger marks around smaller ones keep all of them visible.
+        label = f"{backbone} ({len(learned)} of {len(made)} models learned)"
+        axes.plot(*curve.T, dash, color=colour, marker=marker, markersize=6 + 3 * index, fillstyle="none", label=label)
         highest = max([highest, *planted, *measured])
     axes.plot([0, highest + 1], [0, highest + 1], color=GUIDE, linewidth=0.8, zorder=0, label="measured = planted")
     axes.set_xlim(0, highest + 1)

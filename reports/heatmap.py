@@ -76,9 +76,8 @@ def _preference(record: Record) -> tuple[bool, int]:
     return record.beats_naive != 1, -(record.lookback or 0) * (record.horizon or 0)
 
 
-def heatmap(stored: StoredExample, record: Record, path: str | Path) -> Path:
+def heatmap(stored: StoredExample, record: Record, path: Path) -> Path:
     """Draws the example of one run to `path`, PNG, SVG or PDF by its suffix. Returns the path."""
-    path = Path(path)
     check_format(path)
     with plain_style():
         return save(draw(stored, record), path)

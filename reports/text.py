@@ -64,7 +64,8 @@ def render_table(headers: Sequence[str], rows: Iterable[Sequence[str | float | N
     names = [clean(header) for header in headers]
     cells = [[_cell(cell) for cell in row] for row in rows]
     columns = list(zip(names, *cells, strict=True))
-    numeric = [_is_numeric(column[1:]) for column in columns]
+    known = [[cell for cell in cells if cell not in ("", "-", "nan", "inf", "-inf")] for _, *cells in columns]
+    numeric = [bool(found) and all(map(_NUMBER.fullmatch, found)) for found in known]
     widths = [max(map(cell_len, column)) for column in columns]
     needed = sum(w if right else min(w, _NARROWEST) for w, right in zip(widths, numeric, strict=True))
     fits = needed + 2 * len(names) - 2 <= width
@@ -93,11 +94,6 @@ def _cell(cell: str | float | None) -> str:
     return shorten(clean(cell), _LONGEST_CELL)
 
 
-def _is_numeric(cells: Sequence[str]) -> bool:
-    known = [cell for cell in cells if cell not in ("", "-", "nan", "inf", "-inf")]
-    return bool(known) and all(_NUMBER.fullmatch(cell) for cell in known)
-
-
 def number_or_none(value: float | None) -> float | None:
     """None where JSON has no number for the value."""
     return float(value) if value is not None and math.isfinite(value) else None
@@ -105,18 +101,15 @@ def number_or_none(value: float | None) -> float | None:
 
 def signed(value: float | None) -> str:
     """`+0.120`, `-0.031`, `0.000`: three decimals, and an exponent where three decimals would hide the value."""
-    value = number_or_none(value)
-    if value is None:
+    if (value := number_or_none(value)) is None:
         return "-"
-    if value == 0:
-        return "0.000"
-    return f"{value:+.3f}" if 0.0005 <= abs(value) < 1000 else f"{value:+.1e}"
+    fixed = f"{value:+.3f}" if 0.0005 <= abs(value) < 1000 else f"{value:+.1e}"
+    return fixed if value else "0.000"
 
 
 def percent(share: float | None) -> str:
     """`86 %`; only 0 is printed as 0 % and only 1 as 100 %."""
-    share = number_or_none(share)
-    if share is None:
+    if (share := number_or_none(share)) is None:
         return "-"
     rounded = round(100 * share)
     if rounded == 100 and share < 1:
@@ -147,10 +140,7 @@ def slug(name: str) -> str:
 
 
 def file_stem(*names: str) -> str:
-    """A file name without a suffix, from model, dataset, series and setting, or other names.
-
-    For example `bolt-mini--co2-w--co2--512x96`.
-    """
+    """A file name without a suffix, such as `bolt-mini--co2-w--co2--512x96`."""
     return "--".join(map(slug, names))
 
 
@@ -163,21 +153,16 @@ _LATEX = {
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': "''", "`": r"\textasciigrave{}", "×": r"$\times$", "−": "$-$",
     "∞": r"$\infty$", "Δ": r"$\Delta$", "π": r"$\pi$", "Ē": r"$\bar{E}$", "ŷ": r"$\hat{y}$", "…": r"\ldots{}",
-    REPLACEMENT: "?",
+    REPLACEMENT: "?", "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}",
+    "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "–": "--", "—": "---", "’": "'", "‘": "`", "“": "``",
+    "”": "''", "±": r"$\pm$", "≥": r"$\geq$", "≤": r"$\leq$", "µ": r"$\mu$", "°": r"$^\circ$",
 }  # fmt: skip
-
-
 _ACCENTS = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
     "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0323": "d", "\u0327": "c",
 }  # fmt: skip
 """LaTeX's accents by combining mark."""
 _BELOW = ("\u0323", "\u0327")
-_LETTERS = {
-    "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}", "Ø": r"\O{}",
-    "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "–": "--", "—": "---", "’": "'", "‘": "`", "“": "``", "”": "''",
-    "±": r"$\pm$", "≥": r"$\geq$", "≤": r"$\leq$", "µ": r"$\mu$", "°": r"$^\circ$",
-}  # fmt: skip
 
 
 def escape_markdown(text: object) -> str:
@@ -189,21 +174,17 @@ def escape_markdown(text: object) -> str:
 
 def escape_latex(text: object) -> str:
     """A sentence as text that `pdflatex` sets in any encoding: a character that it does not have becomes `?`."""
-    return "".join(_latex_character(character) for character in clean(text))
-
-
-def _latex_character(character: str) -> str:
-    if character in _LATEX:
-        return _LATEX[character]
-    if character.isascii():
-        return character
-    apart = unicodedata.normalize("NFD", character)
-    base, mark = apart[0], apart[1:]
-    if base.isascii() and base.isalpha() and mark in _ACCENTS:
-        # An accent takes the place of the dot.
-        under = base if mark in _BELOW else {"i": r"\i", "j": r"\j"}.get(base, base)
-        return rf"\{_ACCENTS[mark]}{{{under}}}"
-    return _LETTERS.get(character, "?")
+    shown = []
+    for character in clean(text):
+        base, *marks = list(unicodedata.normalize("NFD", character))
+        mark = "".join(marks)
+        if character not in _LATEX and base.isascii() and base.isalpha() and mark in _ACCENTS:
+            # An accent takes the place of the dot.
+            under = base if mark in _BELOW else {"i": r"\i", "j": r"\j"}.get(base, base)
+            shown.append(rf"\{_ACCENTS[mark]}{{{under}}}")
+        else:
+            shown.append(_LATEX.get(character, character if character.isascii() else "?"))
+    return "".join(shown)
 
 
 def escape_csv(text: object) -> str:

@@ -17,42 +17,16 @@ from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
 from hrx.reports.runs import CONFIGURATION, SEEDS, TASK, VERSIONS, require_runs
 from hrx.reports.statistics import GroupStatistics, Interval, is_few, median, student_interval, trimmed_mean
-from hrx.reports.table import (
-    COUNT,
-    FINE_GAIN,
-    GAIN,
-    INTERVAL,
-    TIMES,
-    Cell,
-    Format,
-    ReportTable,
-    ReportTables,
-    Span,
-    TableColumn,
-)
+from hrx.reports.table import FINE_GAIN, GAIN, INTERVAL, Cell, Format, ReportTable, ReportTables, Span, TableColumn
+from hrx.reports.tables import scored
 from hrx.reports.tables.scored import (
-    BEATS_NAIVE,
-    BEATS_SEASONAL,
-    DEFAULT_ESTIMATOR,
-    FOLDED_VERDICTS,
-    G_MARGIN,
-    G_OWN,
-    G_SHUFFLED,
-    LEAKED,
-    MARGIN_NOTE,
-    MARGIN_OF_MEDIANS,
     POSITIVE,
-    RECIPES,
     SCORED,
-    SIGN_TEST,
-    SWEPT_DISTANCES,
-    SWEPT_RANKS,
     Content,
     Figure,
     N,
     ScoredRuns,
     TableGroup,
-    TableRecipe,
     by_estimator,
     count_of,
     interval_of,
@@ -67,8 +41,8 @@ METRICS = {
     "Comprehensiveness": "comprehensiveness", "Sufficiency": "sufficiency", "AOPC": "aopc", "Insertion": "insertion",
     "g_own": "g_own", "g_margin": "g_margin",
 }  # fmt: skip
-OWN = median_of(G_OWN, "g_own")
-MAIN = median_of(G_OWN)
+OWN = median_of(scored.G_OWN, "g_own")
+MAIN = median_of(scored.G_OWN)
 """Row's quantity in the column of g_own."""
 RANK, FINE = Format("number", decimals=2, plus=False), Format("number", decimals=4, plus=False)
 ERROR = Format("number", plus=False)
@@ -85,7 +59,7 @@ def tables(
     names: Sequence[str] | str | None = None,
     *,
     against: Literal["published"] | None = None,
-    estimator: str = DEFAULT_ESTIMATOR,
+    estimator: str = scored.DEFAULT_ESTIMATOR,
     fold: bool = True,
 ) -> ReportTables:
     """Named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
@@ -97,15 +71,15 @@ def tables(
     """
     require_runs(frame, "frame")
     names = [names] if isinstance(names, str) else names
-    if wrong := [name for name in names or () if name not in RECIPES]:
+    if wrong := [name for name in names or () if name not in scored.RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))
     runs = ScoredRuns(frame, estimator, fold)
-    if estimator != DEFAULT_ESTIMATOR and runs.scored.empty:
+    if estimator != scored.DEFAULT_ESTIMATOR and runs.scored.empty:
         raise HrxError(f"No scored run is of the estimator {estimator!r}. {runs.holdings()}")
-    made = {name: _build(name, RECIPES[name], runs) for name in names or NAMES}
+    made = {name: _build(name, scored.RECIPES[name], runs) for name in names or NAMES}
     if empty := [name for name in names or () if not made[name].rows]:
         raise HrxError(
-            f"The table {empty[0]!r} cannot be filled: it needs {RECIPES[empty[0]].needs}. {runs.holdings()}"
+            f"The table {empty[0]!r} cannot be filled: it needs {scored.RECIPES[empty[0]].needs}. {runs.holdings()}"
         )
     filled = [one for one in made.values() if one.rows]
     if not filled:
@@ -113,9 +87,9 @@ def tables(
     return ReportTables(published.beside(one) if against == "published" else one for one in filled)
 
 
-def _build(name: str, recipe: TableRecipe, runs: ScoredRuns) -> ReportTable:
+def _build(name: str, recipe: scored.TableRecipe, runs: ScoredRuns) -> ReportTable:
     groups, figures, note = recipe.content(runs)
-    columns = tuple(dict.fromkeys((*figures, BEATS_NAIVE, BEATS_SEASONAL, LEAKED)))
+    columns = tuple(dict.fromkeys((*figures, scored.BEATS_NAIVE, scored.BEATS_SEASONAL, scored.LEAKED)))
     chosen = [group for group in groups if group.statistics().n or recipe.keep_empty]
     if recipe.descending:
         chosen.sort(key=lambda group: (np.isnan(group.statistics().median), -group.statistics().median))
@@ -132,34 +106,46 @@ def models(runs: ScoredRuns) -> Content:
 
 @table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True)
 def models_full(runs: ScoredRuns) -> Content:
-    checkpoint = count_of(
-        TableColumn("checkpoint", "Checkpoint"),
-        lambda group: "" if group.total else str(group.runs["checkpoint"].iloc[0]),
-    )
+    def named(group: TableGroup) -> str:
+        return "" if group.total else str(group.runs["checkpoint"].iloc[0])
+
+    checkpoint = count_of(TableColumn("checkpoint", "Checkpoint"), named)
     mase = median_of(TableColumn("mase", "MASE", ERROR), "mase")
-    figures = (checkpoint, BEATS_NAIVE, BEATS_SEASONAL, mase, OWN, POSITIVE, N, LEAKED)
+    figures = (checkpoint, scored.BEATS_NAIVE, scored.BEATS_SEASONAL, mase, OWN, POSITIVE, N, scored.LEAKED)
     return _by_model(runs.configurations), figures, runs.note(runs.configurations)
 
 
 def _by_model(frame: pd.DataFrame) -> list[TableGroup]:
     """Each zero-shot checkpoint in the paper's order, then all of them, then the runs of trained backbones."""
-    trained_runs = frame[frame["backbone"] != ""]
-    frame = frame[frame["backbone"] == ""]
-    found = [
-        (str(group["model_name"].iloc[0]), str(fingerprint), group)
-        for (_, fingerprint), group in frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    ]
-    order = {name: index for index, (_, name) in enumerate(published.published_tables()["models"].rows)}
-    found.sort(key=lambda one: order.get(one[0], len(order)))
-    names = [name for name, _, _ in found]
+    trained_runs, frame = frame[frame["backbone"] != ""], frame[frame["backbone"] == ""]
     groups = []
-    for name, fingerprint, group in found:
-        label = name if names.count(name) == 1 else f"{name} (weights {clean(fingerprint)[:12]})"
-        where = (("model", str(group["model"].iloc[0])), ("fingerprint", fingerprint))
-        groups.append(TableGroup(label, group, key=name, where=where))
+    for (model, fingerprint), group in frame.groupby(["model", "fingerprint"], sort=False, dropna=False):
+        where = (("model", str(model)), ("fingerprint", str(fingerprint)))
+        groups.append(TableGroup(str(group["model_name"].iloc[0]), group, where=where))
+    groups = _in_order(groups, "models")
+    names = [group.label for group in groups]
+    groups = [
+        replace(group, label=f"{group.label} (weights {clean(group.where[1][1])[:12]})", key=group.label)
+        if names.count(group.label) > 1
+        else group
+        for group in groups
+    ]
     if len(groups) > 1:
         groups.append(TableGroup(published.ALL_MODELS, frame, total=True))
     return groups if trained_runs.empty else [*groups, TableGroup(published.TRAINED, trained_runs, total=True)]
+
+
+def _in_order(groups: list[TableGroup], table: str) -> list[TableGroup]:
+    """Groups in the order of a published table, others after them."""
+    order = [name for _, name in published.published_tables()[table].rows]
+    return sorted(groups, key=lambda group: order.index(group.label) if group.label in order else len(order))
+
+
+def _groups(frame: pd.DataFrame, by: str, column: str) -> list[TableGroup]:
+    """A group for each value of `by`; its records are those with the value that `column` has, where it has one."""
+    groups = [TableGroup(str(name), runs) for name, runs in frame.groupby(by, sort=True)]
+    one = {group.label: group.runs[column].unique() for group in groups}
+    return [replace(g, where=((column, str(one[g.label][0])),)) if len(one[g.label]) == 1 else g for g in groups]
 
 
 @table("Metrics of prior works", "Metric")
@@ -173,7 +159,7 @@ def metrics(runs: ScoredRuns) -> Content:
     groups = [TableGroup(label, frame[frame[name].notna()], name) for label, name in METRICS.items()]
     signs = "Signed so that positive means that a row per step helps."
     note = runs.note(frame, runs.left_out, signs, "Comprehensiveness is exactly 8/9 of AOPC, by definition.")
-    return groups, (middle, POSITIVE, SIGN_TEST, N, trimmed), note
+    return groups, (middle, POSITIVE, scored.SIGN_TEST, N, trimmed), note
 
 
 @table("Gain by horizon and lookback", "Setting", keep_empty=True)
@@ -183,37 +169,34 @@ def axes(runs: ScoredRuns) -> Content:
         for section, name in (("Horizon H", "horizon"), ("Lookback L", "lookback"))
         for level, group in runs.zero_shot.groupby(name, sort=True)
     ]
-    note = runs.note(runs.zero_shot, runs.left_out, "Positive is that of g_own.", MARGIN_NOTE)
-    return groups, (OWN, median_of(G_MARGIN, "g_margin"), MARGIN_OF_MEDIANS, POSITIVE, N), note
+    note = runs.note(runs.zero_shot, runs.left_out, "Positive is that of g_own.", scored.MARGIN_NOTE)
+    return groups, (OWN, median_of(scored.G_MARGIN, "g_margin"), scored.MARGIN_OF_MEDIANS, POSITIVE, N), note
 
 
 @table("Gain g_own by domain", "Domain", f"{SCORED}, on datasets with a known domain", descending=True, keep_empty=True)
 def domains(runs: ScoredRuns) -> Content:
     known = runs.zero_shot[runs.zero_shot["domain_name"] != ""]
     groups = [TableGroup(str(domain), group) for domain, group in known.groupby("domain_name", sort=True)]
-    count = count_of(TableColumn("datasets", "Datasets", COUNT), lambda group: int(group.runs["dataset"].nunique()))
-    unknown = len(runs.zero_shot) - len(known)
-    note = runs.note(
-        known, runs.left_out, f"{unknown:,} are on datasets without a known domain and not shown." if unknown else ""
+    count = count_of(
+        TableColumn("datasets", "Datasets", Format("count")), lambda group: int(group.runs["dataset"].nunique())
     )
-    return groups, (count, OWN, POSITIVE, N), note
+    unknown = len(runs.zero_shot) - len(known)
+    others = f"{unknown:,} are on datasets without a known domain and not shown." if unknown else ""
+    return groups, (count, OWN, POSITIVE, N), runs.note(known, runs.left_out, others)
 
 
 @table("Gain g_own by dataset", "Dataset", descending=True, keep_empty=True)
 def datasets(runs: ScoredRuns) -> Content:
-    groups = [
-        TableGroup(str(group["dataset_name"].iloc[0]), group, where=(("dataset", str(dataset)),))
-        for dataset, group in runs.zero_shot.groupby("dataset", sort=True)
-    ]
+    groups = _groups(runs.zero_shot, "dataset", "dataset")
+    groups = [replace(group, label=str(group.runs["dataset_name"].iloc[0])) for group in groups]
     verdicts = [significant(group.statistics()) for group in groups]
-    tested = (
-        f"Of {counted(len(groups), 'dataset')}, {verdicts.count('positive')} are significantly positive and "
-        f"{verdicts.count('negative')} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
-    )
+    positive, negative = verdicts.count("positive"), verdicts.count("negative")
+    of = f"Of {counted(len(groups), 'dataset')}, {positive} are significantly positive"
+    tested = f"{of} and {negative} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
     figures = (
-        median_of(replace(G_OWN, heading="Gain")),
+        median_of(replace(scored.G_OWN, heading="Gain")),
         POSITIVE._replace(column=replace(POSITIVE.column, heading="Pos.")),
-        *(N, SIGN_TEST),
+        *(N, scored.SIGN_TEST),
         count_of(TableColumn("significant", "Significant"), lambda group: significant(group.statistics())),
     )
     return groups, figures, runs.note(runs.zero_shot, runs.left_out, tested)
@@ -226,32 +209,23 @@ def significant(gain: GroupStatistics) -> str:
     return "positive" if gain.positive > gain.negative else "negative"
 
 
-@table(
-    "A row per forecast step for each estimator",
-    "Estimator",
-    "scored runs with one row per forecast step",
-    keep_empty=True,
-)
+_ONE_ROW = "scored runs with one row per forecast step"
+
+
+@table("A row per forecast step for each estimator", "Estimator", _ONE_ROW, keep_empty=True)
 def estimators(runs: ScoredRuns) -> Content:
-    span = Format("span", plus=False)
-    figures = [
-        figure
-        for gain in (G_OWN, G_SHUFFLED, G_MARGIN)
-        for figure in (
-            median_of(replace(gain, format=ERROR), gain.name),
-            interval_of(TableColumn(f"{gain.name}_ci", "95% CI", span), gain.name),
-        )
-    ]
-    note = runs.note(runs.every_estimator, MARGIN_NOTE)
-    return by_estimator(runs.every_estimator, "g_margin"), [*figures, MARGIN_OF_MEDIANS, N], note
+    figures: list[Figure] = []
+    for gain in scored.GAIN_COLUMNS:
+        interval = TableColumn(f"{gain.name}_ci", "95% CI", Format("span", plus=False))
+        figures += [median_of(replace(gain, format=ERROR), gain.name), interval_of(interval, gain.name)]
+    note = runs.note(runs.every_estimator, scored.MARGIN_NOTE)
+    return by_estimator(runs.every_estimator, "g_margin"), [*figures, scored.MARGIN_OF_MEDIANS, N], note
 
 
-@table(
-    "The estimators without the horizon axis",
-    "Estimator",
-    "runs of an estimator without the horizon axis",
-    descending=True,
-)
+_NO_AXIS = "runs of an estimator without the horizon axis"
+
+
+@table("The estimators without the horizon axis", "Estimator", _NO_AXIS, descending=True)
 def estimators_plain(runs: ScoredRuns) -> Content:
     gap, interval = TableColumn("gap", "Deletion gap", GAIN, hue="red"), TableColumn("gap_ci", "95% CI", INTERVAL)
     groups = by_estimator(runs.whole, "gap_shared", ("axis", "whole"))
@@ -261,7 +235,7 @@ def estimators_plain(runs: ScoredRuns) -> Content:
 
 @table("Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass")
 def cost(runs: ScoredRuns) -> Content:
-    figures = (median_of(TableColumn("cost", "Cost", TIMES, unit="forward passes")), N)
+    figures = (median_of(TableColumn("cost", "Cost", Format("times"), unit="forward passes")), N)
     note = runs.note(runs.every_estimator, "Median wall time of the matrix over that of one forward pass.")
     return by_estimator(runs.every_estimator, "cost"), figures, note
 
@@ -312,7 +286,7 @@ def rank(runs: ScoredRuns) -> Content:
 
 @table("Gain of the truncated matrix", "Truncation", "runs that scored truncations of the matrix")
 def truncation(runs: ScoredRuns) -> Content:
-    group = _measured(runs, *SWEPT_RANKS)
+    group = _measured(runs, *scored.SWEPT_RANKS)
     groups = [TableGroup(f"r = {r}", group, f"g_own_rank_{r}") for r in TRUNCATIONS]
     positive_full = group["g_own"].where(group["g_own"] > 0)
     fraction = value_of(
@@ -324,7 +298,7 @@ def truncation(runs: ScoredRuns) -> Content:
 
 @table("Margin by distance", "Distance", "runs that scored rows at fixed distances")
 def distance(runs: ScoredRuns) -> Content:
-    group = _measured(runs, *SWEPT_DISTANCES)
+    group = _measured(runs, *scored.SWEPT_DISTANCES)
     margins = {f"Δ = {d}": group["g_own"] - group[f"g_distance_{d}"] for d in DISTANCES}
     margins["random π"] = group["g_margin"]
     groups = [
@@ -332,7 +306,7 @@ def distance(runs: ScoredRuns) -> Content:
         for label, margin in margins.items()
     ]
     note = runs.note(group, "A longer distance has fewer runs where the horizon is shorter than it.")
-    return groups, (median_of(G_MARGIN), POSITIVE, N), note
+    return groups, (median_of(scored.G_MARGIN), POSITIVE, N), note
 
 
 @table("Time axis and channel axis", "Axis", "runs of windows with several variates, scored on the channel axis")
@@ -379,7 +353,8 @@ def accuracy(runs: ScoredRuns) -> Content:
 
 _OWN_INTERVAL = interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL), "g_own")
 _OF_TRAINED = (
-    *(OWN, _OWN_INTERVAL, median_of(G_SHUFFLED, "g_shuffled"), median_of(G_MARGIN, "g_margin"), MARGIN_OF_MEDIANS, N),
+    *(OWN, _OWN_INTERVAL, median_of(scored.G_SHUFFLED, "g_shuffled"), median_of(scored.G_MARGIN, "g_margin")),
+    *(scored.MARGIN_OF_MEDIANS, N),
     count_of(
         TableColumn("significant", "Significant"), lambda group: "yes" if group.statistics().excludes_zero else "-"
     ),
@@ -389,26 +364,14 @@ _OF_TRAINED = (
 
 @table("Trained backbones", "Backbone", _TRAINED, keep_empty=True)
 def backbones(runs: ScoredRuns) -> Content:
-    groups = {str(name): group for name, group in runs.trained.groupby("backbone_name", sort=True)}
-    order = [name for _, name in published.published_tables()["backbones"].rows]
-    names = sorted(groups, key=lambda name: order.index(name) if name in order else len(order))
-    found = [TableGroup(name, groups[name], where=_same(groups[name], "backbone")) for name in names]
-    return found, _OF_TRAINED, runs.note_of_trained(runs.trained, MARGIN_NOTE)
+    groups = _groups(runs.trained, "backbone_name", "backbone")
+    return _in_order(groups, "backbones"), _OF_TRAINED, runs.note_of_trained(runs.trained, scored.MARGIN_NOTE)
 
 
 @table("Trained backbones by benchmark", "Benchmark", _TRAINED, descending=True, keep_empty=True)
 def benchmarks(runs: ScoredRuns) -> Content:
-    groups = [
-        TableGroup(str(name), group, where=_same(group, "dataset"))
-        for name, group in runs.trained.groupby("dataset_name", sort=True)
-    ]
-    return groups, _OF_TRAINED, runs.note_of_trained(runs.trained, MARGIN_NOTE)
-
-
-def _same(group: pd.DataFrame, column: str) -> tuple[tuple[str, str | int], ...]:
-    """Value that a column has in all of the runs, where it has one."""
-    values = group[column].unique()
-    return ((column, str(values[0])),) if len(values) == 1 else ()
+    groups = _groups(runs.trained, "dataset_name", "dataset")
+    return groups, _OF_TRAINED, runs.note_of_trained(runs.trained, scored.MARGIN_NOTE)
 
 
 @table("Paired change in g_own along the swept settings", "Range", f"{_TRAINED}, at two levels of H, L or depth")
@@ -456,25 +419,27 @@ def paired_changes(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.Da
     at_low, at_high = (
         ends[(ends[axis] == level).to_numpy(dtype=bool)].assign(block=block).set_index("block") for level in (low, high)
     )
-    averaged = [*FOLDED_VERDICTS, "g_own"]
+    averaged = [*scored.FOLDED_VERDICTS, "g_own"]
     lows, highs = (one[averaged].groupby(level="block").mean() for one in (at_low, at_high))
     both = highs.index.intersection(lows.index)
     found = at_high[~at_high.index.duplicated()].loc[both]
     change = (highs["g_own"] - lows["g_own"]).loc[both]
-    verdicts = ((highs + lows) / 2).loc[both, list(FOLDED_VERDICTS)]
-    return found.assign(change=change, **{name: verdicts[name] for name in FOLDED_VERDICTS}).reset_index(drop=True)
+    verdicts = ((highs + lows) / 2).loc[both, list(scored.FOLDED_VERDICTS)]
+    return found.assign(change=change, **{name: verdicts[name] for name in scored.FOLDED_VERDICTS}).reset_index(
+        drop=True
+    )
 
 
 @table("Estimators by benchmark", "Estimator", _TRAINED)
 def trained_estimators(runs: ScoredRuns) -> Content:
     frame = runs.every_estimator[runs.every_estimator["backbone"] != ""]
-    figures = [median_of(replace(gain, format=ERROR), gain.name) for gain in (G_OWN, G_SHUFFLED, G_MARGIN)]
+    figures = [median_of(replace(gain, format=ERROR), gain.name) for gain in scored.GAIN_COLUMNS]
     groups = [
         replace(group, section=str(name))
         for name, one in frame.groupby("dataset_name", sort=True)
         for group in by_estimator(one, "g_own")
     ]
-    return groups, (*figures, MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, MARGIN_NOTE)
+    return groups, (*figures, scored.MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, scored.MARGIN_NOTE)
 
 
 @table("Gain g_own of trained backbones by domain and naive verdict", "Runs", f"{_TRAINED}, on tslib: data")
@@ -500,4 +465,4 @@ def trained_domains(runs: ScoredRuns) -> Content:
     return groups, figures, runs.note_of_trained(frame, *notes)
 
 
-NAMES: tuple[str, ...] = tuple(RECIPES)
+NAMES: tuple[str, ...] = tuple(scored.RECIPES)

@@ -47,12 +47,12 @@ FOLDED_VERDICTS = ("beats_naive", "beats_seasonal", "leaked")
 FOLDED = (*_MEASURED, *FOLDED_VERDICTS, "cost")
 _FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded")
 _TRAINING = ("backbone", "depth", "training_seed")
-_PUBLISHED_PROTOCOL = (
-    ("estimator", "estimator", DEFAULT_ESTIMATOR),
-    ("area", "area", "gap"),
-    ("variates", "channels", 1),
+_PUBLISHED_PROTOCOL = {"estimator": DEFAULT_ESTIMATOR, "area": "gap", "channels": 1}
+"""Published value of the columns that a row must share with the paper's; univariate runs have no channels."""
+_BEATS = (
+    "Beats naive: share with a squared error below both naive forecasts; a gain is meaningful only there. "
+    "Beats season: share below seasonal naive."
 )
-"""Name, column and published value of what a row must share with the paper's; univariate runs have no channels."""
 NONE_DECLARED = "none declared"
 _SHOWN_APART = ("estimator", "estimator_settings", "estimator_package", "axis")
 """Settings that a table about them has one row each for."""
@@ -149,16 +149,9 @@ class ScoredRuns:
         leaked, unknown = int((group["leaked"] > 0).sum()), int(group["leaked"].isna().sum())
         known = f"{leaked:,} of {len(group):,}" + (f", {unknown:,} unknown" if unknown else "")
         differing = pooled(group, but=_SHOWN_APART)
-        remarks = (
-            *sentences,
-            what,
-            "Beats naive: share with a squared error below both naive forecasts; a gain is meaningful only there. "
-            "Beats season: share below seasonal naive.",
-            f"Leakage: on a dataset that the model is declared to have seen ({known}).",
-            f"Pools runs that differ in {listed(differing)}." if differing else "",
-            *self._remarks,
-        )
-        return " ".join(filter(None, remarks))
+        pools = f"Pools runs that differ in {listed(differing)}." if differing else ""
+        leakage = f"Leakage: on a dataset that the model is declared to have seen ({known})."
+        return " ".join(filter(None, (*sentences, what, _BEATS, leakage, pools, *self._remarks)))
 
     def note_of_trained(self, group: pd.DataFrame, *sentences: str) -> str:
         """Write the same below a table of trained models, and where the rows of their training are unknown."""
@@ -166,11 +159,10 @@ class ScoredRuns:
 
     def holdings(self) -> str:
         """What the ledger holds, for an error message."""
-        counts = self.frame["status"].value_counts()
-        statuses = listed(f"{count} {status}" for status, count in counts.items()) or "no runs"
+        counts = self.frame["status"].value_counts().items()
         estimators = sorted({str(name) for name in self._done["estimator"]})
         of = f", scored ones of {listed(estimators)}" if estimators else ""
-        return f"The ledger holds {statuses}{of}."
+        return f"The ledger holds {listed(f'{count} {status}' for status, count in counts) or 'no runs'}{of}."
 
 
 @dataclass(frozen=True)
@@ -205,9 +197,9 @@ class TableGroup:
             frozenset(f"{x}x{h}" for x, h in zip(runs["lookback"], runs["horizon"], strict=True)),
             frozenset(runs.loc[trained, "backbone_name"]),
             frozenset(
-                (name, str(value))
-                for name, column, published in _PUBLISHED_PROTOCOL
-                for value in runs[column].dropna().unique()
+                ("variates" if name == "channels" else name, str(value))
+                for name, published in _PUBLISHED_PROTOCOL.items()
+                for value in runs[name].dropna().unique()
                 if value != published
             ),
         )
@@ -270,6 +262,7 @@ def _leaked(group: TableGroup) -> Value:
 G_OWN = TableColumn("g_own", "g_own", GAIN, hue="red")
 G_SHUFFLED = TableColumn("g_shuffled", "g_shuffled", GAIN, hue="blue")
 G_MARGIN = TableColumn("g_margin", "g_margin", GAIN, hue="red")
+GAIN_COLUMNS = (G_OWN, G_SHUFFLED, G_MARGIN)
 POSITIVE = Figure(TableColumn("positive", "Positive", SHARE, hue="red"), _positive)
 N = count_of(TableColumn("n", "n", COUNT), lambda group: group.statistics().n)
 SIGN_TEST = count_of(TableColumn("p", "Sign test", P), lambda group: group.statistics().p)
@@ -289,13 +282,10 @@ MARGIN_NOTE = "g_own − g_shuffled is the difference of the two medians, which 
 
 def by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -> list[TableGroup]:
     """Runs of each estimator, in the paper's order, others after them by name."""
-    order = list(ESTIMATORS)
     groups = {str(name): group for name, group in frame.groupby("estimator", sort=True)}
-    names = sorted(groups, key=lambda name: order.index(name) if name in ESTIMATORS else len(order))
-    return [
-        TableGroup(ESTIMATORS.get(name, name), groups[name], quantity, where=(("estimator", name), *where))
-        for name in names
-    ]
+    names = [*(name for name in ESTIMATORS if name in groups), *(name for name in groups if name not in ESTIMATORS)]
+    label = {**dict(zip(names, names, strict=True)), **ESTIMATORS}
+    return [TableGroup(label[name], groups[name], quantity, where=(("estimator", name), *where)) for name in names]
 
 
 SCORED = "scored runs of that estimator with one row per forecast step"
