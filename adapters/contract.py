@@ -272,6 +272,10 @@ class Forecaster(ABC):
         """Model for series with this season: itself, unless its library takes the period as an argument."""
         return self
 
+    def load(self) -> Forecaster:
+        """Return itself: it may stand where a located model is expected."""
+        return self
+
     def multivariate(self) -> Forecaster | None:
         """Model that reads all channels of a window together, `(B, L, C) -> (B, H, K)`, or None if it cannot.
 

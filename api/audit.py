@@ -17,15 +17,13 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hrx import __version__
 from hrx.adapters.formats.module import held_models
 from hrx.api.audit_plan import (
     AuditPlan,
-    HeldModel,
     InMemory,
     announcer,
+    held_datasets,
     label,
     open_executor,
     plan_audit,
@@ -39,8 +37,7 @@ from hrx.audit.runner.scheduler import Recheck, estimate_costs, execute, recheck
 from hrx.audit.runner.worker import ExecutorLost
 from hrx.errors import Exit, HrxError, NotWritten, crash_sentence
 from hrx.files import check_directory, check_target
-from hrx.gift_eval import Dataset, read_series
-from hrx.gift_eval.series import StoredSeries
+from hrx.gift_eval import read_series
 from hrx.options import from_keywords, from_settings
 from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.record import DONE, FAILED, Record
@@ -84,9 +81,12 @@ def run_audit(
     """
     models = [model] if not isinstance(model, list | tuple) else list(model)
     events = Progress()
+    series = () if isinstance(data, str) else read_series(data).series
+    for text in dict.fromkeys(one.note for one in series if one.note):
+        events.note(f"{text}.")
     held = InMemory(
-        tuple(HeldModel(held) for one in models if not isinstance(one, str) for held in held_models(one)),
-        () if isinstance(data, str) else tuple(_datasets(data, events)),
+        tuple(held for one in models if not isinstance(one, str) for held in held_models(one)),
+        tuple(held_datasets(series, "data")),
     )
     if held.models and workers:
         raise HrxError(f"workers={workers}: a model in memory runs in this process only. Drop workers, or give a name.")
@@ -363,23 +363,6 @@ class VerdictSoFar:
         else:
             figure = "no run beats both naive forecasts"
         return f"So far, {model}: {figure}{failed}; not final" if figure else ""
-
-
-def _datasets(data: Any, events: Events) -> list[Dataset]:
-    """One dataset per frequency of the series."""
-    groups: dict[tuple[str, int], list[StoredSeries]] = {}
-    series = read_series(data).series
-    for sentence in dict.fromkeys(one.note for one in series if one.note):
-        events.note(f"{sentence}.")
-    for one in series:
-        values, observed = one.series.values, one.series.observed
-        # With its gaps, which the audit counts and fills itself.
-        stored = StoredSeries(one.series.item, values if observed is None else np.where(observed, values, np.nan))
-        groups.setdefault((one.series.frequency, one.series.season), []).append(stored)
-    return [
-        Dataset(f"data/{frequency}" if frequency else "data", frequency, season, "", len(rows), rows.__getitem__)
-        for (frequency, season), rows in groups.items()
-    ]
 
 
 def estimate_audit(request: AuditRequest, events: Events) -> tuple[AuditRequest, list[PlannedRun]]:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from hrx.adapters.checkpoint import Checkpoint
-from hrx.adapters.contract import Forecaster, Identity, ModelError
+from hrx.adapters.contract import Forecaster, ModelError
 from hrx.adapters.families import EMBEDDED, families, short_names
 from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
 from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
@@ -45,38 +47,36 @@ from hrx.audit.runner.worker import (
 from hrx.errors import Exit, HrxError, unknown, without_paths
 from hrx.files import shown_path, user_path
 from hrx.gift_eval import Dataset, open_source
+from hrx.gift_eval.series import StoredSeries, TimedSeries
 from hrx.options import as_settings
 from hrx.records.ledger import Ledger, LedgerError
 from hrx.reports.gates import parse
 from hrx.reports.text import counted
 
 SWEEPS = ("truncation", "distance", "context")
-MODULE = "module"
-"""Family name of `module:FILE.py:FACTORY` in `--python`."""
-_PREFIXES = (MODULE, TSLIB)
+_PREFIXES = ("module", TSLIB)
 """Names of models that begin so are code of the user's, run by any interpreter that has its packages."""
 _CHILD = "import sys; from hrx.api.audit import run_child; sys.exit(run_child(*sys.argv[1:]))"
-
-
-@dataclass(frozen=True)
-class HeldModel:
-    """A model of `hrx.run_audit` that is in memory."""
-
-    model: Forecaster
-
-    @property
-    def identity(self) -> Identity:
-        return self.model.identity
-
-    def load(self) -> Forecaster:
-        return self.model
 
 
 class InMemory(NamedTuple):
     """What `hrx.run_audit` gives as objects, in place of names on a command line."""
 
-    models: tuple[HeldModel, ...] = ()
+    models: tuple[Forecaster, ...] = ()
     datasets: tuple[Dataset, ...] = ()
+
+
+def held_datasets(series: Sequence[TimedSeries], name: str) -> list[Dataset]:
+    """Return series in memory as datasets, one for each frequency."""
+    groups: dict[tuple[str, int], list[StoredSeries]] = {}
+    for one in (timed.series for timed in series):
+        # With its gaps, which an audit counts and fills itself.
+        values = one.values if one.observed is None else np.where(one.observed, one.values, np.nan)
+        groups.setdefault((one.frequency, one.season), []).append(StoredSeries(one.item, values))
+    return [
+        Dataset(f"{name}/{frequency}" if frequency else name, frequency, season, "", len(rows), rows.__getitem__)
+        for (frequency, season), rows in groups.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _find_models(
     pairs, as_trained = [(setting.lookback, setting.horizon) for setting in settings], options.settings in NAMED
     choices = []
     for model in held.models:
-        own = trained_setting(model.model) if as_trained else None
+        own = trained_setting(model) if as_trained else None
         choices.append(CheckpointSettings(model, [own] if own else pairs))
     for name in names:
         for folder in folders_without_training(user_path(name)):

@@ -18,27 +18,27 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
 from hrx.adapters.formats.module import from_module, frozen_copy
 from hrx.adapters.wrapped import OnDevice
+from hrx.api.audit_plan import held_datasets
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, Setting, plan
 from hrx.audit.runner.run import measure_run
 from hrx.audit.torch_state import kept_random_state
 from hrx.errors import HrxError, describe_error, install_command
-from hrx.gift_eval import Dataset, open_source
-from hrx.gift_eval.series import StoredSeries
+from hrx.gift_eval import Dataset, open_source, read_series
+from hrx.gift_eval.tables import Options
 from hrx.records.record import DONE, Record
 
 AsForecaster = Callable[[torch.nn.Module], Any]
 """Makes a forecaster of the module in training: a `Forecaster`, or a module or function `(B, L) -> (B, H)`."""
 Data = str | Dataset | Mapping[str, Any] | Iterable[Any]
-"""What `--data` takes, a dataset, series by name, or series alone: each `(T,)`, oldest value first."""
+"""What `--data` takes, a dataset, or series as `hrx.explain` takes them, oldest value first."""
 MEDIANS = ("g_own", "g_margin", "rank", "context_needed")
 """Columns of a record whose median over the scored runs is logged."""
 LOG = logging.getLogger("hrx.api.callbacks")
@@ -127,9 +127,7 @@ class TrainingAudit:
             return open_source(self.data)
         if isinstance(self.data, Dataset):
             return [self.data]
-        items = self.data.items() if isinstance(self.data, Mapping) else enumerate(self.data)
-        stored = [StoredSeries(str(name), _values(str(name), values)) for name, values in items]
-        return [Dataset("validation", "", self.season, "", len(stored), stored.__getitem__)]
+        return held_datasets(read_series(self.data, Options(season=self.season)).series, "validation")
 
 
 class _Resident(OnDevice):
@@ -138,17 +136,6 @@ class _Resident(OnDevice):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         with self.device if self.device.type != "cpu" else nullcontext():
             return self._moved.official(x.to(self.device), horizon).to(x.device)
-
-
-def _values(name: str, given: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A series `(T,)` from a list, an array, a tensor or a pandas Series."""
-    try:
-        values = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise HrxError(f"Series {name!r} is not a sequence of numbers: {describe_error(error)}.") from error
-    if values.ndim != 1:
-        raise HrxError(f"Series {name!r} has the shape {values.shape}. Give one value for each time, (T,).")
-    return values
 
 
 def _summary(records: list[Record], left: int, seconds: float) -> dict[str, float]:

@@ -30,14 +30,10 @@ class Skeleton(NamedTuple):
 
 def skeleton(name: str, *, in_clone: bool) -> Skeleton:
     """Files of a family: in the folders of hrx for a clone, else both in the working directory."""
-    stem = re.sub(r"[-.]", "_", name)
     # A file beside the user's code must not hide the library of the same name.
-    file = stem if in_clone else f"{stem}_adapter"
-    words = {
-        "name": name,
-        "title": class_name(name),
-        "module": f"hrx.adapters.families.{file}" if in_clone else file,
-    }
+    file = re.sub(r"[-.]", "_", name) + ("" if in_clone else "_adapter")
+    module = f"hrx.adapters.families.{file}" if in_clone else file
+    words = {"name": name, "title": class_name(name), "module": module}
     return Skeleton(
         adapter=Path("adapters/families" if in_clone else "", f"{file}.py"),
         adapter_text=Template(_template("new_adapter")).substitute(words),
@@ -61,7 +57,24 @@ def new_adapter(options: NewAdapter) -> int:
     _check_name(name)
     in_clone = Path("adapters/families/__init__.py").is_file() and Path("tests/adapters").is_dir()
     written = skeleton(name, in_clone=in_clone)
-    _write({written.adapter: written.adapter_text, written.test: written.test_text})
+    texts = {written.adapter: written.adapter_text, written.test: written.test_text}
+    if existing := [shown_path(path) for path in texts if path.exists() or path.is_symlink()]:
+        exist = "exist" if len(existing) > 1 else "exists"
+        raise HrxError(
+            f"{' and '.join(existing)} {exist} and would be overwritten. Choose another name, or move it away."
+        )
+    created: list[Path] = []
+    try:
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as file:
+                created.append(path)
+                file.write(text)
+    except OSError as error:
+        for half in created:
+            half.unlink()
+        raise HrxError(
+            f"{shown_path(path)} cannot be written: {reason(error)}. Run the command in a writable directory."
+        ) from error
     register = (
         f"give pyproject.toml an extra {name} with its library"
         if in_clone
@@ -88,24 +101,3 @@ def _check_name(name: str) -> None:
     used = re.findall(r"\w+", _template("new_adapter") + _template("new_adapter_test"))
     if iskeyword(name) or class_name(name) in (*kwlist, *used):
         raise HrxError(f"{name} has a meaning in Python or in the file of an adapter. Choose another name.")
-
-
-def _write(texts: dict[Path, str]) -> None:
-    """Creates the files, or leaves none behind."""
-    if existing := [shown_path(path) for path in texts if path.exists() or path.is_symlink()]:
-        exist = "exist" if len(existing) > 1 else "exists"
-        raise HrxError(
-            f"{' and '.join(existing)} {exist} and would be overwritten. Choose another name, or move it away."
-        )
-    written: list[Path] = []
-    try:
-        for path, text in texts.items():
-            with path.open("x", encoding="utf-8") as file:
-                written.append(path)
-                file.write(text)
-    except OSError as error:
-        for created in written:
-            created.unlink()
-        raise HrxError(
-            f"{shown_path(path)} cannot be written: {reason(error)}. Run the command in a writable directory."
-        ) from error

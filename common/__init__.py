@@ -43,33 +43,25 @@ __all__ = [
     "tables",
 ]
 _HOME = {
-    "Explanation": "hrx.api.explanation",
-    "LightningAudit": "hrx.api.callbacks",
-    "Protocol": "hrx.audit.protocol",
-    "TrainerAudit": "hrx.api.callbacks",
-    "compare": "hrx.reports",
-    "explain": "hrx.api.explain",
-    "from_module": "hrx.adapters",
-    "load": "hrx.adapters",
-    "read": "hrx.reports",
-    "run_audit": "hrx.api.audit",
-    "score": "hrx.api.explain",
-    "tables": "hrx.reports",
+    "hrx.adapters": ("from_module", "load"),
+    "hrx.api.audit": ("run_audit",),
+    "hrx.api.callbacks": ("LightningAudit", "TrainerAudit"),  # not in `__all__`: `*` would need their libraries
+    "hrx.api.explain": ("explain", "score"),
+    "hrx.api.explanation": ("Explanation",),
+    "hrx.audit.protocol": ("Protocol",),
+    "hrx.reports": ("compare", "read", "tables"),
 }
-
-
-# Not in `__all__`: `from hrx import *` would need their libraries.
-_CALLBACKS = ("LightningAudit", "TrainerAudit")
+_MODULES = {name: module for module, names in _HOME.items() for name in names}
 _PACKAGES = ("adapters", "api", "audit", "gift_eval", "records", "reports")
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"hrx.{name}")
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_CALLBACKS, *_PACKAGES, "__version__", "__doc__", "__file__", "__path__"))
+    return sorted((*_MODULES, *_PACKAGES, "__version__", "__doc__", "__file__", "__path__"))

@@ -40,15 +40,15 @@ class Option:
     """What a field of a request knows."""
 
     help: str
-    check: Callable[[str], Any]
+    check: Callable[[str], Any] = str
     """Reads the text of one value; raises a ValueError with the reason where it is not valid."""
-    metavar: str | None
-    positional: bool
-    const: str | None
+    metavar: str | None = None
+    positional: bool = False
+    const: str | None = None
     """Value of an option that is given without one."""
-    setting: bool
+    setting: bool = True
     """Whether it may stand in a settings file."""
-    stored: bool
+    stored: bool = True
     """Whether a ledger stores it."""
     name: str = ""
     """Name, type and default of the field."""
@@ -97,22 +97,9 @@ class Option:
             raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def option(
-    default: Any,
-    help: str,
-    *,
-    check: Callable[[str], Any] = str,
-    metavar: str | None = None,
-    positional: bool = False,
-    const: str | None = None,
-    setting: bool = True,
-    stored: bool = True,
-) -> Any:
-    """A field of a request; `default` may be `MISSING` for one that must be given."""
-    about = Option(
-        help=help, check=check, metavar=metavar, positional=positional, const=const, setting=setting, stored=stored
-    )
-    return field(default=default, metadata={"option": about})
+def option(default: Any, help: str, **about: Any) -> Any:
+    """A field of a request; `default` may be `MISSING` for one that must be given, `about` holds fields of `Option`."""
+    return field(default=default, metadata={"option": Option(help=help, **about)})
 
 
 def positive(text: str) -> int:
