@@ -1,9 +1,10 @@
 """An audit: `perform` does what an `AuditRequest` asks for, and `hrx.run_audit` is that as a function of Python.
 
 Also the other uses of its plan: `estimate_audit`, its cost; `recheck_audit`, stored runs measured again; `run_child`,
-the share of another interpreter. Nothing is printed: `Events` tells what happens, and the result is returned.
+the share of another interpreter. Nothing is printed: `Progress` tells what happens, and the result is returned.
 """
 
+import io
 import json
 import math
 import os
@@ -30,7 +31,7 @@ from hrx.api.audit_plan import (
     refuse_damaged,
     stored_part,
 )
-from hrx.api.progress import STOPPING, Events, Progress, Stop, Stopped, noting_damage
+from hrx.api.progress import STOPPING, Progress, Stop, Stopped, noting_damage
 from hrx.audit.request import AuditRequest
 from hrx.audit.runner.plan import Costs, PlannedRun, Run, summarise_plan
 from hrx.audit.runner.scheduler import Recheck, estimate_costs, execute, recheck
@@ -80,10 +81,10 @@ def run_audit(
         summary.models[0].verdict
     """
     models = [model] if not isinstance(model, list | tuple) else list(model)
-    events = Progress()
+    progress = Progress()
     series = () if isinstance(data, str) else read_series(data).series
     for text in dict.fromkeys(one.note for one in series if one.note):
-        events.note(f"{text}.")
+        progress.note(f"{text}.")
     held = InMemory(
         tuple(held for one in models if not isinstance(one, str) for held in held_models(one)),
         tuple(held_datasets(series, "data")),
@@ -95,20 +96,20 @@ def run_audit(
     source = data if isinstance(data, str) else f"the given {type(data).__name__}"
     given = {"models": named, "data": source, "out": out, "settings": settings, "workers": workers, **options}
     request = from_keywords(AuditRequest, given, "run_audit")
-    with events.running("hrx.run_audit"):
-        result = perform(request, held, events=events, on_plan=lambda runs: events.note(headline(runs, request)))
+    with progress.running("hrx.run_audit"):
+        result = perform(request, held, progress=progress, on_plan=lambda runs: progress.note(headline(runs, request)))
         if result.exit > 128:  # that of a signal
             raise KeyboardInterrupt
         code = result.exit
         try:
             if not result.interrupted:
-                draw_examples(result, events)
+                draw_examples(result, progress)
         except NotWritten as error:
-            events.note(f"run_audit: {error}")
+            progress.note(f"run_audit: {error}")
             code = code or Exit.INCOMPLETE
         for sentence in (result.ended, result.unwritten):
             if sentence:
-                events.note(f"run_audit: {sentence}")
+                progress.note(f"run_audit: {sentence}")
     return AuditSummary(tuple(result.summaries), result.ledger, Exit(code), tuple(result.backbones))
 
 
@@ -142,37 +143,41 @@ def perform(
     request: AuditRequest,
     held: InMemory | None = None,
     *,
-    events: Events,
+    progress: Progress,
     on_plan: Callable[[Sequence[PlannedRun]], None] = lambda runs: None,
 ) -> AuditResult:
     """Plan, measure what the ledger does not hold, and summarise; signals end it after the running tasks."""
-    stop = Stop(events, request.budget)
-    plan = plan_audit(request, held or InMemory(), events)
+    stop = Stop(progress, request.budget)
+    plan = plan_audit(request, held or InMemory(), progress)
     existed = os.path.exists(plan.ledger)
     check_directory(request.out, "--out")
     if not existed:
         check_target(plan.ledger, "--ledger")
     try:
-        with noting_damage(events):
+        with noting_damage(progress):
             # First, because another interpreter may refuse the request, which leaves no ledger behind then.
             elsewhere = [run for other in plan.others for run in other.plan(estimate=False)]
-            plans, ended = _measure_missing(plan, elsewhere, stop, events, on_plan)
+            plans, ended = _measure_missing(plan, elsewhere, stop, progress, on_plan)
     except HrxError:
-        if not existed:
-            _remove_without_runs(plan.ledger)
+        if not existed:  # refused before its first run: no ledger stays, unless another audit has begun to use it
+            used = False
+            with suppress(LedgerError, OSError), Ledger.open(plan.ledger, create=False, warn=False) as opened:
+                used = bool(opened.rows()) or len(opened.audits()) > 1
+            if not used:
+                plan.ledger.unlink(missing_ok=True)  # SQLite refuses to write to a file that was removed
         raise
     if not plans:
         return ended
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
-    with noting_damage(events) as damaged:
-        events.stage("reading the ledger")
+    with noting_damage(progress) as damaged:
+        progress.stage("reading the ledger")
         return _summarise(ended, plans, damaged)
 
 
-def draw_examples(result: AuditResult, events: Events) -> list[Path]:
+def draw_examples(result: AuditResult, progress: Progress) -> list[Path]:
     """Draw a heat map of each model and dataset into `--out`."""
-    events.stage("drawing heat maps")
-    with noting_damage(events):
+    progress.stage("drawing heat maps")
+    with noting_damage(progress):
         return heatmaps(result.ledger, result.request.out, result.keys)
 
 
@@ -195,22 +200,11 @@ def reasons(runs: Sequence[PlannedRun]) -> str:
     return "\n".join(lines)
 
 
-def _remove_without_runs(ledger: Path) -> None:
-    """Remove the ledger of a request that was refused before its first run was stored.
-
-    One that another audit has begun to use stays. SQLite refuses to write to a file that was removed.
-    """
-    with suppress(LedgerError, OSError), Ledger.open(ledger, create=False, warn=False) as opened:
-        if opened.rows() or len(opened.audits()) > 1:
-            return
-    ledger.unlink(missing_ok=True)
-
-
 def _measure_missing(
     plan: AuditPlan,
     elsewhere: Sequence[PlannedRun],
     stop: Stop,
-    events: Events,
+    progress: Progress,
     on_plan: Callable[[Sequence[PlannedRun]], None],
 ) -> tuple[list[StoredPlan], AuditResult]:
     """Store the plan and measure its missing runs; return the plans, none after a second signal, and how it ended."""
@@ -233,7 +227,7 @@ def _measure_missing(
             measuring, code, because = True, int(Exit.DONE), ""
             try:
                 with stop.on_signals():
-                    _measure(plan, stored, ledger, stop, events)
+                    _measure(plan, stored, ledger, stop, progress)
             except Stopped:
                 plans = []
             except ExecutorLost as error:
@@ -253,7 +247,7 @@ def _measure_missing(
     return plans, ended
 
 
-def _measure(plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: Stop, events: Events) -> None:
+def _measure(plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: Stop, progress: Progress) -> None:
     """Measure the missing runs, here and in other interpreters."""
     finished = ledger.finished(run.key for run in plan.runs)
     if missing := [run for run in plan.runs if run.key not in finished]:
@@ -262,12 +256,12 @@ def _measure(plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: St
                 plan.runs,
                 ledger,
                 executor,
-                progress=AuditProgress(plan.runs, stored, stop, events).stored,
+                progress=AuditProgress(plan.runs, stored, stop, progress).stored,
                 stopping=stop,
-                on_start=announcer(plan.runs, events),
+                on_start=announcer(plan.runs, progress),
                 until_decided=plan.request.until == "decided",
             )
-    events.pause()  # another interpreter shows its own progress
+    progress.pause()  # another interpreter shows its own progress
     for other in plan.others:
         if not stop():
             other.audit(stop)
@@ -304,15 +298,15 @@ def _summarise(ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequenc
 class AuditProgress:
     """Reports the storing of runs, and the verdict so far now and then."""
 
-    def __init__(self, runs: Sequence[Run], stored: Iterable[Record], stop: Stop, events: Events):
+    def __init__(self, runs: Sequence[Run], stored: Iterable[Record], stop: Stop, progress: Progress):
         finished = {record.key: record for record in stored if record.status != FAILED}
         missing = [run for run in runs if run.key not in finished]
         # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes
         # none.
         weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing}
-        self._stop, self._events, self._due = stop, events, 0.0
+        self._stop, self._events, self._due = stop, progress, 0.0
         self._so_far = VerdictSoFar(finished.values())
-        events.expect(len(runs), weights)
+        progress.expect(len(runs), weights)
 
     def stored(self, run: Run, record: Record) -> None:
         """One more run is stored."""
@@ -365,14 +359,14 @@ class VerdictSoFar:
         return f"So far, {model}: {figure}{failed}; not final" if figure else ""
 
 
-def estimate_audit(request: AuditRequest, events: Events) -> tuple[AuditRequest, list[PlannedRun]]:
+def estimate_audit(request: AuditRequest, progress: Progress) -> tuple[AuditRequest, list[PlannedRun]]:
     """Plan an audit and estimate the cost of each run: every model is loaded. Nothing is written.
 
     Return the request, with every default that decides a number filled in, and the runs.
     """
-    plan = plan_audit(request, InMemory(), events)
-    events.say("loading each model and timing one window of each setting")
-    with noting_damage(events):
+    plan = plan_audit(request, InMemory(), progress)
+    progress.say("loading each model and timing one window of each setting")
+    with noting_damage(progress):
         return plan.request, _planned_runs(plan, estimate=True)
 
 
@@ -406,25 +400,25 @@ class Rechecked:
 
 
 def recheck_audit(
-    request: AuditRequest, count: int, events: Events, on_result: Callable[[Recheck], None] = lambda result: None
+    request: AuditRequest, count: int, progress: Progress, on_result: Callable[[Recheck], None] = lambda result: None
 ) -> Rechecked:
     """Measure `count` stored runs of the plan again, here and in each other interpreter, and compare."""
     if request.budget:
         raise HrxError(f"--recheck {count} measures that many runs, whatever --budget is. Drop --budget.")
-    plan, stop = plan_audit(request, InMemory(), events), Stop(events)
+    plan, stop = plan_audit(request, InMemory(), progress), Stop(progress)
     check_directory(request.out, "--out")
     if not os.path.exists(plan.ledger):
         raise HrxError(f"{plan.ledger} does not exist, so it holds no scored run of this plan. Audit first.")
     results: list[Recheck] = []
-    with noting_damage(events), Ledger.open(plan.ledger, create=False, warn=False) as ledger:
+    with noting_damage(progress), Ledger.open(plan.ledger, create=False, warn=False) as ledger:
         refuse_damaged(ledger)
         try:
             with stop.on_signals():
                 with closing(open_executor(plan.workers, plan.request, count)) as executor:
-                    for checked in recheck(plan.runs, ledger, executor, count, stop, announcer(plan.runs, events)):
+                    for checked in recheck(plan.runs, ledger, executor, count, stop, announcer(plan.runs, progress)):
                         results.append(checked)
                         on_result(checked)
-                events.pause()
+                progress.pause()
                 codes = [other.audit(stop, recheck=count) for other in plan.others if not stop()]
         except Stopped:
             return Rechecked([], stop.exit, ended=f"stopped. {stored_part(plan, ledger)}")
@@ -445,14 +439,14 @@ def run_child(action: str, settings: str, count: str = "0") -> int:
     try:
         request = from_settings(AuditRequest, json.loads(settings))
         if action != "audit":
-            planned = _planned_runs(plan_audit(request, InMemory(), Events()), estimate=action == "estimate")
-            sys.stdout.write(json.dumps([run._asdict() for run in planned]))
+            plan = plan_audit(request, InMemory(), Progress(io.StringIO()))
+            sys.stdout.write(json.dumps([run._asdict() for run in _planned_runs(plan, estimate=action == "estimate")]))
             return Exit.DONE
-        events = Progress()
-        with events.running("hrx audit"):
+        progress = Progress()
+        with progress.running("hrx audit"):
             if int(count):
-                return recheck_audit(request, int(count), events).exit
-            return perform(request, events=events).exit
+                return recheck_audit(request, int(count), progress).exit
+            return perform(request, progress=progress).exit
     except HrxError as error:
         sys.stderr.write(f"{message(f'hrx audit: {error}')}\n")
         return error.exit

@@ -25,7 +25,7 @@ from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_t
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.registry import CheckpointSettings, Located, locate_each, trained_setting
 from hrx.adapters.wrapped import resolve_device
-from hrx.api.progress import Events, Stop
+from hrx.api.progress import Progress, Stop
 from hrx.audit.attribution import parse_estimator_settings
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.protocol import Protocol
@@ -94,9 +94,9 @@ class AuditPlan:
         return self.request.ledger_path
 
 
-def plan_audit(request: AuditRequest, held: InMemory, events: Events) -> AuditPlan:
+def plan_audit(request: AuditRequest, held: InMemory, progress: Progress) -> AuditPlan:
     """Check a request, find models and data, and plan. Nothing is run or written."""
-    events.say("finding models and series")
+    progress.say("finding models and series")
     if local_workers(request):
         start_server()  # the worker processes start beside the planning
     options = request.completed()
@@ -109,7 +109,7 @@ def plan_audit(request: AuditRequest, held: InMemory, events: Events) -> AuditPl
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
         raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
     shares = divide(options.models, options.python) if options.models or not held.models else {}
-    found = _find_models(shares.pop(None, []), held, settings, options, events)
+    found = _find_models(shares.pop(None, []), held, settings, options, progress)
     models = {key: one.located for key, one in found.items()}
     for model in models.values():
         if len(models) == 1 and isinstance(model, UnbuiltModel) and not shares:
@@ -142,7 +142,7 @@ def plan_audit(request: AuditRequest, held: InMemory, events: Events) -> AuditPl
 
 
 def _find_models(
-    names: Sequence[str], held: InMemory, settings: Sequence[Setting], options: AuditRequest, events: Events
+    names: Sequence[str], held: InMemory, settings: Sequence[Setting], options: AuditRequest, progress: Progress
 ) -> dict[ModelKey, CheckpointSettings]:
     """Return each model of this interpreter with its settings, and with its training if `hrx train` made it."""
     pairs, as_trained = [(setting.lookback, setting.horizon) for setting in settings], options.settings in NAMED
@@ -153,7 +153,7 @@ def _find_models(
     for name in names:
         for folder in folders_without_training(user_path(name)):
             shown = shown_path(folder)
-            events.note(f"{shown} has no training.json and is not audited. Remove it and repeat hrx train.")
+            progress.note(f"{shown} has no training.json and is not audited. Remove it and repeat hrx train.")
         choices += locate_each(name, pairs, merge_adapter=options.merge_adapter, as_trained=as_trained)
     found: dict[ModelKey, CheckpointSettings] = {}
     for located, own_settings, trained in choices:
@@ -355,19 +355,19 @@ class OtherInterpreter:
             )
 
 
-def announcer(runs: Sequence[Run], events: Events) -> Callable[[Task], None]:
+def announcer(runs: Sequence[Run], progress: Progress) -> Callable[[Task], None]:
     """Return what says of each task what it does when it starts."""
     names = {run.model_key: run.identity.model for run in runs}
 
     def announce(task: Task) -> None:
         match task:
             case LoadModel():
-                events.say(f"loading {names[task.model]}")
+                progress.say(f"loading {names[task.model]}")
             case Admit():
-                events.say(f"checking {names[task.model]} at {task.run.setting}")
+                progress.say(f"checking {names[task.model]} at {task.run.setting}")
             case MeasureRun():
-                events.time_from_here()
-                events.say(label(task.run))
+                progress.time_from_here()
+                progress.say(label(task.run))
 
     return announce
 

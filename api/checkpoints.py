@@ -12,7 +12,7 @@ from hrx.adapters.registry import locate, trained_setting
 from hrx.adapters.wrapped import on_device, resolve_device
 from hrx.api.audit import AuditResult, draw_examples, perform
 from hrx.api.audit_plan import open_executor, refuse_empty_plan
-from hrx.api.progress import INTERRUPTED, Events
+from hrx.api.progress import INTERRUPTED, Progress
 from hrx.audit.admission import Check, admit, admit_channels, sanity
 from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration import BACKBONES, FULL, QUICK, CalibrationTask, check_backbones, tasks
@@ -41,7 +41,6 @@ from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
 from hrx.gift_eval import open_source
 from hrx.records.calibration import Calibration, ModelResult
-from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted
 
 
@@ -59,22 +58,17 @@ class Verified:
     """Settings for which no series has a window."""
 
     @property
-    def parity(self) -> float:
-        """Worst parity; NaN where it was not measured."""
-        return worst_parity(self.checks)
-
-    @property
     def exit(self) -> Exit:
         return Exit.DONE if all(check.passed for check in self.checks) else Exit.GATE_FAILED
 
 
-def verify(options: VerifyRequest, events: Events) -> Verified:
+def verify(options: VerifyRequest, progress: Progress) -> Verified:
     """Check a model at every setting."""
     if options.channels and options.sanity:
         raise HrxError("--sanity checks windows of one variate. Drop --channels, or drop --sanity.")
     settings = parse_settings(options.settings)
     device = resolve_device(options.device)
-    events.say(f"finding {options.model}")
+    progress.say(f"finding {options.model}")
     located = locate(options.model, merge_adapter=options.merge_adapter)
     if options.settings in NAMED and (own := trained_setting(located)):
         settings = (Setting(*own),)
@@ -90,7 +84,7 @@ def verify(options: VerifyRequest, events: Events) -> Verified:
     )
     if runs or not options.channels:  # a source without several variates gets its own sentence below
         refuse_empty_plan(runs, options.data)
-    events.say(f"loading {located.identity.model}")
+    progress.say(f"loading {located.identity.model}")
     model = on_device(located.load(), device)
     if options.channels:
         if (together := model.multivariate()) is None:
@@ -99,10 +93,10 @@ def verify(options: VerifyRequest, events: Events) -> Verified:
     identity = model.identity
     runs = _that_fit(model, runs, options.data, channels=options.channels)
     checks, unchecked, admitted = list[Check](), list[Setting](), True
-    events.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
+    progress.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
     with library_errors(identity.model, identity.library):
         for setting in settings:
-            events.say(f"checking {identity.model} at {setting}")
+            progress.say(f"checking {identity.model} at {setting}")
             refusal = model.limits.refusal(setting.lookback, setting.horizon)
             windows = None if refusal else admission_windows(run for run in runs if run.setting == setting)
             if windows is not None:
@@ -114,7 +108,7 @@ def verify(options: VerifyRequest, events: Events) -> Verified:
                 checks.append(Check("limits", str(setting), False, float(setting.lookback), 0.0, note))
             else:
                 unchecked.append(setting)
-            events.step(str(setting), f"{identity.model} at {setting} checked")
+            progress.step(str(setting), f"{identity.model} at {setting} checked")
     if not checks:
         raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
     return Verified(identity.model, identity.library, model.official_call, admitted, checks, unchecked)
@@ -176,41 +170,41 @@ class Trained:
     """That of the models of a preset."""
 
 
-def train(request: TrainRequest, events: Events) -> Trained:
+def train(request: TrainRequest, progress: Progress) -> Trained:
     """Train what is missing in `--out`, and audit the models of a preset."""
     resolve_device(request.device)
     if local_workers(request):
         start_server()
-    planned = _plan_training(request, events)
+    planned = _plan_training(request, progress)
     check_directory(request.out, "--out")
     missing = [task for task in planned.tasks if not is_trained(task, request.out)]
     total, done = counted(len(planned.tasks), "model"), len(planned.tasks) - len(missing)
-    events.note("\n".join([*planned.refused, f"{total} in {request.out}: {len(missing)} to train, {done} done"]))
+    progress.note("\n".join([*planned.refused, f"{total} in {request.out}: {len(missing)} to train, {done} done"]))
     # Relative times; only the proportions matter.
     slow = {"Linear": 1.0, "CNN": 8.0, "DLinear": 3.0, "NLinear": 3.0}
     expected = {task.name: slow.get(task.backbone, 30.0) * task.setting.lookback for task in missing}
-    events.expect(len(planned.tasks), expected, "models")
+    progress.expect(len(planned.tasks), expected, "models")
     try:
-        failed = _train(missing, request, events) if missing else {}
+        failed = _train(missing, request, progress) if missing else {}
     except (KeyboardInterrupt, ExecutorLost) as error:
-        events.pause()
+        progress.pause()
         lost = isinstance(error, ExecutorLost)
         ended = f"{error if lost else 'stopped.'} Complete models stay; repeat the command to continue."
         return Trained(len(planned.tasks), {}, Exit.INCOMPLETE if lost else INTERRUPTED, ended)
-    events.pause()
+    progress.pause()
     code: int = Exit.INCOMPLETE if failed else Exit.DONE
     audited = None
     if request.preset and len(failed) < len(planned.tasks):
         names = ("data", "device", "workers", "timeout", "engine", "address", "gpus")
         same = {name: getattr(request, name) for name in names}
         asked = AuditRequest(models=(str(request.out),), out=request.out / "audit", effort="paper", **same)
-        audited = perform(asked, events=events)
+        audited = perform(asked, progress=progress)
         if not audited.interrupted:
-            draw_examples(audited, events)
+            draw_examples(audited, progress)
     return Trained(len(planned.tasks), failed, (audited.exit if audited else 0) or code, audit=audited)
 
 
-def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Events) -> dict[str, str]:
+def _train(missing: Sequence[TrainingTask], options: TrainRequest, progress: Progress) -> dict[str, str]:
     """Train and write models; return why each of the others has none, by name."""
     planned = {task.name: task for task in missing}
     failed: dict[str, str] = {}
@@ -218,8 +212,8 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
 
     def started(task: Task) -> None:
         assert isinstance(task, TrainModel)
-        events.time_from_here()
-        events.say(task.name)
+        progress.time_from_here()
+        progress.say(task.name)
 
     settings = WorkerSettings({}, GIBIBYTE, options.device, libraries(task.backbone for task in missing))
     with closing(open_executor(settings, options, len(missing))) as executor:
@@ -227,7 +221,7 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
             assert isinstance(task, TrainModel)
             if isinstance(result, TaskFailed):
                 failed[task.name] = result.shown or result.reason
-                events.step(task.name, f"{task.name}: not trained")
+                progress.step(task.name, f"{task.name}: not trained")
                 continue
             assert isinstance(result, TrainedFiles)
             content = publish(planned[task.name], result, options.out)
@@ -235,16 +229,16 @@ def _train(missing: Sequence[TrainingTask], options: TrainRequest, events: Event
             error = content["validation_mse"][best - 1]
             if best == content["epochs"]:
                 improving.append(task.name)
-            events.step(task.name, f"{task.name}: validation MSE {error:.3f}, best after epoch {best}")
+            progress.step(task.name, f"{task.name}: validation MSE {error:.3f}, best after epoch {best}")
     if improving:
-        events.pause()
+        progress.pause()
         advice = "" if options.preset else ": raise --epochs or --learning-rate, with another --out"
         share = f"{len(improving)} of {counted(len(missing) - len(failed), 'model')}"
-        events.note(f"{share} had the lowest validation error in the last epoch and may improve further{advice}.")
+        progress.note(f"{share} had the lowest validation error in the last epoch and may improve further{advice}.")
     return failed
 
 
-def _plan_training(request: TrainRequest, events: Events) -> TrainingPlan:
+def _plan_training(request: TrainRequest, progress: Progress) -> TrainingPlan:
     """Check the request and plan; nothing is written."""
     options, preset = request, None
     if request.preset is not None:
@@ -266,7 +260,7 @@ def _plan_training(request: TrainRequest, events: Events) -> TrainingPlan:
         if absent := [name for name in preset.datasets if name not in found]:
             raise HrxError(f"{options.data} lacks {' and '.join(absent)}, which --preset {options.preset} trains on.")
         datasets = [found[name] for name in preset.datasets]
-        events.note(preset.note)
+        progress.note(preset.note)
     return plan_training(
         options.backbones,
         datasets,
@@ -279,7 +273,7 @@ def _plan_training(request: TrainRequest, events: Events) -> TrainingPlan:
     )
 
 
-def calibrate(request: CalibrateRequest, events: Events) -> Calibration:
+def calibrate(request: CalibrateRequest, progress: Progress) -> Calibration:
     """Train models on constructed series and measure them; `hrx.records.calibration.judge` says what passed."""
     backbones = check_backbones([name.strip() for name in request.backbones.split(",") if name.strip()])
     find_estimator(request.estimator)
@@ -289,14 +283,14 @@ def calibrate(request: CalibrateRequest, events: Events) -> Calibration:
     expected = {task.label: BACKBONES[task.backbone].seconds for task in tasks(backbones, effort)}
 
     def started(task: CalibrationTask) -> None:
-        events.time_from_here()
-        events.say(task.label)
+        progress.time_from_here()
+        progress.say(task.label)
 
     def finished(task: CalibrationTask, result: ModelResult) -> None:
-        events.step(task.label, task.label if result.learned else f"{task.label}, not learned")
+        progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
 
-    events.note(f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)")
-    events.expect(len(expected), expected, "models")
+    progress.note(f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)")
+    progress.expect(len(expected), expected, "models")
     return run_calibration(
         backbones,
         estimator=request.estimator,

@@ -241,7 +241,16 @@ def _estimate(
     signed: Tensor | None = None
     for reader, model in models.items():
         at = [number for number, one in enumerate(readers) if one == reader]
-        forecast[at] = _forecast(model, x[at], horizon)
+        try:  # which shapes a model fails on, before its Jacobian is computed
+            with torch.no_grad():
+                forecast[at] = model.forward(x[at], horizon).float()
+        except HrxError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"{model.identity.model} failed on {len(at)} windows of {x.shape[1]} values with a horizon of "
+                f"{horizon}: {describe_error(error)}. If it takes windows of another length, give lookback=."
+            ) from error
         with library_errors(model.identity.model, model.identity.library):
             estimated = estimate(model, x[at], horizon, protocol, steps=rows, signed=True)
         matrix[at] = estimated.matrix
@@ -305,20 +314,6 @@ def _windows(given: SeriesInput, lookback: int, most_missing: float) -> Tensor:
             "float. Divide the series by a constant."
         )
     return x
-
-
-def _forecast(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
-    """Return the forecasts `(B, H)`; says which shapes a model failed on, before its Jacobian is computed."""
-    try:
-        with torch.no_grad():
-            return model.forward(x, horizon).float()
-    except HrxError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"{model.identity.model} failed on {len(x)} windows of {x.shape[1]} values with a horizon of {horizon}: "
-            f"{describe_error(error)}. If it takes windows of another length, give lookback=."
-        ) from error
 
 
 def _observed(one: TimedSeries) -> Bools:

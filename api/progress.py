@@ -1,4 +1,4 @@
-"""What a job reports while it works, and how it is stopped: events, progress on standard error, signals, a time budget.
+"""What a job reports while it works, and how it is stopped: progress on standard error, signals, a time budget.
 
 On a terminal, rich draws the progress from the first moment, moves printed text above it, and removes it at the end.
 Elsewhere it is a plain line now and then. Imports little beside rich: the line must be on screen while torch and pandas
@@ -32,46 +32,8 @@ INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended."""
 
 
-def _nothing() -> float:
-    return 0.0
-
-
-class Events:
-    """What a job of `hrx.api` reports; this one shows nothing. Override what is of interest."""
-
-    def say(self, what: str, part: Callable[[], float] = _nothing) -> None:
-        """Say what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
-
-    def note(self, text: str) -> None:
-        """Tell something beside the result, such as a warning."""
-
-    def expect(self, total: int, expected: Mapping[str, float], unit: str = "runs") -> None:
-        """Start a count. `expected`: the time of each remaining item by its key; only the proportions are used."""
-
-    def step(self, key: str, what: str) -> None:
-        """One more item is done."""
-
-    def so_far(self, text: str) -> None:
-        """Tell an interim result."""
-
-    def time_from_here(self) -> None:
-        """Start the first item now: loading before it does not count for the remaining time."""
-
-    def announce(self, what: str) -> None:
-        """Say what runs now, at once where standard error is not a terminal too."""
-
-    def pause(self) -> None:
-        """Another process shows its own progress from here, until something is said again."""
-
-    def stage(self, what: str) -> None:
-        """Say what runs now, after a count that is complete."""
-        self.expect(0, {})
-        self.so_far("")
-        self.say(what)
-
-
-class Progress(Events):
-    """Progress of one command.
+class Progress:
+    """What a job of `hrx.api` reports, drawn on standard error, or on `stream`.
 
     A run at a large setting takes many times as long as one at a small setting, so items are weighted by their expected
     time, and the remaining time is scaled by how far off the expectation was so far.
@@ -89,7 +51,7 @@ class Progress(Events):
         self._unit = ""
         self._expected: dict[str, float] = {}
         self._weight = self._passed = 0.0
-        self._part: Callable[[], float] = _nothing
+        self._part: Callable[[], float] | None = None
         self._began = self._timed = self._written = time.monotonic()
 
     @contextmanager
@@ -103,16 +65,19 @@ class Progress(Events):
             self.pause()
 
     def expect(self, total: int, expected: Mapping[str, float], unit: str = "runs") -> None:
+        """Start a count. `expected`: the time of each remaining item by its key; only the proportions are used."""
         self._total, self._done, self._before = total, total - len(expected), total - len(expected)
         self._expected, self._unit = dict(expected), unit
         self._weight, self._passed = sum(expected.values()), 0.0
         self._timed = time.monotonic()
 
     def time_from_here(self) -> None:
+        """Start the first item now: loading before it does not count for the remaining time."""
         if not self._passed:
             self._timed = time.monotonic()
 
-    def say(self, what: str, part: Callable[[], float] = _nothing) -> None:
+    def say(self, what: str, part: Callable[[], float] | None = None) -> None:
+        """Say what runs now. `part` returns how much of its expected time has passed, for an item that can say so."""
         self._what, self._part = clean(what), part
         self._draw()
         if self._live is not None:
@@ -120,11 +85,13 @@ class Progress(Events):
         self._write_line()
 
     def announce(self, what: str) -> None:
+        """Say what runs now, at once where standard error is not a terminal too."""
         self._what = clean(what)
         self._write_line(at_once=True)
 
     def step(self, key: str, what: str) -> None:
-        self._part = _nothing
+        """One more item is done."""
+        self._part = None
         self._done += 1
         self._passed += self._expected.pop(key, 0.0)
         self._what = clean(what)
@@ -132,15 +99,24 @@ class Progress(Events):
         self._write_line(at_once=self._done == self._total)
 
     def so_far(self, text: str) -> None:
+        """Tell an interim result."""
         self._so_far = clean(text)
 
     def note(self, text: str) -> None:
+        """Tell something beside the result, such as a warning."""
         print(clean_lines(text), file=self._stream or sys.stderr)
 
     def pause(self) -> None:
+        """Another process shows its own progress from here, until something is said again."""
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def stage(self, what: str) -> None:
+        """Say what runs now, after a count that is complete."""
+        self.expect(0, {})
+        self.so_far("")
+        self.say(what)
 
     def __rich__(self) -> Group:
         """Return the line as it stands now."""
@@ -150,9 +126,8 @@ class Progress(Events):
         if self._total:
             missing = self._total - self._before
             # By count where no time is expected.
-            passed = (self._done - self._before) / max(1, missing)
-            if self._weight:
-                passed = min(1.0, (self._passed + self._part()) / self._weight)
+            by_count, by_time = self._done - self._before, self._time_passed()
+            passed = min(1.0, by_time / self._weight) if self._weight else by_count / max(1, missing)
             head = ProgressBar(self._total, self._before + missing * passed, width=20)
             text = f"{self._done}/{self._total} {self._unit} in {elapsed}{self._remaining()}: {self._what}"
         line = Table.grid(padding=(0, 1))
@@ -184,11 +159,14 @@ class Progress(Events):
         stream.write(f"{count}{self._what}{so_far}\n")
         stream.flush()
 
+    def _time_passed(self) -> float:
+        return self._passed + (self._part() if self._part else 0.0)
+
     def _remaining(self) -> str:
         """Return the estimated time to go; empty while nothing is known about it."""
         if self._done == self._total:
             return ", none to go"
-        if not (passed := self._passed + self._part()):
+        if not (passed := self._time_passed()):
             return ""
         left = max(0.0, self._weight - passed)
         return f", {duration(left / passed * (time.monotonic() - self._timed))} to go"
@@ -209,8 +187,8 @@ class Stopped(BaseException):
 class Stop:
     """Whether a job is to start nothing more: a signal arrived, or its time, from now on, is over."""
 
-    def __init__(self, events: Events, budget: float | None = None) -> None:
-        self._events = events
+    def __init__(self, progress: Progress, budget: float | None = None) -> None:
+        self._events = progress
         self._end = math.inf if budget is None else time.monotonic() + budget
         self.number: int | None = None
         """Number of the last signal."""
@@ -257,7 +235,7 @@ class Stop:
 
 
 @contextmanager
-def noting_damage(events: Events) -> Iterator[list[str]]:
+def noting_damage(progress: Progress) -> Iterator[list[str]]:
     """Note what readers of ledgers leave out as damaged, once each. Yield what was noted."""
     from hrx.records.ledger import MOST_NAMED, LedgerWarning
 
@@ -273,7 +251,7 @@ def noting_damage(events: Events) -> Iterator[list[str]]:
         shown.extend(new)
         more = [f"… and {len(new) - MOST_NAMED} more; hrx check names all"] if len(new) > MOST_NAMED else []
         for line in [*new[:MOST_NAMED], *more]:
-            events.note(message(line))
+            progress.note(message(line))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", LedgerWarning)

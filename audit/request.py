@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from hrx.errors import HrxError, without_paths
 from hrx.files import user_path
-from hrx.options import above_zero, count, number, option, positive, seconds, stored_settings, time_above_zero
+from hrx.options import above_zero, as_settings, count, number, option, positive, seconds, time_above_zero
 
 SOURCE_HELP = (
     "sample, gift-eval[:NAME,…], tslib:DIR[:NAME,…], csv:FILE, parquet:FILE or a directory in GIFT-Eval's format"
@@ -208,7 +208,7 @@ class AuditRequest:
 
     def stored(self) -> dict[str, Any]:
         """Return the settings that a ledger stores: with `PATH/` for the folder of every file and directory."""
-        return stored_settings(self, without_folder)
+        return as_settings(self, without_folder)
 
 
 @dataclass(frozen=True, kw_only=True)

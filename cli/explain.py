@@ -20,7 +20,7 @@ from hrx.files import check_target, user_path
 from hrx.gift_eval import cut, open_series
 from hrx.gift_eval.series import TimedSeries
 from hrx.gift_eval.sources import split_name
-from hrx.options import stored_settings
+from hrx.options import as_settings
 from hrx.records.explanation import show_time
 from hrx.records.quantities import GAINS
 from hrx.reports.context import context_sentence, padding_sentence, share
@@ -54,7 +54,7 @@ def explain(request: ExplainRequest) -> int:
                 if padding := padding_sentence([context]):
                     show(padding)
     progress.say("writing the page")
-    written = [_write_page(found, request.out), *_write_files([one.x for one in found], request)]
+    written = _write(found, request)
     if not request.json:
         show(f"{written[0]}: open it in a browser; it needs no network.")
         for path in written[1:]:
@@ -119,7 +119,7 @@ def _check_targets(request: ExplainRequest) -> None:
 
 def _command(model: str, series: str, request: ExplainRequest) -> str:
     """Return the command line of one forecast, with `PATH/` for folders."""
-    settings = stored_settings(replace(request, models=(model,), series=(series,)), without_folder)
+    settings = as_settings(replace(request, models=(model,), series=(series,)), without_folder)
     words = ["hrx", "explain", *settings.pop("models")]
     for name, value in settings.items():
         for one in value if isinstance(value, list) else [value]:
@@ -127,34 +127,30 @@ def _command(model: str, series: str, request: ExplainRequest) -> str:
     return shlex.join(words)
 
 
-def _beside(path: Path, number: int, x: Explanation, suffix: str) -> Path:
-    """Return the file of one of several explanations."""
-    return path.with_name(f"{path.stem}--{number}--{setting_name(x)}{suffix}")
+def _write(found: list[Found], request: ExplainRequest) -> list[Path]:
+    """Write the page, the table of every entry, and the pictures.
 
+    Of several forecasts, the page has all of them side by side, and each has a page and a picture beside it.
+    """
 
-def _write_page(found: list[Found], path: Path) -> Path:
-    """Write the page of one forecast; of several, a page with all of them side by side, and one of each beside it."""
+    def beside(path: Path, number: int, x: Explanation) -> Path:
+        return path if len(found) == 1 else path.with_name(f"{path.stem}--{number}--{setting_name(x)}{path.suffix}")
+
     if len(found) == 1:
-        return write_explanation(found[0].x, path, found[0].command)
-    pages = []
-    for number, one in enumerate(found, 1):
-        beside = _beside(path, number, one.x, ".html")
-        write_explanation(one.x, beside, one.command)
-        pages.append(ExplainedPage(one.x, beside.name))
-    return write_several(pages, path)
-
-
-def _write_files(found: list[Explanation], request: ExplainRequest) -> list[Path]:
-    """Write the table of every entry, and the pictures; of several forecasts, one picture each."""
-    written = []
+        written = [write_explanation(found[0].x, request.out, found[0].command)]
+    else:
+        pages = []
+        for number, (x, command) in enumerate(found, 1):
+            path = beside(request.out.with_suffix(".html"), number, x)
+            write_explanation(x, path, command)
+            pages.append(ExplainedPage(x, path.name))
+        written = [write_several(pages, request.out)]
     if request.csv is not None:
-        table = pd.concat([x.to_frame().assign(model=x.model.name) for x in found], ignore_index=True)
+        table = pd.concat([one.x.to_frame().assign(model=one.x.model.name) for one in found], ignore_index=True)
         table.insert(0, "model", table.pop("model"))
         written.append(write_bytes(request.csv, table.to_csv(index=False).encode()))
     if request.png is not None:
-        for number, x in enumerate(found, 1):
-            path = request.png if len(found) == 1 else _beside(request.png, number, x, request.png.suffix)
-            written.append(save(x.plot(), path))
+        written += [save(one.x.plot(), beside(request.png, n, one.x)) for n, one in enumerate(found, 1)]
     return written
 
 

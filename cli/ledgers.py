@@ -105,9 +105,10 @@ def _rendered(made: Sequence[ReportTable], options: Tables) -> str:
 @incomplete_if_damaged
 def compare(options: CompareRequest) -> int:
     """Compares, and writes every report before the exit code is decided."""
-    files = {"--summary": options.summary, "--junit": options.junit, "--json": options.json}
+    files = {"--summary": options.summary, "--junit": options.junit}
+    files |= {} if options.json == STDOUT else {"--json": options.json}
     for option, path in files.items():
-        if path is not None and path != STDOUT:
+        if path is not None:
             check_target(path, option)
     if options.new is None and not (options.base_model and options.new_model):
         raise HrxError(
@@ -131,13 +132,11 @@ def compare(options: CompareRequest) -> int:
         sys.stdout.write(report)
     else:
         show(comparison.to_text(terminal_width(_COMPARE_WIDTH)))
+    texts = {"--summary": comparison.to_markdown(), "--junit": comparison.to_junit(), "--json": report}
     try:
-        if options.summary:
-            write(options.summary, comparison.to_markdown(), "--summary")
-        if options.junit:
-            write(options.junit, comparison.to_junit(), "--junit")
-        if options.json and options.json != STDOUT:
-            write(options.json, report, "--json")
+        for option, path in files.items():
+            if path is not None:
+                write(path, texts[option], option)
     except NotWritten as error:
         return not_written("compare", error, comparison.exit)
     return comparison.exit

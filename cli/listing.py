@@ -22,7 +22,7 @@ from hrx.gift_eval.catalogue import (
     extra_files,
     fetch,
 )
-from hrx.gift_eval.leaderboard import NaiveScores, score
+from hrx.gift_eval.leaderboard import score
 from hrx.reports import render_table
 from hrx.reports.text import number_or_none
 
@@ -113,7 +113,13 @@ def _scores(spec: str, as_json: bool) -> int:
         )
     damage = list(dict.fromkeys(each.damage for each in scored if each.damage))
     if as_json:
-        _print_json([_scores_json(each) for each in scored])
+        documents: list[dict[str, object]] = []
+        for each in scored:
+            shown: dict[str, object] = {"config": each.configuration}
+            for name, scores in (("naive", each.naive), ("seasonal", each.seasonal)):
+                shown |= {f"{name}_{metric}": number_or_none(value) for metric, value in scores._asdict().items()}
+            documents.append(shown | ({"damage": each.damage} if each.damage else {}))
+        _print_json(documents)
     else:
         rows = [(each.configuration, *each.naive, *each.seasonal) for each in scored if not each.damage]
         headers = ("config", "naive MSE", "MAE", "MASE", "seasonal MSE", "MAE", "MASE")
@@ -121,13 +127,6 @@ def _scores(spec: str, as_json: bool) -> int:
     for reason in damage:
         note(f"hrx datasets: not scored: {reason}")
     return Exit.INCOMPLETE if damage else Exit.DONE
-
-
-def _scores_json(scored: NaiveScores) -> dict[str, object]:
-    shown: dict[str, object] = {"config": scored.configuration}
-    for name, scores in (("naive", scored.naive), ("seasonal", scored.seasonal)):
-        shown |= {f"{name}_{metric}": number_or_none(value) for metric, value in scores._asdict().items()}
-    return shown | ({"damage": scored.damage} if scored.damage else {})
 
 
 def data(options: Download) -> int:

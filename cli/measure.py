@@ -31,6 +31,7 @@ from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.gates import describe_gate, gate_json
+from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted, number_or_none
 
 
@@ -45,7 +46,7 @@ def audit(request: AuditCommand) -> int:
         if not request.json:
             note(headline(runs, request))
 
-    result = perform(request, events=progress, on_plan=show_plan)
+    result = perform(request, progress=progress, on_plan=show_plan)
     code = result.exit
     if result.keys:
         _show_result(result, as_json=request.json)
@@ -165,16 +166,17 @@ def _recheck_line(result: Recheck) -> str:
 def verify(request: VerifyRequest) -> int:
     """Show every check with its figure; exit code 1 where one failed."""
     found = checkpoints.verify(request, progress)
+    parity = worst_parity(found.checks)  # NaN where it was not measured
     if request.json:
         figures = [vars(check) | {"figure": number_or_none(check.figure)} for check in found.checks]
         about = {"model": found.model, "admitted": found.admitted, "official_call": found.official_call}
-        print(json.dumps(about | {"parity": number_or_none(found.parity), "checks": figures}, indent=1))
+        print(json.dumps(about | {"parity": number_or_none(parity), "checks": figures}, indent=1))
         return found.exit
     rows = [
         (c.setting, c.check, "pass" if c.passed else "FAIL", f"{c.figure:.2g}", f"{c.limit:.2g}") for c in found.checks
     ]
     show(render_table(("setting", "check", "", "figure", "limit"), rows))
-    worst = "" if math.isnan(found.parity) else f", worst parity {found.parity:.1e}"
+    worst = "" if math.isnan(parity) else f", worst parity {parity:.1e}"
     outcome = "admitted" if found.admitted else "NOT admitted"
     show(f"\n{found.model} ({found.library}) is {outcome} at these settings{worst}.")
     show(f"The forward was compared with {found.official_call}.")

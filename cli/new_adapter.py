@@ -8,7 +8,6 @@ from importlib.resources import files
 from keyword import iskeyword, kwlist
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 from hrx.adapters.families import families
 from hrx.cli.main import NewAdapter
@@ -19,27 +18,19 @@ from hrx.files import reason, shown_path
 LONGEST_NAME = 24
 
 
-class Skeleton(NamedTuple):
-    """Two files of a family, by path from the working directory."""
-
-    adapter: Path
-    adapter_text: str
-    test: Path
-    test_text: str
-
-
-def skeleton(name: str, *, in_clone: bool) -> Skeleton:
-    """Files of a family: in the folders of hrx for a clone, else both in the working directory."""
+def skeleton(name: str, *, in_clone: bool) -> dict[Path, str]:
+    """Return the adapter and its test, by path: in the folders of hrx for a clone, else in the working directory."""
     # A file beside the user's code must not hide the library of the same name.
     file = re.sub(r"[-.]", "_", name) + ("" if in_clone else "_adapter")
     module = f"hrx.adapters.families.{file}" if in_clone else file
     words = {"name": name, "title": class_name(name), "module": module}
-    return Skeleton(
-        adapter=Path("adapters/families" if in_clone else "", f"{file}.py"),
-        adapter_text=Template(_template("new_adapter")).substitute(words),
-        test=Path("tests/adapters" if in_clone else "", f"test_{file}.py"),
-        test_text=Template(_template("new_adapter_test")).substitute(words),
-    )
+    return {
+        Path(folder if in_clone else "", f"{prefix}{file}.py"): Template(_template(text)).substitute(words)
+        for folder, prefix, text in (
+            ("adapters/families", "", "new_adapter"),
+            ("tests/adapters", "test_", "new_adapter_test"),
+        )
+    }
 
 
 def _template(name: str) -> str:
@@ -56,8 +47,8 @@ def new_adapter(options: NewAdapter) -> int:
     name: str = options.name
     _check_name(name)
     in_clone = Path("adapters/families/__init__.py").is_file() and Path("tests/adapters").is_dir()
-    written = skeleton(name, in_clone=in_clone)
-    texts = {written.adapter: written.adapter_text, written.test: written.test_text}
+    texts = skeleton(name, in_clone=in_clone)
+    adapter, test = texts
     if existing := [shown_path(path) for path in texts if path.exists() or path.is_symlink()]:
         exist = "exist" if len(existing) > 1 else "exists"
         raise HrxError(
@@ -78,11 +69,11 @@ def new_adapter(options: NewAdapter) -> int:
     register = (
         f"give pyproject.toml an extra {name} with its library"
         if in_clone
-        else f"give your package the entry point `{name}` of the group hrx.adapters: {written.adapter.stem}:FAMILY"
+        else f"give your package the entry point `{name}` of the group hrx.adapters: {adapter.stem}:FAMILY"
     )
-    show(f"Wrote {written.adapter} and {written.test}. Next:")
+    show(f"Wrote {adapter} and {test}. Next:")
     show("1. Fill in FAMILY and what raises NotImplementedError; docs/add-a-model.md does it for T0.")
-    show(f"2. Run python -m pytest {written.test}, which checks it on a tiny checkpoint.")
+    show(f"2. Run python -m pytest {test}, which checks it on a tiny checkpoint.")
     show(f"3. Register the family: {register}.")
     show("4. Run hrx verify PATH on a checkpoint.")
     return Exit.DONE

@@ -197,33 +197,26 @@ def from_keywords(request: type[Request], values: Mapping[str, Any], function: s
     return request(**read)
 
 
-def as_settings(request: Any) -> Values:
-    """Return the settings of a request by their spelling, as JSON and TOML can hold them."""
+def as_settings(request: Any, shorten: Callable[[str], str] | None = None) -> Values:
+    """Return the settings of a request by their spelling, as JSON and TOML can hold them.
+
+    With `shorten`, which removes folders from a text, those that a ledger stores.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, tuple):
             return [plain(each) for each in value]
-        return str(value) if isinstance(value, Path) else value
+        text = str(value) if isinstance(value, Path) else value
+        return shorten(text) if shorten and isinstance(text, str) else text
 
-    return {name: plain(getattr(request, one.name)) for name, one in options_of(request).items() if one.setting}
+    known = {name: one for name, one in options_of(request).items() if one.setting and (one.stored or not shorten)}
+    return {name: plain(getattr(request, one.name)) for name, one in known.items()}
 
 
 def from_settings(request: type[Request], settings: Mapping[str, Any]) -> Request:
     """Return the request of `as_settings`, in another process."""
     known = options_of(request)
     return request(**{known[name].name: known[name].read(each) for name, each in settings.items() if each is not None})
-
-
-def stored_settings(request: Any, shorten: Callable[[str], str]) -> Values:
-    """Return the settings that a ledger stores; `shorten` removes folders from a text."""
-
-    def short(value: Any) -> Any:
-        if isinstance(value, list):
-            return [short(each) for each in value]
-        return shorten(value) if isinstance(value, str) else value
-
-    known = options_of(request)
-    return {name: short(value) for name, value in as_settings(request).items() if known[name].stored}
 
 
 def as_toml(request: Any) -> str:

@@ -117,7 +117,7 @@ def test_the_name_of_a_family_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("name", ["a", "timesfm-4", "m" * 24])
 def test_the_skeleton_passes_the_lint_of_the_repository(name: str, tmp_path: Path) -> None:
     files = skeleton(name, in_clone=True)
-    for path, text in ((files.adapter, files.adapter_text), (files.test, files.test_text)):
+    for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     for command in (["check"], ["format", "--check"]):

@@ -1,6 +1,7 @@
 """Settings files, plans before a run, rechecks, and shares that other interpreters take."""
 
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from helpers.records import replace_record
 import hrx
 from hrx.adapters import EMBEDDED
 from hrx.api.audit_plan import OtherInterpreter, divide, family_of
-from hrx.api.progress import Events, Stop
+from hrx.api.progress import Progress, Stop
 from hrx.audit.request import AuditRequest
 from hrx.cli import main
 from hrx.cli.main import AuditCommand, parse_request
@@ -217,8 +218,8 @@ def test_a_failed_admission_in_another_interpreter_is_a_result_and_a_failed_impo
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     other = OtherInterpreter(python, ["ttm-r2"], AuditRequest(out=tmp_path))
-    assert other.audit(Stop(Events())) == 1
-    for fails in (lambda: other.plan(estimate=False), lambda: other.audit(Stop(Events()), recheck=1)):
+    assert other.audit(Stop(Progress(io.StringIO()))) == 1
+    for fails in (lambda: other.plan(estimate=False), lambda: other.audit(Stop(Progress(io.StringIO())), recheck=1)):
         with pytest.raises(HrxError, match="could not audit ttm-r2"):
             fails()
 

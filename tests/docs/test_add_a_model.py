@@ -47,22 +47,22 @@ def test_the_guide_is_the_skeleton_filled_in_for_t0() -> None:
     assert [line for code in shown for line in code.splitlines() if line] == [
         line for line in filled.splitlines() if line
     ]
-    empty = methods(skeleton("t0", in_clone=True).adapter_text)
+    empty = methods(next(iter(skeleton("t0", in_clone=True).values())))
     assert methods(filled)[: len(empty)] == empty == ["open_library", "read_limits", "predict", "official"]
 
 
 @pytest.mark.slow
 def test_the_test_of_the_skeleton_passes_for_t0_and_finds_a_mistake(tmp_path: Path) -> None:
-    files = skeleton("t0", in_clone=False)
+    (adapter, _), (test, test_text) = skeleton("t0", in_clone=False).items()
     (build,) = (code for part, code in PARTS if part == "the test")
     unfilled = re.compile(r"def build.*?to path\"\)\n", re.S)
-    assert unfilled.search(files.test_text)
-    (tmp_path / files.test).write_text(unfilled.sub(lambda _: build, files.test_text))
+    assert unfilled.search(test_text)
+    (tmp_path / test).write_text(unfilled.sub(lambda _: build, test_text))
     filled = (ROOT / "adapters" / "families" / "t0.py").read_text(encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", files.test.name]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
     wrong = filled.replace("levels.index(0.5)]", "levels.index(0.5) + 1]")
     for code, selected, expected in ((filled, "", 0), (wrong, "five_checks", 1)):
-        (tmp_path / files.adapter).write_text(code)
+        (tmp_path / adapter).write_text(code)
         done = subprocess.run([*command, "-k", selected], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == expected, done.stdout
     assert "computes another forecast than the library" in done.stdout

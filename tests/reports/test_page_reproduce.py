@@ -1,6 +1,7 @@
 """The commands on a page measure the runs of its ledger again: they plan runs with the same keys."""
 
 import html
+import io
 import json
 import re
 import shlex
@@ -11,7 +12,7 @@ import pytest
 from helpers.browser import open_browser
 
 from hrx.api.audit_plan import AuditPlan, InMemory, plan_audit
-from hrx.api.progress import Events
+from hrx.api.progress import Progress
 from hrx.cli.main import parse_request
 from hrx.records.ledger import Ledger, StoredAudit
 from hrx.records.record import DONE
@@ -36,7 +37,7 @@ class Reproduced:
 
 
 def planned(words: list[str]) -> AuditPlan:
-    return plan_audit(parse_request(words), InMemory(), Events())
+    return plan_audit(parse_request(words), InMemory(), Progress(io.StringIO()))
 
 
 @pytest.fixture(params=range(len(AUDITS)), ids=["sample", "whole", "estimator", "files"])
