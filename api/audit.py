@@ -44,7 +44,7 @@ from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, St
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports import heatmaps, summarise
 from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
-from hrx.reports.gates import ModelJudged, exit_code, judge_audit
+from hrx.reports.gates import Judged, exit_code, judge_audit
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, frame_of, without_runs
 from hrx.reports.statistics import evidence
 from hrx.reports.summary import SHORTEST_SPAN, ModelSummary
@@ -122,7 +122,7 @@ class AuditResult:
     """Exit code of the command, 130 or 143 where a signal ended it."""
     summaries: Sequence[ModelSummary] = ()
     backbones: Sequence[BackboneSummary] = ()
-    gates: Sequence[ModelJudged] = ()
+    gates: Sequence[Judged] = ()
     without_runs: Mapping[str, int] = field(default_factory=dict)
     """Number of planned runs of each model of which none is stored."""
     keys: frozenset[str] = frozenset()
@@ -281,7 +281,7 @@ def _summarise(ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequenc
     absent = without_runs(frame, plans)
     code: int = Exit.GATE_FAILED
     if not frame["check_failed"].notna().any():
-        code = exit_code((one.judged for one in gates), request.undecided)
+        code = exit_code(gates, request.undecided)
     if code == Exit.DONE and (absent or damaged or ended.unwritten or (frame["status"] == FAILED).any()):
         code = Exit.INCOMPLETE
     return replace(

@@ -75,7 +75,7 @@ def _show_result(result: AuditResult, *, as_json: bool) -> None:
         if absent:
             document["without_runs"] = absent
         if result.gates:
-            document["gates"] = [{"model": one.model, **gate_json(one.judged)} for one in result.gates]
+            document["gates"] = [{"model": one.model, **gate_json(one)} for one in result.gates]
         print(json.dumps(document, indent=1))
         return
     show(render_audit(summaries, backbones) if summaries or not absent else "")
@@ -83,9 +83,9 @@ def _show_result(result: AuditResult, *, as_json: bool) -> None:
         show(f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored.")
     if (more := len(absent) - MOST_REASONS) > 0:
         show(f"… and {counted(more, 'model')} more without a stored run; --json names all.")
-    for model, _, judged in result.gates:
+    for judged in result.gates:
         outcome = "FAILED" if judged.outcome == "failed" else judged.outcome
-        show(f"Gate {judged.gate.text} of {model}: {outcome}: {'; '.join(describe_gate(judged))}")
+        show(f"Gate {judged.gate.text} of {judged.model}: {outcome}: {'; '.join(describe_gate(judged))}")
     show(f"\nLedger: {result.ledger}")
 
 

@@ -1,9 +1,10 @@
 """Two checkpoints on the same runs: which runs pair, how far each quantity moved, and whether the gates pass.
 
 Runs are paired by everything that decides a number except the model: dataset, series, windows, setting, seeds,
-estimator and protocol. Differences are taken within a pair, the seeds of a configuration are folded to their mean, and
-the bootstrap resamples configurations. Base, new and difference of a quantity come from the same pairs; those of a gain
-are the pairs in which both runs beat naive. `hrx.reports.comparison` has the result.
+estimator and protocol. Changes are taken within a configuration, the seeds folded to their mean; each cluster (a
+source, or a series of the only source) has one value, the median over its series of the median over their settings.
+Base, new and change of a quantity come from the same pairs, for a gain those in which both runs beat naive.
+`hrx.reports.comparison` has the result.
 """
 
 from __future__ import annotations
@@ -11,44 +12,34 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from hrx.errors import HrxError, unknown
-from hrx.records.quantities import Bools, Floats, Ints
 from hrx.records.record import DONE, EXCLUDED, FAILED
-from hrx.reports.comparison import MIN_PAIRS, CheckpointComparison, ComparedModel, QuantityChange
-from hrx.reports.gates import (
-    GATED,
-    DatasetChange,
-    Gate,
-    Judged,
-    Leniency,
-    estimate_of,
-    judge,
-    judge_datasets,
-    parse,
-    too_few,
-)
+from hrx.reports.comparison import MIN_CLUSTERS, CheckpointComparison, ComparedModel, QuantityChange
+from hrx.reports.gates import GATED, Leniency, judge, judge_worst, left_out, parse
 from hrx.reports.runs import (
+    NO_REASON,
     SEEDS,
     TASK,
+    beats_naive,
     impossible_remark,
     mask_impossible,
     require_runs,
     stored_progress,
 )
-from hrx.reports.statistics import Interval, finite
+from hrx.reports.statistics import Evidence, evidence
+from hrx.reports.summary import too_short
 from hrx.reports.text import clean, counted, listed, shorten
 
 PAIRING = (*TASK, *SEEDS, "starts")
 """What two runs must have in common. The key of a record contains the weights, so it cannot pair them."""
 _SHORTEST_PREFIX = 6
 _LONGEST_REASON = 160
-_MOST_NAMED = 3
 _MOST_MODELS = 12
-_NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
 def compare(
@@ -60,12 +51,12 @@ def compare(
     new_model: str | None = None,
     strict: bool = False,
     informational: bool = False,
-    min_pairs: int = MIN_PAIRS,
+    min_pairs: int = MIN_CLUSTERS,
     undecided: Leniency | None = None,
 ) -> CheckpointComparison:
     """Compares one model of each frame of `read`: the only one, the named one, or all models of a named backbone.
 
-    Each gate is a bound on the change of a quantity; it passes, fails, or is undecided.
+    Each gate is a bound on the change of a quantity; it passes, fails, or is undecided. `min_pairs` counts clusters.
 
         base, new = hrx.read("my-audit/ledger.db"), hrx.read("my-audit/ledger.db")
         hrx.compare(base, new, ["g_margin >= -0.02"]).verdict
@@ -78,26 +69,36 @@ def compare(
     ours = choose(base, base_model, "BASE", "--base-model")
     theirs = choose(new, new_model, "NEW", "--new-model")
     left, right = _scored(ours), _scored(theirs)
-    paired = left.merge(right, on=list(PAIRING), suffixes=("_base", "_new"))
-    ids = np.asarray(paired.groupby(list(TASK), sort=False, dropna=False).ngroup(), dtype=np.int64)
-    changes = {name: _change(_valued(paired, ids, name), name) for name in GATED if GATED[name] != "worst"}
+    paired = _paired(left, right)
+    folded = {name: _folded(paired, name) for name in GATED if GATED[name] != "worst"}
+    changes = {name: _change(folded[name], GATED[name] == "share") for name in folded}
     changes |= {name: _worst(left, right, name) for name in GATED if GATED[name] == "worst"}
-    judged = [_judged(gate, changes[gate.quantity], len(paired), min_pairs, strict) for gate in parsed]
     lost = _lost(left, theirs, paired)
+    judged = []
+    for gate in parsed:
+        change = changes[gate.quantity]
+        if gate.kind == "worst":
+            judged.append(judge_worst(gate, change.new))
+            continue
+        of = folded[gate.quantity]
+        moved = of["relative" if gate.relative else "difference"]
+        level = abs(change.base) if gate.kind == "positive" else 1.0
+        one = judge(
+            gate, moved, of["dataset"], of["series"], stopped=of["stopped"], level=level, least=min_pairs,
+            strict=strict, lost=lost,
+        )  # fmt: skip
+        judged.append(replace(one, scope=_scope(paired) if gate.kind == "signed" else ""))
+    configurations = paired.drop_duplicates("configuration")
     return CheckpointComparison(
         base=_compared_model(ours, base_model, len(left) - len(paired)),
         new=_compared_model(theirs, new_model, len(right) - len(paired)),
         pairs=len(paired),
-        both_beat_naive=int(_both_beat_naive(paired).sum()),
-        configurations=len(np.unique(ids)),
+        both_beat_naive=int((paired["beats_base"] & paired["beats_new"]).sum()),
+        configurations=len(configurations),
+        clusters=evidence(np.zeros(len(configurations)), configurations["dataset"], configurations["item"]),
         quantities=changes,
-        gates=tuple(
-            judge_datasets(one, _dataset_changes(paired, ids, one.gate.quantity), lost, strict=strict)
-            if one.gate.relative
-            else one
-            for one in judged
-        ),
-        datasets=_by_dataset(paired, ids),
+        gates=tuple(judged),
+        datasets=_by_dataset(paired, folded),
         min_pairs=min_pairs,
         strict=strict,
         informational=informational,
@@ -156,7 +157,21 @@ def _refuse_ambiguous(runs: pd.DataFrame, side: str) -> None:
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
     """Scored runs with the pairing and compared columns. Of runs that differ only in versions the last one counts."""
     done = runs[runs["status"] == DONE].drop_duplicates(list(PAIRING), keep="last")
-    return mask_impossible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
+    scored = mask_impossible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
+    return scored.assign(series=done["series"], beats=beats_naive(done), short=too_short(done))
+
+
+def _paired(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of runs with the number of their `configuration` and the `item` that is their series.
+
+    The name of a series in base tells items apart, since one item may have several frequencies; the values do where a
+    dataset has the name twice.
+    """
+    paired = left.merge(right, on=list(PAIRING), suffixes=("_base", "_new"))
+    values = paired["series_fingerprint"]
+    twice = values.groupby([paired["dataset"], paired["series_base"]], dropna=False).transform("nunique") > 1
+    ids = paired.groupby(list(TASK), sort=False, dropna=False).ngroup()
+    return paired.assign(configuration=ids, item=paired["series_base"].mask(twice, values))
 
 
 def _compared_model(runs: pd.DataFrame, wanted: str | None, unpaired: int) -> ComparedModel:
@@ -196,110 +211,75 @@ def _lost(left: pd.DataFrame, theirs: pd.DataFrame, paired: pd.DataFrame) -> dic
     """Datasets that base was scored on, and on which new was tried and has no pair: why not."""
     tried = theirs[theirs["status"] != DONE].groupby("dataset", sort=False)
     lost = set(left["dataset"]) - set(paired["dataset"])
-    return {str(name): _why(runs) for name, runs in tried if name in lost}
+    why = {}
+    for name, runs in ((str(name), runs) for name, runs in tried if name in lost):
+        reason = shorten(clean(runs["reason"].iloc[0] or NO_REASON), _LONGEST_REASON)
+        status = runs["status"].iloc[0]
+        why[name] = f"no pair: {counted(len(runs), 'run')} of new {status}, such as: {reason}"
+    return why
 
 
-def _why(runs: pd.DataFrame) -> str:
-    first = runs.iloc[0]
-    reason = shorten(clean(first["reason"] or "no reason was recorded"), _LONGEST_REASON)
-    return f"no pair: {counted(len(runs), 'run')} of new {first['status']}, such as: {reason}"
+def _folded(paired: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Each configuration with a value on both sides: `base` and `new`, their seeds folded, and how far it moved.
+
+    A gain is meaningful only where base beats naive; `stopped` marks the configurations in which new no longer does.
+    """
+    columns = {"base": f"{name}_base", "new": f"{name}_new"}
+    both = paired[["configuration", "dataset", "item"]].rename(columns={"item": "series"})
+    both = both.assign(**{side: paired[column] for side, column in columns.items()}, stopped=False)
+    kept = both[["base", "new"]].notna().all(axis=1)
+    if GATED[name] == "signed":
+        both["stopped"] = ~paired["beats_new"]
+        kept &= paired["beats_base"] & ~(paired["short_base"] | paired["short_new"])
+    groups = both[kept].groupby("configuration", sort=False)
+    folded = groups.agg(dataset=("dataset", "first"), series=("series", "first"), base=("base", "mean"),
+        new=("new", "mean"), stopped=("stopped", "max"), pairs=("base", "size")).astype({"stopped": bool})  # fmt: skip
+    # Of folded values: the mean of the seeds' ratios would rise where one seed doubles and another halves.
+    base, new = folded["base"].to_numpy(np.float64), folded["new"].to_numpy(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # A rise from an error of zero is infinite: not known, and certainly beyond any bound.
+        relative = np.where(base == new, 0.0, new / base - 1) if GATED[name] == "positive" else math.nan
+    return folded.assign(difference=new - base, relative=relative)
+
+
+def _change(folded: pd.DataFrame, share: bool) -> QuantityChange:
+    kept = folded[~folded["stopped"]]
+    of = {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in ("base", "new")}
+    moved = {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in ("difference", "relative")}
+    base, new = ((found.share if share else found.interval).point for found in of.values())
+    return QuantityChange(base, new, moved["difference"], moved["relative"], int(kept["pairs"].sum()), len(kept))
 
 
 def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> QuantityChange:
     """Over all runs of each model: a run without a partner must not hide its parity."""
-    base, new = (estimate_of(name, side[name].to_numpy(np.float64)).point for side in (left, right))
-    moved = Interval(new - base, math.nan, math.nan)
-    return QuantityChange(base, new, moved, _NOTHING, len(right), len(right), 0, int(new > base), int(new < base))
+    base, new = float(left[name].max()), float(right[name].max())
+    return QuantityChange(base, new, Evidence((new - base,)), Evidence(()), len(right), len(right))
 
 
-def _valued(paired: pd.DataFrame, ids: Ints, name: str) -> pd.DataFrame:
-    """`base` and `new` of each pair that has a value on both sides, indexed by configuration.
-
-    A gain is meaningful only where the forecasts beat naive ones, so it counts where both runs of a pair do.
-    """
-    both = pd.DataFrame({side: paired[f"{name}_{side}"].to_numpy(np.float64) for side in ("base", "new")}, index=ids)
-    kept = np.isfinite(both.to_numpy(np.float64)).all(axis=1)
-    if GATED[name] == "signed":
-        kept &= _both_beat_naive(paired)
-    valued: pd.DataFrame = both[kept]
-    return valued
+def _scope(paired: pd.DataFrame) -> str:
+    """Which pairs count for a gain."""
+    beating = paired[paired["beats_base"]]
+    lost = int((~beating["beats_new"]).sum())
+    stopped = f"; in {lost} of them NEW no longer does, which counts as beyond the bound" if lost else ""
+    short = left_out((beating["short_base"] | beating["short_new"]).to_numpy())
+    return f"over {len(beating)} of {counted(len(paired), 'pair')}: BASE beats naive{stopped}{short}"
 
 
-def _both_beat_naive(paired: pd.DataFrame) -> Bools:
-    beating = paired[["beats_naive_base", "beats_naive_new"]].to_numpy(np.float64) == 1
-    return np.asarray(beating.all(axis=1), dtype=np.bool_)
-
-
-def _fold(both: pd.DataFrame) -> pd.DataFrame:
-    """Mean of each configuration's seeds."""
-    folded: pd.DataFrame = both.groupby(level=0, sort=False).mean()
-    return folded
-
-
-def _change(both: pd.DataFrame, name: str) -> QuantityChange:
-    centre = np.mean if GATED[name] == "share" else np.median
-    base, new = _fold(both).to_numpy(np.float64).T
-    # Seed by seed, so that a checkpoint compared with itself has a difference of exactly zero.
-    difference = (both["new"] - both["base"]).groupby(level=0, sort=False).mean().to_numpy(np.float64)
-    relative = _relative(base, new) if GATED[name] == "positive" else np.empty(0)
-    return QuantityChange(
-        base=float(centre(base)) if len(base) else math.nan,
-        new=float(centre(new)) if len(new) else math.nan,
-        difference=estimate_of(name, difference),
-        relative=estimate_of(name, relative),
-        pairs=len(both),
-        n=len(base),
-        relative_n=len(finite(relative)),
-        rose=int((difference > 0).sum()),
-        fell=int((difference < 0).sum()),
-    )
-
-
-def _relative(base: Floats, new: Floats) -> Floats:
-    """Of folded values: the mean of the seeds' ratios would rise where one seed doubles and another halves."""
-    ratio: Floats = np.full(len(base), np.nan)
-    with np.errstate(over="ignore"):
-        np.divide(new, base, out=ratio, where=base > 0)
-    return np.where(np.isfinite(ratio), ratio - 1, np.nan)
-
-
-def _judged(gate: Gate, change: QuantityChange, pairs: int, min_pairs: int, strict: bool) -> Judged:
-    kind = GATED[gate.quantity]
-    if kind == "worst":
-        return judge(gate, Interval(change.new, change.new, change.new), change.n)
-    scope = f"over {change.pairs} of {counted(pairs, 'pair')}: both sides beat naive" if kind == "signed" else ""
-    estimate, n = (change.relative, change.relative_n) if gate.relative else (change.difference, change.n)
-    if change.pairs < min_pairs:
-        return too_few(gate, estimate, n, change.pairs, "pair", min_pairs)._replace(scope=scope)
-    return judge(gate, estimate, n, strict=strict)._replace(scope=scope)
-
-
-def _dataset_changes(paired: pd.DataFrame, ids: Ints, name: str) -> dict[str, DatasetChange]:
-    """Relative changes of a quantity on each dataset that has a value."""
-    folded = _fold(_valued(paired, ids, name))
-    datasets = paired["dataset"].groupby(ids).first().reindex(folded.index)
-    return {
-        str(dataset): DatasetChange.of(one["base"].to_numpy(np.float64), one["new"].to_numpy(np.float64))
-        for dataset, one in folded.groupby(datasets, sort=True)
-    }
-
-
-def _by_dataset(paired: pd.DataFrame, ids: Ints) -> pd.DataFrame:
-    """Each dataset, the largest rise of `mse` first; seeds are folded, and gains count where both runs beat naive."""
-    datasets = paired["dataset"].groupby(ids).first()
-    moved = {}
+def _by_dataset(paired: pd.DataFrame, folded: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Each dataset, the largest rise of `mse` first: medians over series of medians over settings."""
+    found = {}
     for name in ("mse", "g_margin", "g_own", "beats_naive"):
-        folded = _fold(_valued(paired, ids, name))
-        base, new = folded.to_numpy(np.float64).T
-        moved[name] = pd.Series(_relative(base, new) if name == "mse" else new - base, index=folded.index)
-    groups = pd.DataFrame(moved, index=datasets.index).groupby(datasets)
-    changes = groups.median().assign(
-        mean=pd.Series({name: one.mean for name, one in _dataset_changes(paired, ids, "mse").items()}, dtype="float64"),
-        beats_naive=groups["beats_naive"].mean(),
-        gains=groups["g_margin"].count(),
-        n=groups.size(),
-        pairs=paired.groupby("dataset").size(),
-    )
+        kept = folded[name][~folded[name]["stopped"]]
+        by_series = kept.groupby(["dataset", "series"])["relative" if name == "mse" else "difference"].median()
+        found[name] = by_series.groupby(level=0).median()
+    means = folded["mse"].groupby("dataset")[["base", "new"]].mean()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (means["new"] / means["base"] - 1).where(means["new"] != means["base"], 0.0)
+    pairs = paired.groupby("dataset")
+    gains = folded["g_margin"]["dataset"][~folded["g_margin"]["stopped"]].value_counts()
+    found |= {"mean": mean, "gains": gains, "n": pairs["configuration"].nunique(), "pairs": pairs.size()}
+    changes = pd.DataFrame(found, index=pairs.size().index)
+    changes["gains"] = changes["gains"].fillna(0)
     return changes.sort_values("mse", ascending=False, kind="stable", na_position="last")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -14,28 +13,25 @@ from hrx.reports.gates import (
     GATED,
     Judged,
     Leniency,
-    beyond,
     describe_gate,
     exit_code,
     gate_json,
     interval_json,
-    outcome_word,
     relative_text,
     written,
 )
 from hrx.reports.page import render
 from hrx.reports.runs import PlanProgress
-from hrx.reports.statistics import FEW, FEW_TEXT, Interval, is_few
+from hrx.reports.statistics import FEWEST_INTERVAL, Evidence, Interval
 from hrx.reports.table import COUNT, FINE_GAIN, GAIN, Format, ReportTable, Span, TableColumn, TableRow, Value
 from hrx.reports.text import LONGEST, clean, counted, escape_markdown, hanging, listed, number_or_none, shorten, wrap
 
-MIN_PAIRS = 10
+MIN_CLUSTERS = FEWEST_INTERVAL
 LARGEST_SUMMARY = 65_536
 """GitHub's limit of a comment, taken in bytes, which are never fewer than characters."""
 _CUT = "\n\nCut here: the whole report is longer than a comment can be. See the text or the JSON.\n"
 _LEVEL = Format("number", decimals=4, plus=False)
 _MOST_DATASETS = 10
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -64,31 +60,41 @@ class ComparedModel:
 
 @dataclass(frozen=True)
 class QuantityChange:
-    """Change of one quantity over the pairs that have a value on both sides. NaN where there is none.
-
-    The seeds of a configuration are folded to their mean on either side, so all figures are over `n` configurations.
-    """
+    """Change of one quantity over the pairs that have a value on both sides. NaN where there is none."""
 
     base: float
-    """Median; for a share the mean, for parity the worst run."""
+    """Median cluster; of a share the share of clusters, of parity the worst run."""
     new: float
-    difference: Interval
-    """Median of the paired differences, not the difference of the medians; for a share their mean, which is both."""
-    relative: Interval
-    """Median of the configurations' relative changes, for quantities that are always positive."""
+    differences: Evidence
+    """New less base of each cluster."""
+    ratios: Evidence
+    """Relative change of each cluster, for quantities that are always positive."""
     pairs: int
     """Pairs of runs; of a gain, those in which both beat naive."""
     n: int
     """Configurations of these pairs."""
-    relative_n: int
-    """Those with a relative change: base is not zero."""
-    rose: int
-    """Configurations in which new is above base."""
-    fell: int
+
+    @property
+    def difference(self) -> Interval:
+        """Of the median cluster, which is not the difference of the two medians."""
+        return self.differences.interval
+
+    @property
+    def relative(self) -> Interval:
+        return self.ratios.interval
+
+    @property
+    def rose(self) -> int:
+        """Clusters in which new is above base."""
+        return self.differences.positive
+
+    @property
+    def fell(self) -> int:
+        return sum(value < 0 for value in self.differences.values)
 
     @property
     def disagrees(self) -> bool:
-        """Whether the medians move one way and the median pair the other."""
+        """Whether the medians move one way and the median change the other."""
         return (self.new - self.base) * self.difference.point < 0
 
 
@@ -102,11 +108,14 @@ class CheckpointComparison:
     both_beat_naive: int
     """Pairs in which both runs beat naive."""
     configurations: int
+    clusters: Evidence
+    """Of the pairs: sources, or series of the only source; its values mean nothing."""
     quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
     datasets: pd.DataFrame
-    """For each dataset its `pairs`, `n` configurations and the medians of their changes, that of `mse` relative."""
-    min_pairs: int = MIN_PAIRS
+    """For each dataset its `pairs`, `n` configurations and median changes, that of `mse` relative."""
+    min_pairs: int = MIN_CLUSTERS
+    """Clusters that a comparison needs."""
     strict: bool = False
     informational: bool = False
     undecided: Leniency | None = None
@@ -116,7 +125,7 @@ class CheckpointComparison:
 
     @property
     def comparable(self) -> bool:
-        return self.pairs >= self.min_pairs
+        return self.clusters.n >= self.min_pairs
 
     @property
     def failed_checks(self) -> list[str]:
@@ -132,7 +141,7 @@ class CheckpointComparison:
         gates = exit_code(self.gates, self.undecided)
         if self.failed_checks or gates == Exit.GATE_FAILED:
             return Exit.GATE_FAILED
-        # Too few pairs stay undecided under --undecided pass: a wrong ledger must not pass.
+        # Too few clusters stay undecided under --undecided pass: a wrong ledger must not pass.
         if not self.comparable:
             return Exit.NOT_DECIDED
         return Exit.INCOMPLETE if gates == Exit.DONE and self.base.failed + self.new.failed else gates
@@ -148,14 +157,14 @@ class CheckpointComparison:
     def verdict(self) -> str:
         """One sentence that begins with `failed`, `undecided`, `passed` or `informational`, the first that applies."""
         by_outcome = {
-            outcome: [_named(one) for one in self.gates if one.outcome == outcome]
+            outcome: [one.gate.text for one in self.gates if one.outcome == outcome]
             for outcome in ("failed", "undecided", "passed")
         }
         failed = [*self.failed_checks, *by_outcome["failed"]]
         parts = [f"failed: {listed(failed)}"] if failed else []
         if not self.comparable:
             why = f" They have no {listed(self.apart)} in common." if self.apart else ""
-            found = f"{counted(self.pairs, 'pair')} of runs, at least {self.min_pairs} are needed"
+            found = f"{_over(self)}, at least {self.min_pairs} {self.clusters.units} are needed"
             return "; ".join([*parts, f"undecided: {found}"]) + f".{why}{self._stopped}"
         if open_ones := by_outcome["undecided"]:
             counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
@@ -167,7 +176,7 @@ class CheckpointComparison:
             parts.append("informational: no gate was given")
         if runs := self.base.failed + self.new.failed:
             parts.append(f"incomplete: {counted(runs, 'run')} failed")
-        return f"{'; '.join(parts)}; over {counted(self.pairs, 'pair')} of runs.{self._stopped}"
+        return f"{'; '.join(parts)}; over {_over(self)}.{self._stopped}"
 
     @property
     def _stopped(self) -> str:
@@ -189,7 +198,6 @@ class CheckpointComparison:
         if self.gates:
             lines = [line for one in self.gates for line in _gate_lines(one, width)]
             parts.append("\n".join([*wrap(f"{_rule(self)}:", width), *lines]))
-            parts += [beyond(one, _MOST_DATASETS).to_text(width).rstrip("\n") for one in self.gates if one.datasets]
         parts.append("\n".join(wrap(f"Verdict: {self.verdict}", width)))
         return "\n\n".join(parts) + "\n"
 
@@ -203,13 +211,12 @@ class CheckpointComparison:
             escape_markdown(_pairs(self)),
         ]
         if self.gates:
-            lines = ["| gate | outcome | figure |", "| --- | --- | --- |"]
+            lines = ["| gate | outcome | why |", "| --- | --- | --- |"]
             for one in self.gates:
-                outcome = outcome_word(one) if one.outcome == "passed" else f"**{outcome_word(one)}**"
+                outcome = "passed" if one.outcome == "passed" else f"**{_word(one)}**"
                 figure = "<br>".join(escape_markdown(line) for line in describe_gate(one))
                 lines.append(f"| {escape_markdown(one.gate.text)} | {outcome} | {figure} |")
             parts.append("\n".join([*lines, "", escape_markdown(f"{_rule(self)}.")]))
-            parts += [beyond(one).to_markdown() for one in self.gates if one.datasets]
         parts.append(quantities(self).to_markdown())
         if len(self.datasets):
             parts.append(datasets(self).to_markdown())
@@ -220,34 +227,25 @@ class CheckpointComparison:
 
         An undecided gate is skipped, never passed; a failure where `--undecided fail` says so.
         """
-        undecided = "failure" if self.undecided == "fail" else "skipped"
-        tags = {"passed": "", "failed": "failure", "undecided": undecided}
-        failed = self.failed_checks
+        tags = {"passed": "", "failed": "failure", "undecided": "failure" if self.undecided == "fail" else "skipped"}
         cases = [
-            _Case("admission", "failure" if failed else "", "; ".join(failed)),
-            _Case("pairs", "" if self.comparable else "failure", _pairs(self)),
-            *(
-                _Case(
-                    one.gate.text, tags[one.outcome], f"{one.gate.text}: {one.outcome}: {'; '.join(describe_gate(one))}"
-                )
-                for one in self.gates
-            ),
+            ("admission", "failure" if self.failed_checks else "", "; ".join(self.failed_checks)),
+            ("pairs", "" if self.comparable else "failure", _pairs(self)),
         ]
-        found = [case.tag for case in cases]
-        counts = {
-            "tests": len(cases),
-            "failures": found.count("failure"),
-            "errors": 0,
-            "skipped": found.count("skipped"),
-        }
+        for one in self.gates:
+            why = f"{one.gate.text}: {one.outcome}: {'; '.join(describe_gate(one))}"
+            cases.append((one.gate.text, tags[one.outcome], why))
+        found = [tag for _, tag, _ in cases]
+        counts = {"tests": len(cases), "errors": 0}
+        counts |= {"failures": found.count("failure"), "skipped": found.count("skipped")}
         attributes = {"name": "hrx compare", **{name: str(count) for name, count in counts.items()}}
         root = ElementTree.Element("testsuites", attributes)
         suite = ElementTree.SubElement(root, "testsuite", {**attributes, "time": "0"})
-        for case in cases:
-            about = {"classname": "hrx.compare", "name": clean(case.name), "time": "0"}
+        for name, tag, message in cases:
+            about = {"classname": "hrx.compare", "name": clean(name), "time": "0"}
             element = ElementTree.SubElement(suite, "testcase", about)
-            if case.tag:
-                ElementTree.SubElement(element, case.tag, {"message": clean(case.message)}).text = clean(case.message)
+            if tag:
+                ElementTree.SubElement(element, tag, {"message": clean(message)}).text = clean(message)
         shown = "\n".join(clean(line) for line in self.to_text().splitlines())
         ElementTree.SubElement(suite, "system-out").text = shown
         return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
@@ -259,20 +257,13 @@ class CheckpointComparison:
             "new": self.new.as_json(),
             "pairs": self.pairs,
             "configurations": self.configurations,
+            "clusters": self.clusters.n,
+            "unit": self.clusters.unit,
             "quantities": {name: _change_json(change) for name, change in self.quantities.items()},
             "gates": [gate_json(one) for one in self.gates],
             "verdict": self.verdict,
             "exit": int(self.exit),
         }
-
-
-def _named(judged: Judged) -> str:
-    """A gate of the verdict, with the datasets that make it fail or leave it undecided."""
-    names = [clean(one.dataset) for one in judged.datasets if one.outcome == judged.outcome]
-    if not names:
-        return judged.gate.text
-    more = [counted(len(names) - _MOST_NAMED, "more dataset")] if len(names) > _MOST_NAMED else []
-    return f"{judged.gate.text} (on {listed([*names[:_MOST_NAMED], *more])})"
 
 
 def _bounded(text: str) -> str:
@@ -284,64 +275,60 @@ def _bounded(text: str) -> str:
     return kept[: kept.rfind("\n")] + _CUT
 
 
-class _Case(NamedTuple):
-    """A test case of the JUnit report."""
-
-    name: str
-    tag: str
-    """Element that says it did not pass; empty where it did."""
-    message: str
-
-
 def _change_json(change: QuantityChange) -> dict[str, object]:
     levels = {"base": number_or_none(change.base), "new": number_or_none(change.new)}
     counts = {name: getattr(change, name) for name in ("pairs", "n", "rose", "fell")}
+    counts |= {"clusters": change.differences.n, "unit": change.differences.unit}
     relative = {"relative": interval_json(change.relative)} if math.isfinite(change.relative.point) else {}
     return {**levels, **interval_json(change.difference), **counts, **relative}
 
 
 def quantities(comparison: CheckpointComparison) -> ReportTable:
-    """Every quantity that has a value: base and new over the same pairs, and the change within a pair."""
+    """Every quantity that has a value: base and new over the same pairs, and how far the median cluster moved."""
+    units = comparison.clusters.units
     columns = (
         TableColumn("quantity", "quantity"),
-        TableColumn("n", "n", COUNT),
+        TableColumn("n", units, COUNT),
         TableColumn("base", "base", _LEVEL),
         TableColumn("new", "new", _LEVEL),
         TableColumn("difference", "paired diff.", FINE_GAIN),
-        TableColumn("ci", "95% CI", Format("span", decimals=4)),
+        TableColumn("ci", "interval", Format("span", decimals=4)),
         TableColumn("relative", "rel."),
         TableColumn("moved", "up/down"),
     )
     rows = []
     for name, change in comparison.quantities.items():
-        if math.isnan(change.base) and math.isnan(change.new):
+        point, *ends = change.difference
+        levels: list[Value] = [change.base, change.new, point]
+        if all(math.isnan(level) for level in (change.base, change.new)):
             continue
-        levels: list[Value] = [change.base, change.new, change.difference.point]
         if GATED[name] == "worst":
-            levels = [written(value, ".1e") for value in (change.base, change.new, change.difference.point)]
-        interval = Span(change.difference.low, change.difference.high)
-        relative = written(100 * change.relative.point, "+.2f", "%")
-        moved = "-" if GATED[name] == "worst" else f"{change.rose}/{change.fell}"
-        n = None if GATED[name] == "worst" else change.n
-        values = (name + _row_note(name, change), n, *levels, interval, relative, moved)
-        rows.append(TableRow.of(columns, values, key=name))
+            values: list[Value] = [name, None, *(written(value, ".1e") for value in (change.base, change.new, point))]
+            rows.append(TableRow.of(columns, [*values, Span(*ends), "-", "-"], key=name))
+            continue
+        counts = change.differences.n, f"{change.rose}/{change.fell}"
+        shown = relative_text(change.relative.point)
+        rows.append(
+            TableRow.of(
+                columns, [name + _row_note(change), counts[0], *levels, Span(*ends), shown, counts[1]], key=name
+            )
+        )
     note = (
-        "Base and new are medians over the same n configurations (pairs, seeds folded); the paired difference is the "
-        "median of new less base within a pair, which is not the difference of the two medians; up/down counts the "
-        "configurations that rose and fell. Intervals are percentile-bootstrap (10,000 resamples), from three "
-        "values on. beats_naive is a share, parity the worst run of each side. Gains count the pairs in which both "
-        f"runs beat naive: {comparison.both_beat_naive} of {counted(comparison.pairs, 'pair')}."
+        f"{comparison.clusters.about} The difference is that of the median {comparison.clusters.unit}, not the "
+        f"difference of the medians; up/down counts {units}. Intervals are order statistics, 95 %; of five {units} "
+        f"their range, 94 %; of fewer a range that is no interval. beats_naive is the share of {units} of which more "
+        "than half of the runs do, parity the worst run of each side. Gains count the pairs in which both runs beat "
+        f"naive: {comparison.both_beat_naive} of {counted(comparison.pairs, 'pair')}."
     )
     return ReportTable("quantities", "Every quantity, base and new, over the same pairs", columns, tuple(rows), note)
 
 
-def _row_note(name: str, change: QuantityChange) -> str:
-    """Reason where the medians move one way and the median pair the other."""
-    if GATED[name] == "worst" or not change.disagrees:
+def _row_note(change: QuantityChange) -> str:
+    """Reason where the medians move one way and the median change the other."""
+    if not change.disagrees:
         return ""
-    if change.new < change.base:
-        return f" (median lower, yet {change.rose} of {change.n} rose)"
-    return f" (median higher, yet {change.fell} of {change.n} fell)"
+    way, count, did = ("lower", change.rose, "rose") if change.new < change.base else ("higher", change.fell, "fell")
+    return f" (median {way}, yet {count} of {change.differences.counted} {did})"
 
 
 def datasets(comparison: CheckpointComparison, most: int | None = None) -> ReportTable:
@@ -358,19 +345,14 @@ def datasets(comparison: CheckpointComparison, most: int | None = None) -> Repor
     )
     rows = []
     for dataset, one in comparison.datasets[:most].iterrows():
-        changes = (
-            relative_text(one["mse"]),
-            relative_text(one["mean"]),
-            written(100 * one["beats_naive"], "+.0f", " pt"),
-        )
-        values = (int(one["n"]), *changes, int(one["gains"]), one["g_margin"], one["g_own"])
-        rows.append(TableRow.of(columns, (str(dataset), *values)))
+        errors = (relative_text(one["mse"]), relative_text(one["mean"]))
+        naive = (written(100 * one["beats_naive"], "+.0f", " pt"), int(one["gains"]))
+        rows.append(TableRow.of(columns, (str(dataset), int(one["n"]), *errors, *naive, one["g_margin"], one["g_own"])))
     rest = len(comparison.datasets) - len(rows)
-    few = f" {FEW_TEXT}." if (comparison.datasets["n"] < FEW).any() else ""
-    note = "mse is the median change of a configuration, mean mse the change of the dataset's mean."
+    note = "Medians over series of the medians over settings; mean mse is the change of the dataset's mean."
     more = f" {counted(rest, 'more dataset')}: see the Markdown report." if rest else ""
     title = "Paired changes by dataset, largest rise of mse first"
-    return ReportTable("datasets", title, columns, tuple(rows), note + few + more)
+    return ReportTable("datasets", title, columns, tuple(rows), note + more)
 
 
 def _model(name: str, side: ComparedModel) -> str:
@@ -383,24 +365,28 @@ def _model(name: str, side: ComparedModel) -> str:
     return f"{name}: {model} (weights {clean(side.fingerprint)[:12]}): {counts}"
 
 
+def _over(comparison: CheckpointComparison) -> str:
+    """`30 pairs of runs in 8 sources`."""
+    return f"{counted(comparison.pairs, 'pair')} of runs in {comparison.clusters.counted}"
+
+
 def _pairs(comparison: CheckpointComparison) -> str:
     same = " Both are the same weights." if comparison.base.fingerprint == comparison.new.fingerprint else ""
-    few = f" ({FEW_TEXT})" if is_few(comparison.configurations) else ""
-    folded = f"{counted(comparison.configurations, 'configuration')}{few}"
-    found = f"{counted(comparison.pairs, 'pair')} of runs in {folded}"
-    return f"{found}; at least {counted(comparison.min_pairs, 'pair')} are needed.{same}"
+    folded = counted(comparison.configurations, "configuration")
+    least = f"at least {comparison.min_pairs} {comparison.clusters.units} are needed"
+    return f"{_over(comparison)} ({folded}); {least}.{same}"
 
 
 def _rule(comparison: CheckpointComparison) -> str:
-    if comparison.strict:
-        return "Gates (strict: the estimate decides, overall and on each dataset)"
-    return (
-        "Gates (passed or failed: the whole 95 % interval lies on one side of the bound; a relative change is also "
-        "tested on each dataset)"
-    )
+    how = f"the whole interval over {comparison.clusters.units} lies on one side of the bound"
+    return f"Gates ({'strict: the estimate decides' if comparison.strict else f'passed or failed: {how}'})"
+
+
+def _word(judged: Judged) -> str:
+    return "FAILED" if judged.outcome == "failed" else judged.outcome
 
 
 def _gate_lines(judged: Judged, width: int) -> list[str]:
     first, *more = describe_gate(judged)
-    lines = hanging(f"  {outcome_word(judged):<9}  ", f"{clean(judged.gate.text)}: {first}", width)
+    lines = hanging(f"  {_word(judged):<9}  ", f"{clean(judged.gate.text)}: {clean(first)}", width)
     return [*lines, *(line for one in more for line in hanging(" " * 13, clean(one), width))]

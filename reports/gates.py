@@ -1,47 +1,44 @@
 """Gates: bounds such as `g_margin >= -0.02` for CI, parsed and judged.
 
-In a comparison a gate bounds the paired difference, new less base; in an audit it bounds the audit's own figure.
-`parity` is always that of the worst run. A percentage means points for a share (`beats_naive >= -5%`), and a relative
-change for a quantity that is always positive (`mse <= +2%`). A gate passes or fails where the whole 95 % interval lies
-on one side of the bound, and is undecided where the interval contains it; a strict gate is judged by the estimate.
-Gates on gains count only what beats naive.
+In a comparison a gate bounds the change, new less base; in an audit it bounds the audit's own figure. A percentage
+means points for a share (`beats_naive >= -5%`), and a relative change for a quantity that is always positive
+(`mse <= +2%`). `parity` is always that of the worst run.
 
-A relative change is judged on each dataset too, since a median over all runs hides a dataset that broke. A dataset lies
-beyond the bound where the median of its configurations' changes does, or the change of its mean. It fails the gate
-where its sign test says so after Holm's correction over the datasets, and leaves it undecided otherwise.
+Each cluster, a source or a series of the only source, has one value (`hrx.reports.statistics.Evidence`). A gate passes
+or fails where the interval of the median cluster lies on one side of the bound, from five clusters on, and is undecided
+where it contains the bound. Datasets beyond the bound are listed. They do not change the outcome, unless all
+configurations of one are beyond the bound and its change exceeds ten times the bound: it fails the gate alone.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median as fmedian
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import Exit, HrxError, unknown
-from hrx.records.quantities import Floats
+from hrx.records.quantities import Bools, Floats
 from hrx.reports.runs import beats_naive, fold_seeds, scored_runs, trained_by_hrx
 from hrx.reports.statistics import (
-    FEW,
-    FEWEST,
-    LEVEL,
-    MOST_PAIRS,
+    FEWEST_INTERVAL,
+    MOST_CLUSTERS,
     POWER,
+    Evidence,
     Interval,
     Power,
-    finite,
-    holm,
-    interval_power,
-    mean_interval,
-    median_interval,
-    sign_test_beyond,
-    sign_test_power,
+    by_series,
+    evidence,
+    power_to_decide,
 )
-from hrx.reports.table import Format, ReportTable, TableColumn, TableRow, Value
-from hrx.reports.text import counted, listed, number_or_none
+from hrx.reports.summary import SHORTEST_SPAN, too_short
+from hrx.reports.text import clean, counted, listed, number_or_none
 
 Outcome = Literal["passed", "failed", "undecided"]
 Leniency = Literal["pass", "fail"]
@@ -61,10 +58,15 @@ _GRAMMAR = (
     (re.compile(r"\s*(%?)"), "a percent sign"),
     (re.compile(r"\s*()$"), "the end"),
 )
-FEWEST_TO_DECIDE = 6
-"""Smallest n at which an interval of a median can cover 95 %: the range of n values covers 1 - 2^(1-n)."""
 _SLACK = 1e-12
 """Differences of shares are not exact in binary: -0.05 must pass `>= -5%`."""
+GUARD = 10
+"""Times the bound that the change of a dataset must exceed to fail a gate alone."""
+LEAST_BOUND = 0.02
+"""Bound that the guard takes at least, where a gate bounds by zero: 2 % of an error or rank, 0.02 of a gain."""
+FROM_ZERO = "from 0"
+"""Relative change of what was zero."""
+_MOST_NAMED = 10
 
 
 class Gate(NamedTuple):
@@ -80,52 +82,50 @@ class Gate(NamedTuple):
     absolute: bool = False
     """Whether it bounds an audit's own figure, not a change."""
 
+    @property
+    def kind(self) -> Kind:
+        return GATED[self.quantity]
+
 
 class DatasetJudged(NamedTuple):
-    """A gate on a relative change on one dataset whose change lies beyond the bound, or is not known."""
+    """A dataset beyond the bound of a gate, or without a pair."""
 
     dataset: str
-    outcome: Outcome
-    median: float
-    """Relative change of a configuration; NaN where there is none."""
-    mean: float
-    """Relative change of the dataset's mean."""
+    outcome: Literal["failed", "beyond", "undecided"]
+    """Whether it fails the gate alone, is only listed, or is not known."""
+    change: float
+    """Median over series of the median over settings; NaN where nothing is known."""
     beyond: int
     """Configurations beyond the bound, of `n`."""
     n: int
-    p: float
-    """Of the one-sided sign test, after Holm's correction over the datasets."""
-    power: Power | None
-    """Where the test does not decide."""
+    series: int
     reason: str = ""
-    """Why the change is not known."""
+    """Why it fails the gate alone, or is not known."""
 
 
-class Judged(NamedTuple):
+@dataclass(frozen=True)
+class Judged:
     """A gate with its outcome."""
 
     gate: Gate
     outcome: Outcome
+    reason: str
+    """What decided, or why nothing does."""
     estimate: Interval
-    """All three alike for a worst run; NaN where there is no value, and an interval of NaN below three values."""
-    n: int = 0
-    """Values behind the estimate: configurations, or runs for a worst run."""
-    reason: str = ""
-    """Why the overall figure does not decide."""
+    """Of the median cluster, or of the share of clusters; all three alike for a worst run."""
+    clusters: Evidence
+    """One value per cluster; none for a worst run."""
+    datasets: tuple[DatasetJudged, ...] = ()
+    """Those beyond the bound, the largest first, and those without a pair."""
+    tested: int = 0
+    """Datasets with a value or a loss."""
+    power: Power | None = None
+    """Where the interval contains the bound."""
     scope: str = ""
     """Which pairs or runs count, where not all do."""
-    datasets: tuple[DatasetJudged, ...] = ()
-    """Those that lie beyond the bound, or are not known."""
-    tested: int = 0
-    """Datasets that were judged, where the gate is judged on each."""
-
-
-class ModelJudged(NamedTuple):
-    """A gate of an audit with its outcome for one model."""
-
-    model: str
-    fingerprint: str
-    judged: Judged
+    model: str = ""
+    """Model of an audit; empty in a comparison."""
+    fingerprint: str = ""
 
 
 def parse(text: str, *, absolute: bool = False) -> Gate:
@@ -177,80 +177,154 @@ def is_beyond(gate: Gate, value: float) -> bool:
     return value < gate.bound - slack if gate.at_least else value > gate.bound + slack
 
 
-def judge(gate: Gate, estimate: Interval, n: int, *, strict: bool = False) -> Judged:
-    """Judges the interval of `n` values, or if `strict` the estimate; a worst run has no interval."""
-    if math.isnan(estimate.point):
-        return Judged(gate, "undecided", estimate, n, "no value")
-    if strict or GATED[gate.quantity] == "worst":
-        return Judged(gate, "failed" if is_beyond(gate, estimate.point) else "passed", estimate, n)
-    if n < FEWEST_TO_DECIDE:
-        few = f"{counted(n, 'configuration')}: a 95 % interval needs at least {FEWEST_TO_DECIDE}"
-        return Judged(gate, "undecided", estimate, n, few)
-    ends = {is_beyond(gate, end) for end in (estimate.low, estimate.high)}
+def judge(
+    gate: Gate,
+    values: npt.ArrayLike,
+    datasets: Collection[object],
+    series: Collection[object],
+    *,
+    stopped: npt.ArrayLike | None = None,
+    level: float = 1.0,
+    least: int = FEWEST_INTERVAL,
+    strict: bool = False,
+    lost: Mapping[str, str] | None = None,
+) -> Judged:
+    """Judge the values `(n,)` of configurations: changes in a comparison, figures in an audit.
+
+    `stopped` marks those in which the new model no longer beats naive, which lie beyond any bound. `level` is the
+    figure of base, the unit of a bound that is no percentage. `strict` decides by the estimate instead of its interval.
+    `lost`: datasets without a pair, and why.
+    """
+    measured = np.asarray(values, dtype=np.float64)
+    out = np.zeros(len(measured), dtype=bool) if stopped is None else np.asarray(stopped, dtype=bool)
+    counting = np.where(out, -math.inf if gate.at_least else math.inf, measured)
+    found = evidence(counting, datasets, series)
+    estimate = found.share if gate.kind == "share" and gate.absolute else found.interval
+    outcome, reason, power = _decide(gate, estimate, found, least, strict)
+    listing = _beyond(gate, measured, counting, datasets, series, level)
+    losses = [DatasetJudged(name, "undecided", math.nan, 0, 0, 0, why) for name, why in (lost or {}).items()]
+    if outcome != "failed" and (alone := [one for one in listing if one.outcome == "failed"]):
+        outcome, reason, power = "failed", alone[0].reason, None
+    elif outcome != "failed" and losses:
+        outcome, reason, power = "undecided", f"{losses[0].dataset} has {losses[0].reason}", None
+    tested = len({str(name) for name, value in zip(datasets, measured, strict=True) if not math.isnan(value)})
+    return Judged(gate, outcome, reason, estimate, found, (*listing, *losses), tested + len(losses), power)
+
+
+def judge_worst(gate: Gate, worst: float) -> Judged:
+    """Judge the figure of the worst run; NaN where there is none."""
+    figure, runs = Interval(worst, worst, worst), Evidence(())
+    if math.isnan(worst):
+        return Judged(gate, "undecided", "no value", figure, runs)
+    outside = is_beyond(gate, worst)
+    reason = f"the worst run lies {'beyond' if outside else 'within'} the bound"
+    return Judged(gate, "failed" if outside else "passed", reason, figure, runs)
+
+
+def _decide(
+    gate: Gate, estimate: Interval, found: Evidence, least: int, strict: bool
+) -> tuple[Outcome, str, Power | None]:
+    """Outcome by the clusters alone, the reason, and the power where the interval contains the bound."""
+    if not found.n:
+        return "undecided", "no value", None
+    least = least if strict else max(least, FEWEST_INTERVAL)
+    if found.n < least:
+        return "undecided", f"{found.counted}: a gate needs at least {least} {found.units}", None
+    ends = {is_beyond(gate, end) for end in ((estimate.point,) if strict else estimate[1:])}
     if len(ends) == 1:
-        return Judged(gate, "failed" if ends.pop() else "passed", estimate, n)
-    power = _describe_power(interval_power(estimate, gate.bound, n), n)
-    return Judged(gate, "undecided", estimate, n, f"the interval contains the bound; {power}")
+        outside = ends.pop()
+        what = "the estimate (strict)" if strict else "the interval"
+        return "failed" if outside else "passed", f"{what} lies {'beyond' if outside else 'within'} the bound", None
+    if gate.kind == "share" and gate.absolute:
+        power = power_to_decide(round(estimate.point * found.n), found.n, min(max(gate.bound, 0.0), 1.0))
+    else:
+        power = power_to_decide(sum(is_beyond(gate, value) for value in found.values), found.n)
+    enough = f"about {power.needed:,}" if power.needed else f"more than {MOST_CLUSTERS:,}"
+    now = f"{found.n} decide with a power of {100 * power.now:.0f} %, {enough} with {100 * POWER:.0f} %"
+    return "undecided", f"the interval contains the bound; if further {found.units} are alike, {now}", power
 
 
-def _describe_power(power: Power, n: int) -> str:
-    """How likely a decision is now, and with how many configurations it would be likely."""
-    enough = f"about {power.needed:,}" if power.needed else f"more than {MOST_PAIRS:,}"
-    now = f"n={n} decides with a power of {100 * power.now:.0f} %"
-    return f"if further configurations are alike, {now}; {100 * POWER:.0f} % needs {enough} configurations"
+def _beyond(
+    gate: Gate, measured: Floats, counting: Floats, datasets: Iterable[object], series: Iterable[object], level: float
+) -> list[DatasetJudged]:
+    """Datasets beyond the bound: those that fail the gate alone first, then the largest change."""
+    datasets, series = list(datasets), list(series)
+    judged, shown = by_series(counting, datasets, series), by_series(measured, datasets, series)
+    listing = []
+    for name, found in judged.items():
+        values = [value for one in found.values() for value in one]
+        outside = sum(is_beyond(gate, value) for value in values)
+        if not is_beyond(gate, fmedian(map(fmedian, found.values()))):
+            continue
+        change = fmedian(map(fmedian, shown[name].values()))
+        one = DatasetJudged(name, "beyond", change, outside, len(values), len(found))
+        listing.append(_guarded(gate, one, level))
+    return sorted(listing, key=lambda one: (one.outcome != "failed", -_wrong_way(gate, one.change)))
 
 
-def estimate_of(quantity: str, folded: np.ndarray, runs: np.ndarray | None = None) -> Interval:
-    """Figure of a quantity that is gated: a median, the mean of a share, the worst parity of all runs."""
-    kind = GATED[quantity]
-    if kind == "worst":
-        values = folded if runs is None else runs
-        kept = values[~np.isnan(values)]
-        worst = float(kept.max()) if len(kept) else math.nan
-        return Interval(worst, worst, worst)
-    found = Interval(*(mean_interval(folded) if kind == "share" else median_interval(folded)))
-    return found if len(finite(folded)) >= FEWEST else Interval(found.point, math.nan, math.nan)
+def _guarded(gate: Gate, one: DatasetJudged, level: float) -> DatasetJudged:
+    """The dataset, failed if its change alone fails the gate.
+
+    A share changes by whole runs: it must fall by more than half, over at least two configurations. An audit's own
+    figure differs between datasets by nature, so no dataset fails its gate alone.
+    """
+    share, smallest = gate.kind == "share", LEAST_BOUND * (1.0 if gate.relative else level)
+    reach = 0.5 if share else GUARD * max(abs(gate.bound), smallest)
+    if gate.absolute or one.beyond < one.n or one.n <= share or _wrong_way(gate, one.change) <= reach + _SLACK:
+        return one
+    limit = (1 / (1 + reach) - 1 if gate.relative else -reach) if gate.at_least else reach
+    of = f"this series of {one.dataset}" if one.series == 1 else one.dataset
+    every = "its configuration lies" if one.n == 1 else f"all its {one.n} configurations lie"
+    times = f"{GUARD} times the bound" if not share and abs(gate.bound) >= smallest else "the least that counts alone"
+    moved = amount(gate, one.change)
+    change = f"its change {moved if moved == FROM_ZERO else f'of {moved}'} exceeds {amount(gate, limit)}, {times}"
+    return one._replace(outcome="failed", reason=f"{of} fails it alone: {every} beyond the bound, and {change}")
+
+
+def _wrong_way(gate: Gate, change: float) -> float:
+    """How far a change goes in the direction that the gate bounds; a fall to a half is as far as a rise to double."""
+    if gate.relative and gate.at_least:
+        return 1 / (1 + change) - 1 if change > -1 else math.inf
+    return -change if gate.at_least else change
 
 
 def judge_audit(
     gates: Sequence[str], frame: pd.DataFrame, *, strict: bool = False, by_backbone: bool = False
-) -> list[ModelJudged]:
-    """Gates of an audit on each model's own figures: medians with seeds folded, shares, parity.
+) -> list[Judged]:
+    """Gates of an audit on each model's own figures, one value per cluster, seeds folded; parity over all runs.
 
-    Gains count over the runs that beat naive, all else over the scored ones. Fewer than ten leave a gate undecided.
-    `by_backbone` judges the models of `hrx train` of a backbone together, each a configuration of its own.
+    Gains count over the runs that beat naive and are not too short, all else over the scored ones. `by_backbone` judges
+    the models of `hrx train` of a backbone together, each a configuration of its own.
     """
     parsed = [parse(text, absolute=True) for text in gates]
-    judged = []
     pooled = trained_by_hrx(frame) & by_backbone
-    names = frame["model"].mask(pooled, frame["backbone"])
-    for (model, fingerprint), runs in frame.groupby(
-        [names, frame["fingerprint"].mask(pooled, "")], sort=False, dropna=False
-    ):
+    names, weights = frame["model"].mask(pooled, frame["backbone"]), frame["fingerprint"].mask(pooled, "")
+    judged = []
+    for (model, fingerprint), runs in frame.groupby([names, weights], sort=False, dropna=False):
         done = scored_runs(runs)
-        judged += [ModelJudged(str(model), str(fingerprint), _judge_model(gate, done, strict)) for gate in parsed]
+        for gate in parsed:
+            one = _judge_model(gate, done.astype({gate.quantity: "float64"}), strict)
+            judged.append(replace(one, model=str(model), fingerprint=str(fingerprint)))
     return judged
 
 
 def _judge_model(gate: Gate, done: pd.DataFrame, strict: bool) -> Judged:
-    name, scope = gate.quantity, ""
-    counted_runs = done.astype({name: "float64"})
-    if GATED[name] == "signed":
-        counted_runs = counted_runs[beats_naive(done)]
-        scope = f"over {len(counted_runs)} of {counted(len(done), 'run')}: those that beat naive"
-    folded = fold_seeds(counted_runs, [name])[name].to_numpy(np.float64)
-    values = counted_runs[name].to_numpy(np.float64)
-    estimate, n = estimate_of(name, folded, values), len(finite(folded))
-    if GATED[name] != "worst" and n and len(finite(values)) < FEW:
-        judged = too_few(gate, estimate, n, len(finite(values)), "run")
-    else:
-        judged = judge(gate, estimate, n, strict=strict)
-    return judged._replace(scope=scope)
+    if gate.kind == "worst":
+        return judge_worst(gate, float(done[gate.quantity].max()))
+    scope = ""
+    if gate.kind == "signed":
+        beating, short = beats_naive(done), too_short(done)
+        scope = f"over {beating.sum()} of {counted(len(done), 'run')}: those that beat naive{left_out(short[beating])}"
+        done = done[beating & ~short]
+    folded = fold_seeds(done, [gate.quantity])
+    found = judge(gate, folded[gate.quantity], folded["dataset"], folded["series"], strict=strict)
+    return replace(found, scope=scope)
 
 
-def too_few(gate: Gate, estimate: Interval, n: int, found: int, what: str, least: int = FEW) -> Judged:
-    """A gate over fewer runs or pairs than a decision needs."""
-    return Judged(gate, "undecided", estimate, n, f"{counted(found, what)} with a value, at least {least} are needed")
+def left_out(short: Bools) -> str:
+    """Part of a scope: how many runs or pairs count for no gain because their variance is too small."""
+    less = f"less than {SHORTEST_SPAN} horizons of test region"
+    return f"; {short.sum()} of them left out, with {less}" if short.any() else ""
 
 
 def exit_code(judged: Iterable[Judged], undecided: Leniency | None = None) -> Exit:
@@ -261,84 +335,38 @@ def exit_code(judged: Iterable[Judged], undecided: Leniency | None = None) -> Ex
     return Exit.NOT_DECIDED if "undecided" in outcomes and undecided is None else Exit.DONE
 
 
-class DatasetChange(NamedTuple):
-    """Relative changes of a quantity on one dataset, seeds folded."""
-
-    changes: Floats
-    """Of each configuration; infinite where an error of zero became positive."""
-    mean: float
-    """Of the mean over the configurations."""
-
-    @classmethod
-    def of(cls, base: Floats, new: Floats) -> DatasetChange:
-        """From the values of the configurations, `(n,)` each, all zero or positive."""
-        return cls(_relative(base, new), float(_relative(base.mean(), new.mean())) if len(base) else math.nan)
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.changes)) if len(self.changes) else math.nan
-
-
-def _relative(base: Floats, new: Floats) -> Floats:
-    """Infinite where base is zero and new is not: the change is unknown, and certainly beyond any bound."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(base == new, 0.0, np.divide(new, base) - 1)
-
-
-def judge_datasets(
-    judged: Judged, changes: Mapping[str, DatasetChange], lost: Mapping[str, str], *, strict: bool = False
-) -> Judged:
-    """Gate with the datasets that lie beyond its bound. `lost`: datasets without a pair, and why."""
-    gate = judged.gate
-    beyond = {name: sum(is_beyond(gate, value) for value in one.changes.tolist()) for name, one in changes.items()}
-    tests = [sign_test_beyond(beyond[name], len(one.changes)) for name, one in changes.items()]
-    p = dict(zip(changes, holm(tests), strict=True))
-    found = [
-        _judge_dataset(gate, name, one, beyond[name], p[name], len(changes), strict)
-        for name, one in changes.items()
-        if is_beyond(gate, one.median) or is_beyond(gate, one.mean)
-    ]
-    found.sort(key=lambda one: (one.outcome != "failed", one.p, -abs(one.median)))
-    found += [DatasetJudged(name, "undecided", math.nan, math.nan, 0, 0, 1.0, None, why) for name, why in lost.items()]
-    return judged._replace(outcome=_combined(judged, found), datasets=tuple(found), tested=len(changes) + len(lost))
-
-
-def _judge_dataset(
-    gate: Gate, name: str, change: DatasetChange, beyond: int, p: float, tests: int, strict: bool
-) -> DatasetJudged:
-    n = len(change.changes)
-    failed = strict or p <= LEVEL
-    power = None if failed else sign_test_power(beyond, n, tests)
-    return DatasetJudged(name, "failed" if failed else "undecided", change.median, change.mean, beyond, n, p, power)
-
-
-def _combined(judged: Judged, datasets: Sequence[DatasetJudged]) -> Outcome:
-    outcomes = {judged.outcome, *(one.outcome for one in datasets)}
-    return "failed" if "failed" in outcomes else "undecided" if "undecided" in outcomes else "passed"
-
-
 def describe_gate(judged: Judged) -> list[str]:
-    """Figure of a gate, why it is undecided, and how many datasets lie beyond its bound."""
-    figure = f"{_figure(judged)}, {judged.scope}" if judged.scope else _figure(judged)
-    reason = [judged.reason] if judged.reason and not math.isnan(judged.estimate.point) else []
-    broken = [f"beyond the bound on single datasets: {_counts(judged)} of {judged.tested}"] if judged.datasets else []
-    return [figure, *reason, *broken]
+    """What decided or why nothing did, the figure with what it counts, and the datasets beyond the bound."""
+    known = not math.isnan(judged.estimate.point)
+    lines = [judged.reason, ", ".join(part for part in (_figure(judged) if known else "", judged.scope) if part)]
+    listing = [one for one in judged.datasets if one.outcome != "undecided"]
+    named = [f"{clean(one.dataset)} {amount(judged.gate, one.change)} ({one.beyond} of {one.n})" for one in listing]
+    more = [counted(len(named) - _MOST_NAMED, "more dataset")] if len(named) > _MOST_NAMED else []
+    beyond = f"{len(named)} of {counted(judged.tested, 'dataset')} beyond the bound (of their configurations)"
+    lines.append(f"{beyond}: {listed([*named[:_MOST_NAMED], *more])}" if named else "")
+    lost = [f"{clean(one.dataset)} has {one.reason}" for one in judged.datasets if one.outcome == "undecided"]
+    return [line for line in (*lines, listed(lost[:_MOST_NAMED])) if line]
+
+
+def amount(gate: Gate, value: float) -> str:
+    """A change or figure in the unit of its gate: `+1.60%`, `-5.00 pt`, `-0.0200`; `from 0` where base is zero."""
+    if gate.relative:
+        return relative_text(value)
+    scale, decimals, unit = (100, 2, "%" if gate.absolute else " pt") if gate.kind == "share" else (1, 4, "")
+    return written(scale * value + 0.0, f"{'' if gate.absolute else '+'}.{decimals}f", unit)
 
 
 def _figure(judged: Judged) -> str:
     point, low, high = judged.estimate
-    if math.isnan(point):
-        return "no value"
-    gate = judged.gate
-    if GATED[gate.quantity] == "worst":
+    gate, found = judged.gate, judged.clusters
+    if gate.kind == "worst":
         return f"worst {point:.1e}"
-    scale, decimals, unit = 1.0, 4, ""
-    if gate.relative or GATED[gate.quantity] == "share":
-        scale, decimals, unit = 100.0, 2, "%" if gate.relative or gate.absolute else " pt"
-    plus = "" if gate.absolute else "+"
-    shown, *ends = (f"{scale * value + 0.0:{plus}.{decimals}f}" for value in (point, low, high))
-    interval = f"[{', '.join(ends)}]" if math.isfinite(low) else "no interval"
-    return f"{shown}{unit} {interval}, n={judged.n}"
+    over = f"{found.counted}{f' of {found.source}' if found.unit == 'series' else ''}"
+    if math.isnan(low):
+        return f"{amount(gate, point)}, {over}, no interval"
+    exact = gate.kind == "share" and gate.absolute
+    kind = "" if exact or found.n > FEWEST_INTERVAL else " (range, 94 %)" if found.n == FEWEST_INTERVAL else " (range)"
+    return f"{amount(gate, point)} [{amount(gate, low)}, {amount(gate, high)}]{kind}, {over}"
 
 
 def gate_json(judged: Judged) -> dict[str, object]:
@@ -346,21 +374,14 @@ def gate_json(judged: Judged) -> dict[str, object]:
     return {
         "gate": judged.gate.text,
         "outcome": judged.outcome,
-        **interval_json(judged.estimate),
-        "n": judged.n,
         "reason": judged.reason,
+        **interval_json(judged.estimate),
+        "clusters": judged.clusters.n,
+        "unit": judged.clusters.unit,
+        "power": judged.power and number_or_none(judged.power.now),
+        "needed": judged.power and judged.power.needed,
         "scope": judged.scope,
-        "datasets": [_dataset_json(one) for one in judged.datasets],
-    }
-
-
-def _dataset_json(one: DatasetJudged) -> dict[str, object]:
-    return {
-        **{name: getattr(one, name) for name in ("dataset", "outcome", "beyond", "n", "p", "reason")},
-        "median": number_or_none(one.median),
-        "mean": number_or_none(one.mean),
-        "power": one.power and one.power.now,
-        "needed": one.power and one.power.needed,
+        "datasets": [one._asdict() | {"change": number_or_none(one.change)} for one in judged.datasets],
     }
 
 
@@ -368,64 +389,9 @@ def interval_json(interval: Interval) -> dict[str, float | None]:
     return dict(zip(("difference", "low", "high"), map(number_or_none, interval), strict=True))
 
 
-def beyond(judged: Judged, most: int | None = None) -> ReportTable:
-    """Datasets beyond the bound of a gate, or without a pair, with their tests; those that fail it first."""
-    quantity = judged.gate.quantity
-    columns = (
-        TableColumn("dataset", "dataset"),
-        TableColumn("outcome", "outcome"),
-        TableColumn("median", quantity),
-        TableColumn("mean", f"mean {quantity}"),
-        TableColumn("beyond", "beyond"),
-        TableColumn("p", "p (Holm)", Format("p")),
-        TableColumn("power", "power"),
-        TableColumn("needed", "n for 80 %"),
-    )
-    rows = []
-    for one in judged.datasets[:most]:
-        if one.reason:
-            values: tuple[Value, ...] = (f"{one.dataset} ({one.reason})", one.outcome, *["-"] * 3, None, "-", "-")
-        else:
-            share = f"{one.beyond} of {one.n}"
-            power = ("-", "-") if one.power is None else (f"{100 * one.power.now:.0f}%", _needed(one.power))
-            values = (
-                one.dataset,
-                outcome_word(one),
-                relative_text(one.median),
-                relative_text(one.mean),
-                share,
-                one.p,
-                *power,
-            )
-        rows.append(TableRow.of(columns, values))
-    rest = len(judged.datasets) - len(rows)
-    note = (
-        "beyond counts configurations. A dataset fails the gate where its one-sided sign test, corrected over all "
-        f"{judged.tested} datasets, has p at most {LEVEL:g}. power: how likely this n decides if further "
-        "configurations are alike."
-    )
-    more = f" {counted(rest, 'more dataset')}: see the Markdown report." if rest else ""
-    title = f"Datasets beyond {judged.gate.text}: {_counts(judged)} of {judged.tested}"
-    return ReportTable("beyond", title, columns, tuple(rows), note + more)
-
-
-def _needed(power: Power) -> str:
-    return f">{MOST_PAIRS:,}" if power.needed is None else f"{power.needed:,}"
-
-
-def _counts(judged: Judged) -> str:
-    """`2 failed and 3 undecided`."""
-    found = [one.outcome for one in judged.datasets]
-    return listed(f"{found.count(outcome)} {outcome}" for outcome in ("failed", "undecided") if outcome in found)
-
-
-def outcome_word(judged: Judged | DatasetJudged) -> str:
-    return "FAILED" if judged.outcome == "failed" else judged.outcome
-
-
 def relative_text(change: float) -> str:
     """A relative change; `from 0` where base is zero."""
-    return "from 0" if math.isinf(change) else written(100 * change, "+.2f", "%")
+    return FROM_ZERO if math.isinf(change) else written(100 * change, "+.2f", "%")
 
 
 def written(value: float, format: str, unit: str = "") -> str:

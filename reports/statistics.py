@@ -14,10 +14,9 @@ everything below is repetition.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from statistics import NormalDist
 from statistics import median as fmedian
 from typing import Literal, NamedTuple
 
@@ -32,18 +31,14 @@ FEW = 10
 FEW_TEXT = f"n<{FEW}: few runs"
 FEWEST = 3
 """Values that an interval needs: one or two say nothing about their spread."""
-_BLOCK = 1 << 21
-"""Numbers that a bootstrap of a mean holds at once."""
 FEWEST_INTERVAL = 5
 """Clusters of an interval: the range of five covers 94 %; that of fewer is called a range."""
 FEWEST_SIGN = 6
 """Clusters of a verdict: five of five reach p = .0625 only."""
 LEVEL = 0.05
 POWER = 0.8
-MOST_PAIRS = 1_000
+MOST_CLUSTERS = 1_000
 """Where more are needed, the number is not stated."""
-_INTERVAL_Z = NormalDist().inv_cdf(0.975)
-_POWER_Z = NormalDist().inv_cdf(POWER)
 
 
 class Interval(NamedTuple):
@@ -123,10 +118,10 @@ def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int
     ordered = np.sort(finite(values))
     if len(ordered) < FEWEST:
         return Interval(_median_of(ordered), np.nan, np.nan)
-    drawn = _seeded_resamples(len(ordered), resamples, seed)
-    medians = _middle(ordered, (drawn.lower, drawn.upper))
+    lower, upper, counts = _seeded_resamples(len(ordered), resamples, seed)
+    medians = ordered[lower] + (ordered[upper] - ordered[lower]) / 2
     order = np.argsort(medians, kind="stable")
-    ends = (_weighted_percentile(medians[order], drawn.counts[order], q) for q in (2.5, 97.5))
+    ends = (_weighted_percentile(medians[order], counts[order], q) for q in (2.5, 97.5))
     return Interval(_median_of(ordered), *ends)
 
 
@@ -140,65 +135,21 @@ def _weighted_percentile(ordered: Floats, counts: Ints, q: float) -> float:
     return float(low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share))
 
 
-def resampled_medians(ordered: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Medians of `resamples` resamples with replacement of the sorted values `(n,)`."""
-    return _middle(ordered, _middle_positions(len(ordered), resamples, rng))
-
-
-Positions = tuple[Ints, Ints]
-
-
-def _middle_positions(n: int, resamples: int, rng: np.random.Generator) -> Positions:
-    """Positions in the sorted sample of the two middle values of each resample, alike for an odd `n`.
+@lru_cache(maxsize=256)
+def _seeded_resamples(n: int, resamples: int, seed: int) -> tuple[Ints, Ints, Ints]:
+    """Distinct pairs of positions of the two middle values of resamples, alike for an odd `n`, and how many have each.
 
     A resample is `ordered[⌊n·U⌋]` for `n` uniform `U`. That map never decreases, so the middle values of the resample
-    are those at the middle order statistics of `U`, which are beta variables: one or two draws per resample.
+    are those at the middle order statistics of `U`, which are beta variables: one or two draws per resample. They are
+    the same for every sample of this size, so that many groups cost little more than one.
     """
-    lower = (n + 1) // 2
-    u = rng.beta(lower, n - lower + 1, size=resamples)
-    if n % 2:
-        return (_position(u, n),) * 2
+    rng, middle = np.random.default_rng(seed), (n + 1) // 2
+    u = rng.beta(middle, n - middle + 1, size=resamples)
     # Given the lower middle one, the uniforms above it are uniform on the rest; the next one is their smallest.
-    above = u + (1 - u) * rng.beta(1, n - lower, size=resamples)
-    return _position(u, n), _position(above, n)
-
-
-class _Resamples(NamedTuple):
-    """Distinct pairs of middle positions of many resamples, and how many resamples have each."""
-
-    lower: Ints
-    upper: Ints
-    counts: Ints
-
-
-@lru_cache(maxsize=256)
-def _seeded_resamples(n: int, resamples: int, seed: int) -> _Resamples:
-    """Draw the same for every sample of this size, so that many groups cost little more than one."""
-    lower, upper = _middle_positions(n, resamples, np.random.default_rng(seed))
-    pairs, counts = np.unique(lower.astype(np.int64) * n + upper, return_counts=True)
-    return _Resamples(pairs // n, pairs % n, counts)
-
-
-def _position(u: Floats, n: int) -> Ints:
-    return np.minimum((n * u).astype(np.int32), n - 1)
-
-
-def _middle(ordered: Floats, positions: Positions) -> Floats:
-    lower, upper = (ordered[position] for position in positions)
-    return lower + (upper - lower) / 2
-
-
-def mean_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """Mean and its percentile-bootstrap 95 % interval. Meant for shares, which take few distinct values.
-
-    Fewer than three values have no interval.
-    """
-    kept = finite(values)
-    if len(kept) < FEWEST:
-        return Interval(float(kept.mean()) if len(kept) else np.nan, np.nan, np.nan)
-    means = resampled_means(kept, resamples, np.random.default_rng(seed))
-    low, high = np.percentile(means, (2.5, 97.5))
-    return Interval(float(kept.mean()), float(low), float(high))
+    above = u if n % 2 else u + (1 - u) * rng.beta(1, n - middle, size=resamples)
+    lower, upper = (np.minimum((n * at).astype(np.int64), n - 1) for at in (u, above))
+    pairs, counts = np.unique(lower * n + upper, return_counts=True)
+    return pairs // n, pairs % n, counts
 
 
 def student_interval(values: Floats) -> Interval:
@@ -209,17 +160,6 @@ def student_interval(values: Floats) -> Interval:
         return Interval(float(values.mean()) if len(values) else np.nan, np.nan, np.nan)
     mean, reach = values.mean(), t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return Interval(float(mean), float(mean - reach), float(mean + reach))
-
-
-def resampled_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Means of `resamples` resamples with replacement of the values `(n,)`.
-
-    How often each distinct value is drawn is multinomial, so a resample takes one draw per distinct value.
-    """
-    levels, counts = np.unique(values, return_counts=True)
-    n, block = len(values), max(1, _BLOCK // len(levels))
-    sizes = (min(block, resamples - start) for start in range(0, resamples, block))
-    return np.concatenate([rng.multinomial(n, counts / n, size=size) @ levels / n for size in sizes])
 
 
 def fraction_positive(values: npt.ArrayLike) -> float:
@@ -267,7 +207,12 @@ class Evidence:
 
     @property
     def counted(self) -> str:
-        return f"{self.n} {'sources' if self.unit == 'source' and self.n != 1 else self.unit}"
+        return f"{self.n} {self.unit if self.n == 1 else self.units}"
+
+    @property
+    def units(self) -> str:
+        """Plural of the unit."""
+        return "series" if self.unit == "series" else "sources"
 
     @cached_property
     def interval(self) -> Interval:
@@ -304,7 +249,8 @@ class Evidence:
     @property
     def needed(self) -> int | None:
         """Clusters that would decide the side of zero with a power of 80 %, if further ones are alike."""
-        return clusters_to_decide(self.values)
+        favoured = max(self.positive, sum(value < 0 for value in self.values))
+        return power_to_decide(favoured, self.n).needed
 
     def as_json(self) -> dict[str, object]:
         point, low, high = map(number_or_none, self.interval)
@@ -336,24 +282,34 @@ class Evidence:
         return "Each source counts once, by the median of its series and settings."
 
 
+def by_series(
+    values: npt.ArrayLike, datasets: Iterable[object], series: Iterable[object]
+) -> dict[str, dict[str, list[float]]]:
+    """Values `(n,)` of configurations by dataset and by series, without those that are not a number."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for value, dataset, one in zip(np.asarray(values, dtype=np.float64).tolist(), datasets, series, strict=True):
+        if not math.isnan(value):
+            found.setdefault(str(dataset), {}).setdefault(str(one), []).append(value)
+    return found
+
+
 def evidence(values: npt.ArrayLike, datasets: Iterable[object], series: Iterable[object]) -> Evidence:
     """One value per cluster, from the values `(n,)` of configurations: the median over series of the median of each.
 
     A cluster is a source, the name of a dataset before the slash; with one source its series are the clusters. Values
-    that are not finite are left out.
+    that are not a number are left out; an infinite one is known to lie beyond all others.
     """
-    by_series: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for value, dataset, one in zip(np.asarray(values, dtype=np.float64).tolist(), datasets, series, strict=True):
-        if math.isfinite(value):
-            of_source = by_series.setdefault(str(dataset).partition("/")[0], {})
-            of_source.setdefault((str(dataset), str(one)), []).append(value)
-    if len(by_series) == 1:
-        ((source, of_source),) = by_series.items()
+    by_source: dict[str, list[tuple[str, float]]] = {}
+    for dataset, found in by_series(values, datasets, series).items():
+        medians = [(one, fmedian(of_series)) for one, of_series in found.items()]
+        by_source.setdefault(dataset.partition("/")[0], []).extend(medians)
+    if len(by_source) == 1:
+        ((source, medians),) = by_source.items()
         by_item: dict[str, list[float]] = {}  # the frequencies of a series are no further series
-        for (_, one), found in of_source.items():
-            by_item.setdefault(one, []).append(fmedian(found))
+        for one, value in medians:
+            by_item.setdefault(one, []).append(value)
         return Evidence(tuple(sorted(map(fmedian, by_item.values()))), "series", source)
-    return Evidence(tuple(sorted(fmedian(map(fmedian, one.values())) for one in by_series.values())))
+    return Evidence(tuple(sorted(fmedian(value for _, value in medians) for medians in by_source.values())))
 
 
 def cluster_interval(values: npt.ArrayLike) -> Interval:
@@ -405,80 +361,33 @@ def _ends(n: int) -> tuple[int, float]:
     return place, float((n - place) * reach / (place + (n - 2 * place) * reach))
 
 
-@lru_cache(maxsize=4096)
-def _needed(favoured: int, n: int) -> int | None:
-    from scipy.stats import binom
-
-    chance = (favoured + 1) / (n + 2)
-    sizes = np.arange(FEWEST_SIGN, MOST_PAIRS + 1)
-    tolerated = np.array([_ends(int(size))[0] - 1 for size in sizes])
-    enough = np.flatnonzero(binom.cdf(tolerated, sizes, 1 - chance) >= POWER)
-    return int(sizes[enough[0]]) if len(enough) else None
-
-
-def clusters_to_decide(values: Sequence[float]) -> int | None:
-    """Clusters with which the interval lies on the side of zero where most values lie, with a power of 80 %.
-
-    The chance that a further cluster lies there is taken as `(count + 1) / (n + 2)`, Laplace's rule, so that five of
-    five do not count as certain. None where `MOST_PAIRS` do not suffice.
-    """
-    favoured = max(sum(value > 0 for value in values), sum(value < 0 for value in values))
-    return _needed(favoured, len(values))
-
-
 class Power(NamedTuple):
-    """How likely a decision is, if further pairs behave like those that were measured."""
+    """How likely a decision is, if further clusters behave like those that were measured."""
 
     now: float
-    """With as many pairs as there are, 0 to 1."""
+    """With as many clusters as there are, 0 to 1."""
     needed: int | None
-    """Pairs for a power of 80 %; None where `MOST_PAIRS` do not suffice."""
+    """Clusters for a power of 80 %; None where `MOST_CLUSTERS` do not suffice."""
 
 
-def sign_test_beyond(beyond: int, n: int) -> float:
-    """One-sided p of at least `beyond` of `n` pairs beyond a bound that the median does not exceed.
+@lru_cache(maxsize=4096)
+def power_to_decide(held: int, n: int, share: float = 0.5) -> Power:
+    """Power to tell on which side of `share` a chance lies, after it held in `held` of `n` clusters.
 
-    A pair on the bound counts as within it, which never makes p smaller.
-    """
-    from scipy.stats import binom  # takes most of a second to import
-
-    return float(binom.sf(beyond - 1, n, 0.5))
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """P values after Holm's step-down correction, in the order given."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    corrected, worst = [0.0] * len(values), 0.0
-    for place, index in enumerate(order):
-        worst = max(worst, min(1.0, (len(values) - place) * values[index]))
-        corrected[index] = worst
-    return corrected
-
-
-def sign_test_power(beyond: int, n: int, tests: int) -> Power:
-    """Power of the sign test on one of `tests` datasets, at the level that Holm's correction gives the smallest p.
-
-    The chance that a further pair lies beyond the bound is taken as `(beyond + 1) / (n + 2)`, Laplace's rule, so that
-    three of three do not count as certain.
+    For a share of one half this is the power of the interval of a median: a value lies on one side of a bound or on the
+    other. The chance for a further cluster is taken as `(held + 1) / (n + 2)`, Laplace's rule, so that five of five do
+    not count as certain.
     """
     from scipy.stats import binom
 
-    sizes = np.arange(1, MOST_PAIRS + 1)
-    # isf gives the smallest k with P(X > k) at or below the level under a chance of one half.
-    critical = binom.isf(LEVEL / tests, sizes, 0.5)
-    power = binom.sf(critical, sizes, (beyond + 1) / (n + 2))
+    chance, sizes = (held + 1) / (n + 2), np.arange(1, MOST_CLUSTERS + 1)
+    if chance < share:
+        chance, share = 1 - chance, 1 - share
+    # isf gives the smallest k with P(X > k) at or below the level of one side.
+    critical = binom.isf(LEVEL / 2, sizes, share)
+    if share == 0.5:
+        critical[FEWEST_INTERVAL - 1] = FEWEST_INTERVAL - 1  # the range of five decides, at 94 %
+    power = binom.sf(critical, sizes, chance)
     enough = np.flatnonzero(power >= POWER)
-    return Power(float(power[n - 1]), int(sizes[enough[0]]) if len(enough) else None)
-
-
-def interval_power(estimate: Interval, bound: float, n: int) -> Power:
-    """Power of a 95 % interval over `n` values to exclude the bound, where the estimate is the true value.
-
-    The estimate is taken as normal with the standard error that the interval's width implies, which falls with √n.
-    """
-    error, distance = (estimate.high - estimate.low) / (2 * _INTERVAL_Z), abs(estimate.point - bound)
-    if error == 0 or distance == 0:
-        return Power(0.0, None)
-    now = NormalDist().cdf(distance / error - _INTERVAL_Z)
-    needed = n * ((_INTERVAL_Z + _POWER_Z) * error / distance) ** 2
-    return Power(now, math.ceil(needed) if needed <= MOST_PAIRS else None)
+    now = power[n - 1] if 0 < n <= MOST_CLUSTERS else math.nan
+    return Power(float(now), int(sizes[enough[0]]) if len(enough) else None)

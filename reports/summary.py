@@ -37,7 +37,7 @@ from hrx.reports.runs import (
 from hrx.reports.statistics import (
     FEW_TEXT,
     FEWEST_SIGN,
-    MOST_PAIRS,
+    MOST_CLUSTERS,
     Evidence,
     evidence,
     finite,
@@ -388,7 +388,7 @@ def figures_behind(own: Evidence, margin: Evidence, short: int) -> str:
         return " ".join(said)
     for name, one in (("g_margin", margin), ("g_own", own)):
         if one.side == "undecided" and not one.within(EQUIVALENCE_BOUND):
-            more = f"about {one.needed} {unit}" if one.needed else f"more than {MOST_PAIRS} {unit}"
+            more = f"about {one.needed} {unit}" if one.needed else f"more than {MOST_CLUSTERS} {unit}"
             said.append(f"If further {unit} are alike, {more} would decide the sign of {name}.")
             break
     return " ".join(said)

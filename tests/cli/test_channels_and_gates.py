@@ -74,10 +74,10 @@ def test_gates_of_an_audit_are_judged_after_its_report(tmp_path: Path, capsys: p
     data = ["bolt-mini", "--data", "sample:elnino/M"]
     assert audit(tmp_path, *data, "--gate", "parity <= 1e-5", "--gate", "rank >= 1000") == 4
     output = capsys.readouterr().out
-    assert "Gate parity <= 1e-5 of bolt-mini: passed: worst 0.0e+00" in output
+    assert "Gate parity <= 1e-5 of bolt-mini: passed: the worst run lies within the bound; worst 0.0e+00" in output
     # One run decides nothing, however far it lies from the bound.
     assert "Gate rank >= 1000 of bolt-mini: undecided: " in output
-    assert "no interval, n=1; 1 run with a value, at least 10 are needed" in output
+    assert "undecided: 1 series: a gate needs at least 5 series; " in output
     assert audit(tmp_path, *data, "--gate", "rank >= 1000", "--undecided", "pass") == 0
     assert audit(tmp_path, *data, "--gate", "rank >= 1000", "--undecided", "fail") == 1
     capsys.readouterr()

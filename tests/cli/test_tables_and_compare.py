@@ -94,7 +94,7 @@ def test_wrong_requests_for_tables_are_answered_in_words(
 
 def test_compare_passes_itself_and_exits_0(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "compare", base, base, "--gate", "g_margin >= -0", "--gate", "mse <= +0%", "--strict")
-    assert "Verdict: passed: all 2 gates; over 20 pairs of runs." in out
+    assert "Verdict: passed: all 2 gates; over 20 pairs of runs in 20 series." in out
 
 
 def test_a_failed_gate_exits_1_after_every_report_is_written(
@@ -103,7 +103,7 @@ def test_a_failed_gate_exits_1_after_every_report_is_written(
     summary, junit, report = tmp_path / "summary.md", tmp_path / "junit.xml", tmp_path / "report.json"
     arguments = [base, worse, "--gate", "g_margin >= -0.02", "--summary", summary, "--junit", junit, "--json", report]
     out = output(capsys, "compare", *arguments, code=1)
-    assert "FAILED     g_margin >= -0.02: -0.3000 [-0.3000, -0.3000]" in out
+    assert "FAILED     g_margin >= -0.02: the interval lies beyond the bound\n" in out
     assert "| **FAILED** |" in summary.read_text()
     assert ElementTree.parse(junit).getroot().get("failures") == "1"
     assert json.loads(report.read_text())["gates"][0]["outcome"] == "failed"
@@ -123,7 +123,7 @@ def test_too_few_pairs_exit_4_with_the_report(
 ) -> None:
     summary = tmp_path / "summary.md"
     output(capsys, "compare", base, worse, "--min-pairs", "21", "--summary", summary, code=4)
-    assert "undecided: 20 pairs of runs, at least 21 are needed" in summary.read_text()
+    assert "undecided: 20 pairs of runs in 20 series, at least 21 series are needed" in summary.read_text()
 
 
 def test_wrong_requests_to_compare_are_answered_in_words(
@@ -162,7 +162,7 @@ def compared(capsys: pytest.CaptureFixture[str], ledger: Path, new: str, *option
 
 @pytest.mark.slow
 def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = compared(capsys, audited, "bolt-mini", "--strict", "--min-pairs", "1", code=0)
+    report = compared(capsys, audited, "bolt-mini", "--strict", code=0)
     assert report["pairs"] == 12
     moved = {(q["difference"], q["low"], q["high"]) for name, q in report["quantities"].items() if name != "parity"}
     assert moved == {(0, 0, 0)}
@@ -171,10 +171,10 @@ def test_a_real_checkpoint_compared_with_itself_passes(audited: Path, capsys: py
 
 @pytest.mark.slow
 @pytest.mark.parametrize("percent", NOISE)
-def test_noise_on_the_weights_never_passes_where_the_error_rose_on_a_dataset(
+def test_noise_on_the_weights_lists_the_datasets_whose_error_rose_and_much_of_it_fails(
     audited: Path, percent: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The rise of each dataset is computed here from the records, by the median run and by the mean error."""
+    """The rise of each dataset is computed here from the records, at one setting: the median series."""
     frame = read(audited)
     errors = {
         model: frame[frame["model"] == model]
@@ -185,17 +185,12 @@ def test_noise_on_the_weights_never_passes_where_the_error_rose_on_a_dataset(
     }
     base, new = errors["bolt-mini"], errors[f"noise{percent}"]
     median = (new / base - 1).groupby(level=0).median()
-    mean = new.groupby(level=0).mean() / base.groupby(level=0).mean() - 1
-    rose = {name for name in median.index if max(median[name], mean[name]) > 0.02}
+    rose = {name for name in median.index if median[name] > 0.02}
     assert rose, "this noise harms no dataset: the test shows nothing"
-    report = compared(capsys, audited, f"noise{percent}", "--min-pairs", "8", "--informational", code=0)
+    report = compared(capsys, audited, f"noise{percent}", "--informational", code=0)
     (error,) = [gate for gate in report["gates"] if gate["gate"] == "mse <= +2%"]
     assert {one["dataset"] for one in error["datasets"]} == rose
-    assert error["outcome"] in ("failed", "undecided")
-    assert report["verdict"].startswith(("failed", "undecided"))
-    compared(
-        capsys, audited, f"noise{percent}", "--min-pairs", "8", code=1 if report["verdict"].startswith("failed") else 4
-    )
+    compared(capsys, audited, f"noise{percent}", code=1 if report["verdict"].startswith("failed") else 4)
     if percent == max(NOISE):
         assert error["outcome"] == "failed"
 

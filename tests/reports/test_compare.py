@@ -1,4 +1,4 @@
-"""Two checkpoints on the same runs: what pairs, paired statistics against scipy and loops, verdicts and reports."""
+"""Two checkpoints on the same runs: what pairs, changes of clusters by definition, verdicts and reports."""
 
 import json
 import math
@@ -35,30 +35,44 @@ def test_a_comparison_with_itself_is_exactly_zero_and_passes_every_gate() -> Non
     assert same.verdict.startswith("passed: all 29 gates")
 
 
-def test_the_difference_is_the_median_of_the_paired_differences_with_scipys_interval() -> None:
-    noise = np.random.default_rng(3).standard_normal(30) / 10
-    base, new = side("a"), side("b")
+def by_definition(frame: pd.DataFrame, change: pd.Series) -> list[float]:
+    """One value per source: the median over its series of the median over the settings of each."""
+    sources = frame["dataset"].str.split("/").str[0]
+    found = []
+    for source in sources.unique():
+        mine = frame[sources == source]
+        items = (mine["dataset"] + mine["series_fingerprint"]).unique()
+        of_series = [change[mine.index[mine["dataset"] + mine["series_fingerprint"] == item]] for item in items]
+        found.append(float(np.median([np.median(one) for one in of_series])))
+    return sorted(found)
+
+
+def test_a_change_is_one_value_per_source_with_the_inverted_sign_test_as_its_interval() -> None:
+    noise = np.random.default_rng(3).standard_normal(60) / 10
+    base, new = (pd.concat([side(mark), side(mark, lookback=48)], ignore_index=True) for mark in "ab")
     new["g_margin"] = base["g_margin"] - 0.2 + noise
     change = compare(base, new).quantities["g_margin"]
-    differences = (new["g_margin"] - base["g_margin"]).to_numpy()
-    theirs = stats.bootstrap((differences,), np.median, n_resamples=20_000, method="percentile", rng=1)
-    low, high = np.percentile(theirs.bootstrap_distribution, [(1.9, 96.9), (3.1, 98.1)]).T
-    assert change.difference.point == pytest.approx(np.median(differences))
-    assert low[0] <= change.difference.low <= low[1]
-    assert high[0] <= change.difference.high <= high[1]
-    assert change.base == np.median(base["g_margin"])
-    assert change.new == np.median(new["g_margin"])
-    # Unpaired, the spread of the series themselves would drown a difference of this size.
-    assert change.difference.high < 0
+    values = by_definition(base, new["g_margin"] - base["g_margin"])
+    assert change.differences.values == pytest.approx(values)
+    assert (change.n, change.differences.counted) == (60, "10 sources")
+    assert change.difference.point == pytest.approx(np.median(values))
+    # Of ten values the second and the ninth cover 97.85 %, the third and the eighth 89.06 %.
+    assert values[1] <= change.difference.low <= values[2]
+    assert values[7] <= change.difference.high <= values[8]
+    assert stats.binomtest(1, 10).pvalue < 0.05 < stats.binomtest(2, 10).pvalue
+    assert change.base == pytest.approx(np.median(by_definition(base, base["g_margin"])))
+    assert change.new == pytest.approx(np.median(by_definition(new, new["g_margin"])))
 
 
 def test_relative_changes_are_taken_pair_by_pair_and_shares_in_points() -> None:
-    base, new = side("a", beats_naive=[1, 0] * 15), side("b", scale=1.5)
-    new["beats_naive"] = [0] * 6 + base["beats_naive"].to_list()[6:]
+    base, new = side("a"), side("b", scale=1.5)
+    new.loc[new["dataset"].isin(["d0/H", "d1/H", "d2/H"]), "beats_naive"] = 0
+    new.loc[3, "beats_naive"] = 0  # one of three series of its source
     compared = compare(base, new)
     assert compared.quantities["mse"].relative == pytest.approx((0.5, 0.5, 0.5))
-    lost = int(base["beats_naive"][:6].sum())
-    assert compared.quantities["beats_naive"].difference.point == pytest.approx(-lost / 30)
+    share = compared.quantities["beats_naive"]
+    assert (share.base, share.new) == (1.0, 0.7)
+    assert share.differences.values == (-1, -1, -1, 0, 0, 0, 0, 0, 0, 0)
     assert math.isnan(compared.quantities["g_own"].relative.point)
 
 
@@ -103,18 +117,16 @@ def test_only_scored_runs_pair_and_the_rest_is_counted() -> None:
 
 
 def test_a_gate_is_undecided_within_its_interval_unless_it_is_strict() -> None:
-    noise = np.random.default_rng(4).standard_normal(30)
     base, new = side("a"), side("b")
-    new["g_own"] = base["g_own"] - 0.05 + noise
-    assert np.median(noise) < 0.03
+    new["g_own"] = base["g_own"] - 0.07 + 0.01 * (np.arange(30) % 10)  # -0.07 to +0.02, the median -0.025
     between = compare(base, new, ["g_own >= -0.02"])
     assert between.exit == Exit.NOT_DECIDED
-    assert between.verdict == "undecided: g_own >= -0.02; over 30 pairs of runs."
+    assert between.verdict == "undecided: g_own >= -0.02; over 30 pairs of runs in 10 sources."
     assert compare(base, new, ["g_own >= -0.02"], strict=True).exit == Exit.GATE_FAILED
     worse = compare(base, side("b", -0.5), ["g_own >= -0.02", "mse <= +2%"])
     assert [gate.outcome for gate in worse.gates] == ["failed", "passed"]
     assert worse.exit == Exit.GATE_FAILED
-    assert worse.verdict == "failed: g_own >= -0.02; passed: mse <= +2%; over 30 pairs of runs."
+    assert worse.verdict == "failed: g_own >= -0.02; passed: mse <= +2%; over 30 pairs of runs in 10 sources."
     assert compare(base, side("b", -0.5), ["g_own >= -0.02"], informational=True).exit == Exit.DONE
 
 
@@ -127,25 +139,44 @@ def test_the_parity_of_a_run_without_a_partner_counts() -> None:
     assert compared.exit == Exit.GATE_FAILED
 
 
-def test_too_few_pairs_are_undecided_and_say_why() -> None:
-    few = compare(side("a")[:9], side("b"), ["g_own >= 0"])
-    assert few.exit == Exit.NOT_DECIDED
-    assert few.verdict == "undecided: 9 pairs of runs, at least 10 are needed."
-    assert compare(side("a")[:9], side("b"), min_pairs=9).exit == Exit.DONE
+def test_too_few_sources_are_undecided_and_say_why() -> None:
+    base, few = side("a"), side("a").query("dataset < 'd4'")
+    found = compare(few, side("b"), ["g_own >= 0"])
+    assert found.exit == Exit.NOT_DECIDED
+    assert found.verdict == "undecided: 12 pairs of runs in 4 sources, at least 5 sources are needed."
+    assert found.gates[0].reason == "4 sources: a gate needs at least 5 sources"
+    assert compare(few, side("b"), min_pairs=4).exit == Exit.DONE
+    # Fewer than five have no interval, whatever is asked for; the estimate of a strict gate needs none.
+    assert compare(few, side("b"), ["g_own >= 0"], min_pairs=1).exit == Exit.NOT_DECIDED
+    assert compare(few, side("b"), ["g_own >= 0"], min_pairs=1, strict=True).exit == Exit.DONE
+    assert compare(base, side("b"), ["g_own >= 0"], min_pairs=11).exit == Exit.NOT_DECIDED
     # A wrong ledger must not pass, whatever undecided gates count as.
-    assert compare(side("a")[:1], side("b"), ["g_own >= 0"], undecided="pass").exit == Exit.NOT_DECIDED
-    assert compare(side("a")[:1], side("b")).verdict == "undecided: 1 pair of runs, at least 10 are needed."
-    none = compare(side("a"), side("b").assign(lookback=48, estimator="tsr"))
+    assert compare(base[:1], side("b"), ["g_own >= 0"], undecided="pass").exit == Exit.NOT_DECIDED
+    one = compare(base[:1], side("b")).verdict
+    assert one == "undecided: 1 pair of runs in 1 series, at least 5 series are needed."
+    none = compare(base, side("b").assign(lookback=48, estimator="tsr"))
     assert none.verdict.endswith("They have no lookback and estimator in common.")
     assert none.exit == Exit.NOT_DECIDED
-    assert "scored runs" in compare(side("a"), side("b").assign(status="failed")).verdict
+    assert "scored runs" in compare(base, side("b").assign(status="failed")).verdict
 
 
 def test_a_gate_on_a_quantity_without_values_is_undecided() -> None:
     compared = compare(side("a"), side("b"), ["insertion >= -1"])
-    assert compared.gates[0].outcome == "undecided"
-    assert compared.gates[0].reason == "0 pairs with a value, at least 10 are needed"
+    assert (compared.gates[0].outcome, compared.gates[0].reason) == ("undecided", "no value")
     assert compared.exit == Exit.NOT_DECIDED
+
+
+def test_with_one_source_its_series_count_and_their_frequencies_do_not() -> None:
+    """Eight series at two frequencies: eight values, and every sentence says of which source."""
+    names = [f"item{i}" for i in range(8)] * 2
+    both = {"dataset": ["d/H"] * 8 + ["d/D"] * 8, "series": names, "series_fingerprint": [f"s{i}" for i in range(16)]}
+    base = runs(16, fingerprint="a" * 64, mse=1.0, **both)
+    found = compare(base, runs(16, fingerprint="b" * 64, mse=1.01, **both), ["mse <= +2%"])
+    assert (found.clusters.counted, found.gates[0].outcome) == ("8 series", "passed")
+    shown = " ".join(found.to_text().split())
+    assert "+1.00% [+1.00%, +1.00%], 8 series of d" in shown
+    assert "Each series of d counts once: this says nothing about other data." in shown
+    assert shown.endswith("passed: the gate; over 16 pairs of runs in 8 series.")
 
 
 @pytest.mark.parametrize(("wish", "code"), [(None, 4), ("pass", 0), ("fail", 1)])
@@ -154,22 +185,43 @@ def test_what_undecided_counts_as_decides_the_code_and_the_verdict_still_names_i
     compared = compare(side("a"), side("b"), gates, undecided=wish)
     assert compared.exit == code
     counts = f" (counts as {wish}ed)" if wish else ""
-    expected = f"undecided: insertion >= -1{counts}; passed: g_own >= -0.02; over 30 pairs of runs."
+    expected = f"undecided: insertion >= -1{counts}; passed: g_own >= -0.02; over 30 pairs of runs in 10 sources."
     assert compared.verdict == expected
 
 
-def test_gains_count_only_pairs_in_which_both_sides_beat_naive() -> None:
-    """Gains fall by 0.5 where either side loses to naive, and rise by 0.1 elsewhere."""
-    base, new = side("a", beats_naive=[1] * 20 + [0] * 10), side("b", beats_naive=[0] * 5 + [1] * 25)
-    new["g_own"] = base["g_own"] + np.where(np.arange(30) // 5 % 5 == 0, -0.5, 0.1)
-    new.loc[20:, "g_own"] = base.loc[20:, "g_own"] - 0.5
-    found = compare(base, new, ["g_own >= 0.05", "mse <= +2%"])
-    assert found.quantities["g_own"].pairs == found.both_beat_naive == 15
-    assert found.quantities["g_own"].difference == pytest.approx((0.1, 0.1, 0.1))
-    assert found.quantities["mse"].pairs == 30
-    gain, error = found.gates
-    assert (gain.outcome, gain.scope) == ("passed", "over 15 of 30 pairs: both sides beat naive")
+def test_a_gain_counts_where_base_beats_naive_and_where_new_no_longer_does_it_is_beyond_the_bound() -> None:
+    """Gains rise by 0.1 in seven sources; in three, NEW stops beating naive and its gains rise too."""
+    base, new = side("a"), side("b", 0.1)
+    lost = new["dataset"].isin(["d0/H", "d1/H", "d2/H"])
+    new.loc[lost, "beats_naive"] = 0
+    base.loc[29, "beats_naive"] = 0
+    new.loc[29, "g_own"] = -9.0  # base does not beat naive there, so no gain of it counts
+    found = compare(base, new, ["g_own >= 0.05", "g_own <= 0.2", "mse <= +2%"])
+    row = found.quantities["g_own"]
+    assert row.pairs == found.both_beat_naive == 20
+    assert row.difference == pytest.approx((0.1, 0.1, 0.1))
+    rose, bounded, error = found.gates
+    assert rose.clusters.values == pytest.approx((-math.inf,) * 3 + (0.1,) * 7)
+    assert bounded.clusters.values == pytest.approx((0.1,) * 7 + (math.inf,) * 3)
+    assert (rose.outcome, bounded.outcome, error.outcome) == ("undecided", "undecided", "passed")
+    stopped = "in 9 of them NEW no longer does, which counts as beyond the bound"
+    assert rose.scope == f"over 29 of 30 pairs: BASE beats naive; {stopped}"
+    assert "3 decide" not in rose.reason
+    assert "10 decide with a power of " in rose.reason
+    assert sorted(one[:5] for one in rose.datasets) == [
+        (f"d{i}/H", "beyond", pytest.approx(0.1), 3, 3) for i in range(3)
+    ]
     assert error.scope == ""
+
+
+def test_pairs_whose_variance_is_too_small_count_for_no_gain() -> None:
+    short = {"variance_span": [1.0] * 3 + [9.0] * 27}
+    found = compare(side("a", **short), side("b", -5.0, **short).assign(g_own=side("a")["g_own"]), ["g_own >= -0.02"])
+    assert found.quantities["g_own"].pairs == 27
+    assert found.gates[0].scope.endswith(
+        "BASE beats naive; 3 of them left out, with less than 5 horizons of test region"
+    )
+    assert found.quantities["mse"].pairs == 30
 
 
 def test_base_new_and_difference_come_from_the_same_pairs_and_a_row_that_seems_not_to_add_up_says_why() -> None:
@@ -183,7 +235,7 @@ def test_base_new_and_difference_come_from_the_same_pairs_and_a_row_that_seems_n
     assert (change.n, change.rose, change.fell, change.disagrees) == (3, 1, 2, True)
     assert not found.quantities["rank"].disagrees
     (row,) = [row for row in quantities(found).rows if row.key == "g_own"]
-    assert row.cells[0].text == "g_own (median higher, yet 2 of 3 fell)"
+    assert row.cells[0].text == "g_own (median higher, yet 2 of 3 series fell)"
     assert row.cells[1].text == "3"
 
 
@@ -204,7 +256,7 @@ def test_failed_runs_leave_a_passed_comparison_incomplete() -> None:
     status = ["failed"] + ["done"] * 29
     compared = compare(side("a"), side("b", status=status), ["g_own >= -0.02"])
     assert compared.exit == Exit.INCOMPLETE
-    assert "passed: the gate; incomplete: 1 run failed; over 29 pairs" in compared.verdict
+    assert "passed: the gate; incomplete: 1 run failed; over 29 pairs of runs in 10 sources" in compared.verdict
     assert compare(side("a"), side("b", status=status), ["insertion >= 0"]).exit == Exit.NOT_DECIDED
 
 
@@ -295,10 +347,15 @@ def test_a_seed_without_a_value_on_one_side_is_left_out_of_its_datasets_change_o
     assert found["g_margin"] == 0.0
 
 
-def test_a_ratio_too_large_for_a_number_is_no_change(record, frame):
+def test_a_ratio_too_large_for_a_number_is_a_rise_beyond_any_bound(record, frame):
     base, new = frame([record(mse=5e-324)]), frame([record(mse=0.5)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = compare(base, new)
-    assert math.isnan(found.quantities["mse"].relative.point)
-    assert math.isnan(found.datasets["mse"].item())
+        found = compare(base, new, ["mse <= +500%"])
+        shown = found.to_text(200)
+    assert found.quantities["mse"].relative.point == math.inf
+    assert found.datasets["mse"].item() == math.inf
+    (gate,) = found.gates
+    assert gate.reason.startswith("this series of us_births/D fails it alone: its configuration lies beyond the bound")
+    assert "from 0" in shown
+    json.dumps(found.as_json(), allow_nan=False)

@@ -1,31 +1,21 @@
-"""Evidence of clusters, sign test, Holm and power: against scipy, enumeration and simulated audits."""
+"""Evidence of clusters, their intervals, shares and power: against scipy, enumeration and simulation."""
 
 import itertools
 import math
-from itertools import product
 from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from scipy import stats
 
 from hrx.reports.statistics import (
-    LEVEL,
-    MOST_PAIRS,
+    MOST_CLUSTERS,
     Evidence,
-    Interval,
     cluster_interval,
-    clusters_to_decide,
     evidence,
-    holm,
-    interval_power,
-    median_interval,
+    power_to_decide,
     share_interval,
     sign_test,
-    sign_test_beyond,
-    sign_test_power,
 )
 
 
@@ -110,10 +100,12 @@ def test_repeated_runs_of_the_same_series_change_nothing() -> None:
     assert nested(np.repeat(values, 9, axis=3)) == nested(values)
 
 
-def test_values_that_are_missing_or_infinite_are_left_out() -> None:
+def test_values_that_are_missing_are_left_out_and_an_infinite_one_is_beyond_all_others() -> None:
     values = np.ones((3, 1, 1, 2))
-    values[1], values[2, ..., 0] = np.nan, np.inf
+    values[1], values[2, ..., 0] = np.nan, np.nan
     assert nested(values) == Evidence((1.0, 1.0))
+    values[2, ..., 0] = -np.inf
+    assert nested(values) == Evidence((-np.inf, 1.0))
     assert nested(values[:0]) == Evidence(())
     assert math.isnan(Evidence(()).interval.point)
 
@@ -160,153 +152,44 @@ def test_a_zero_is_on_neither_side() -> None:
     assert Evidence((-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)).p == sign_test(5, 1)
 
 
-def test_the_clusters_that_would_decide_give_a_power_of_80_percent_in_simulation() -> None:
-    favoured, n = 10, 12
-    needed = clusters_to_decide([1.0] * favoured + [-1.0] * (n - favoured))
-    assert needed is not None
-    chance = (favoured + 1) / (n + 2)
+def test_the_power_is_how_often_an_interval_excludes_the_bound_in_simulation() -> None:
+    found = power_to_decide(10, 12)
+    assert found.needed is not None
     rng = np.random.default_rng(0)
 
     def decided(size: int) -> float:
         # A value on the other side is so far away that an interval which tolerates none of its kind reaches it.
-        drawn = np.where(rng.random((3000, size)) < chance, 1.0, -1e9)
+        drawn = np.where(rng.random((3000, size)) < 11 / 14, 1.0, -1e9)
         return float(np.mean([cluster_interval(one).low > 0 for one in drawn]))
 
-    assert decided(needed) >= 0.78
-    assert decided(needed - 3) < 0.8
+    assert found.now == pytest.approx(decided(12), abs=0.03)
+    assert decided(found.needed) >= 0.78
+    assert decided(found.needed - 3) < 0.8
+    assert Evidence((-1.0,) * 2 + (1.0,) * 10).needed == found.needed
 
 
-def test_values_around_zero_need_more_clusters_than_are_stated() -> None:
-    assert clusters_to_decide([-1.0, 1.0] * 6) is None
-
-
-# Error rates. A value of a run is the sum of nested effects; the correlations are those of two series of a dataset and
-# of two settings of a series, the weakest, the middle and the strongest that real audits show.
-CORRELATIONS = ((0.30, 0.50), (0.52, 0.67), (0.80, 0.90))
-DISTRIBUTIONS = {
-    "normal": (lambda rng, size: rng.standard_normal(size)),
-    "t3": (lambda rng, size: rng.standard_t(3, size)),
-    "exponential": (lambda rng, size: rng.exponential(size=size) - math.log(2)),
-    "lognormal": (lambda rng, size: rng.lognormal(size=size) - 1),
-}  # each with the median zero
-
-
-def cluster_values(
-    rng: np.random.Generator, draw: str, correlations: tuple[float, float], clusters: tuple[int, ...], settings: int = 7
-) -> np.ndarray:
-    """`(clusters,)`: one value per cluster, which has as many series as given: cluster, series and setting effects."""
-    between_series, between_settings = correlations
-    make = DISTRIBUTIONS[draw]
-    found = []
-    for series in clusters:
-        cluster = math.sqrt(between_series) * make(rng, 1)
-        item = math.sqrt(between_settings - between_series) * rng.standard_normal((series, 1))
-        setting = math.sqrt(1 - between_settings) * rng.standard_normal((series, settings))
-        found.append(np.median(np.median(cluster + item + setting, axis=1)))
-    return np.array(found)
-
-
-def true_median(draw: str, correlations: tuple[float, float], clusters: tuple[int, ...]) -> float:
-    """The median cluster of the population, from 20,000 clusters of these sizes."""
-    rng = np.random.default_rng(99)
-    sizes = tuple(rng.choice(clusters, 20_000))
-    return float(np.median(cluster_values(rng, draw, correlations, sizes)))
-
-
-@pytest.mark.parametrize("draw", DISTRIBUTIONS)
-@pytest.mark.parametrize("correlations", CORRELATIONS)
-def test_the_interval_covers_the_median_cluster(draw: str, correlations: tuple[float, float]) -> None:
-    rng = np.random.default_rng(7)
-    for clusters in ((1,) * 5, (3,) * 8, (1, 3, 2) * 5):
-        centre = true_median(draw, correlations, clusters)
-        intervals = [cluster_interval(cluster_values(rng, draw, correlations, clusters)) for _ in range(600)]
-        covered = np.mean([low <= centre <= high for _, low, high in intervals])
-        assert covered >= 0.90, (clusters, covered)
-
-
-@pytest.mark.parametrize("draw", DISTRIBUTIONS)
-def test_under_a_null_a_sign_is_claimed_in_at_most_five_percent(draw: str) -> None:
-    rng = np.random.default_rng(8)
-    claims = 0
-    trials = 800
-    for _ in range(trials):
-        values = cluster_values(rng, draw, (0.52, 0.67), (1, 2, 3, 1, 2, 3, 1, 1))
-        values = values - NULLS[draw]
-        claims += Evidence(tuple(sorted(values)), "source").side != "undecided"
-    assert claims / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
-
-
-NULLS = {draw: true_median(draw, (0.52, 0.67), (1, 2, 3, 1, 2, 3, 1, 1)) for draw in DISTRIBUTIONS}
-
-
-@pytest.mark.parametrize("n", range(1, 9))
-def test_the_sign_test_counts_the_sign_patterns_that_are_as_extreme(n: int) -> None:
-    patterns = [sum(signs) for signs in product((0, 1), repeat=n)]
-    for beyond in range(n + 1):
-        expected = sum(found >= beyond for found in patterns) / 2**n
-        assert sign_test_beyond(beyond, n) == pytest.approx(expected)
-
-
-def test_without_a_pair_nothing_is_beyond() -> None:
-    assert sign_test_beyond(0, 0) == 1.0
-
-
-@given(some.lists(some.floats(0, 1), min_size=1, max_size=8))
-def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) -> None:
-    """Smallest p first, each against the level over the tests that are left, until one is not rejected."""
-    for level in (0.01, 0.05, 0.4):
-        rejected: set[int] = set()
-        for place, index in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
-            if values[index] * (len(values) - place) > level:
-                break
-            rejected.add(index)
-        assert {i for i, p in enumerate(holm(values)) if p <= level} == rejected
-
-
-@pytest.mark.parametrize(("beyond", "n", "tests"), [(9, 10, 1), (18, 21, 14), (6, 6, 2), (3, 3, 8)])
-def test_the_power_of_the_sign_test_is_the_sum_over_the_counts_that_it_rejects(beyond: int, n: int, tests: int) -> None:
-    chance = (beyond + 1) / (n + 2)
+@pytest.mark.parametrize(("held", "n", "share"), [(9, 10, 0.6), (3, 14, 0.5), (20, 21, 0.6), (2, 8, 0.05)])
+def test_the_power_for_a_share_is_the_sum_over_the_counts_whose_exact_interval_excludes_it(
+    held: int, n: int, share: float
+) -> None:
+    chance = (held + 1) / (n + 2)
 
     def power(size: int) -> float:
-        rejecting = [
-            k for k in range(size + 1) if sum(comb(size, i) for i in range(k, size + 1)) / 2**size <= LEVEL / tests
-        ]
-        return sum(comb(size, k) * chance**k * (1 - chance) ** (size - k) for k in rejecting)
+        intervals = [share_interval(k, size) for k in range(size + 1)]
+        excluding = [k for k, one in enumerate(intervals) if (one.low > share if chance > share else one.high < share)]
+        return sum(comb(size, k) * chance**k * (1 - chance) ** (size - k) for k in excluding)
 
-    found = sign_test_power(beyond, n, tests)
+    found = power_to_decide(held, n, share)
     assert found.now == pytest.approx(power(n))
-    needed = next(size for size in range(1, 400) if power(size) >= 0.8)
-    assert found.needed == needed
+    assert found.needed == next((size for size in range(6, 400) if power(size) >= 0.8), None)
 
 
-def test_the_power_of_the_sign_test_is_how_often_it_rejects_in_simulation() -> None:
-    beyond, n = 12, 16
-    chance = (beyond + 1) / (n + 2)
-    counts = np.random.default_rng(0).binomial(n, chance, size=20_000)
-    rejected = np.isin(counts, [k for k in range(n + 1) if sign_test_beyond(k, n) <= LEVEL]).mean()
-    assert sign_test_power(beyond, n, 1).now == pytest.approx(rejected, abs=0.015)
+def test_five_clusters_decide_by_their_range() -> None:
+    assert power_to_decide(5, 5).now == pytest.approx((6 / 7) ** 5)
 
 
-def test_a_chance_of_one_half_is_never_decided() -> None:
-    assert sign_test_power(3, 6, 1).needed is None
-
-
-@pytest.mark.parametrize("n", [25, 100])
-def test_the_power_of_an_interval_is_how_often_it_excludes_the_bound_in_simulation(n: int) -> None:
-    """Medians of normal samples, whose standard error is √(π/2n): one interval of that width predicts the share."""
-    error, bound = np.sqrt(np.pi / 2 / n), 0.5
-    predicted = interval_power(Interval(0.0, -1.96 * error, 1.96 * error), bound, n)
-    samples = np.random.default_rng(1).standard_normal((600, n))
-    excluded = np.mean([not low <= bound <= high for _, low, high in map(median_interval, samples)])
-    assert predicted.now == pytest.approx(excluded, abs=0.08)
-
-
-def test_the_configurations_that_an_interval_needs_give_it_a_power_of_80_percent() -> None:
-    estimate, n = Interval(0.1, -0.2, 0.4), 30
-    needed = interval_power(estimate, 0.0, n).needed
-    assert needed is not None
-    narrower = np.sqrt(n / needed)
-    then = Interval(0.1, 0.1 - 0.3 * narrower, 0.1 + 0.3 * narrower)
-    assert interval_power(then, 0.0, needed).now == pytest.approx(0.8, abs=0.001)
-    assert interval_power(estimate, 0.1, n) == (0.0, None)
-    assert interval_power(Interval(0.1, -5.0, 5.0), 0.05, MOST_PAIRS).needed is None
+def test_a_chance_of_one_half_needs_more_clusters_than_are_stated() -> None:
+    assert power_to_decide(6, 12).needed is None
+    assert Evidence((-1.0, 1.0) * 6).needed is None
+    assert power_to_decide(1, MOST_CLUSTERS + 1).needed is not None
+    assert math.isnan(power_to_decide(0, 0).now)
