@@ -140,7 +140,9 @@ class CompareRequest:
     strict: bool = option(False, "judge gates by the estimate, not by the interval")
     undecided: Literal["pass", "fail"] | None = undecided_option()
     informational: bool = option(False, "exit 0 even if a gate fails")
-    min_pairs: int = option(5, "fewer sources, or series of a single source: exit 4 (default: 5)", check=positive, metavar="N")
+    min_pairs: int = option(
+        5, "fewer sources, or series of the only one: exit 4 (default: 5)", check=positive, metavar="N"
+    )
     summary: Path | None = _file("Markdown for a step summary or a comment")
     junit: Path | None = _file("JUnit XML, one test case per gate")
     json: Path | None = _file(
