@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from hrx.errors import HrxError, without_paths
 from hrx.files import user_path
@@ -38,21 +38,6 @@ class Effort(NamedTuple):
 
 EFFORTS = {"light": Effort(windows=1, draws=2), "paper": Effort(windows=4, draws=4)}
 """Series differ more than the windows of a series, and windows more than draws: `light` leaves time for more series."""
-
-
-class Engine(Protocol):
-    """Fields of a request that say where its tasks run."""
-
-    @property
-    def workers(self) -> int | None: ...
-    @property
-    def timeout(self) -> float: ...
-    @property
-    def engine(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def gpus(self) -> float: ...
 
 
 def _gibibytes(text: str) -> float:
@@ -316,6 +301,10 @@ class CalibrateRequest:
     )
     out: Path = option(Path("hrx-calibrate"), "default: hrx-calibrate", check=Path, metavar="DIR")
     json: bool = json_option()
+
+
+Engine = AuditRequest | TrainRequest
+"""Requests that say where their tasks run."""
 
 
 def _depths(text: str) -> tuple[int, ...]:
