@@ -6,6 +6,7 @@ count as stale.
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -101,7 +102,7 @@ class Protocol:
         texts = {"variance_windows": str(self.variance_windows), "estimator": stored_name(self.estimator)}
         return asdict(self) | idle | texts
 
-    @property
+    @cached_property
     def draws_per_unit(self) -> int:
         """Draws that form one independent observation: an antithetic pair, or a single draw."""
         return 2 if self.draws_kind == "antithetic" else 1

@@ -7,6 +7,7 @@ Imports neither torch nor a model library, so that `--help` is fast.
 import os
 import re
 from dataclasses import MISSING, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -187,7 +188,7 @@ class AuditRequest:
         effort = EFFORTS[self.effort]
         return replace(self, windows=self.windows or effort.windows, draws=self.draws or effort.draws)
 
-    @property
+    @cached_property
     def ledger_path(self) -> Path:
         return self.ledger or self.out / "ledger.db"
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -44,7 +45,12 @@ class WorkerSettings:
 
     def portable(self) -> WorkerSettings:
         """Return the same for a process with another working directory."""
-        return replace(self, models={key: _portable(model) for key, model in self.models.items()})
+        models: dict[ModelKey, Located] = {}
+        for key, model in self.models.items():
+            source = model.source if isinstance(model, IdentifiedModel) else model
+            source = ModuleFile(source.file.resolve(), source.factory) if isinstance(source, ModuleFile) else source
+            models[key] = IdentifiedModel(model.identity, source)
+        return replace(self, models=models)
 
 
 class WorkerContext:
@@ -80,12 +86,6 @@ class IdentifiedModel:
 
     def load(self) -> Forecaster:
         return self.source.load()
-
-
-def _portable(model: Located) -> Located:
-    source = model.source if isinstance(model, IdentifiedModel) else model
-    source = ModuleFile(source.file.resolve(), source.factory) if isinstance(source, ModuleFile) else source
-    return IdentifiedModel(model.identity, source)
 
 
 class LoadedModel(NamedTuple):
@@ -144,7 +144,7 @@ class Admit:
     """One of the runs that are admitted together: they have one model, setting, season and number of channels."""
     windows: Tensor
 
-    @property
+    @cached_property
     def model(self) -> ModelKey:
         return self.run.model_key
 
@@ -161,7 +161,7 @@ class MeasureRun:
 
     run: Run
 
-    @property
+    @cached_property
     def model(self) -> ModelKey:
         return self.run.model_key
 
