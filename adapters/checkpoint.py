@@ -54,8 +54,13 @@ def checkpoint_directory(path: Path) -> Path:
 def file_digest(file: Path) -> bytes:
     """sha256 of a file, read once per process and state of the file."""
     with model_errors(f"{file} cannot be read", "Check its permissions.", OSError):
-        state = file.stat()
-        return _digest(file, (state.st_ino, state.st_size, state.st_mtime_ns))
+        return _digest(file, file_state(file))
+
+
+def file_state(file: Path) -> tuple[int, ...]:
+    """What changes whenever the content of a file does, or the file is replaced."""
+    state = file.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 @lru_cache(maxsize=256)

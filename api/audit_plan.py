@@ -42,6 +42,7 @@ from hrx.audit.runner.worker import (
     Task,
     TaskFailed,
     WorkerSettings,
+    content,
     guarded,
 )
 from hrx.errors import Exit, HrxError, unknown, without_paths
@@ -223,10 +224,11 @@ def _identified(model: Located, options: AuditRequest) -> Located:
     """Return the model with its identity; a user's code is run in a worker process, or here where there are none."""
     if not isinstance(model, ModuleFile):
         return model
+    file = content(model)
     found = identify(model, options.timeout or None) if local_workers(options) else guarded(lambda: model.identity)
     if isinstance(found, TaskFailed):
         return UnbuiltModel(model.identity_unbuilt, without_paths(found.reason), found.shown or found.reason)
-    return IdentifiedModel(found, model)
+    return IdentifiedModel(found, model, file)
 
 
 def _protocol(options: AuditRequest) -> Protocol:

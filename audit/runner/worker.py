@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from hrx.adapters.checkpoint import file_digest, file_state
 from hrx.adapters.contract import Forecaster, Identity, Limits, ModelError
 from hrx.adapters.formats.module import ModuleFile
-from hrx.adapters.registry import Located
+from hrx.adapters.registry import Located, LocatedCheckpoint
 from hrx.adapters.wrapped import on_device, resolve_device
 from hrx.audit.admission import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
@@ -49,7 +50,8 @@ class WorkerSettings:
         for key, model in self.models.items():
             source = model.source if isinstance(model, IdentifiedModel) else model
             source = ModuleFile(source.file.resolve(), source.factory) if isinstance(source, ModuleFile) else source
-            models[key] = IdentifiedModel(model.identity, source)
+            known = model.content if isinstance(model, IdentifiedModel) else content(source)
+            models[key] = IdentifiedModel(model.identity, source, known)
         return replace(self, models=models)
 
 
@@ -59,15 +61,23 @@ class WorkerContext:
     def __init__(self, settings: WorkerSettings):
         self._located = settings.models
         self._loaded: tuple[ModelKey, Forecaster] | None = None
+        self._states: dict[ModelKey, list[tuple[int, ...]]] = {}
+        """State of the files of each model when they were last found to be those of the plan."""
         self.device = resolve_device(settings.device)
         self.budget = MemoryBudget(settings.memory)
         self.series: SeriesCache = {}
 
     def model(self, key: ModelKey) -> Forecaster:
         """Return the model, loaded in place of the previous one if necessary."""
+        self.refuse_changed(key)
         if self._loaded is None or self._loaded[0] != key:
             self._loaded = None  # two models may not fit in memory
-            model = self._located[key].load()
+            try:
+                model = self._located[key].load()
+            except Exception:
+                self.refuse_changed(key)  # a file that is just being replaced may raise anything
+                raise
+            self.refuse_changed(key)
             if ModelKey.of(model.identity) != key:
                 raise ModelError(
                     f"{model.identity.model} has other weights each time it is built, so its runs cannot be "
@@ -76,6 +86,40 @@ class WorkerContext:
             self._loaded = key, on_device(model, self.device)
         return self._loaded[1]
 
+    def refuse_changed(self, key: ModelKey) -> None:
+        """Raise where the files of a model are not those of the plan; each of their states is hashed once."""
+        model = self._located[key]
+        source = model.source if isinstance(model, IdentifiedModel) else model
+        try:
+            if isinstance(source, LocatedCheckpoint):
+                files = source.checkpoint.path / "config.json", *source.checkpoint.weights
+            else:
+                files = (source.file,) if isinstance(source, ModuleFile) else ()
+            state = [file_state(file) for file in files if file.exists()]
+            if state == self._states.get(key):
+                return
+            if isinstance(source, LocatedCheckpoint):
+                same = replace(source.checkpoint).fingerprint == key.fingerprint
+            else:
+                same = not isinstance(model, IdentifiedModel) or model.content == content(source)
+        except (HrxError, OSError) as error:
+            raise FilesChanged(f"{model.identity.model} cannot be read again: {describe_error(error)}") from error
+        if not same:
+            raise FilesChanged(
+                f"{model.identity.model} was changed after the audit was planned: its files hold another model now. "
+                "Repeat the command to audit that one."
+            )
+        self._states[key] = state
+
+
+class FilesChanged(HrxError):
+    """A model whose files are not those of the plan: nothing may be stored under the fingerprint that they had."""
+
+
+def content(source: Located) -> str:
+    """sha256 of the file of a user's model; empty for other models."""
+    return file_digest(source.file).hex() if isinstance(source, ModuleFile) else ""
+
 
 @dataclass(frozen=True)
 class IdentifiedModel:
@@ -83,6 +127,8 @@ class IdentifiedModel:
 
     identity: Identity
     source: Located
+    content: str
+    """`content` of its source before it was built for the plan."""
 
     def load(self) -> Forecaster:
         return self.source.load()
@@ -151,8 +197,11 @@ class Admit:
     def run_in(self, context: WorkerContext) -> list[Check]:
         model, horizon = context.model(self.model).for_season(self.run.dataset.season), self.run.setting.horizon
         if self.run.channels:
-            return list(admit_channels(multivariate(model), self.windows, horizon))
-        return list(admit(model, self.windows, horizon))
+            checks = admit_channels(multivariate(model), self.windows, horizon)
+        else:
+            checks = admit(model, self.windows, horizon)
+        context.refuse_changed(self.model)
+        return list(checks)
 
 
 @dataclass(frozen=True)
@@ -167,7 +216,9 @@ class MeasureRun:
 
     def run_in(self, context: WorkerContext) -> RunResult:
         model = context.model(self.model).for_season(self.run.dataset.season)
-        return measure_run(model, self.run, context.budget, context.device.type, context.series)
+        result = measure_run(model, self.run, context.budget, context.device.type, context.series)
+        context.refuse_changed(self.model)
+        return result
 
 
 @dataclass(frozen=True)
