@@ -15,7 +15,7 @@ from hrx.audit.attribution import find_estimator, stored_name
 from hrx.errors import ProtocolError, unknown
 from hrx.records.quantities import Ints
 
-PROTOCOL_VERSION = "4"
+PROTOCOL_VERSION = "5"
 
 DrawsKind = Literal["antithetic", "paired", "independent"]
 Area = Literal["gap", "morf"]

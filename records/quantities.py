@@ -100,6 +100,8 @@ class Quantities:
     """Positions from the end that hold 90 % of a row's mass, mean of all rows that are not zero."""
     effective_lookback_steps: Floats
     """As above, at each scored step, mean of the windows."""
+    apart: float = 0.0
+    """Largest difference of a window's forecast in a scored batch from its forecast in the run's own batch."""
 
     def __str__(self) -> str:
         """Show the gains with their errors, `p_margin` and the rank."""

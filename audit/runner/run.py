@@ -112,6 +112,13 @@ def in_units(model: Forecaster, series: Series | MultivariateSeries | None, hori
     return Rescaled(in_own_unit(model, scale), *statistics(series, horizon))
 
 
+def _offset(model: Forecaster, series: Series | MultivariateSeries | None, horizon: int) -> float:
+    """Mean of a series in standard deviations, where the model reads its windows in their own unit."""
+    if series is None or not isinstance(model, Rescaled):
+        return 0.0
+    return float(np.max(np.abs(np.divide(*statistics(series, horizon)))))
+
+
 def multivariate(model: Forecaster) -> Forecaster:
     """Return the model as it reads all channels of a window together."""
     together = model.multivariate()
@@ -229,6 +236,12 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
     if not repeated <= EQUIVALENCE_LIMIT:
         between = "between the first forecast of the run and its repetition at the end"
         return excluded("determinism", repeated, f"{between}: the forecast depends on earlier calls")
+    # Relative to the largest value that the model reads or returns: a batch of another size is rounded otherwise.
+    largest = max(float(x.abs().max()), float(forecast.abs().max())) + _offset(model, run.series, horizon)
+    apart = max(one.apart for one in (quantities, channel) if one) / largest
+    checked["parity"] = max(figure, apart)
+    if not apart <= EQUIVALENCE_LIMIT:
+        return excluded("isolation", apart, "between a window's forecast in a scored batch and in the run's own")
     compared = _forecast_part(windows, model.limits)
     values = _measured_values(quantities) | _channel_values(channel, x, forecast)
     errors = _skill(forecast, compared) if series is None else series.skill

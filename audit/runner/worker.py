@@ -197,9 +197,9 @@ class Admit:
     def run_in(self, context: WorkerContext) -> list[Check]:
         model, horizon = context.model(self.model).for_season(self.run.dataset.season), self.run.setting.horizon
         if self.run.channels:
-            checks = admit_channels(multivariate(model), self.windows, horizon)
+            checks = admit_channels(multivariate(model), self.windows, horizon, context.budget)
         else:
-            checks = admit(model, self.windows, horizon)
+            checks = admit(model, self.windows, horizon, context.budget)
         context.refuse_changed(self.model)
         return list(checks)
 

@@ -5,6 +5,7 @@ first), `K` fractions, `S` scored steps. The sweep deletes the `P` positions of 
 window, in all channels, or the `C` channels, at all time steps.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -155,6 +156,8 @@ class Sweep:
     along: Along = "time"
     forecasts: int = 0
     """Perturbed forecasts that were evaluated; equal ones count once."""
+    apart: float = 0.0
+    """Largest difference of the unperturbed forecast in a batch of perturbed ones from `forecast`."""
 
     def errors(self, first: int, count: int) -> Floats:
         """`(W, D, V, 2, K, S)`: squared change at each scored step, in draws `first … first + count − 1`.
@@ -192,14 +195,17 @@ class Sweep:
         base = self.forecast[:, self.steps].double()
         total = len(kept) * draws
         out = np.empty((total, len(self.steps)))
-        rows = self.budget.fastest(self.model, x[0], horizon, total)
+        rows = max(1, self.budget.fastest(self.model, x[0], horizon, total + 1) - 1)
         with torch.no_grad():
             for start in range(0, total, rows):
                 mask, draw = np.divmod(np.arange(start, min(start + rows, total)), draws)
                 own = drawn[window[mask], variant[mask] % drawn.shape[1], draw]
                 perturbed = torch.where(flat[kept[mask]], own, x[window[mask]])
-                y = self.budget.forward(self.model, perturbed, horizon)[:, self.steps]
-                change = (y.double() - base[window[mask]]).square()
+                # One unperturbed window in each batch: its forecast is known, and no batch may change it.
+                y = self.budget.forward(self.model, torch.cat([perturbed, x[:1]]), horizon)
+                apart = (y[-1].double() - self.forecast[0].double()).abs().nan_to_num(nan=math.inf)
+                self.apart = max(self.apart, float(apart.max()))
+                change = (y[:-1, self.steps].double() - base[window[mask]]).square()
                 out[start : start + rows] = (change if x.ndim == 2 else change.sum(dim=-1)).cpu().numpy()
         self.forecasts += total
         each = out.reshape(len(kept), draws, len(self.steps))[where]

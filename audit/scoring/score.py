@@ -185,7 +185,8 @@ class ScoredRun:
             more = sweep.errors(done, min(protocol.draws, protocol.most_draws - done))
             errors = np.concatenate([errors, _within_range(more)], axis=1)
         counts = {"forecasts": sweep.forecasts, "flat_windows": self.flat_windows}
-        return summarise(errors, ordered, matrix, steps, variance, protocol, self.stream, **counts)
+        found = summarise(errors, ordered, matrix, steps, variance, protocol, self.stream, **counts)
+        return replace(found, apart=sweep.apart)
 
     def _scale(self, forecast: Tensor) -> float:
         """What the quantities are divided by."""

@@ -163,7 +163,7 @@ def test_a_model_of_31_channels_passes_on_data_of_31_variates(
     shown = json.loads(capsys.readouterr().out)
     assert shown["official_call"] == "TimeSeriesForecastingPipeline"
     assert [check["check"] for check in shown["checks"] if check["passed"]] == [
-        "equivalence", "determinism", "gradient path", "trained head", "derivative",
+        "equivalence", "isolation", "determinism", "gradient path", "trained head", "derivative",
     ]  # fmt: skip
 
 

@@ -180,10 +180,10 @@ def test_the_float64_twin_computes_the_same_forecast_in_float64(model: Any) -> N
     [(name, pair) for name in FAMILIES for pair in CHECKED_AT.get(name, [(96, 24), (512, 96), (512, 192)])],
     indirect=["family"],
 )
-def test_all_five_checks_admit_the_checkpoint_in_float64(model: Any, setting: tuple[int, int]) -> None:
+def test_all_six_checks_admit_the_checkpoint_in_float64(model: Any, setting: tuple[int, int]) -> None:
     lookback, horizon = setting
     checks = admit(model, series(2 if lookback < 512 else 1, lookback), horizon)
-    assert len(checks) == 5
+    assert len(checks) == 6
     assert [check for check in checks if not check.passed] == []
     assert "float64" in checks[-1].note
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit.admission import Check, admit, parameters, parity
+from hrx.audit.memory import MemoryBudget
 
 
 def failed(model: Forecaster, lookback: int = 40, horizon: int = 12) -> set[str]:
@@ -37,10 +38,11 @@ class Honest(torch.nn.Module):
 
 
 @pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2", "ttm"])
-def test_a_genuine_checkpoint_passes_all_five_checks(checkpoints: dict[str, Path], family: str) -> None:
+def test_a_genuine_checkpoint_passes_all_six_checks(checkpoints: dict[str, Path], family: str) -> None:
     checks = admit(load(str(checkpoints[family])), series(2, 96), 24)
     assert [check.check for check in checks] == [
         "equivalence",
+        "isolation",
         "determinism",
         "gradient path",
         "trained head",
@@ -113,20 +115,46 @@ def test_the_figure_of_a_passed_equivalence_check_is_the_parity_that_each_run_st
     assert check.figure == parity(model, series(2, 40), 12) == pytest.approx(3e-6, rel=0.2)
 
 
-def test_a_forecast_that_depends_on_the_windows_beside_it_fails_equivalence() -> None:
+def test_a_forecast_that_depends_on_the_windows_beside_it_fails_isolation() -> None:
     class Mixing(Honest):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = super().forward(x)
             return y + 0.01 * y.mean(dim=0)
 
-    check = figure_of(from_module(Mixing()), "equivalence")
+    check = figure_of(from_module(Mixing()), "isolation")
     assert not check.passed
-    assert "depends on the windows beside it" in check.note
+    assert "depends on its batch" in check.note
 
 
-def test_a_forecast_that_depends_on_its_place_in_the_batch_fails_equivalence_even_for_one_window() -> None:
+@pytest.mark.parametrize("call", ["official", "forward"])
+def test_a_call_that_is_wrong_in_large_batches_only_fails_isolation_alone(call: str) -> None:
+    model = from_module(Honest())
+    genuine = getattr(model, call)
+    setattr(model, call, lambda x, horizon: genuine(x, horizon) * (1.001 if len(x) > 64 else 1.0))
+    assert failed(model) == {"isolation"}
+    assert figure_of(model, "isolation").figure == pytest.approx(1e-3, rel=0.01)
+
+
+def test_isolation_is_checked_in_the_largest_batch_that_the_memory_allows() -> None:
+    sizes = []
+
+    class Counting(Honest):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return super().forward(x)
+
+    model, x = from_module(Counting()), series(2, 40)
+    budget = MemoryBudget(2**18)
+    rows = budget.fastest(model, x[0], 12, 512)
+    assert 8 < rows < 512
+    sizes.clear()
+    admit(model, x, 12, budget)
+    assert max(sizes) == rows
+
+
+def test_a_forecast_that_depends_on_its_place_in_the_batch_fails_isolation_even_for_one_window() -> None:
     model = from_module(lambda x: x[:, :12] + 0.1 * torch.arange(len(x))[:, None])
-    check = next(c for c in admit(model, series(1, 40), 12) if c.check == "equivalence")
+    check = next(c for c in admit(model, series(1, 40), 12) if c.check == "isolation")
     assert not check.passed
 
 

@@ -97,7 +97,9 @@ def test_a_sweep_evaluates_each_different_deletion_once_and_at_most_127_per_wind
             order = sorted(range(16), key=lambda t, row=row: (-row[t], t))
             for k in deletion_counts(16, 9)[1:]:
                 different |= {(w, frozenset(order[:k])), (w, frozenset(order[::-1][:k]))}
-    assert sweep.forecasts == sum(map(len, module.inputs)) == 4 * len(different) <= 2 * 4 * 127
+    assert sweep.forecasts == sum(len(batch) - 1 for batch in module.inputs) == 4 * len(different) <= 2 * 4 * 127
+    assert all(torch.equal(batch[-1], x[0]) for batch in module.inputs), "an unperturbed window in each batch"
+    assert sweep.apart <= 1e-6
     assert errors.shape == (2, 4, 9, 2, 9, 8)
 
 

@@ -106,7 +106,7 @@ def test_the_key_of_a_default_run_is_the_hash_of_everything_that_decides_its_num
         "family": "family", "fingerprint": "f" * 64, "library": "library 1.0",
         "torch": torch.__version__.split("+")[0], "adapter_version": ADAPTER_VERSION, "dataset": "one/H",
         "series": run.series.fingerprint, "season": 24, "setting": "96x24", "seed": 0, "windows": 4,
-        "protocol": protocol, "protocol_version": "4",
+        "protocol": protocol, "protocol_version": "5",
     }  # fmt: skip
     assert run.key == hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 

@@ -190,7 +190,7 @@ def test_a_resumed_audit_measures_a_damaged_run_again_and_repeats_an_admission_t
     assert resumed.executor.count(Admit) == 1
     with Ledger.open(path, create=False) as ledger:
         assert without_times(ledger.records()) == without_times(whole)
-        assert [one.passed for one in ledger.checks()] == [True] * 5
+        assert [one.passed for one in ledger.checks()] == [True] * 6
         assert ledger.damaged == []
 
 

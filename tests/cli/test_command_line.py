@@ -111,7 +111,7 @@ def test_verify_shows_five_checks_and_admits_the_embedded_checkpoint(capsys: pyt
     output = json.loads(capsys.readouterr().out)
     assert output["admitted"] is True
     assert [c["check"] for c in output["checks"]] == [
-        "equivalence", "determinism", "gradient path", "trained head", "derivative",
+        "equivalence", "isolation", "determinism", "gradient path", "trained head", "derivative",
     ]  # fmt: skip
     assert all(c["setting"] == "96x24" and c["passed"] for c in output["checks"])
     assert output["parity"] == output["checks"][0]["figure"]

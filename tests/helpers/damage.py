@@ -12,7 +12,7 @@ from helpers.crowd import example, records
 from hrx.records.ledger import Ledger, StoredAudit, StoredCheck, StoredPlan
 from hrx.records.record import Record
 
-CHECKS = ("equivalence", "determinism", "gradient path", "trained head", "derivative")
+CHECKS = ("equivalence", "isolation", "determinism", "gradient path", "trained head", "derivative")
 TABLES = ("runs", "checks", "matrices", "audits", "plans")
 Rows = dict[str, dict[str, tuple[object, ...]]]
 

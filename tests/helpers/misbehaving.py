@@ -133,12 +133,31 @@ OUTPUTS = [
     Case("output", "constant", "forward", "y = 0 * y + 1", "excluded", "the forecast ignores its input"),
     Case("output", "detached", "forward", "y = y.detach()", "done"),
     Case("output", "random", "forward", "y = y + torch.rand_like(y)", "excluded", "determinism|equivalence"),
-    Case("output", "depends on the batch", "forward", "y = y + x.mean()", "excluded", "equivalence"),
+    Case("output", "depends on the batch", "forward", "y = y + x.mean()", "excluded", "isolation"),
     Case("output", "drifts by call", "forward", "y = y * (1 + 3e-7 * self.calls)",
          "excluded", "determinism|trained head"),
     Case("output", "changes after the admission", "forward",
-         "self.calls += 10**6 * (len(x) > 70)\ny = y if self.calls < 10**6 else 2 * y", "excluded", "determinism: 1 "),
+         "self.calls += 10**6 * (16 < len(x) != 512)\ny = y if self.calls < 10**6 else 2 * y",
+         "excluded", "determinism: .* the forecast depends on earlier calls"),
     Case("output", "writes into its input", "forward", "x.zero_()", "done"),
+]  # fmt: skip
+
+BATCHES = [
+    *(Case("wrong in a batch", f"above {rows} windows", "forward", f"y = y + (len(x) > {rows})",
+           "excluded", "isolation") for rows in (20, 64, 250, 500)),
+    Case("wrong in a batch", "by 1e-4", "forward", "y = y * (1 + 1e-4 * (len(x) > 64))", "excluded", "isolation"),
+    Case("wrong in a batch", "windows after the 64th", "forward", "y = torch.cat([y[:64], y[64:] + 1])",
+         "excluded", "isolation"),
+    Case("wrong in a batch", "the last window", "forward", "y = torch.cat([y[:-1], y[-1:] + (len(y) > 64)])",
+         "excluded", "isolation"),
+    Case("wrong in a batch", "another order", "forward", "y = y.flip(0) if len(y) > 64 else y",
+         "excluded", "isolation"),
+    Case("wrong in a batch", "not a number", "forward", "y = y / (len(y) <= 64) * 1.0", "excluded", "isolation"),
+    Case("wrong in a batch", "less its mean", "forward", "y = y - y.mean(0)", "excluded", "isolation"),
+    Case("wrong in a batch", "only the official call", "forward",
+         "y = y if torch.is_grad_enabled() else y + (len(x) > 64)", "excluded", "isolation"),
+    Case("wrong in a batch", "none of the sizes of the admission", "forward", "y = y + (16 < len(x) != 512)",
+         "excluded", "isolation"),
 ]  # fmt: skip
 
 HARMLESS = [
@@ -178,4 +197,4 @@ HARMLESS = [
     Case("odd classes", "destructor raises", "defined", "def _no(self): raise OSError\nLine.__del__ = _no", "done"),
 ]  # fmt: skip
 
-CASES = [*RAISED, *ENDED, *HUNG, *MEMORY, *OUTPUTS, *HARMLESS]
+CASES = [*RAISED, *ENDED, *HUNG, *MEMORY, *OUTPUTS, *BATCHES, *HARMLESS]
