@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from hrx import __version__
+from hrx.adapters.contract import Forecaster
 from hrx.adapters.formats.module import held_models
 from hrx.api.audit_plan import (
     AuditPlan,
-    InMemory,
     announcer,
     held_datasets,
     label,
@@ -38,7 +38,7 @@ from hrx.audit.runner.scheduler import Recheck, estimate_costs, execute, recheck
 from hrx.audit.runner.worker import ExecutorLost
 from hrx.errors import Exit, HrxError, NotWritten, crash_sentence
 from hrx.files import check_directory, check_target
-from hrx.gift_eval import read_series
+from hrx.gift_eval import Dataset, read_series
 from hrx.options import from_keywords, from_settings
 from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.record import DONE, FAILED, Record
@@ -85,11 +85,8 @@ def run_audit(
     series = () if isinstance(data, str) else read_series(data).series
     for text in dict.fromkeys(one.note for one in series if one.note):
         progress.note(f"{text}.")
-    held = InMemory(
-        tuple(held for one in models if not isinstance(one, str) for held in held_models(one)),
-        tuple(held_datasets(series, "data")),
-    )
-    if held.models and workers:
+    held = [held for one in models if not isinstance(one, str) for held in held_models(one)]
+    if held and workers:
         raise HrxError(f"workers={workers}: a model in memory runs in this process only. Drop workers, or give a name.")
     named = tuple(one for one in models if isinstance(one, str))
     # Messages name the source by this text.
@@ -97,7 +94,13 @@ def run_audit(
     given = {"models": named, "data": source, "out": out, "settings": settings, "workers": workers, **options}
     request = from_keywords(AuditRequest, given, "run_audit")
     with progress.running("hrx.run_audit"):
-        result = perform(request, held, progress=progress, on_plan=lambda runs: progress.note(headline(runs, request)))
+        result = perform(
+            request,
+            held,
+            held_datasets(series, "data"),
+            progress=progress,
+            on_plan=lambda runs: progress.note(headline(runs, request)),
+        )
         if result.exit > 128:  # that of a signal
             raise KeyboardInterrupt
         code = result.exit
@@ -141,14 +144,18 @@ class AuditResult:
 
 def perform(
     request: AuditRequest,
-    held: InMemory | None = None,
+    models: Sequence[Forecaster] = (),
+    datasets: Sequence[Dataset] = (),
     *,
     progress: Progress,
     on_plan: Callable[[Sequence[PlannedRun]], None] = lambda runs: None,
 ) -> AuditResult:
-    """Plan, measure what the ledger does not hold, and summarise; signals end it after the running tasks."""
+    """Plan, measure what the ledger does not hold, and summarise; signals end it after the running tasks.
+
+    `models` and `datasets` are those in memory, beside the names of the request.
+    """
     stop = Stop(progress, request.budget)
-    plan = plan_audit(request, held or InMemory(), progress)
+    plan = plan_audit(request, progress, models, datasets)
     existed = os.path.exists(plan.ledger)
     check_directory(request.out, "--out")
     if not existed:
@@ -304,59 +311,40 @@ class AuditProgress:
         # The time of a run grows about with L + H, and the finished runs give the scale; a run that is refused takes
         # none.
         weights = {run.key: 0.0 if run.refusal else float(sum(astuple(run.setting))) for run in missing}
-        self._stop, self._events, self._due = stop, progress, 0.0
-        self._so_far = VerdictSoFar(finished.values())
+        self._stop, self._progress, self._due = stop, progress, 0.0
+        self._records = list(finished.values())
         progress.expect(len(runs), weights)
 
     def stored(self, run: Run, record: Record) -> None:
         """One more run is stored."""
-        self._so_far.add(record)
+        self._records.append(record)
         if (began := time.monotonic()) >= self._due:
-            self._events.so_far(self._so_far.text(str(record.model)))
+            self._progress.so_far(verdict_so_far(self._records, str(record.model)))
             now = time.monotonic()
             self._due = now + max(1.0, 50 * (now - began))  # at most every second, and 2 % of the audit's time
         stopping = self._stop.number is not None
-        self._events.step(run.key, STOPPING if stopping else f"{label(run)} {record.status}")
+        self._progress.step(run.key, STOPPING if stopping else f"{label(run)} {record.status}")
 
 
-class VerdictSoFar:
-    """`g_margin` over the runs that beat naive, seeds folded, as the verdict at the end is computed."""
-
-    def __init__(self, stored: Iterable[Record] = ()):
-        self._gains: dict[str, dict[tuple[object, ...], dict[tuple[object, ...], float]]] = {}
-        """Gain of each seed, by configuration, by model."""
-        self._failed: Counter[str] = Counter()
-        for record in stored:
-            self.add(record)
-
-    def add(self, record: Record) -> None:
-        """One more stored run."""
-        model = str(record.model)
-        if record.status == FAILED:
-            self._failed[model] += 1
-        if record.status != DONE:
-            return
-        gains = self._gains.setdefault(model, {})
-        short = record.variance_span is not None and record.variance_span < SHORTEST_SPAN
-        if short or record.beats_naive != 1:
-            return
-        if record.g_margin is not None and abs(record.g_margin) <= LARGEST:
-            configuration, seeds = (tuple(getattr(record, name) for name in names) for names in (CONFIGURATION, SEEDS))
-            gains.setdefault(configuration, {})[seeds] = record.g_margin
-
-    def text(self, model: str) -> str:
-        """What is known about a model; empty while none of its runs is stored."""
-        failed = f"; {self._failed[model]} failed" if self._failed[model] else ""
-        if model not in self._gains:
-            figure = "no run is scored" if failed else ""
-        elif configurations := self._gains[model]:
-            gains = [math.fsum(seeds.values()) / len(seeds) for seeds in configurations.values()]
-            clusters = ([str(one[CONFIGURATION.index(name)]) for one in configurations] for name in _CLUSTERS)
-            found = evidence(gains, *clusters)
-            figure = f"g_margin {found}, positive in {found.positive} of {found.counted} that beat naive"
-        else:
-            figure = "no run beats both naive forecasts"
-        return f"So far, {model}: {figure}{failed}; not final" if figure else ""
+def verdict_so_far(records: Iterable[Record], model: str) -> str:
+    """`g_margin` of a model over its runs that beat naive, seeds folded, as at the end; empty where none is stored."""
+    runs = [record for record in records if record.model == model]
+    scored = [run for run in runs if run.status == DONE]
+    failed = sum(run.status == FAILED for run in runs)
+    if not scored and not failed:
+        return ""
+    gains: dict[tuple[object, ...], dict[tuple[object, ...], float]] = {}
+    for run in scored:
+        short = run.variance_span is not None and run.variance_span < SHORTEST_SPAN
+        if run.beats_naive == 1 and not short and run.g_margin is not None and abs(run.g_margin) <= LARGEST:
+            configuration, seeds = (tuple(getattr(run, name) for name in names) for names in (CONFIGURATION, SEEDS))
+            gains.setdefault(configuration, {})[seeds] = run.g_margin
+    figure = "no run beats both naive forecasts" if scored else "no run is scored"
+    if gains:
+        means = [math.fsum(seeds.values()) / len(seeds) for seeds in gains.values()]
+        found = evidence(means, *([str(one[CONFIGURATION.index(name)]) for one in gains] for name in _CLUSTERS))
+        figure = f"g_margin {found}, positive in {found.positive} of {found.counted} that beat naive"
+    return f"So far, {model}: {figure}{f'; {failed} failed' if failed else ''}; not final"
 
 
 def estimate_audit(request: AuditRequest, progress: Progress) -> tuple[AuditRequest, list[PlannedRun]]:
@@ -364,7 +352,7 @@ def estimate_audit(request: AuditRequest, progress: Progress) -> tuple[AuditRequ
 
     Return the request, with every default that decides a number filled in, and the runs.
     """
-    plan = plan_audit(request, InMemory(), progress)
+    plan = plan_audit(request, progress)
     progress.say("loading each model and timing one window of each setting")
     with noting_damage(progress):
         return plan.request, _planned_runs(plan, estimate=True)
@@ -405,7 +393,7 @@ def recheck_audit(
     """Measure `count` stored runs of the plan again, here and in each other interpreter, and compare."""
     if request.budget:
         raise HrxError(f"--recheck {count} measures that many runs, whatever --budget is. Drop --budget.")
-    plan, stop = plan_audit(request, InMemory(), progress), Stop(progress)
+    plan, stop = plan_audit(request, progress), Stop(progress)
     check_directory(request.out, "--out")
     if not os.path.exists(plan.ledger):
         raise HrxError(f"{plan.ledger} does not exist, so it holds no scored run of this plan. Audit first.")
@@ -439,7 +427,7 @@ def run_child(action: str, settings: str, count: str = "0") -> int:
     try:
         request = from_settings(AuditRequest, json.loads(settings))
         if action != "audit":
-            plan = plan_audit(request, InMemory(), Progress(io.StringIO()))
+            plan = plan_audit(request, Progress(io.StringIO()))
             sys.stdout.write(json.dumps([run._asdict() for run in _planned_runs(plan, estimate=action == "estimate")]))
             return Exit.DONE
         progress = Progress()

@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -60,13 +59,6 @@ _PREFIXES = ("module", TSLIB)
 _CHILD = "import sys; from hrx.api.audit import run_child; sys.exit(run_child(*sys.argv[1:]))"
 
 
-class InMemory(NamedTuple):
-    """What `hrx.run_audit` gives as objects, in place of names on a command line."""
-
-    models: tuple[Forecaster, ...] = ()
-    datasets: tuple[Dataset, ...] = ()
-
-
 def held_datasets(series: Sequence[TimedSeries], name: str) -> list[Dataset]:
     """Return series in memory as datasets, one for each frequency."""
     groups: dict[tuple[str, int], list[StoredSeries]] = {}
@@ -95,8 +87,13 @@ class AuditPlan:
         return self.request.ledger_path
 
 
-def plan_audit(request: AuditRequest, held: InMemory, progress: Progress) -> AuditPlan:
-    """Check a request, find models and data, and plan. Nothing is run or written."""
+def plan_audit(
+    request: AuditRequest,
+    progress: Progress,
+    held: Sequence[Forecaster] = (),
+    held_data: Sequence[Dataset] = (),
+) -> AuditPlan:
+    """Check a request, find models and data beside those that are held in memory, and plan; nothing is run or written."""
     progress.say("finding models and series")
     if local_workers(request):
         start_server()  # the worker processes start beside the planning
@@ -106,10 +103,10 @@ def plan_audit(request: AuditRequest, held: InMemory, progress: Progress) -> Aud
         parse(gate, absolute=True)
     protocol = _protocol(options)
     settings = parse_settings(options.settings)
-    datasets = list(held.datasets) or open_source(options.data)
+    datasets = list(held_data) or open_source(options.data)
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
         raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
-    shares = divide(options.models, options.python) if options.models or not held.models else {}
+    shares = divide(options.models, options.python) if options.models or not held else {}
     found = _find_models(shares.pop(None, []), held, settings, options, progress)
     models = {key: one.located for key, one in found.items()}
     for model in models.values():
@@ -133,9 +130,9 @@ def plan_audit(request: AuditRequest, held: InMemory, progress: Progress) -> Aud
     runs = in_random_order(runs) if options.until else runs
     if models:
         refuse_empty_plan(runs, options.data)
-    given = tuple(f"python:{model.identity.model}" for model in held.models)
+    given = tuple(f"python:{model.identity.model}" for model in held)
     return AuditPlan(
-        replace(options, models=options.models + given, data="python:data" if held.datasets else options.data),
+        replace(options, models=options.models + given, data="python:data" if held_data else options.data),
         runs,
         WorkerSettings(models, int(options.memory * GIBIBYTE), options.device),
         [OtherInterpreter(path, names, options) for path, names in shares.items() if path],
@@ -143,12 +140,16 @@ def plan_audit(request: AuditRequest, held: InMemory, progress: Progress) -> Aud
 
 
 def _find_models(
-    names: Sequence[str], held: InMemory, settings: Sequence[Setting], options: AuditRequest, progress: Progress
+    names: Sequence[str],
+    held: Sequence[Forecaster],
+    settings: Sequence[Setting],
+    options: AuditRequest,
+    progress: Progress,
 ) -> dict[ModelKey, CheckpointSettings]:
     """Return each model of this interpreter with its settings, and with its training if `hrx train` made it."""
     pairs, as_trained = [(setting.lookback, setting.horizon) for setting in settings], options.settings in NAMED
     choices = []
-    for model in held.models:
+    for model in held:
         own = trained_setting(model) if as_trained else None
         choices.append(CheckpointSettings(model, [own] if own else pairs))
     for name in names:

@@ -50,11 +50,7 @@ def tables(options: Tables) -> int:
         check_target(options.out, "--out")
     frame = read(options.ledger)
     made: Sequence[ReportTable] = make_tables(
-        frame,
-        options.table or None,
-        against=options.against,
-        estimator=options.estimator,
-        fold=not options.pool_seeds,
+        frame, options.table or None, against=options.against, estimator=options.estimator, fold=not options.pool_seeds
     )
     with Ledger.open(options.ledger, create=False, warn=False) as ledger:
         plan = overall_progress(frame, ledger.plans())

@@ -12,16 +12,7 @@ from hrx.cli.main import Download, ListDatasets, ListModels
 from hrx.cli.terminal import note, progress, show, terminal_width
 from hrx.errors import Exit, HrxError
 from hrx.gift_eval import catalogue, data_root, open_source
-from hrx.gift_eval.catalogue import (
-    Checked,
-    Fetched,
-    Folder,
-    State,
-    bytes_arrived,
-    check,
-    extra_files,
-    fetch,
-)
+from hrx.gift_eval.catalogue import Checked, Fetched, Folder, State, bytes_arrived, check, extra_files, fetch
 from hrx.gift_eval.leaderboard import score
 from hrx.reports import render_table
 from hrx.reports.text import number_or_none

@@ -116,9 +116,7 @@ class Tables:
         metavar="NAME",
     )
     format: Literal["text", "md", "tex", "csv", "html", "json"] = option(
-        "text",
-        "text, md, tex, csv, html, json (default: text)",
-        metavar="FORM",
+        "text", "text, md, tex, csv, html, json (default: text)", metavar="FORM"
     )
     against: Literal["published"] | None = option(None, "show the published cells beside the measured ones")
     estimator: str = option("input_gradient", "estimator of the runs (default: input_gradient)", metavar="NAME")

@@ -11,7 +11,7 @@ from helpers.screen import Session
 from rich.console import Console
 
 from hrx.api import progress as module
-from hrx.api.audit import VerdictSoFar
+from hrx.api.audit import verdict_so_far
 from hrx.api.progress import Progress, duration
 from hrx.cli import main
 from hrx.cli.terminal import progress
@@ -127,22 +127,21 @@ def test_the_verdict_so_far_is_the_figure_of_the_summary_over_the_same_runs(
         for run in runs:
             ledger.write(run)
         (summary,) = summarise(read(path), ledger.checks())
-    so_far = VerdictSoFar(runs[:5])
-    for run in runs[5:]:
-        so_far.add(run)
     margin = summary.beating_naive.evidence["g_margin"]
     assert margin.n == 5
     assert margin.interval.low < margin.interval.point < margin.interval.high
     figure = f"g_margin {margin}, positive in 4 of 5 series that beat naive"
-    assert so_far.text(str(summary.model)) == f"So far, {summary.model}: {figure}; 1 failed; not final"
+    assert verdict_so_far(runs, str(summary.model)) == f"So far, {summary.model}: {figure}; 1 failed; not final"
 
 
 def test_one_run_has_no_interval_and_none_that_beats_naive_is_said() -> None:
-    assert VerdictSoFar().text("bolt-mini") == ""
-    lost = VerdictSoFar([record("a", model="m", beats_naive=0)])
-    assert lost.text("m") == "So far, m: no run beats both naive forecasts; not final"
-    one = VerdictSoFar([record("a", model="m", g_margin=0.25, beats_naive=1)])
-    assert one.text("m") == "So far, m: g_margin +0.250, positive in 1 of 1 series that beat naive; not final"
+    assert verdict_so_far([], "bolt-mini") == ""
+    lost = [record("a", model="m", beats_naive=0)]
+    assert verdict_so_far(lost, "m") == "So far, m: no run beats both naive forecasts; not final"
+    one = [record("a", model="m", g_margin=0.25, beats_naive=1)]
+    assert (
+        verdict_so_far(one, "m") == "So far, m: g_margin +0.250, positive in 1 of 1 series that beat naive; not final"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.browser import open_browser
 
-from hrx.api.audit_plan import AuditPlan, InMemory, plan_audit
+from hrx.api.audit_plan import AuditPlan, plan_audit
 from hrx.api.progress import Progress
 from hrx.cli.main import parse_request
 from hrx.records.ledger import Ledger, StoredAudit
@@ -37,7 +37,7 @@ class Reproduced:
 
 
 def planned(words: list[str]) -> AuditPlan:
-    return plan_audit(parse_request(words), InMemory(), Progress(io.StringIO()))
+    return plan_audit(parse_request(words), Progress(io.StringIO()))
 
 
 @pytest.fixture(params=range(len(AUDITS)), ids=["sample", "whole", "estimator", "files"])
