@@ -119,8 +119,8 @@ class Checkpoint:
         for name in WEIGHT_FILES:
             if (self.path / name).exists():
                 return (self.path / name,)
-            if (self.path / f"{name}.index.json").exists():
-                return self._shards(self.path / f"{name}.index.json")
+            if (index := self.path / f"{name}.index.json").exists():
+                return self._shards(index)
         for pattern in WEIGHT_PATTERNS:
             if files := tuple(f for f in sorted(self.path.glob(pattern)) if f.name not in STATE_OF_TRAINING):
                 return files

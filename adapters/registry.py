@@ -183,18 +183,14 @@ def locate_each(
     another.
     """
     if runs := trained_runs(user_path(name)):
-        chosen = [run for run in runs if as_trained or run.setting in settings]
-        if not chosen:
-            known = ", ".join(f"{lookback}x{horizon}" for lookback, horizon in sorted({run.setting for run in runs}))
-            raise ModelError(
-                f"No model in {name} was trained at these settings. Drop --settings, or give some of {known}."
-            )
-        return [CheckpointSettings(_trained(run), [run.setting], run) for run in chosen]
+        if chosen := [run for run in runs if as_trained or run.setting in settings]:
+            return [CheckpointSettings(_trained(run), [run.setting], run) for run in chosen]
+        known = ", ".join(f"{lookback}x{horizon}" for lookback, horizon in sorted({run.setting for run in runs}))
+        raise ModelError(f"No model in {name} was trained at these settings. Drop --settings, or give some of {known}.")
     if saved := _saved(name):
-        own = (trained_setting(one) if as_trained else None for one in saved)
-        return [
-            CheckpointSettings(one, [pair] if pair else list(settings)) for one, pair in zip(saved, own, strict=True)
-        ]
+        own = [as_trained and one.checkpoint.setting for one in saved]
+        pairs = [[pair] if pair else list(settings) for pair in own]
+        return [CheckpointSettings(one, chosen) for one, chosen in zip(saved, pairs, strict=True)]
     if name.endswith(f"@{AUTO}"):
         return _selected(name, settings)
     return [CheckpointSettings(locate(name, merge_adapter=merge_adapter), list(settings))]

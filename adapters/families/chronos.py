@@ -119,7 +119,12 @@ class Chronos2(ChannelForecaster, ChronosForecaster):
     pipeline_class = Chronos2Pipeline
 
     def prepare(self) -> None:
-        self.univariate_pipeline = _without_group_scores(self.library)
+        # For groups of one series: a second model on the same weights.
+        self.univariate_pipeline = copy.copy(self.library)
+        self.univariate_pipeline.model = second_module(self.module)
+        for module in self.univariate_pipeline.model.modules():
+            if isinstance(module, GroupSelfAttention):
+                module.self_attention = _SingleSeriesAttention(module.self_attention)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         series = self.to_series(x)
@@ -157,16 +162,6 @@ class Chronos2(ChannelForecaster, ChronosForecaster):
     def _patches(self, steps: int) -> int:
         """Output patches of one pass that forecasts `steps` steps."""
         return cast(int, min(math.ceil(steps / self.library.model_output_patch_size), self.library.max_output_patches))
-
-
-def _without_group_scores(pipeline: Any) -> Any:
-    """A pipeline for groups of one series: a second model on the same weights."""
-    other = copy.copy(pipeline)
-    other.model = second_module(pipeline.model)
-    for module in other.model.modules():
-        if isinstance(module, GroupSelfAttention):
-            module.self_attention = _SingleSeriesAttention(module.self_attention)
-    return other
 
 
 class _SingleSeriesAttention(torch.nn.Module):

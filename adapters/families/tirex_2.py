@@ -10,8 +10,6 @@ inside a gradient path. hrx runs them as they are written; the forecast is the s
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -65,22 +63,21 @@ class TiRex2(ChannelForecaster):
     module_attribute = "model"
 
     def open_library(self) -> Any:
-        self._check_activation()
-        with _same_matmul_precision():
-            library = load_model(self.checkpoint.path, device="cpu")
-        for module in library.model.modules():
-            if type(module) is ResidualBlock:
-                module.__class__ = _Uncompiled
-        return library
-
-    def _check_activation(self) -> None:
-        """Refuses an activation outside `torch.nn`: the library would import and call what the file names."""
         named = str(self.checkpoint.config.get("act_func", ""))
-        if "." in named.removeprefix("torch.nn."):
+        if "." in named.removeprefix("torch.nn."):  # the library would import and call what the file names
             raise ModelError(
                 f"{self.checkpoint.path}/config.json names the activation {named!r}, which is not a class of torch.nn. "
                 "hrx runs no code that a checkpoint names: give a checkpoint with an activation of torch.nn."
             )
+        precision = torch.get_float32_matmul_precision()
+        try:
+            library = load_model(self.checkpoint.path, device="cpu")
+        finally:  # a configuration may set another for every model of the process
+            torch.set_float32_matmul_precision(precision)
+        for module in library.model.modules():
+            if type(module) is ResidualBlock:
+                module.__class__ = _Uncompiled
+        return library
 
     def read_limits(self) -> Limits:
         levels = self.module.quantiles
@@ -136,13 +133,3 @@ def _last_observed(x: Tensor) -> Tensor:
     """`(N, 1)`: the last value of each series that is not NaN, or 0."""
     places = torch.arange(x.shape[1], device=x.device) * ~x.isnan()
     return x.gather(1, places.argmax(dim=1, keepdim=True)).nan_to_num(nan=0.0)
-
-
-@contextmanager
-def _same_matmul_precision() -> Iterator[None]:
-    """Undoes a precision that a checkpoint's configuration sets for every model of the process."""
-    before = torch.get_float32_matmul_precision()
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -17,7 +17,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,7 +102,10 @@ class NeuralForecastModel(CheckpointForecaster):
         """`(B, L, C) -> (B, h, C)`: the network between its scalers."""
         scaler = self._saved.local_scaler_type
         shift, scale = _local_statistics(windows, scaler) if scaler else (0.0, 1.0)
-        with _seed_of_predict(self._second) if self._seeded else nullcontext():
+        with torch.random.fork_rng(devices=(), enabled=self._seeded):
+            if self._seeded:  # the state of torch's generator in which the official call runs the network
+                torch.manual_seed(self._second.random_seed)
+                torch.empty((), dtype=torch.int64).random_()  # the base seed that a DataLoader draws
             y = run_network(self._second, (windows - shift) / scale)
         return y * scale + shift
 
@@ -130,15 +133,6 @@ class NeuralForecastModel(CheckpointForecaster):
         column = next(alias + suffix for suffix in _MEDIANS if alias + suffix in forecast)
         y = torch.from_numpy(forecast[column].to_numpy(copy=True))
         return y.reshape(count, variates, -1).transpose(1, 2)
-
-
-@contextmanager
-def _seed_of_predict(model: Any) -> Iterator[None]:
-    """State of torch's generator in which the official call runs the network; the caller's is restored."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(model.random_seed)
-        torch.empty((), dtype=torch.int64).random_()  # the base seed that a DataLoader draws
-        yield
 
 
 def fitted_models(library: Any) -> list[Forecaster]:
