@@ -6,8 +6,10 @@ Which family runs a checkpoint is decided in `hrx.adapters.registry`.
 from __future__ import annotations
 
 import copy
+import fnmatch
 import hashlib
 import os
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -15,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from safetensors import SafetensorError, safe_open
 
@@ -34,7 +36,13 @@ ADAPTER_CONFIG = "adapter_config.json"
 TRAINING = "training.json"
 """What `hrx train` writes beside the weights."""
 STATE_OF_TRAINING = ("training_args.bin", "optimizer.bin", "scheduler.bin")
-_NUMBER_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_FLOATING = ("float64", "float32", "float16", "bfloat16")
+_NUMBER_TYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64", "BOOL": "bool",
+    "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "U8": "uint8",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
+"""Names of safetensors' types where they differ from torch's; a type that is not listed keeps its own."""
 
 
 def checkpoint_directory(path: Path) -> Path:
@@ -69,8 +77,15 @@ def _digest(file: Path, _state: tuple[int, ...]) -> bytes:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
-def read_state(file: Path) -> dict[str, Tensor]:
-    """Tensors by name of a file that torch wrote, without running code that is in it.
+class Stored(NamedTuple):
+    """A tensor in a file: its number type, as `float32`, and its shape."""
+
+    kind: str
+    shape: tuple[int, ...]
+
+
+def read_state(file: Path, device: str = "cpu") -> dict[str, Tensor]:
+    """Tensors by name of a file that torch wrote, without running code that is in it; on `meta` without their values.
 
     A trainer may have put them below the key `model` or `state_dict`.
     """
@@ -78,7 +93,7 @@ def read_state(file: Path) -> dict[str, Tensor]:
 
     # A damaged archive may fail anywhere in the reader.
     with model_errors(f"{file} cannot be read as weights", "Restore it, or save it as safetensors."):
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        content = torch.load(file, map_location=device, weights_only=True)
     below = [content[key] for key in ("model", "state_dict") if key in content] if isinstance(content, dict) else []
     state = next((one for one in below if isinstance(one, dict)), content)
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
@@ -161,13 +176,12 @@ class Checkpoint:
     @cached_property
     def tensor_names(self) -> frozenset[str]:
         """Names of the tensors in the safetensors files; other formats are not opened."""
-        return frozenset(name for name, _ in self._safetensors_headers)
+        return frozenset(self._headers)
 
     @property
     def weights_dtype(self) -> str:
         """Floating-point types in the safetensors files, as `bfloat16`; empty for other formats."""
-        types = {_NUMBER_TYPES[kind] for _, kind in self._safetensors_headers if kind in _NUMBER_TYPES}
-        return ", ".join(sorted(types))
+        return ", ".join(sorted({one.kind for one in self._headers.values()}.intersection(_FLOATING)))
 
     @property
     def architecture(self) -> Architecture:
@@ -179,17 +193,27 @@ class Checkpoint:
         """Lookback and horizon of a model that was trained for one setting; None for other models."""
         return None
 
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """Tensors of the weight files by name, without their values."""
+        if self._headers:
+            return self._headers
+        read = (one for file in self.weights for one in read_state(file, "meta").items())
+        return {name: Stored(str(one.dtype).removeprefix("torch."), tuple(one.shape)) for name, one in read}
+
     @cached_property
-    def _safetensors_headers(self) -> list[tuple[str, str]]:
-        """Name and number type of every tensor in the safetensors files."""
-        headers: list[tuple[str, str]] = []
+    def _headers(self) -> dict[str, Stored]:
+        """Tensors of the safetensors files, by name."""
+        headers: dict[str, Stored] = {}
         present = self.weights if any(self.path.glob("*.safetensors")) else ()
         for file in (file for file in present if file.suffix == ".safetensors"):
             with (
                 model_errors(f"{file} is damaged", self.restore, SafetensorError, OSError),
                 safe_open(file, framework="np") as tensors,
             ):
-                headers += ((name, tensors.get_slice(name).get_dtype()) for name in tensors.keys())  # noqa: SIM118
+                for name in tensors.keys():  # noqa: SIM118 (a safetensors handle is not iterable)
+                    kind, shape = (part := tensors.get_slice(name)).get_dtype(), tuple(part.get_shape())
+                    headers[name] = Stored(_NUMBER_TYPES.get(kind, kind), shape)
         return headers
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -243,12 +267,15 @@ class CheckpointForecaster(Forecaster):
 
     module_attribute: ClassVar[str] = ""
     """Attribute of the library's object that holds the torch module; empty if the object is the module itself."""
+    ignored: ClassVar[tuple[str, ...]] = ("*.rotary_emb.inv_freq",)
+    """Patterns of tensors in released files that the library computes anew: rotary tables, by older transformers."""
 
     def __init__(self, checkpoint: Checkpoint, identity: Identity):
         self.identity = identity
         self.checkpoint = checkpoint
         self.is_converted = False
         self.library: Any = self.open_library()
+        self._check_stored()
         freeze(self.module)
         self.limits = self.read_limits()
         self.prepare()
@@ -268,6 +295,44 @@ class CheckpointForecaster(Forecaster):
     def module(self) -> Any:
         """Torch module that holds the weights."""
         return getattr(self.library, self.module_attribute) if self.module_attribute else self.library
+
+    @property
+    def stored_module(self) -> Any:
+        """Part of the module whose state the files hold."""
+        return self.module
+
+    def _check_stored(self) -> None:
+        """Refuses files of another model than the one that was built: other types, tensors unused, tensors missing."""
+        path, held = self.checkpoint.path, self.stored_module.state_dict()
+        parameters = {name for name, _ in self.stored_module.named_parameters(remove_duplicate=False)}
+        ignored = [fnmatch.translate(pattern) for pattern in self.ignored]
+        ignored += getattr(self.module, "_keys_to_ignore_on_load_unexpected", None) or ()  # of transformers
+        filled, unused = set(), []
+        for file_name, (kind, shape) in self.checkpoint.stored.items():
+            name = self.module_name(file_name)
+            if name not in held:
+                unused += [] if any(re.search(pattern, file_name) for pattern in ignored) else [file_name]
+                continue
+            floating = held[name].is_floating_point() or name in parameters
+            if floating and kind not in _FLOATING and not (held[name].is_complex() and kind == "complex64"):
+                raise ModelError(
+                    f"{path} stores {file_name} as {kind}, and the model has floating-point numbers there. hrx audits "
+                    f"weights in {', '.join(_FLOATING)}, not quantised or converted ones: give them in one of these."
+                )
+            if shape == tuple(held[name].shape):
+                filled.add(name)
+        if unused:
+            raise ModelError(
+                f"{path} holds tensors that the model does not use ({len(unused)}, first {unused[0]}): its "
+                "configuration describes another model. Give the configuration that was saved with these weights."
+            )
+        memory = {held[name].data_ptr() for name in filled}
+        # A tensor that shares its memory with one of the file, as tied embeddings do, has no name of its own there.
+        if missing := [name for name, one in held.items() if name not in filled and one.data_ptr() not in memory]:
+            raise ModelError(
+                f"{path} lacks tensors of the model ({len(missing)}, first {missing[0]}), which would keep random "
+                f"values. {self.checkpoint.restore}"
+            )
 
     def converted(self, convert: Convert) -> Self:
         module = convert(copy.deepcopy(self.module))
@@ -290,7 +355,7 @@ class CheckpointForecaster(Forecaster):
 
     def unloaded(self) -> tuple[str, ...]:
         stored = ((self.module_name(name), tensor) for name, tensor in self.checkpoint.tensors())
-        return differing_tensors(self.module, stored)
+        return differing_tensors(self.stored_module, stored)
 
 
 class ChannelForecaster(CheckpointForecaster):

@@ -79,11 +79,10 @@ class VisionTSModel(CheckpointForecaster):
         state, architecture = read_state(known[0]), architectures[known[0].name]
         with redirect_stdout(None):  # the library prints that it could not load, and goes on
             model = VisionTS(architecture, ckpt_dir=str(path))
-        wrong = {*state} ^ {*model.vision_model.state_dict()} or {*differing_tensors(model.vision_model, state.items())}
-        if wrong:
+        if wrong := differing_tensors(model.vision_model, state.items()):
             raise ModelError(
-                f"{known[0]} does not hold the weights of {architecture}: {shorten(', '.join(sorted(wrong)), 200)} "
-                "could not be loaded. Download it again, or restore its original name."
+                f"{known[0]} does not hold the weights of {architecture}: {shorten(', '.join(wrong), 200)} could not "
+                "be loaded. Download it again, or restore its original name."
             )
         return model
 
@@ -116,5 +115,6 @@ class VisionTSModel(CheckpointForecaster):
     def reload(self) -> Self:
         return super().reload().for_season(self.limits.periodicity)
 
-    def unloaded(self) -> tuple[str, ...]:
-        return differing_tensors(self.module.vision_model, self.checkpoint.tensors())
+    @property
+    def stored_module(self) -> Any:
+        return self.module.vision_model

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hrx.adapters.checkpoint import CheckpointForecaster
-from hrx.adapters.contract import Limits, ModelError
+from hrx.adapters.contract import Limits, model_errors
 from hrx.adapters.families import Family
 from hrx.adapters.formats.trained_directory import training_scale
 
@@ -86,15 +86,10 @@ class BackboneForecaster(CheckpointForecaster):
     official_call = "the layers by their formulas"
 
     def open_library(self) -> nn.Module:
-        try:
+        what = f"{self.checkpoint.path} does not hold a backbone of hrx train"
+        with model_errors(what, "Train it again.", LookupError, TypeError, RuntimeError):
             module = build(self.checkpoint.config)
             module.load_state_dict(load_file(self.checkpoint.weights[0]))
-        except (LookupError, TypeError, RuntimeError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise ModelError(
-                f"{self.checkpoint.path} does not hold a backbone of hrx train: {type(error).__name__}: {first} "
-                "Train it again."
-            ) from error
         return module
 
     def prepare(self) -> None:

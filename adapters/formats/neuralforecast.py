@@ -58,6 +58,7 @@ class NeuralForecastModel(CheckpointForecaster):
     """Point forecast of one saved model; the median of a model that forecasts quantiles."""
 
     official_call = "NeuralForecast.predict"
+    ignored = ("__hparams__.*",)  # arrays among the stored arguments
     reads_units = True
     checkpoint: SavedModel
 

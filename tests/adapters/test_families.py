@@ -3,7 +3,6 @@
 Runs in every environment with the families that it can import; what is special about a family has a file of its own.
 """
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from helpers.tiny import HARD, families, forecast_and_gradient, hard_windows, series
-from safetensors.torch import load_file, save_file
 
 from hrx.adapters import ModelError, load
 from hrx.adapters.gradients import relative_difference
@@ -36,13 +34,6 @@ CHECKED_AT = {
     "toto-2": [(96, 24), (512, 96)],
 }
 """Settings at which all five admission checks run, for families that are checked at fewer than the others."""
-REMOVABLE = {
-    "timer": "lm_heads.0.weight",
-    "t0": "decoder.residual_layer.bias",
-    "moirai-2": "out_proj.output_layer.weight",
-    "timesfm-3": "output_head.weight",
-}
-"""Tensors without which a library loads the checkpoint all the same."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -153,15 +144,6 @@ def test_every_parameter_equals_its_file_and_a_changed_one_is_named(model: Any) 
     name, parameter = list(again.module.named_parameters())[-1]
     parameter.add_(1.0)
     assert again.unloaded() == (name.removeprefix("vision_model."),)
-
-
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name in REMOVABLE], indirect=True)
-def test_a_tensor_that_is_missing_from_the_file_is_named(family: str, path: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(path, tmp_path / "incomplete")
-    tensors = load_file(copy / "model.safetensors")
-    del tensors[REMOVABLE[family]]
-    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-    assert load(str(copy)).unloaded() == (REMOVABLE[family],)
 
 
 def test_the_float64_twin_computes_the_same_forecast_in_float64(model: Any) -> None:

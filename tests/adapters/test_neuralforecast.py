@@ -329,7 +329,7 @@ MUTATIONS = {
     "quantile off by one": ("- 0.5).abs()))]", "- 0.5).abs())) - 1]"),
     "step off by one": ("torch.cat(parts)[:, :horizon]", "torch.cat(parts)[:, 1 : horizon + 1]"),
     "windows of a coupled model together": ("if self._alone else", "if False else"),
-    "keys drawn by another seed": ("manual_seed(self._second.random_seed)", "manual_seed(self._second.random_seed + 1)"),
+    "keys drawn by another seed": ("(self._second.random_seed)", "(self._second.random_seed + 1)"),
 }  # fmt: skip
 """A mistake in the forward: what stands there, and what stands there instead."""
 
