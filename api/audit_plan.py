@@ -93,7 +93,7 @@ def plan_audit(
     held: Sequence[Forecaster] = (),
     held_data: Sequence[Dataset] = (),
 ) -> AuditPlan:
-    """Check a request, find models and data beside those that are held in memory, and plan; nothing is run or written."""
+    """Check a request, find models and data beside those held in memory, and plan. Nothing is run or written."""
     progress.say("finding models and series")
     if local_workers(request):
         start_server()  # the worker processes start beside the planning

@@ -40,8 +40,8 @@ DEBUG_HELP = "show the traceback of an error"
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG)
 
 
-def _ledger() -> Any:
-    return option(MISSING, "the ledger that an audit wrote", check=Path, metavar="LEDGER", positional=True)
+def _ledger(help: str = "the ledger that an audit wrote", metavar: str = "LEDGER") -> Any:
+    return option(MISSING, help, check=Path, metavar=metavar, positional=True)
 
 
 def _out(default: str | None, help: str = "", metavar: str = "DIR") -> Any:
@@ -128,7 +128,7 @@ class Tables:
 class CompareRequest:
     """Compare two checkpoints on the same runs, with gates."""
 
-    base: Path = option(MISSING, "ledger of the base checkpoint", check=Path, metavar="BASE", positional=True)
+    base: Path = _ledger("ledger of the base checkpoint", "BASE")
     new: Path | None = option(
         None, "ledger of the new checkpoint (default: BASE)", check=Path, metavar="NEW", positional=True
     )
@@ -152,7 +152,7 @@ class CompareRequest:
 class Merge:
     """Merge ledgers, refusing contradictions."""
 
-    ledgers: tuple[Path, ...] = option(MISSING, "ledgers to read", check=Path, metavar="LEDGER", positional=True)
+    ledgers: tuple[Path, ...] = _ledger("ledgers to read")
     into: Path = option(MISSING, "the ledger to add to; created if it does not exist", check=Path, metavar="LEDGER")
 
 
@@ -169,9 +169,7 @@ class Export:
 class Check:
     """Verify that ledgers are as they were written, row by row."""
 
-    ledgers: tuple[Path, ...] = option(
-        MISSING, "ledgers to verify; nothing is changed", check=Path, metavar="LEDGER", positional=True
-    )
+    ledgers: tuple[Path, ...] = _ledger("ledgers to verify; nothing is changed")
     json: bool = json_option()
 
 
