@@ -6,13 +6,13 @@ import statistics as standard
 
 import pytest
 
-from hrx.adapters.formats.trained_directory import BY
 from hrx.errors import Exit, HrxError
 from hrx.records.ledger import Ledger, StoredPlan
 from hrx.reports import compare, read, summarise
 from hrx.reports.audit_summary import MOST_CELLS, AuditSummary, render_audit, summarise_backbones
 from hrx.reports.gates import judge_audit
 from hrx.reports.page.report import render_report
+from hrx.reports.runs import BY_HRX as BY
 
 BY_HRX = json.dumps({"by": BY, "training_rows": 8640, "learning_rate": 0.0001, "best_epoch": 3})
 
