@@ -199,7 +199,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """Run the admission checks only."""
+    """Run the admission checks only, or measure the contract of the official call."""
 
     model: str = option(MISSING, MODEL_HELP, metavar="MODEL", positional=True)
     data: str = _data()
@@ -208,6 +208,22 @@ class VerifyRequest:
     merge_adapter: bool = _merge_adapter()
     channels: bool = option(False, "check the model on all variates of an item together")
     sanity: bool = option(False, "also check that random parameters change the explanation and small noise does not")
+    contract: bool = option(False, "measure what the official call promises, at one setting and without data")
+    only: str = option("", "properties of the contract, such as isolation,units (default: all)", metavar="NAME,…")
+    budget: float | None = option(
+        None,
+        "longest time of the contract, such as 90s; the rest is not run",
+        check=seconds,
+        metavar="TIME",
+    )
+    page: Path | None = option(None, "also write the contract as a page", check=Path, metavar="FILE", stored=False)
+    junit: Path | None = option(
+        None,
+        "also write the contract as JUnit XML, a test case per property",
+        check=Path,
+        metavar="FILE",
+        stored=False,
+    )
     json: bool = json_option()
 
 

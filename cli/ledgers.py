@@ -12,6 +12,7 @@ from hrx.cli.main import Check, CompareRequest, Export, Merge, Report, Tables
 from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
 from hrx.errors import Exit, HrxError, NotWritten
 from hrx.files import check_directory, check_target, regular_file
+from hrx.records.contract import Contract, read_contract
 from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, TABLES, Ledger, LedgerError
 from hrx.records.merge import check as verify
 from hrx.records.merge import export as write_out
@@ -19,6 +20,7 @@ from hrx.records.merge import merge as join
 from hrx.reports import ReportTable, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
+from hrx.reports.contract import comparison_exit, comparison_json, comparison_text
 from hrx.reports.runs import overall_progress, rests_on
 from hrx.reports.table import html_page, latex_document
 from hrx.reports.text import counted
@@ -106,6 +108,8 @@ def compare(options: CompareRequest) -> int:
     for option, path in files.items():
         if path is not None:
             check_target(path, option)
+    if options.new and options.base.suffix == options.new.suffix == ".json":
+        return _compare_contracts(read_contract(options.base), read_contract(options.new), options)
     if options.new is None and not (options.base_model and options.new_model):
         raise HrxError(
             f"Only one ledger was given ({options.base}). Give a second one, "
@@ -136,6 +140,19 @@ def compare(options: CompareRequest) -> int:
     except NotWritten as error:
         return not_written("compare", error, comparison.exit)
     return comparison.exit
+
+
+def _compare_contracts(base: Contract, new: Contract, options: CompareRequest) -> int:
+    if options.gate or options.summary or options.junit:
+        raise HrxError("Contracts are compared without gates. Drop --gate, --summary and --junit.")
+    report = json.dumps(comparison_json(base, new), indent=1, allow_nan=False) + "\n"
+    if options.json == STDOUT:
+        sys.stdout.write(report)
+    else:
+        show(comparison_text(base, new, terminal_width(_COMPARE_WIDTH)))
+        if options.json:
+            write(options.json, report, "--json")
+    return comparison_exit(base, new)
 
 
 def merge(options: Merge) -> int:

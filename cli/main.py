@@ -126,9 +126,9 @@ class Tables:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest:
-    """Compare two checkpoints on the same runs, with gates."""
+    """Compare two checkpoints on the same runs, with gates; or two contracts, A.json and B.json."""
 
-    base: Path = _ledger("ledger of the base checkpoint", "BASE")
+    base: Path = _ledger("ledger or contract of the base", "BASE")
     new: Path | None = option(
         None, "ledger of the new checkpoint (default: BASE)", check=Path, metavar="NEW", positional=True
     )

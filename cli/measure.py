@@ -23,13 +23,15 @@ from hrx.audit.request import CalibrateRequest, TrainRequest, VerifyRequest
 from hrx.audit.runner.plan import PlannedRun
 from hrx.audit.runner.scheduler import Recheck
 from hrx.cli.main import AuditCommand
-from hrx.cli.terminal import not_written, note, progress, show
-from hrx.errors import Exit, NotWritten
+from hrx.cli.terminal import not_written, note, progress, show, terminal_width, write
+from hrx.errors import Exit, HrxError, NotWritten
+from hrx.files import check_target
 from hrx.options import as_settings, as_toml
 from hrx.records.calibration import judge
 from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
+from hrx.reports.contract import contract_junit, contract_page, contract_text
 from hrx.reports.gates import describe_gate, gate_json
 from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted, number_or_none
@@ -164,7 +166,11 @@ def _recheck_line(result: Recheck) -> str:
 
 
 def verify(request: VerifyRequest) -> int:
-    """Show every check with its figure; exit code 1 where one failed."""
+    """Show every check with its figure, or the contract; exit code 1 where one failed."""
+    if request.contract:
+        return _contract(request)
+    if request.only or request.page or request.junit or request.budget is not None:
+        raise HrxError("--only, --page, --junit and --budget belong to the contract. Add --contract, or drop them.")
     found = checkpoints.verify(request, progress)
     parity = worst_parity(found.checks)  # NaN where it was not measured
     if request.json:
@@ -184,6 +190,25 @@ def verify(request: VerifyRequest) -> int:
         show(f"{setting} was not checked: no series of {request.data} has a window for it.")
     for text in dict.fromkeys(f"{c.check} at {c.setting}: {c.note}." for c in found.checks if not c.passed):
         show(text)
+    return found.exit
+
+
+def _contract(request: VerifyRequest) -> int:
+    files = {"--page": (request.page, contract_page), "--junit": (request.junit, contract_junit)}
+    for option, (path, _) in files.items():
+        if path is not None:
+            check_target(path, option)
+    found = checkpoints.verify_contract(request, progress)
+    if request.json:
+        print(json.dumps(found.as_json(), indent=1, allow_nan=False))
+    else:
+        show(contract_text(found, terminal_width(100)))
+    try:
+        for option, (path, render) in files.items():
+            if path is not None:
+                write(path, render(found), option)
+    except NotWritten as error:
+        return not_written("verify", error, found.exit)
     return found.exit
 
 

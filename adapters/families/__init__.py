@@ -117,6 +117,8 @@ class Family:
     """A glob pattern of its weight files, for a library that writes no `config.json`."""
     tensors: tuple[str, ...] = ()
     """Tensor names that together identify its weights, for a release whose `config.json` is absent or another's."""
+    promises: tuple[str, ...] = ()
+    """Properties of the contract that its publisher documents, such as `sign`, beside those of every forecaster."""
     revision_selector: str = ""
     """`module:function`, called as `(hub_id, lookback, horizon) -> revision`, for one release per setting."""
     unpinned: str = ""
