@@ -363,7 +363,7 @@ def batch_difference(forecast: Callable[[Tensor], Tensor], x: Tensor, size: int)
     varied = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)])
     batch = torch.cat([varied] * -(-size // len(varied)))[:size]
     together = forecast(batch.clone())
-    few = torch.cat([forecast(part.clone()) for part in batch.split(max(len(x), _FEW))])
+    few = torch.cat([forecast(part.clone()) for part in torch.split(batch, max(len(x), _FEW))])
     places = sorted({0, size // 2, size - 1})
     alone = torch.cat([forecast(batch[place : place + 1].clone()) for place in places])
     return max(relative_difference(together, few), relative_difference(together[places], alone))
