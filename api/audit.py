@@ -41,13 +41,14 @@ from hrx.files import check_directory, check_target
 from hrx.gift_eval import Dataset, read_series
 from hrx.options import from_keywords, from_settings
 from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
+from hrx.records.quantities import SHORTEST_SPAN
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports import heatmaps, summarise
 from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
 from hrx.reports.gates import Judged, exit_code, judge_audit
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, frame_of, without_runs
 from hrx.reports.statistics import evidence
-from hrx.reports.summary import SHORTEST_SPAN, ModelSummary
+from hrx.reports.summary import ModelSummary
 from hrx.reports.text import counted
 from hrx.text import message
 

@@ -53,7 +53,7 @@ from hrx.records.ledger import Ledger, LedgerError
 from hrx.reports.gates import parse
 from hrx.reports.text import counted
 
-SWEEPS = ("truncation", "distance", "context")
+SWEEPS = ("truncation", "distance", "fine", "context")
 _PREFIXES = ("module", TSLIB)
 """Names of models that begin so are code of the user's, run by any interpreter that has its packages."""
 _CHILD = "import sys; from hrx.api.audit import run_child; sys.exit(run_child(*sys.argv[1:]))"
@@ -249,6 +249,7 @@ def _protocol(options: AuditRequest) -> Protocol:
         max_draws=max(draws, Protocol.max_draws),
         truncation="truncation" in sweeps,
         distance="distance" in sweeps,
+        fine="fine" in sweeps,
         context="context" in sweeps,
         context_bound=context_bound(options.context_bound, requested="context" in sweeps),
     )

@@ -151,6 +151,7 @@ def explain(
         notes=_notes(forecaster, given, readers, length),
         held_out=tuple(measured),
         forecaster=forecaster,
+        series=() if given.windows else tuple(one.series for one in given.series),
     )
 
 

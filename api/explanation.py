@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from hrx.errors import HrxError, ProtocolError
 from hrx.records.explanation import Explanation as ExplanationData
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from hrx.adapters.contract import Forecaster
     from hrx.audit.protocol import Protocol
+    from hrx.audit.runner.run import SeriesForecasts
+    from hrx.gift_eval.series import Series
     from hrx.records.quantities import Quantities
 
 _MOST_SHOWN = 3
@@ -41,11 +43,19 @@ class Explanation(ExplanationData):
 
     forecaster: Forecaster | None = field(default=None, repr=False)
     """Model, where the explanation was not read from a file."""
+    series: tuple[Series, ...] = field(default=(), repr=False)
+    """Whole series, where they are known and the explanation was not read from a file."""
+
+    def __getitem__(self, item: str | int) -> Self:
+        place = self.place(item)
+        return replace(super().__getitem__(place), series=self.series[place : place + 1])
 
     def score(self, model: Any = None, *, protocol: Protocol | None = None) -> Quantities:
         """Whether a step's own row explains it better than a shared one: `g_own`, `g_shuffled`, `g_margin` and `rank`.
 
-        Measured by deletion on the explained windows, with the Monte Carlo error of each quantity. Series are runs of
+        Measured by deletion on the explained windows, with the Monte Carlo error of each quantity. Gains are divided by
+        the variance of 64 forecasts over the test region of the series, as in an audit; where it is not known or too
+        short, by that of the explained windows, which the result says. Series are runs of
         their own and are scored one at a time, `x["T1"].score()`; the rows of one array are windows of one run. An
         explanation that was read from a file needs its `model`, as `hrx.explain` takes it. One window is an
         indication: `hrx.run_audit` measures many.
@@ -55,6 +65,7 @@ class Explanation(ExplanationData):
         from hrx.audit.attribution import Estimate
         from hrx.audit.protocol import Protocol, scored_steps
         from hrx.audit.scoring.score import ScoredRun, moving
+        from hrx.gift_eval.windows import statistics
 
         if len(self) > 1 and not self.windows:
             raise HrxError(
@@ -77,9 +88,31 @@ class Explanation(ExplanationData):
         reader = reads_own_unit(self._forecaster(model), self.seasons[0], self.scales[0])
         with torch.inference_mode(False):
             x = torch.as_tensor(self.x, dtype=torch.float32)
-            run = ScoredRun.of(reader, x, self.horizon, used)
+            whole, variance = self._forecasts(reader, used), None
+            if whole is not None:
+                (std,) = statistics(self.series[0], self.horizon)[1]
+                variance = whole.variance * std**2
+            run = ScoredRun.of(reader, x, self.horizon, used, variance=variance)
             rows = Estimate(torch.as_tensor(self.matrix)[moving(x)], steps=self.steps, settings=method.settings)
-            return run.score(run.forecast, rows)
+            return run.score(rows) if whole is None else whole.stated(run.score(rows))
+
+    def _forecasts(self, reader: Forecaster, protocol: Protocol) -> SeriesForecasts | None:
+        """Forecasts over the test region of the series, standardised; None where it is not known or cannot be used."""
+        from hrx.adapters.wrapped import Rescaled
+        from hrx.audit.memory import MemoryBudget
+        from hrx.audit.runner.run import forecast_series
+        from hrx.audit.scoring.score import Unscorable
+        from hrx.gift_eval.series import UnusableSeries
+        from hrx.gift_eval.windows import statistics
+
+        if not self.series or protocol.variance_windows == "run":
+            return None
+        (series,), count = self.series, protocol.variance_windows
+        try:
+            own = Rescaled(reader, *statistics(series, self.horizon))
+            return forecast_series(own, series, self.lookback, self.horizon, count, MemoryBudget())
+        except (UnusableSeries, Unscorable):
+            return None
 
     def _forecaster(self, model: Any) -> Forecaster:
         """Return the model of this explanation; raises where the given one is another."""

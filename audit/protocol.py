@@ -35,6 +35,8 @@ class Protocol:
     """Whether truncations of the matrix are scored too."""
     distance: bool = False
     """Whether rows at fixed distances are scored too."""
+    fine: bool = False
+    """Whether the gains are measured over few deleted positions too (`fine_counts`), for models that read few."""
     context: bool = False
     """Whether the needed context is measured too."""
     context_bound: float = 0.01
@@ -128,3 +130,9 @@ def deletion_counts(lookback: int, fractions: int) -> Ints:
     last, j = fractions - 1, np.arange(fractions)
     lower = np.floor(j * lookback / last + 0.5).astype(np.int64)
     return np.where(2 * j > last, lookback - lower[::-1], lower)
+
+
+def fine_counts(lookback: int, fractions: int) -> Ints:
+    """1, 2, 4, 8, … positions, up to the first fraction of the grid."""
+    first = max(int(deletion_counts(lookback, fractions)[1]), 1)
+    return 2 ** np.arange(first.bit_length())

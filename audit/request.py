@@ -163,7 +163,7 @@ class AuditRequest:
     out: Path = option(Path("hrx-audit"), "default: hrx-audit", check=Path, metavar="DIR", stored=False)
     ledger: Path | None = option(None, "default: DIR/ledger.db", check=Path, metavar="FILE", stored=False)
     memory: float = option(2.0, "memory for batches (default: 2)", check=_gibibytes, metavar="GIB")
-    sweeps: str = option("", "also score: truncation, distance, context", metavar="NAME,…")
+    sweeps: str = option("", "also score: truncation, distance, fine, context", metavar="NAME,…")
     context_bound: float | None = _context_bound()
     merge_adapter: bool = _merge_adapter()
     channels: bool = option(False, "audit items of several variates on the time axis and on the channel axis")

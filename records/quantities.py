@@ -54,6 +54,21 @@ class Values(NamedTuple):
 
 QUANTITIES: tuple[str, ...] = Values._fields
 GAINS = ("g_own", "g_shuffled", "g_margin")
+SUPPORT = 0.99
+"""Share of the shared vector's sum that its support holds."""
+
+
+class Gains(NamedTuple):
+    """The three gains by themselves."""
+
+    g_own: float
+    g_shuffled: float
+    g_margin: float
+
+
+SHORTEST_SPAN = 5
+"""Horizons that the forecasts behind a variance span: the variance of a shorter region is too small, which makes gains
+too large (nine times with a single start), so that such runs are left out of a verdict."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ class Quantities:
     """Everything one run measures."""
 
     normalised: Values
-    """Divided by the variance of the run's forecasts."""
+    """Divided by `variance`."""
     raw: Values
     error: Values
     """Monte Carlo standard error of the normalised values; NaN where a single unit of draws gives no spread.
@@ -71,6 +86,20 @@ class Quantities:
     """Normalised values at each scored step, by quantity."""
     scored_steps: Ints
     variance: float
+    variance_of: Literal["series", "windows", "given"]
+    """What forecasts it is of: `variance_windows` of the series, as in an audit; the run's own windows, which are not
+    comparable with an audit; or what a caller gave."""
+    shared_rows: int
+    """Rows whose mean is the shared vector."""
+    support: int
+    """Positions that hold 99 % of the shared vector's sum, the most of any window."""
+    first_deleted: int
+    """Positions that the first fraction deletes."""
+    fine: Gains | None
+    """Gains by the mean error after the 1, 2, 4, … most relevant positions are deleted, up to `first_deleted`;
+    normalised, None where they were not measured."""
+    fine_error: Gains | None
+    """Their Monte Carlo standard errors."""
     p_margin: float
     """Share of all assignments of the scored rows to the scored steps whose mean area is at least the actual one's."""
     rank: float
@@ -102,22 +131,32 @@ class Quantities:
     """As above, at each scored step, mean of the windows."""
     apart: float = 0.0
     """Largest difference of a window's forecast in a scored batch from its forecast in the run's own batch."""
+    variance_windows: int = 0
+    """Forecasts of the series behind `variance`; 0 where it is of others."""
+    variance_span: float = math.nan
+    """From the first to the last of them, in horizons."""
 
     def __str__(self) -> str:
-        """Show the gains with their errors, `p_margin` and the rank."""
-        gains = [f"{name} {getattr(self, name):+.3f}{self._shown_error(name)}" for name in GAINS]
-        found = ", ".join([*gains, f"p_margin {show_p(self.p_margin)}", f"rank {self.rank:.2f}"])
-        return f"{found} ({self.draws} draws, {self.forecasts} forecasts)\n{self.certainty}"
+        """Show the gains with their errors, `p_margin` and the rank, and what they rest on."""
+        found = ", ".join([*map("".join, self._shown), f"p_margin {show_p(self.p_margin)}", f"rank {self.rank:.2f}"])
+        return f"{found} ({self.draws} draws, {self.forecasts} forecasts)\n{self.certainty}\n{self.basis}"
 
     def _repr_html_(self) -> str:
         """Show the gains as a table in a notebook."""
         import pandas as pd  # the command line starts without it
 
-        rows = [(f"{getattr(self, name):+.3f}", self._shown_error(name)) for name in GAINS]
         heads = ("share of the forecasts' variance", "over draws")
-        rows += [(show_p(self.p_margin), ""), (f"{self.rank:.2f}", "")]
-        table = pd.DataFrame(rows, [*GAINS, "p_margin", "rank"], heads)
-        return f"{table.to_html(border=0)}<p>{self.certainty}</p>"
+        rows = [*self._shown, ("p_margin ", show_p(self.p_margin), ""), ("rank ", f"{self.rank:.2f}", "")]
+        table = pd.DataFrame([cells[1:] for cells in rows], [cells[0].strip() for cells in rows], heads)
+        return f"{table.to_html(border=0)}<p>{self.certainty} {self.basis}</p>"
+
+    @property
+    def _shown(self) -> list[tuple[str, str, str]]:
+        """Name, value and error of each gain."""
+        gains = {name: getattr(self, name) for name in GAINS}
+        gains |= {f"{name}_fine": value for name, value in (self.fine._asdict() if self.fine else {}).items()}
+        error = {name: f" ± {self.plus_minus(name):.3f}" if self.degrees else "" for name in gains}
+        return [(f"{name} ", f"{value:+.3f}", error[name]) for name, value in gains.items()]
 
     @property
     def degrees(self) -> int:
@@ -125,8 +164,12 @@ class Quantities:
         return self.windows * (self.units - 1)
 
     def plus_minus(self, name: str) -> float:
-        """Half of the 95 % interval of a quantity over draws; NaN where a single unit of draws gives no spread."""
-        return t_quantile(self.degrees) * float(getattr(self.error, name))
+        """Half of the 95 % interval of a quantity over draws; NaN where a single unit of draws gives no spread.
+
+        The gains over few positions are `g_own_fine`, `g_shuffled_fine` and `g_margin_fine`.
+        """
+        errors: Values | Gains | None = self.fine_error if name.endswith("_fine") else self.error
+        return t_quantile(self.degrees) * float(getattr(errors, name.removesuffix("_fine")))
 
     @property
     def certainty(self) -> str:
@@ -140,8 +183,34 @@ class Quantities:
         covers = f"± is a 95 % interval over random draws for {which}, with {count} of freedom"
         return f"{covers}; it covers nothing else.{flat}"
 
-    def _shown_error(self, name: str) -> str:
-        return f" ± {self.plus_minus(name):.3f}" if self.degrees else ""
+    @property
+    def basis(self) -> str:
+        """What the gains are divided by, which rows make the shared vector, and whether they rest on too few values."""
+        divided = {
+            "series": f"the variance of {self.variance_windows} forecasts over the test region of the series",
+            "windows": "the variance of the forecasts of the given windows, so they cannot be compared with an audit's",
+            "given": "the variance that was given",
+        }
+        said = [f"Gains are divided by {divided[self.variance_of]}."]
+        if self.variance_span < SHORTEST_SPAN:
+            span = f"These start within {self.variance_span:.1f} horizons, less than {SHORTEST_SPAN}"
+            said.append(f"{span}, so their variance is too small and the gains are too large.")
+        horizon, rows = int(self.scored_steps[-1]) + 1, self.shared_rows
+        scored = "scored" if rows == len(self.scored_steps) else "given"
+        which = f"all {rows}" if rows == horizon else f"the {rows} {scored}"
+        said.append(f"The shared vector is the mean of {which} rows." if rows > 1 else "One row serves all steps.")
+        if self.sparse:
+            said.append(
+                f"The model reads few values: {self.support} hold {SUPPORT:.0%} of the shared vector, and the first "
+                f"fraction deletes {self.first_deleted}. So g_own is near 0 whatever the rows are"
+                f"{'; g_own_fine deletes fewer.' if self.fine else ': measure g_own_fine, by --sweeps fine.'}"
+            )
+        return " ".join(said)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the first deleted fraction holds all that the model reads, so that `g_own` says nothing."""
+        return 0 < self.support <= self.first_deleted
 
     @property
     def g_own(self) -> float:

@@ -79,6 +79,7 @@ class Record:
     axis: Text = _column("step: one row per forecast step; whole: one row for the whole forecast, as published")
     truncation: Whole = _column("1 if truncations of the matrix were scored")
     distance: Whole = _column("1 if rows at fixed distances were scored")
+    fine: Whole = _column("1 if the gains over few deleted positions were measured")
     context: Whole = _column("1 if the needed context was measured")
     context_bound: Number = _column("largest change, as a share of the variance, for the needed context")
     context_windows: Whole = _column("windows over the test region behind the needed context, at most")
@@ -130,7 +131,7 @@ class Record:
     insertion_se: Number = _column("Monte Carlo standard error of insertion")
     p_margin: Number = _column("share of all assignments of scored rows to scored steps that explain at least as well")
 
-    # Sweeps: `--sweeps truncation,distance`
+    # Sweeps: `--sweeps truncation,distance,fine`
     g_own_rank_1: Number = _column("g_own of the matrix truncated to rank 1, normalised")
     g_own_rank_2: Number = _column("g_own of the matrix truncated to rank 2, normalised")
     g_own_rank_4: Number = _column("g_own of the matrix truncated to rank 4, normalised")
@@ -141,6 +142,13 @@ class Record:
     g_distance_8: Number = _column("g of the row 8 steps away against the shared vector, normalised")
     g_distance_16: Number = _column("g of the row 16 steps away against the shared vector, normalised")
     g_distance_32: Number = _column("g of the row 32 steps away against the shared vector, normalised")
+
+    g_own_fine: Number = _column("g_own by the mean error after 1, 2, 4, … deletions below the grid, normalised")
+    g_own_fine_se: Number = _column("Monte Carlo standard error of g_own_fine")
+    g_shuffled_fine: Number = _column("g_shuffled in the same way")
+    g_shuffled_fine_se: Number = _column("Monte Carlo standard error of g_shuffled_fine")
+    g_margin_fine: Number = _column("g_margin in the same way")
+    g_margin_fine_se: Number = _column("Monte Carlo standard error of g_margin_fine")
 
     # The needed context: `--sweeps context`
     context_needed: Whole = _column("shortest context that is enough, in steps; the lookback where none is shorter")
@@ -168,6 +176,9 @@ class Record:
     rank_channel: Number = _column("participation ratio of the channel axis")
 
     # What else the sweep and the matrix give
+    shared_rows: Whole = _column("rows whose mean is the shared vector")
+    support: Whole = _column("positions that hold 99 % of the shared vector's sum, the most of any window")
+    sparse: Whole = _column("1 if the first deleted fraction holds them all, so that g_own says nothing")
     gap_own: Number = _column("area between MoRF and LeRF of a step under its own row, normalised")
     gap_shared: Number = _column("area between MoRF and LeRF of a step under the shared vector, normalised")
     effective_lookback: Number = _column("positions from the end that hold 90 % of a row's mass, mean of the rows")

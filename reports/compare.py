@@ -30,9 +30,9 @@ from hrx.reports.runs import (
     mask_impossible,
     require_runs,
     stored_progress,
+    too_short,
 )
 from hrx.reports.statistics import Evidence, evidence
-from hrx.reports.summary import too_short
 from hrx.reports.text import clean, counted, listed, shorten
 
 PAIRING = (*TASK, *SEEDS, "starts")

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from hrx.errors import Exit, HrxError, unknown
-from hrx.records.quantities import Bools, Floats
-from hrx.reports.runs import beats_naive, fold_seeds, scored_runs, trained_by_hrx
+from hrx.records.quantities import SHORTEST_SPAN, Bools, Floats
+from hrx.reports.runs import beats_naive, fold_seeds, scored_runs, too_short, trained_by_hrx
 from hrx.reports.statistics import (
     FEWEST_INTERVAL,
     MOST_CLUSTERS,
@@ -37,7 +37,6 @@ from hrx.reports.statistics import (
     evidence,
     power_to_decide,
 )
-from hrx.reports.summary import SHORTEST_SPAN, too_short
 from hrx.reports.text import clean, counted, listed, number_or_none
 
 Outcome = Literal["passed", "failed", "undecided"]

@@ -20,7 +20,7 @@ from hrx.errors import HrxError
 from hrx.records import record
 from hrx.records.decision import Decision, PlanTest, sign_of
 from hrx.records.ledger import Ledger
-from hrx.records.quantities import Bools, Floats
+from hrx.records.quantities import SHORTEST_SPAN, Bools, Floats
 from hrx.records.record import StoredPlan
 from hrx.reports.text import clean, counted, listed, shorten
 
@@ -42,6 +42,8 @@ SEEDS = ("seed", "protocol_seed")
 LARGEST = record.LARGEST
 # The precision is a setting, and an infinite parity must stay visible as the worst one.
 _MEASURED = [c.name for c in record.COLUMNS if c.kind == "REAL" and c.name not in ("precision", "parity")]
+_DIVIDED = [name for name in _MEASURED if re.match("g_|gap_|compre|aopc|suffi", name) and not name.endswith("_raw")]
+"""Columns that are divided by the variance of the series' forecasts."""
 _MOST_NAMED = 8
 NO_REASON = "no reason was recorded"
 LONGEST_REASON = 200
@@ -112,6 +114,44 @@ def impossible_remark(frame: pd.DataFrame) -> str:
     if "parity" in frame and (infinite := int(np.isinf(frame["parity"]).sum())):
         sentences.append(f"{infinite:,} of {of} {'has' if infinite == 1 else 'have'} an infinite parity.")
     return " ".join(sentences)
+
+
+def too_short(runs: pd.DataFrame) -> Bools:
+    """Whether medians leave out the gains of each run, because the forecasts behind its variance span too little.
+
+    Records that an earlier hrx exported do not state the span, so they count.
+    """
+    if "variance_span" not in runs:
+        return np.zeros(len(runs), dtype=np.bool_)
+    return np.asarray(runs["variance_span"].astype("float64") < SHORTEST_SPAN, dtype=np.bool_)
+
+
+def mask_short(frame: pd.DataFrame) -> pd.DataFrame:
+    """Runs with NaN for the gains of those that `too_short` marks; the same frame if there is none."""
+    short = too_short(frame)
+    masked = {name: frame[name].mask(short) for name in _DIVIDED if name in frame}
+    return frame.assign(**masked) if short.any() else frame
+
+
+def short_remark(frame: pd.DataFrame) -> str:
+    """How many scored runs have gains that `mask_short` removes; empty where none has."""
+    if not (runs := int(too_short(frame).sum())):
+        return ""
+    have = "has" if runs == 1 else "have"
+    return (
+        f"{runs:,} of {counted(len(frame), 'scored run')} {have} a test region of less than {SHORTEST_SPAN} horizons, "
+        "where the variance is too small: their gains are left out."
+    )
+
+
+def sparse_remark(frame: pd.DataFrame) -> str:
+    """How many scored runs are of a model that reads too few values for the published grid; empty where none is."""
+    if "sparse" not in frame or not (runs := int((frame["sparse"] == 1).sum())):
+        return ""
+    return (
+        f"In {runs:,} of {counted(len(frame), 'scored run')} the first deleted fraction holds all that the model "
+        "reads, so g_own is near 0 whatever the rows are: --sweeps fine measures g_own_fine."
+    )
 
 
 def padded_remark(frame: pd.DataFrame) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.records.quantities import GAINS, Bools, Floats
+from hrx.records.quantities import GAINS, SHORTEST_SPAN, Floats
 from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE, StoredCheck, StoredPlan
 from hrx.reports.context import DatasetContext, dataset_contexts
 from hrx.reports.page import render
@@ -32,6 +32,8 @@ from hrx.reports.runs import (
     pooled,
     progress,
     scored_runs,
+    sparse_remark,
+    too_short,
     unknown_rows_remark,
 )
 from hrx.reports.statistics import (
@@ -48,9 +50,6 @@ from hrx.reports.statistics import (
 from hrx.reports.text import clean, counted, listed, number_or_none, percent, shorten
 
 GAIN_HEADS = ("gain", "median", "95 % interval", "positive", "sign test p")
-SHORTEST_SPAN = 5
-"""Horizons that the forecasts behind a variance span: the variance of a shorter region is too small, which makes gains
-too large (nine times with a single start), so that such runs are left out of a verdict."""
 EQUIVALENCE_BOUND = 0.05
 """Gains within it are called equal. The paper's runs of rank below 1.1, whose rows hardly differ, gain 0.015 in the
 median, and those just above gain 0.074."""
@@ -314,16 +313,6 @@ def _group(runs: pd.DataFrame) -> GainGroup:
     return GainGroup(len(runs), folded)
 
 
-def too_short(runs: pd.DataFrame) -> Bools:
-    """Whether a verdict leaves each run out, because the forecasts behind its variance span too little of the series.
-
-    Records that an earlier hrx exported do not state the span, so they count.
-    """
-    if "variance_span" not in runs:
-        return np.zeros(len(runs), dtype=np.bool_)
-    return np.asarray(runs["variance_span"].astype("float64") < SHORTEST_SPAN, dtype=np.bool_)
-
-
 def worst_parity(checks: Iterable[Any], of_runs: Iterable[float] = ()) -> float:
     """Parity of a model: the largest `max|a−b| / max|b|` of its forecast and the official call, NaN where unknown.
 
@@ -429,7 +418,7 @@ def _remarks(runs: pd.DataFrame, beating: SeasonalRuns) -> Iterator[str]:
         if seen := int((done["leakage"] == leakage).sum()):
             where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
             yield f"{where} {words} in training."
-    yield from filter(None, (unknown_rows_remark(done), padded_remark(done)))
+    yield from filter(None, (unknown_rows_remark(done), padded_remark(done), sparse_remark(done)))
     if failed := int((runs["status"] == FAILED).sum()):
         yield f"Incomplete: {failed} of {counted(len(runs), 'run')} failed."
     if differing := pooled(done):

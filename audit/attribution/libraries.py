@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from hrx.adapters.contract import Forecaster
 from hrx.adapters.gradients import GradientPath
 from hrx.audit.attribution import AttributionTask, Estimate, Estimator, Inapplicable
 from hrx.audit.attribution.gradients import ROWS_AT_ONCE
@@ -240,7 +241,7 @@ class _ByClass:
         batched = {"internal_batch_size": most} if points > 1 else {}
         windows = torch.split(torch.arange(len(task.x)).repeat_interleave(rows), max(1, most // points))
         targets = torch.split(torch.arange(rows).repeat(len(task.x)), max(1, most // points))
-        method = self.kind(self._explained)
+        method = self.kind(partial(self.explained, task.model))
         parts = [
             method.attribute(task.x[some].clone(), target=target, **self._arguments(some), **batched)
             for some, target in zip(windows, targets, strict=True)
@@ -258,7 +259,7 @@ class _ByClass:
 
         def forecasts(windows: Tensor) -> Tensor:
             if torch.is_grad_enabled():
-                return self._explained(windows)
+                return self.explained(task.model, windows)
             key = hashlib.blake2b(windows.contiguous().numpy().tobytes()).digest()
             if key not in known:
                 y = task.budget.forward(task.model, windows, task.horizon)
@@ -278,7 +279,7 @@ class _ByClass:
 
     def by_module(self) -> Tensor:
         """`(W, R, L)` of a class that sets hooks on the modules of a network: a copy of the model's is explained."""
-        module, rows = _HookedForecaster(self.task), []
+        module, rows = _HookedForecaster(self), []
         for place in range(len(self.task.x)):
             baselines = self._arguments(torch.tensor([place]))["baselines"]
             rows.append(self._attribution(module, place, baselines))
@@ -304,10 +305,10 @@ class _ByClass:
             )
         return attribution
 
-    def _explained(self, x: Tensor) -> Tensor:
+    def explained(self, model: Forecaster, x: Tensor) -> Tensor:
         """`(B, L) -> (B, R)`: what each row explains, differentiable where gradients are enabled."""
         with self.path:
-            y = self.task.model.forward(x, self.task.horizon)
+            y = model.forward(x, self.task.horizon)
         return y @ self.task.picks.to(y).T
 
     def _constructed(self, place: Tensor) -> dict[str, Any]:
@@ -346,26 +347,19 @@ class _ByClass:
 
 
 class _HookedForecaster(torch.nn.Module):
-    """A copy of a task's model as a module, `(B, L) -> (B, R)`, that contains the modules of its network."""
+    """What the rows of a task explain as a module, `(B, L) -> (B, R)`, that holds a copy of the model's network."""
 
-    def __init__(self, task: AttributionTask):
+    def __init__(self, work: _ByClass):
         super().__init__()
-        self._task, self._path = task, GradientPath()
 
         def keep(module: torch.nn.Module) -> torch.nn.Module:
             self.network = module
             return module
 
-        model = task.model.converted(keep)
+        model = work.task.model.converted(keep)
         if model is None:
             raise Inapplicable(
-                f"{task.model.identity.model} has no torch.nn.Module on the CPU for DeepLift to change. "
+                f"{work.task.model.identity.model} has no torch.nn.Module on the CPU for DeepLift to change. "
                 "Use captum:GradientShap or integrated_gradients"
             )
-        self._model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`(B, L) -> (B, R)`."""
-        with self._path:
-            y = self._model.forward(x, self._task.horizon)
-        return y @ self._task.picks.to(y).T
+        self.forward = partial(work.explained, model)

@@ -75,6 +75,10 @@ class SeriesForecasts(NamedTuple):
     context: NeededContext | None = None
     """Where it is measured."""
 
+    def stated(self, quantities: Quantities) -> Quantities:
+        """Quantities that were divided by this variance, which say so."""
+        return replace(quantities, variance_of="series", variance_windows=self.windows, variance_span=self.span)
+
 
 SeriesCache = dict[tuple[object, ...], SeriesForecasts]
 """Forecasts of each model, series and setting seen so far."""
@@ -298,6 +302,8 @@ def _measured_values(q: Quantities) -> dict[str, Value]:
         values[f"{name}_se"] = _number(getattr(q.error, name))
     for name in GAINS:
         values[f"{name}_steps"] = json.dumps(q.steps[name].tolist())
+    for name, gains in (("fine", q.fine), ("fine_se", q.fine_error)):
+        values |= {f"{gain}_{name}": _number(value) for gain, value in (gains._asdict() if gains else {}).items()}
     values |= {f"g_own_rank_{r}": _number(g) for r, g in zip(TRUNCATIONS, q.truncated, strict=False)}
     values |= {f"g_distance_{d}": _number(g) for d, g in zip(DISTANCES, q.distant, strict=False)}
     return values | {
@@ -308,6 +314,9 @@ def _measured_values(q: Quantities) -> dict[str, Value]:
         "scored_steps": json.dumps(q.scored_steps.tolist()),
         "flat_windows": q.flat_windows,
         "p_margin": q.p_margin,
+        "shared_rows": q.shared_rows,
+        "support": q.support,
+        "sparse": int(q.sparse),
         "insertion_dropped": q.insertion_dropped,
         "rank": _number(q.rank),
         "rank_entropy": _number(q.rank_entropy),
@@ -368,8 +377,8 @@ def measure_held_out(
         whole = None if count == "run" else forecast_series(own, series, lookback, horizon, count, budget)
         variance = None if whole is None else whole.variance
         scored = ScoredRun(own, x, horizon, protocol, budget, variance=variance, flat_windows=flat)
-        found = scored.quantities
-        errors, quantities = _skill(scored.forecast, kept) if whole is None else whole.skill, found
+        quantities = scored.quantities if whole is None else whole.stated(scored.quantities)
+        errors = _skill(scored.forecast, kept) if whole is None else whole.skill
     except (UnusableSeries, Unscorable) as error:
         unscored = str(error)
     context = None

@@ -16,7 +16,7 @@ from torch import Tensor
 from hrx.adapters.contract import Forecaster
 from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import MemoryBudget
-from hrx.audit.protocol import Protocol, deletion_counts
+from hrx.audit.protocol import Protocol, deletion_counts, fine_counts
 from hrx.audit.torch_state import one_thread
 from hrx.errors import ProtocolError
 from hrx.records.quantities import DISTANCES, TRUNCATIONS, Floats, Ints
@@ -176,6 +176,16 @@ class Sweep:
         curves = np.moveaxis(errors[:, :-1].reshape(len(self.x), *inner, count, len(self.steps)), 4, 1)
         ends = (*curves.shape[:4], 1, len(self.steps))
         return np.concatenate([np.zeros(ends), curves, np.broadcast_to(everything, ends)], axis=4)
+
+    def fine_errors(self, orderings: Ints, count: int) -> Floats:
+        """`(W, D, V, K, S)`: the same in the first `count` draws, for the few positions of `fine_counts` that some
+        orderings delete first."""
+        importance = self.importance[:, : int(orderings.max()) + 1]
+        counts = fine_counts(importance.shape[-1], self.protocol.fractions)
+        deleted = masks(ranks(importance), counts)[:, :, 0]
+        drawn = replacements(self.x, self.protocol, self.stream, 0, count, variants=deleted[0, :, :, 0].numel())
+        errors = self.changes(deleted.flatten(1, 2), drawn)
+        return np.moveaxis(errors.reshape(*deleted.shape[:3], count, -1), 3, 1)[:, :, orderings]
 
     def changes(self, deleted: Tensor, drawn: Tensor) -> Floats:
         """Squared changes `(W, N, D, S)` under the masks `(W, N, P)`, each different one evaluated once."""

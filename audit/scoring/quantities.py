@@ -6,6 +6,7 @@ windows at once would take twice their memory.
 """
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from itertools import permutations
 from typing import NamedTuple
@@ -14,9 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.audit.protocol import Area, Protocol
+from hrx.audit.protocol import Area, Protocol, deletion_counts
 from hrx.audit.scoring.deletion import Orderings
-from hrx.records.quantities import GAINS, QUANTITIES, Floats, Ints, Quantities, Skill, Values, error_limit
+from hrx.records.quantities import (
+    GAINS,
+    QUANTITIES,
+    SUPPORT,
+    Floats,
+    Gains,
+    Ints,
+    Quantities,
+    Skill,
+    Values,
+    error_limit,
+)
 
 MASS = 0.9
 LEAST_UNITS = 4
@@ -38,6 +50,9 @@ def summarise(
     *,
     forecasts: int,
     flat_windows: int,
+    own_variance: bool,
+    fine_errors: Floats | None,
+    apart: float,
 ) -> Quantities:
     """Everything that a run measures, from the `errors` `(W, D, V, 2, K, S)` under the orderings of its matrix."""
     paired = errors[:, :, ordered.matrix]
@@ -48,6 +63,8 @@ def summarise(
     curves = mean_curves(paired) / variance
     gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
     effective, reach = rank(matrix), effective_lookback(matrix)
+    fine = None if fine_errors is None else [moments(one) for one in _fine_gains(fine_errors, protocol)]
+    own, shuffled = (one.mean / variance for one in fine[:2]) if fine else (0.0, 0.0)
     return Quantities(
         normalised=_values({name: found[name].mean / scale[name] for name in QUANTITIES}),
         raw=_values({name: found[name].mean for name in QUANTITIES}),
@@ -55,6 +72,12 @@ def summarise(
         steps={name: found[name].steps / scale[name] for name in QUANTITIES},
         scored_steps=steps,
         variance=variance,
+        variance_of="windows" if own_variance else "given",
+        shared_rows=matrix.shape[1],
+        support=support(matrix),
+        first_deleted=int(deletion_counts(matrix.shape[2], protocol.fractions)[1]),
+        fine=Gains(own, shuffled, own - shuffled) if fine else None,
+        fine_error=Gains(*(one.error / variance for one in fine)) if fine else None,
         p_margin=assignment_share(areas[:, :, ordered.matrix[:-1]].mean(axis=(0, 1))),
         rank=float(effective.participation.nanmean()),
         rank_entropy=float(effective.entropy.nanmean()),
@@ -72,6 +95,7 @@ def summarise(
         distant=_distant_gains(areas, ordered) / variance,
         effective_lookback=float(reach.nanmean()),
         effective_lookback_steps=reach[:, ordered.rows].nanmean(dim=0).numpy(),
+        apart=apart,
     )
 
 
@@ -130,6 +154,12 @@ def effective_lookback(matrix: Tensor, mass: float = MASS) -> Tensor:
     return torch.stack([of_window(window) for window in matrix])
 
 
+def support(matrix: Tensor) -> int:
+    """How few positions hold nearly all of the shared vector's sum, the most of any window; 0 where all are zero."""
+    held = [window.double().mean(dim=0).sort(descending=True).values.cumsum(dim=0) for window in matrix]
+    return max(int((one < SUPPORT * one[-1]).sum()) + 1 if one[-1] > 0 else 0 for one in held)
+
+
 def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> dict[str, Floats]:
     """Every quantity, undivided, from the errors `(W, D, S + 1, 2, K, S)` under the scored rows and the shared vector.
 
@@ -144,9 +174,7 @@ def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> dict[str, Fl
         area = _area(areas, kind)
         # Differences before means: rows that order the lookback like the shared vector give exact zeros.
         gain = area[:, :, :-1] - area[:, :, -1:]
-        samples["g_own" + suffix] = _own(gain)
-        samples["g_shuffled" + suffix] = gain.mean(axis=2)
-        samples["g_margin" + suffix] = samples["g_own" + suffix] - samples["g_shuffled" + suffix]
+        samples |= {name + suffix: values for name, values in _gains(gain).items()}
         if not suffix:
             steps = np.arange(gain.shape[-1])
             # A spawn key separates the permutations from the draws, which start from the same seed and stream.
@@ -165,6 +193,19 @@ def measure(errors: Floats, protocol: Protocol, stream: int = 0) -> dict[str, Fl
     bottom = np.where(bottom == 0, np.nan, bottom)
     samples["insertion"] = top / bottom + (samples["sufficiency"] - top / bottom * everything) / bottom
     return samples
+
+
+def _gains(gain: Floats) -> dict[str, Floats]:
+    """`(W, U, S)` each, from what the rows gain over the shared vector `(W, U, S, S)`."""
+    own, shuffled = _own(gain), gain.mean(axis=2)
+    return {"g_own": own, "g_shuffled": shuffled, "g_margin": own - shuffled}
+
+
+def _fine_gains(errors: Floats, protocol: Protocol) -> Iterable[Floats]:
+    """Gains by the mean error over few deleted positions, undivided, from `(W, D, S + 1, K, S)`."""
+    grouped = errors.reshape(len(errors), -1, protocol.draws_per_unit, *errors.shape[2:])
+    heights = grouped.mean(axis=(2, 4))
+    return _gains(heights[:, :, :-1] - heights[:, :, -1:]).values()
 
 
 def assignment_share(areas: Floats) -> float:

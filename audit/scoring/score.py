@@ -27,6 +27,8 @@ from hrx.audit.torch_state import differentiable, plain
 from hrx.errors import HrxError, ProtocolError
 from hrx.records.quantities import Floats, Quantities
 
+AXES: dict[Along, int] = {"time": 3, "channel": 2}
+"""Input axes, and the dimension of `(W, H, L, C)` that is summed for the matrix of each."""
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
@@ -114,35 +116,38 @@ class ScoredRun:
     @cached_property
     @differentiable()
     def forecast(self) -> Tensor:
-        """Forecasts that the run explains: `(W, H)`, or `(W, H, C)`; refuses those that cannot be scored."""
+        """Forecasts that the run explains: `(W, H)`, or `(W, H, C)`."""
         moving(self.x)
         if self.horizon == 1:
             raise Unscorable(
                 "one forecast step: its row is the shared vector too, so there is no gain to measure. Give a horizon "
                 "of at least 2"
             )
-        forecast = self.known
-        if forecast is None:
-            with torch.no_grad():
-                forecast = self.model.forward(plain(self.x), self.horizon)
-        self._scale(forecast)
-        return forecast
+        with torch.no_grad():
+            return self.model.forward(plain(self.x), self.horizon) if self.known is None else self.known
+
+    @cached_property
+    def divisor(self) -> float:
+        """What the quantities are divided by; refuses forecasts that cannot be scored."""
+        if self.variance is None:
+            return usable_variance(self.forecast)
+        forecast_variance(self.forecast)  # refuses one that is not finite
+        return self.variance
 
     @cached_property
     def explanation(self) -> Estimate:
         """Explanation that the run scores, `(W, R, L)`."""
+        _ = self.divisor  # what cannot be scored is not explained
         given = self.model, self.x, self.horizon, self.protocol
         try:
-            explanation = estimate(*given, budget=self.budget, stream=self.stream)
+            return self._finite(estimate(*given, budget=self.budget, stream=self.stream))
         except Inapplicable as error:
             raise Unscorable(str(error)) from error
-        self._check_finite(explanation.matrix)
-        return explanation
 
     @cached_property
     def quantities(self) -> Quantities:
         """Quantities along time."""
-        return self.score(self.forecast, self.explanation)
+        return self.score(self.explanation)
 
     @cached_property
     def both_axes(self) -> dict[Along, Estimate]:
@@ -155,49 +160,52 @@ class ScoredRun:
                 f"The channel axis needs the estimator input_gradient with the axis 'step', not "
                 f"{self.protocol.estimator} with the axis {self.protocol.axis!r}. Use the default of both."
             )
+        _ = self.divisor
         rows = jacobian(self.model, self.x, self.horizon, budget=self.budget)
-        importance = rows.jacobian.abs()
-        self._check_finite(importance)
         steps, settings = tuple(range(1, self.horizon + 1)), self.protocol.estimator_settings
-        time = Estimate(importance.sum(dim=3), rows.rewrites, steps=steps, settings=settings)
-        return {"time": time, "channel": time._replace(matrix=importance.sum(dim=2))}
+        both = self._finite(Estimate(rows.jacobian.abs(), rows.rewrites, steps=steps, settings=settings))
+        return {axis: both._replace(matrix=both.matrix.sum(dim=d)) for axis, d in AXES.items()}
 
     @cached_property
     def channel_scores(self) -> ChannelScores:
-        """Quantities along either axis; truncations and distances are swept along time only."""
-        unswept = replace(self, protocol=replace(self.protocol, truncation=False, distance=False))
-        return ChannelScores(
-            time=self.score(self.forecast, self.both_axes["time"]),
-            channel=unswept.score(self.forecast, self.both_axes["channel"], along="channel"),
-        )
+        """Quantities along either axis; truncations, distances and few positions are swept along time only."""
+        unswept = replace(self, protocol=replace(self.protocol, truncation=False, distance=False, fine=False))
+        both = self.both_axes
+        return ChannelScores(self.score(both["time"]), unswept.score(both["channel"], along="channel"))
 
     @differentiable()
-    def score(self, forecast: Tensor, explanation: Estimate, along: Along = "time") -> Quantities:
+    def score(self, explanation: Estimate, along: Along = "time") -> Quantities:
         """Quantities of the forecasts under an explanation: `(W, R, L)`, or `(W, R, C)` along the channels."""
-        protocol, variance, matrix = self.protocol, self._scale(forecast), explanation.matrix
+        protocol, variance, matrix = self.protocol, self.divisor, explanation.matrix
         steps = scored_steps(self.horizon, protocol.scored)
         ordered = orderings(matrix, np.array(explanation.steps, dtype=np.int64) - 1, steps, protocol)
         given = ordered.importance, steps, protocol, self.budget, self.stream, along
-        sweep = Sweep(self.model, self.x, forecast, *given)
+        sweep = Sweep(self.model, self.x, self.forecast, *given)
         errors = _within_range(sweep.errors(0, protocol.draws))
         while needs_draws(errors[:, :, ordered.matrix], variance, protocol):
             done = errors.shape[1]
             more = sweep.errors(done, min(protocol.draws, protocol.most_draws - done))
             errors = np.concatenate([errors, _within_range(more)], axis=1)
-        counts = {"forecasts": sweep.forecasts, "flat_windows": self.flat_windows}
-        found = summarise(errors, ordered, matrix, steps, variance, protocol, self.stream, **counts)
-        return replace(found, apart=sweep.apart)
+        fine = _within_range(sweep.fine_errors(ordered.matrix, errors.shape[1])) if protocol.fine else None
+        return summarise(
+            errors,
+            ordered,
+            matrix,
+            steps,
+            variance,
+            protocol,
+            self.stream,
+            forecasts=sweep.forecasts,
+            flat_windows=self.flat_windows,
+            own_variance=self.variance is None,
+            fine_errors=fine,
+            apart=sweep.apart,
+        )
 
-    def _scale(self, forecast: Tensor) -> float:
-        """What the quantities are divided by."""
-        if self.variance is None:
-            return usable_variance(forecast)
-        forecast_variance(forecast)  # refuses one that is not finite
-        return self.variance
-
-    def _check_finite(self, importance: Tensor) -> None:
-        if not all(torch.isfinite(window).all() for window in importance):
+    def _finite(self, explanation: Estimate) -> Estimate:
+        if not all(torch.isfinite(window).all() for window in explanation.matrix):
             raise Unscorable(f"non-finite explanation: {self.protocol.estimator} is NaN or infinite on these windows")
+        return explanation
 
 
 def moving(x: Tensor) -> Tensor:

@@ -23,9 +23,17 @@ from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DONE
 from hrx.reports.figures import bin_medians, central_limits
 from hrx.reports.heatmap import COLOURS, row_steps
-from hrx.reports.runs import CONFIGURATION, SEEDS, beats_naive, beats_seasonal, mask_impossible, trained_by_hrx
+from hrx.reports.runs import (
+    CONFIGURATION,
+    SEEDS,
+    beats_naive,
+    beats_seasonal,
+    mask_impossible,
+    too_short,
+    trained_by_hrx,
+)
 from hrx.reports.statistics import FEWEST_INTERVAL, Evidence, evidence, median
-from hrx.reports.summary import figures_behind, finding, too_short
+from hrx.reports.summary import figures_behind, finding
 from hrx.reports.text import clean, file_stem, listed, number_or_none, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")

@@ -20,8 +20,11 @@ from hrx.reports.runs import (
     fold_seeds,
     impossible_remark,
     mask_impossible,
+    mask_short,
     padded_remark,
     pooled,
+    short_remark,
+    sparse_remark,
     unknown_rows_remark,
 )
 from hrx.reports.statistics import GroupStatistics, describe
@@ -65,11 +68,12 @@ class ScoredRuns:
         self.frame, self.estimator, self.fold = frame, estimator, fold
         # Records that were exported by an earlier hrx have fewer columns.
         stored = frame[frame["status"] == DONE].reindex(
-            columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS, *_TRAINING, "training"]
+            columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS, *_TRAINING, "training", "variance_span", "sparse"]
         )
-        self._remarks = (padded_remark(stored), impossible_remark(stored))
+        remarks = (padded_remark, impossible_remark, short_remark, sparse_remark)
+        self._remarks = tuple(remark(stored) for remark in remarks)
         self._unknown_rows = unknown_rows_remark(stored)
-        done = mask_impossible(stored).copy()
+        done = mask_short(mask_impossible(stored)).copy()
         # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
         done["leaked"] = done["leakage"].map({DECLARED: 1.0, NONE_DECLARED: 0.0}).astype("float64")
         done["beats_seasonal"] = beats_seasonal(done)

@@ -99,7 +99,8 @@ def test_the_key_of_a_default_run_is_the_hash_of_everything_that_decides_its_num
     run = planned([dataset("one/H", [700])], seeds=1)[0]
     protocol = {
         "estimator": "input_gradient", "estimator_settings": "{}", "axis": "step", "truncation": False,
-        "distance": False, "draws": 4, "draws_kind": "antithetic", "precision": None, "max_draws": 64, "scored": 8,
+        "distance": False, "fine": False, "draws": 4, "draws_kind": "antithetic", "precision": None, "max_draws": 64,
+        "scored": 8,
         "fractions": 9, "area": "gap", "permutations": 3, "seed": 0, "variance_windows": "64",
     }  # fmt: skip
     decisive = {

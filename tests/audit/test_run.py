@@ -18,7 +18,7 @@ from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, Series
 from hrx.records.ledger import Ledger
-from hrx.records.quantities import DISTANCES, QUANTITIES, TRUNCATIONS, Quantities
+from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities
 from hrx.records.record import DONE, EXCLUDED, NAMES, Record
 
 HORIZON = 64
@@ -65,17 +65,23 @@ def test_every_quantity_of_the_score_is_stored_with_its_raw_value_and_its_error(
         assert values == [number(getattr(kind, name)) for kind in (q.normalised, q.raw, q.error)], name
     assert (record.rank, record.rank_entropy, record.rank_dropped) == (q.rank, q.rank_entropy, q.rank_dropped)
     assert (record.p_margin, record.flat_windows) == (q.p_margin, 0)
+    assert (record.shared_rows, record.support, record.sparse) == (q.shared_rows, q.support, int(q.sparse))
     assert (record.variance, record.draws_used, record.forecasts) == (q.variance, q.draws, q.forecasts)
     assert record.device == "cpu"
 
 
 def test_sweeps_fill_their_columns_with_the_numbers_of_the_score() -> None:
-    protocol = Protocol(draws=2, truncation=True, distance=True)
+    protocol = Protocol(draws=4, truncation=True, distance=True, fine=True)
     record, run = measured(protocol)
     q = scored(record, run, protocol)
     assert [getattr(record, f"g_own_rank_{r}") for r in TRUNCATIONS] == q.truncated.tolist()
     assert [getattr(record, f"g_distance_{d}") for d in DISTANCES] == q.distant.tolist()
     assert record.g_own_rank_1 == 0
+    assert q.fine is not None
+    assert q.fine_error is not None
+    for name in GAINS:
+        fine = getattr(record, f"{name}_fine"), getattr(record, f"{name}_fine_se")
+        assert fine == (getattr(q.fine, name), getattr(q.fine_error, name))
     assert (record.gap_own, record.gap_shared) == (q.gap_own, q.gap_shared)
     assert record.effective_lookback == q.effective_lookback
     assert json.loads(str(record.effective_lookback_steps)) == q.effective_lookback_steps.tolist()
@@ -85,7 +91,7 @@ def test_sweeps_fill_their_columns_with_the_numbers_of_the_score() -> None:
 def test_without_sweeps_and_channels_their_columns_stay_empty() -> None:
     record, _ = measured(Protocol(draws=2))
     for name in NAMES:
-        if name.startswith(("g_own_rank", "g_distance")) or "channel" in name:
+        if name.startswith(("g_own_rank", "g_distance")) or "channel" in name or "_fine" in name:
             assert getattr(record, name) is None, name
     assert record.gap_shared is not None
 

@@ -1,7 +1,9 @@
 """Truncations, distances, curves and effective lookback, all from one sweep."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, explain, score
-from hrx.audit.protocol import scored_steps
+from hrx.audit.protocol import fine_counts, scored_steps
 from hrx.audit.scoring.deletion import orderings, ranks, replacements, truncate
 from hrx.audit.scoring.quantities import effective_lookback, measure, rank
 from hrx.audit.scoring.score import ScoredRun
@@ -115,6 +117,66 @@ def test_orderings_list_each_different_row_once() -> None:
                 assert (index < 0) == (not 0 <= row < 64)
                 if index >= 0:
                     assert torch.equal(ordered.importance[:, index], matrix[:, row])
+
+
+@pytest.mark.parametrize("lookback", [40, 96])
+def test_the_fine_gains_agree_with_the_definition_and_leave_the_others_as_they_are(lookback: int) -> None:
+    model, x = from_module(linear(lookback, 24)), series(2, lookback)
+    protocol = replace(SWEPT, truncation=False, distance=False, draws=4)
+    q = score(model, x, 24, protocol=replace(protocol, fine=True), stream=3)
+    slow = slow_run(model, x, 24, explain(model, x, 24).numpy(), draws=4)
+    assert q.fine is not None
+    assert q.fine_error is not None
+    for name, expected in slow.fine_gains().items():
+        assert getattr(q.fine, name) == pytest.approx(expected / slow.variance, rel=1e-5, abs=1e-7)
+        assert 0 < getattr(q.fine_error, name) < abs(q.plus_minus(f"{name}_fine"))
+    plain = score(model, x, 24, protocol=protocol, stream=3)
+    assert (plain.normalised, plain.error) == (q.normalised, q.error)
+    counts = fine_counts(lookback, 9).tolist()
+    assert counts == [1, 2, 4, 8][: 3 if lookback == 40 else 4]
+    # At most nine orderings, each count, in every draw of every window.
+    assert 0 < q.forecasts - plain.forecasts <= 9 * len(counts) * 4 * 2
+
+
+def test_a_reader_of_few_values_is_recognised_and_only_the_fine_gains_tell_its_rows_apart() -> None:
+    seasonal = from_module(lambda x: x[:, -24:])
+    q = score(seasonal, series(2, 512), 24, protocol=Protocol(fine=True))
+    assert (q.support, q.first_deleted, q.g_own) == (24, 64, 0.0)
+    assert q.sparse
+    assert q.fine is not None
+    assert q.fine.g_own > 0 > q.fine.g_shuffled
+    assert "The model reads few values: 24 hold 99% of the shared vector, and the first fraction deletes 64." in str(q)
+    assert "g_own_fine deletes fewer" in str(q)
+    short = score(seasonal, series(2, 96), 24)
+    assert (short.support, short.first_deleted, short.sparse, short.fine) == (24, 12, False, None)
+    assert "few values" not in str(short)
+    assert short.g_own > 0
+    unread = score(from_module(lambda x: torch.relu(x[:, -24:])), -series(2, 96).abs(), 24, variance=1.0)
+    assert (unread.support, unread.sparse) == (0, False)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000), st.integers(3, 33))
+def test_fine_counts_double_up_to_the_first_fraction(lookback: int, fractions: int) -> None:
+    counts = fine_counts(lookback, fractions).tolist()
+    first = int(lookback / (fractions - 1) + 0.5)
+    assert counts[0] == 1
+    assert all(b == 2 * a for a, b in pairwise(counts))
+    assert counts[-1] <= max(first, 1) < 2 * counts[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "sentence"),
+    [
+        ({}, 64, "the mean of all 64 rows"),
+        ({"estimator": "saliency"}, 8, "the mean of the 8 scored rows"),
+        ({"axis": "whole"}, 1, "One row serves all steps"),
+    ],
+)
+def test_the_result_says_which_rows_make_the_shared_vector(options: dict[str, Any], rows: int, sentence: str) -> None:
+    q = score(from_module(linear()), series(2, 40), 64, protocol=Protocol(draws=2, **options))
+    assert q.shared_rows == rows
+    assert sentence in str(q)
 
 
 def test_a_distance_without_a_row_for_some_scored_step_is_nan() -> None:

@@ -61,7 +61,7 @@ def test_a_training_whose_worker_dies_twice_is_named_and_the_same_command_trains
     command = ["train", "Linear", "CNN", *QUICK, "--workers", "2", "--out", str(out)]
     with monkeypatch.context() as patch:
         KillingExecutor.deadly = {name("CNN", 0): 2, name("CNN", 1): 1}
-        patch.setattr("hrx.audit.runner.processes.ProcessExecutor", KillingExecutor)
+        patch.setattr("hrx.api.audit_plan.ProcessExecutor", KillingExecutor)
         assert main(command) == 3
     captured = capsys.readouterr()
     assert f"{name('CNN', 0)} is not trained: its worker process died twice (SIGKILL: out of memory?)" in captured.err

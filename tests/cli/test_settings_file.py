@@ -136,11 +136,13 @@ def test_an_unknown_sweep_is_refused_with_its_near_match(folder: Path, capsys: p
 
 
 def test_sweeps_and_estimators_reach_the_protocol_of_the_runs(folder: Path) -> None:
-    more = ["--sweeps", "truncation,distance", "--estimator", "gradient_x_input"]
+    more = ["--sweeps", "truncation,distance,fine", "--estimator", "gradient_x_input"]
     assert main(["audit", "module:line.py:line", *PLAN, *more, "--seeds", "1", "--json"]) == 0
     (record,) = read("hrx-audit/ledger.db").to_dict("records")
     assert (record["truncation"], record["distance"], record["estimator"]) == (1, 1, "gradient_x_input")
     assert abs(record["g_own_rank_1"]) < 1e-12
+    assert record["fine"] == 1
+    assert record["g_margin_fine"] == record["g_own_fine"] - record["g_shuffled_fine"]
 
 
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -215,33 +215,36 @@ def test_the_action_and_the_gitlab_template_run_for_real_in_another_repository(e
     assert installed.code == 0, installed.text
     assert (elsewhere / "venv" / "bin" / "hrx").exists()
 
-    both, data = {"base": "bolt-mini", "new": "./checkpoints/noise50"}, "sample"
-    audited = run_step(AUDIT, elsewhere, path, data=data, settings="48x12", series="1", seeds="1", **both)
+    both, data = {"base": "bolt-mini", "new": "./checkpoints/noise50"}, "sample:co2,elnino,seattle,sf_temps"
+    audited = run_step(AUDIT, elsewhere, path, data=data, settings="48x12", series="4", seeds="1", **both)
     assert audited.code == 0, audited.text
-    broken = run_step(COMPARE, elsewhere, path, min_pairs="6", **both)
+    broken = run_step(COMPARE, elsewhere, path, min_pairs="8", **both)
     assert broken.code == 1, broken.text
     assert "**FAILED**" in broken.summary
     assert broken.summary.startswith("### hrx compare: failed: ")
 
     # The stored ledger as base, and gates that even this checkpoint passes.
     stored = {"base_ledger": broken.outputs["base-ledger"], "gates": "parity <= 1e-5\nrank <= +900%"}
-    passed = run_step(COMPARE, elsewhere, path, min_pairs="6", **stored)
+    passed = run_step(COMPARE, elsewhere, path, min_pairs="8", **stored)
     assert passed.code == 0, passed.text
-    assert passed.summary.startswith("### hrx compare: passed: all 2 gates; over 9 pairs of runs in 8 sources.")
+    assert passed.summary.startswith("### hrx compare: passed: all 2 gates; over 8 pairs of runs.")
     assert (elsewhere / passed.outputs["junit"]).exists()
 
     job = PIPELINE["compare"]
     variables = job["variables"] | {"HRX": f"{wheel}[chronos-bolt]", "NEW": "./checkpoints/noise50"}
     variables |= {
-        "AUDIT": f"--data {data} --settings 48x12 --series 1 --seeds 1 --workers 0",
+        "AUDIT": f"--data {data} --settings 48x12 --series 4 --seeds 1 --workers 0",
         "PATH": path,
         "HOME": str(elsewhere),
     }
     variables |= {"PIP_NO_INDEX": "1", "OMP_NUM_THREADS": "1"}
     command = ["bash", "-eo", "pipefail", "-c", "\n".join(job["script"])]
     done = subprocess.run(command, cwd=elsewhere, env=variables, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1, done.stdout + done.stderr
+    # Eight pairs are fewer than the ten of a gate; parity and admission need none of them.
+    assert done.returncode == 4, done.stdout + done.stderr
     suite = ElementTree.parse(elsewhere / "junit.xml").getroot()[0]
     tags = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
-    assert tags.pop("g_margin >= -0.02") != []
-    assert tags == {"admission": [], "pairs": [], "mse <= +2%": ["failure"], "parity <= 1e-5": []}
+    assert tags == {
+        "admission": [], "pairs": ["failure"], "g_margin >= -0.02": ["skipped"], "mse <= +2%": ["skipped"],
+        "parity <= 1e-5": [],
+    }  # fmt: skip

@@ -140,6 +140,19 @@ class Run:
 
         return self.average(gain)
 
+    def fine_gains(self) -> dict[str, float]:
+        """Gains by the mean error after 1, 2, 4, … deletions up to the first fraction, undivided."""
+        counts = [2**j for j in range(20) if 2**j <= self.counts[1]]
+
+        def height(w: int, d: int, h: int, row: int | None) -> float:
+            order = self.ordering(w, row)
+            return fmean(self.error_without(w, d, h, frozenset(order[:k])) for k in counts)
+
+        own = self.average(lambda w, d, h: height(w, d, h, h))
+        shared = self.average(lambda w, d, h: height(w, d, h, None))
+        other = self.average(lambda w, d, h: fmean(height(w, d, h, row) for row in self.steps))
+        return {"g_own": own - shared, "g_shuffled": other - shared, "g_margin": own - other}
+
     def mean_curve(self, rows: Callable[[int], list[int | None]], most_first: bool) -> list[float]:
         """Deletion curve, undivided, averaged over windows, draws, scored steps and the rows of a step."""
         curves = [

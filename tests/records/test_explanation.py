@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import json
 import subprocess
 import sys
 import textwrap
@@ -73,15 +74,24 @@ def test_the_frame_holds_every_entry_once_under_its_series_step_and_position(exp
         assert row.forecast_time - row.input_time == pd.Timedelta(days=row.lag)
 
 
-def test_scores_are_those_of_the_measurement_on_tensors_one_series_at_a_time(explained, model, frame):
+def test_scores_are_those_of_the_measurement_on_tensors_one_series_at_a_time(explained, model, frame, weights):
     protocol = hrx.Protocol(draws=4)
     window = torch.as_tensor(frame["b"].to_numpy()[None, -LOOKBACK:]).float()
-    expected = hrx.audit.score(model, window, HORIZON, protocol=protocol)
-    assert explained["b"].score(protocol=protocol).normalised == expected.normalised
-    assert hrx.score(model, frame["b"], HORIZON, lookback=LOOKBACK, protocol=protocol).error == expected.error
+    # The last fifth of 50 values has three starts with eight known steps.
+    past = np.stack([frame["b"].to_numpy()[start - LOOKBACK : start] for start in (40, 41, 42)])
+    variance = float(np.var(past @ weights))
+    expected = hrx.audit.score(model, window, HORIZON, protocol=protocol, variance=variance)
+    found = explained["b"].score(protocol=protocol)
+    assert found.normalised == pytest.approx(expected.normalised, rel=1e-4)
+    assert (found.variance_of, found.variance_windows, found.variance_span) == ("series", 3, 0.25)
+    assert "These start within 0.2 horizons, less than 5" in str(found)
+    of_frame = hrx.score(model, frame["b"], HORIZON, lookback=LOOKBACK, protocol=protocol)
+    assert of_frame.error == pytest.approx(expected.error, rel=1e-4)
     windows = torch.as_tensor(frame.to_numpy().T[:, -LOOKBACK:].copy()).float()
     together = hrx.score(model, windows, HORIZON, protocol=protocol)
     assert together.normalised == hrx.audit.score(model, windows, HORIZON, protocol=protocol).normalised
+    assert together.variance_of == "windows"
+    assert "so they cannot be compared with an audit's" in str(together)
     with pytest.raises(HrxError, match=r"holds 2 series.*x\['a'\].score\(\)"):
         explained.score()
     with pytest.raises(HrxError, match=r"Step 2 is scored and has no row"):
@@ -89,6 +99,36 @@ def test_scores_are_those_of_the_measurement_on_tensors_one_series_at_a_time(exp
     other = hrx.from_module(lambda x: x[:, :8] * 1.0, name="other")
     with pytest.raises(HrxError, match=r"other has other weights than the model of this explanation, linear"):
         explained["a"].score(other)
+
+
+def test_one_window_of_a_series_is_scored_on_the_scale_of_an_audit(tmp_path):
+    """A random walk: the forecasts of one window vary far less than those of the series."""
+    values = 50 + np.random.default_rng(5).normal(size=600).cumsum()
+    module = torch.nn.Linear(48, 12, bias=False)
+    torch.nn.init.constant_(module.weight, 0.01)
+    with torch.no_grad():
+        module.weight[range(12), range(47, 35, -1)] = 1.0  # each step repeats one of the last values
+    frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=600, freq="h"), "y": values})
+    starts = np.unique(np.rint(np.linspace(480, 588, 64)).astype(int))
+    x = torch.as_tensor(np.stack([values[start - 48 : start] for start in starts]), dtype=torch.float32)
+    with torch.no_grad():
+        variance = float(module(x).double().numpy().var())
+    q = hrx.score(module, frame, 12, lookback=48)
+    assert q.variance == pytest.approx(variance, rel=1e-4)
+    assert (q.variance_of, q.variance_windows, q.variance_span) == ("series", 64, 9.0)
+
+    audited = hrx.run_audit(module, data=frame, settings="48x12", seeds=1, draws=32, out=tmp_path / "out", workers=0)
+    (record,) = hrx.read(audited.ledger).to_dict("records")
+    assert record["variance"] * values[:480].std() ** 2 == pytest.approx(variance, rel=1e-4)
+    (start,) = json.loads(record["starts"])
+    same = hrx.score(module, frame[:start], 12, lookback=48, protocol=hrx.Protocol(draws=32))
+    for name in ("g_own", "g_shuffled", "g_margin"):
+        mine = getattr(same.raw, name) / variance
+        error = record[f"{name}_se"] + getattr(same.error, name) * same.variance / variance
+        assert abs(mine - record[name]) < 4 * error
+    assert record["variance_run"] < record["variance"] / 5
+    assert not q.sparse
+    assert (record["shared_rows"], record["sparse"], record["fine"]) == (12, 0, 0)
 
 
 def test_a_file_gives_back_everything_but_the_model(explained, model, tmp_path):

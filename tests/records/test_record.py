@@ -52,6 +52,7 @@ def test_gains_have_a_column_by_step_and_by_channel_and_sweeps_one_for_each_rank
     distances = {name for name in NAMES if name.startswith("g_distance_")}
     assert ranks == {f"g_own_rank_{rank}" for rank in TRUNCATIONS}
     assert distances == {f"g_distance_{distance}" for distance in DISTANCES}
+    assert {f"{name}_fine{suffix}" for name in GAINS for suffix in ("", "_se")} <= set(NAMES)
 
 
 def test_two_measurements_are_compared_in_every_number_except_times_and_what_follows_from_others() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from hrx.reports import summarise, tables
 from hrx.reports.audit_summary import render
+from hrx.reports.runs import mask_short
 from hrx.reports.summary import worst_parity
 
 KEYS = [
@@ -189,6 +190,23 @@ def test_a_run_with_a_short_test_region_is_left_out_and_said(record, frame):
     for known in (found(variance_span=5.0), found(variance_span=None)):
         assert "left out" not in known.because
         assert "positive in 8 of 8 sources" in known.because
+
+
+def test_runs_whose_model_reads_too_few_values_are_counted(record, frame):
+    runs = [record(dataset=f"s{i}/D", g_own=0.0, g_margin=0.3, sparse=int(i < 2)) for i in range(7)]
+    sentence = "In 2 of 7 scored runs the first deleted fraction holds all that the model reads"
+    assert sentence in summarise(frame(runs), [])[0].because
+    assert "first deleted fraction" not in summarise(frame(runs[2:]), [])[0].because
+
+
+def test_tables_leave_out_gains_over_a_short_test_region_and_say_so(record, frame):
+    runs = [record(dataset=f"s{i}/D", g_own=0.1, g_margin=0.3, mse=0.5, variance_span=20.0) for i in range(7)]
+    runs.append(record(dataset="s7/D", g_own=9.0, g_margin=9.0, mse=0.9, variance_span=4.9))
+    kept = mask_short(frame(runs))
+    assert kept["g_own"].isna().tolist() == kept["g_margin"].isna().tolist() == [False] * 7 + [True]
+    assert kept["mse"].tolist() == [0.5] * 7 + [0.9]
+    (table,) = tables(frame(runs), ["models"])
+    assert "1 of 8 scored runs has a test region of less than 5 horizons" in str(table)
 
 
 def test_records_without_the_span_of_an_earlier_export_count(record, frame):
