@@ -45,19 +45,6 @@ _ELEMENTWISE = _ROOTS | {
     "arcsinh", "asinh", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sinh", "tanh",
 }  # fmt: skip
 _NOT_WRITES = frozenset({"requires_grad_", "share_memory_"})
-PURE = frozenset({
-    "abs", "add", "bmm", "cat", "clamp", "contiguous", "cos", "div", "eq", "exp", "expand", "flatten", "ge", "gelu",
-    "gt", "isnan", "layer_norm", "le", "linear", "log", "logical_not", "lt", "matmul", "mean", "mul", "neg", "permute",
-    "pow", "reshape", "rsqrt", "scaled_dot_product_attention", "sigmoid", "sin", "softmax", "sqrt", "square", "stack",
-    "sub", "sum", "tanh", "to", "transpose", "unfold", "unsqueeze", "view", "where",
-})  # fmt: skip
-"""Frequent functions that overwrite nothing without `out=`, so the write guard skips them."""
-_PURE = {
-    getattr(owner, name)
-    for owner in (torch, Tensor, torch.nn.functional)
-    for name in PURE | {"__getitem__", "__eq__"}
-    if hasattr(owner, name)
-}
 _SKIPPED_FRAMES = (os.path.dirname(torch.__file__) + os.sep, __file__)
 
 
@@ -84,7 +71,7 @@ class GradientPath:
     """
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._calls = _LibraryCalls()
 
     def __enter__(self) -> "GradientPath":
         if _active.path is None:
@@ -92,7 +79,7 @@ class GradientPath:
             with ExitStack() as opened:
                 opened.enter_context(torch.autograd.graph.saved_tensors_hooks(writes.pack, _unpack))
                 opened.enter_context(writes)
-                opened.enter_context(_LibraryCalls(self._record))
+                opened.enter_context(self._calls)
                 _active.opened = opened.pop_all()
             _active.path = self
         _active.grad_on_entry.append(torch.is_grad_enabled())
@@ -107,10 +94,7 @@ class GradientPath:
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
         """Everything handled so far, sorted by operation and place."""
-        return tuple(Rewrite(*key, count) for key, count in sorted(self._counts.items()))
-
-    def _record(self, operation: str) -> None:
-        self._counts[operation, _caller()] += 1
+        return tuple(Rewrite(*key, count) for key, count in sorted(self._calls.counts.items()))
 
 
 class _Active(threading.local):
@@ -128,16 +112,19 @@ _active = _Active()
 class _LibraryCalls(TorchFunctionMode):
     """Intercepts every torch call from Python; all but the few in `_HANDLERS` cost one lookup."""
 
-    def __init__(self, record: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.record = record
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def record(self, operation: str) -> None:
+        self.counts[operation, _caller()] += 1
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         handler = _HANDLERS.get(getattr(func, "__name__", ""))
         if handler is None or not torch.is_grad_enabled():
-            return _call(func, args, kwargs or {})
+            return func(*args, **(kwargs or {}))
         return handler(self, func, args, kwargs or {})
 
     def grad_switch(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -174,7 +161,7 @@ class _LibraryCalls(TorchFunctionMode):
     def elementwise(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         masks = _undefined(func.__name__, args, kwargs)
         if not masks:
-            return _call(func, args, kwargs)
+            return func(*args, **kwargs)
         self.record(f"{func.__name__} (zero gradient where undefined)")
         with torch.no_grad():
             value = func(*args, **kwargs)
@@ -190,14 +177,6 @@ class _LibraryCalls(TorchFunctionMode):
         value = self.elementwise(getattr(Tensor, name), args, kwargs)
         self.record(f"{func.__name__} (kept in place)")
         return args[0].copy_(value)
-
-
-def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Runs the call; the write guard sees it only if it may write."""
-    if func in _PURE and "out" not in kwargs:
-        with torch._C._DisableTorchDispatch():
-            return func(*args, **kwargs)
-    return func(*args, **kwargs)
 
 
 def _on_path(x: object) -> bool:
