@@ -305,10 +305,6 @@ def _caller() -> str:
     return f"{'/'.join(parts[start:])}:{frame.f_lineno}"
 
 
-_FEW = 8
-"""Windows of a batch that counts as small."""
-
-
 def differentiable_input(x: Tensor) -> DifferentiableInput:
     """A copy of the windows at which a gradient is taken, and a second one that a model may write into."""
     with torch._C.DisableTorchFunction(), torch.enable_grad():
@@ -330,19 +326,3 @@ def relative_difference(a: Tensor, b: Tensor) -> float:
         scale = finite.abs().max() if len(finite) else difference.new_zeros(())
         ratio = float(difference / scale)
     return ratio if ratio == ratio else float("inf")
-
-
-def batch_difference(forecast: Callable[[Tensor], Tensor], x: Tensor, size: int) -> float:
-    """How far forecasts of `size` windows at once are from those of the same windows in few, and alone.
-
-    `forecast` maps windows to one forecast each, as `partial(model.official, horizon=H)`. The batch is `x` `(W, ...)`,
-    reversed, negated and rolled in time, repeated up to `size`. Every place is compared with a batch of about `W`, and
-    the first, the middle and the last one with a call of its own; the result is `max|a−b| / max|b|`.
-    """
-    varied = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)])
-    batch = torch.cat([varied] * -(-size // len(varied)))[:size]
-    together = forecast(batch.clone())
-    few = torch.cat([forecast(part.clone()) for part in torch.split(batch, max(len(x), _FEW))])
-    places = sorted({0, size // 2, size - 1})
-    alone = torch.cat([forecast(batch[place : place + 1].clone()) for place in places])
-    return max(relative_difference(together, few), relative_difference(together[places], alone))
