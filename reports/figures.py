@@ -22,7 +22,7 @@ from hrx.errors import HrxError
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import Floats
 from hrx.reports.runs import beats_naive, fold_seeds, scored_runs
-from hrx.reports.statistics import FEW, finite, is_few, median_interval
+from hrx.reports.statistics import FEW, finite, is_few, median, median_interval
 from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def bin_medians(rank: Floats, gain: Floats) -> Floats:
         return np.empty((0, 2))
     order = np.argsort(rank, kind="stable")
     parts = np.array_split(order, min(_MOST_BINS, len(rank) // FEW))
-    return np.array([(np.median(rank[part]), np.median(gain[part])) for part in parts])
+    return np.array([(median(rank[part]), median(gain[part])) for part in parts])
 
 
 def central_limits(values: Floats) -> tuple[float, float]:

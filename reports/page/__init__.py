@@ -1,8 +1,8 @@
 """HTML: pages that open from disk, tables and notebooks, from the Jinja2 templates in `templates/`.
 
-A page is one file with scripts, styles and data inside, and no network access. Three layers keep a hostile name
-harmless: the templates clean and escape every text, data is JSON without any `<`, and the page's content security
-policy runs only the scripts and styles with the hashes that it lists.
+A page is one file with scripts, styles and data inside, and no network access; a large report has data beside it. Three
+layers keep a hostile name harmless: the templates clean and escape every text, data is JSON without any `<`, and the
+page's content security policy runs only the scripts and styles with the hashes, or the nonce, that it lists.
 """
 
 from __future__ import annotations
@@ -62,18 +62,21 @@ def render_macro(template: str, macro: str, *values: Any) -> Markup:
     return Markup(getattr(_environment().get_template(template).module, macro)(*values))
 
 
-def render_page(template: str, scripts: Sequence[str], data: Mapping[str, object], /, **values: Any) -> str:
+def render_page(
+    template: str, scripts: Sequence[str], data: Mapping[str, object], /, *, nonce: str = "", **values: Any
+) -> str:
     """A whole page: a template that extends `frame.html`, with `data` for the scripts by the name of its element.
 
-    The frame takes `title`, `kicker`, `heading`, `facts` and `footer`.
+    The frame takes `title`, `kicker`, `heading`, `facts` and `footer`. Scripts beside the page run by the `nonce`.
     """
     embedded = Markup("\n").join(Markup(embed(name, value)) for name, value in data.items())
     style, script = (Markup("\n".join(map(asset, names))) for names in (STYLES, scripts))
+    allowed = f"{_hash(script)} 'nonce-{nonce}'" if nonce else _hash(script)
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    frame = {"policy": Markup(policy), "style": style, "script": script, "data": embedded}
+    frame = {"policy": Markup(policy), "style": style, "script": script, "data": embedded, "nonce": nonce}
     return render(template, **(frame | values))
 
 
@@ -82,12 +85,16 @@ def link(**where: object) -> str:
     return "#" + "&".join(f"{name}={quote(clean(value), safe='')}" for name, value in where.items())
 
 
-def embed(name: str, value: object) -> str:
-    """Data for the page's script: JSON that cannot close its element."""
+def to_json(value: object) -> str:
+    """JSON that cannot close its element, and that a script can hold as it is."""
     data = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     # Escapes with the same meaning in JSON, and none in HTML.
-    safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return f'<script type="application/json" id="{name}">{safe}</script>'
+    return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def embed(name: str, value: object) -> str:
+    """Data for the page's script."""
+    return f'<script type="application/json" id="{name}">{to_json(value)}</script>'
 
 
 def made_by(source: str = "") -> str:

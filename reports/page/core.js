@@ -22,8 +22,31 @@ hrx.byId = (id) => document.getElementById(id);
 /** Embedded data; null where the page has none of that name. */
 hrx.data = function (id) {
   const node = hrx.byId(id);
-  return node ? JSON.parse(node.textContent) : null;
+  return node && node.type === "application/json" ? JSON.parse(node.textContent) : null;
 };
+
+/** A promise of a part of the data: embedded, or in a script beside the page that is loaded when it is first read. */
+hrx.part = function (name) {
+  if (!hrx.parts.has(name)) {
+    hrx.parts.set(name, new Promise((resolve, reject) => {
+      const embedded = hrx.data(name);
+      if (embedded !== null) {
+        resolve(embedded);
+        return;
+      }
+      hrx.awaited.set(name, resolve);
+      const missing = () => reject(new Error(`index-data/${name}.js is missing beside this page: keep both together.`));
+      document.head.append(hrx.el("script", { src: `index-data/${name}.js`, nonce: hrx.nonce, onerror: missing }));
+    }));
+  }
+  return hrx.parts.get(name);
+};
+hrx.parts = new Map();
+hrx.awaited = new Map();
+hrx.nonce = typeof document !== "undefined" && document.currentScript ? document.currentScript.nonce : "";
+
+/** Called by a script beside the page. */
+hrx.receive = (name, data) => hrx.awaited.get(name)(data);
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 

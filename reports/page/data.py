@@ -4,7 +4,8 @@ A selection is any combination of the page's filters. Combinations that select t
 on the domain adds nothing to one on the dataset, which has one domain.
 
 Python computes every number; the page's script filters and counts runs, and looks groups up. Texts stand once and are
-referred to by number, so that 16,729 runs stay small. Names are cleaned here.
+referred to by number. What the first screens need is one object each, `runs`, `statistics` and `examples`; everything
+else is in parts that the page loads when they are first read. Names are cleaned here.
 """
 
 import base64
@@ -45,14 +46,20 @@ NUMBERS = (
 _TEXTS = ("dataset", "domain", "estimator", "leakage", "series", "status", "reason")
 KEY_DIGITS = 16
 """Digits of a run's key on the page: enough to find it in the ledger."""
+RECORDS = 5_000
+"""Runs of a part with full numbers."""
 BUDGET = 14_000_000
-"""Bytes that the matrices of one page may take, so that the page stays below 24 MB."""
+"""Bytes that the matrices of one page may take, all parts together."""
 BRIGHT = 0.99
 """Quantile of the matrix that the brightened colours end at."""
 _UNKNOWN = "(unknown)"
 
 MOST_GROUPS = 20_000
 """Groups of one page. A combination of filters that would exceed it is not computed, and the page says so."""
+FIRST_GROUPS = 2_000
+"""Groups that the page has at once; further combinations of filters are a part."""
+MOST_POINTS = 20_000
+"""Configurations that the plot against rank draws."""
 DIGITS = 9
 """Significant digits of a statistic on the page, which prints three."""
 QUANTITIES = ("g_own", "g_shuffled", "g_margin", "rank")
@@ -84,18 +91,29 @@ class PageRuns(NamedTuple):
         return ("backbone", *GROUPINGS) if "backbone" in self.texts else GROUPINGS
 
     def as_json(self) -> Json:
-        """Every column that the page shows or filters by; null for a missing number, a text for an infinite one."""
-        frame = self.frame
+        """Columns that the page filters by and counts; `part` runs are in each of the parts `records-0`, …"""
         return {
-            "count": len(frame),
-            "key": [str(key)[:KEY_DIGITS] for key in frame["key"]],
+            "count": len(self.frame),
+            "part": RECORDS,
+            "names": NUMBERS,
             "texts": {name: coded._asdict() for name, coded in self.texts.items()},
-            "numbers": {name: numbers(frame[name]) for name in NUMBERS},
-            "beats_naive": numbers(frame["beats_naive"]),
-            "beats_seasonal": numbers(pd.Series(beats_seasonal(frame))),
-            "seed": numbers(frame["seed"]),
+            "beats_naive": numbers(self.frame["beats_naive"]),
+            "beats_seasonal": numbers(pd.Series(beats_seasonal(self.frame))),
             "groupings": list(self.groupings),
         }
+
+    def parts(self, commands: Sequence[int]) -> dict[str, Json]:
+        """Full records by part; null for a missing number, a text for an infinite one."""
+        found: dict[str, Json] = {}
+        for number, start in enumerate(range(0, len(self.frame), RECORDS)):
+            frame = self.frame[start : start + RECORDS]
+            found[f"records-{number}"] = {
+                "key": [str(key)[:KEY_DIGITS] for key in frame["key"]],
+                "seed": numbers(frame["seed"]),
+                "command": commands[start : start + RECORDS],
+                "numbers": {name: numbers(frame[name]) for name in NUMBERS},
+            }
+        return found
 
 
 def arrange(frame: pd.DataFrame) -> PageRuns:
@@ -168,19 +186,12 @@ def obstacle(run: Any, checks: Iterable[StoredCheck]) -> str:
     return "" if run.beats_naive == 1 else "the run does not beat naive, so its gains are not meaningful"
 
 
-class ChosenExamples(NamedTuple):
-    """Examples of a page, those that may be interpreted first, and how many the ledger holds."""
-
-    shown: list[Json]
-    stored: int
-
-
 def choose_examples(
     ledger: Ledger, frame: pd.DataFrame, models: Sequence[str], checks: Sequence[StoredCheck], budget: int = BUDGET
-) -> ChosenExamples:
-    """Examples taken in turns from every model up to the budget, those that may be interpreted first.
+) -> tuple[list[Json], int]:
+    """Examples taken in turns from every model up to the budget, and how many the ledger holds.
 
-    `models` names the model of each run.
+    Those that may be interpreted come first. `models` names the model of each run.
     """
     runs = {str(key): run for run, key in enumerate(frame["key"])}
     keys = [key for key in ledger.example_keys() if key in runs]
@@ -200,13 +211,15 @@ def choose_examples(
         names = (models[at], row["dataset"], row["series"], f"{row['lookback']}x{row['horizon']}")
         steps = row_steps(example, row["scored_steps"]).tolist()
         about = {"run": at, "steps": steps, "why": shorten(clean(why[key]), 200), "file": file_stem(*names)}
+        said = {name: number_or_none(row[name]) for name in ("effective_lookback", "g_own", "g_margin")}
+        about |= said | {"padded": 0 if pd.isna(row["padded"]) else int(row["padded"])}
         item = example_json(example.x, example.truth, example.forecast, example.matrix, example.curves) | about
         spent += len(str(item["matrix"]))
         if spent > budget:
             break
         shown.append(item)
     shown.sort(key=lambda item: (bool(item["why"]), int(str(item["run"]))))
-    return ChosenExamples(shown, len(keys))
+    return shown, len(keys)
 
 
 def example_json(x: Floats, truth: Floats, forecast: Floats, matrix: Floats, curves: Floats | None = None) -> Json:
@@ -257,15 +270,6 @@ def palette() -> str:
     return bytes(colours.astype(np.uint8).tobytes()).hex()
 
 
-class _Group(NamedTuple):
-    """Folded values `(n, 4)` of one group, its codes joined by spaces, and the clusters of its configurations."""
-
-    codes: str
-    values: Floats
-    clusters: npt.NDArray[np.object_]
-    """`(n, 3)`: names of dataset and series, and whether the forecasts span too little of the series."""
-
-
 class PageStatistics:
     """Statistics of the groups of all runs, and of every combination of groupings.
 
@@ -296,7 +300,7 @@ class PageStatistics:
         self._figures: dict[str, int] = {}
 
     def as_json(self) -> Json:
-        """`computed`, `groups`, `findings`, `figures` and `rank`.
+        """`computed`, `groups`, `findings` and `figures`.
 
         - `computed`: for each combination of groupings the smaller one that has the same groups, or null where the
           page would become too large. Groupings are joined by spaces.
@@ -306,7 +310,6 @@ class PageStatistics:
           sources above zero, the medians `[rank, g_margin]` of bins by rank, the number of sources in words, and for
           runs of a model that beat naive the verdict `[finding, figures]`. With one source its series are meant.
         - `findings`: `[tone, headline]` of each verdict; `figures`: the sentences behind it.
-        - `rank`: the points of the plot of gain against rank.
         """
         names = [one for one in dict.fromkeys(self._computed.values()) if one is not None]
         return {
@@ -314,15 +317,21 @@ class PageStatistics:
             "groups": {" ".join(one): self._by(one) for one in names},
             "findings": [list(one) for one in self._findings],
             "figures": list(self._figures),
-            "rank": {name: _rank_points(runs) for name, runs in self._scopes.items()},
         }
+
+    def points(self) -> dict[str, Json]:
+        """A part for each scope: the points of the plot of gain against rank."""
+        return {f"rank-{name}": _rank_points(runs) for name, runs in self._scopes.items()}
 
     def _by(self, names: Names) -> Json:
         """Groups by some groupings, each with its shares and scopes."""
         scored = self._scopes["all"]
         judged = ("yes",) if names in self._judged else ()
         scopes = [
-            {group.codes: self._statistics(group, judged=name in judged) for group in _folded(part, names)}
+            {
+                codes: self._statistics(values, clusters, judged=name in judged)
+                for codes, values, clusters in _folded(part, names)
+            }
             for name, part in self._scopes.items()
         ]
         by = scored.groupby(list(names) or np.zeros(len(scored), dtype=np.int64))
@@ -330,22 +339,38 @@ class PageStatistics:
         rows = zip(_joined(shares.reset_index()[list(names)]), shares.to_numpy(dtype=np.float64), strict=True)
         return {codes: [*map(_short, both), *(scope.get(codes) for scope in scopes)] for codes, both in rows}
 
-    def _statistics(self, group: _Group, *, judged: bool) -> list[object]:
-        own, shuffled, margin, rank = group.values.T
-        kept = ~group.clusters[:, 2].astype(bool)
-        of = group.clusters[kept, :2].T
+    def _statistics(self, values: Floats, clusters: npt.NDArray[np.object_], *, judged: bool) -> list[object]:
+        own, shuffled, margin, rank = values.T
+        kept = ~clusters[:, 2].astype(bool)
+        of = clusters[kept, :2].T
         of_own, of_shuffled, of_margin = (evidence(one[kept], *of) for one in (own, shuffled, margin))
         n = int(np.isfinite(margin[kept]).sum())
         share = of_margin.positive / of_margin.n if of_margin.n else math.nan
         figures = (*_ends(of_own), of_shuffled.interval.point, *_ends(of_margin), share, median(rank))
         both = np.isfinite(rank) & np.isfinite(margin)
         bins = [[_short(a), _short(b)] for a, b in bin_medians(rank[both], margin[both])]
-        verdict = self._verdict(of_own, of_margin, int((~kept).sum())) if judged else None
+        verdict = None
+        if judged:
+            said = figures_behind(of_own, of_margin, int((~kept).sum()))
+            number = self._findings.setdefault(finding(of_own, of_margin), len(self._findings))
+            verdict = [number, self._figures.setdefault(said, len(self._figures))]
         return [n, *map(_short, figures), bins, of_margin.counted, verdict]
 
-    def _verdict(self, own: Evidence, margin: Evidence, short: int) -> list[int]:
-        number = self._findings.setdefault(finding(own, margin), len(self._findings))
-        return [number, self._figures.setdefault(figures_behind(own, margin, short), len(self._figures))]
+
+def split_groups(statistics: Json) -> tuple[Json, dict[str, Json]]:
+    """Statistics with the first groups and the sentences of their verdicts, and a part with all others."""
+    first: dict[str, Any] = {}
+    later: dict[str, Any] = {}
+    every: Any = statistics["groups"]
+    for names, groups in every.items():
+        small = not later and sum(map(len, first.values())) + len(groups) <= FIRST_GROUPS
+        (first if small else later)[names] = groups
+    if not later:
+        return statistics, {}
+    judged = [yes[-1][1] for groups in first.values() for _, _, yes, *_ in groups.values() if yes and yes[-1]]
+    known, figures = max(judged, default=-1) + 1, list(statistics["figures"])  # type: ignore[call-overload]
+    here = statistics | {"groups": first, "figures": figures[:known]}
+    return here, {"further-groups": {"groups": later, "figures": figures[known:]}}
 
 
 def _ends(found: Evidence) -> tuple[float, float, float]:
@@ -378,8 +403,11 @@ def _joined(codes: pd.DataFrame) -> list[str]:
     return [" ".join(map(str, one)) for one in codes.to_numpy()]
 
 
-def _folded(runs: pd.DataFrame, names: Names) -> Iterator[_Group]:
-    """Groups of some runs with their seeds folded: one row of values per configuration."""
+def _folded(runs: pd.DataFrame, names: Names) -> Iterator[tuple[str, Floats, npt.NDArray[np.object_]]]:
+    """Groups of some runs with their seeds folded: codes joined by spaces, values `(n, 4)` and clusters `(n, 3)`.
+
+    Clusters are the names of dataset and series, and whether the forecasts span too little of the series.
+    """
     if runs.empty:
         return
     by_configuration = runs[runs["once"]].groupby([*names, "configuration"])
@@ -388,18 +416,21 @@ def _folded(runs: pd.DataFrame, names: Names) -> Iterator[_Group]:
     groups = folded.reset_index()[list(names)]
     starts = np.flatnonzero(~groups.duplicated()) if names else np.array([0])
     parts = (np.split(rows, starts[1:]) for rows in (folded.to_numpy(dtype=np.float64), clusters))
-    for codes, values, of in zip(_joined(groups.iloc[starts]), *parts, strict=True):
-        yield _Group(codes, values, of)
+    yield from zip(_joined(groups.iloc[starts]), *parts, strict=True)
 
 
 def _rank_points(runs: pd.DataFrame) -> Json:
-    """Rank and `g_margin` of every configuration, a run of each, and the limits of the gain's axis."""
+    """Rank and `g_margin` of every configuration, a run of each, and the limits of the gain's axis.
+
+    Of more than `MOST_POINTS` every second, third, … one; `of` is their number.
+    """
     folded = runs[runs["once"]].groupby("configuration")[["rank", "g_margin"]].mean().dropna()
-    rank, gain = folded.to_numpy(dtype=np.float64).T
+    limits = list(central_limits(folded["g_margin"].to_numpy())) if len(folded) else None
+    drawn = folded[:: max(1, math.ceil(len(folded) / MOST_POINTS))]
+    rank, gain = drawn.to_numpy(dtype=np.float64).T
     first = runs[~runs["configuration"].duplicated()].reset_index(names="run").set_index("configuration")
-    limits = list(central_limits(gain)) if len(gain) else None
-    shown = first.loc[folded.index, "run"].tolist()
-    return {"run": shown, "rank": rounded(rank), "gain": rounded(gain), "limits": limits}
+    shown = first.loc[drawn.index, "run"].tolist()
+    return {"run": shown, "rank": rounded(rank), "gain": rounded(gain), "limits": limits, "of": len(folded)}
 
 
 def _short(value: float) -> float | None:

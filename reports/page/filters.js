@@ -37,7 +37,13 @@ hrx.View = class {
     this.listeners.push({ names: [...this.groupings, ...names], action });
   }
 
+  /** Shows a state, after the statistics that it needs are loaded. */
   apply(state) {
+    const waiting = this.prepare && this.prepare({ ...this.defaults, ...state });
+    if (waiting) {
+      waiting.then(() => this.apply(state));
+      return;
+    }
     const before = this.state;
     this.state = { ...this.defaults, ...state };
     this.listeners.forEach(({ names, action }) => {
@@ -128,7 +134,7 @@ hrx.View = class {
     const found = [];
     for (let run = 0; run < count; run += 1) {
       if (!chosen(run) || (status && texts.status.codes[run] !== wanted)) continue;
-      if (words && !columns.some(([codes, hits]) => hits.has(codes[run])) && !key[run].startsWith(words)) continue;
+      if (words && !columns.some(([codes, hits]) => hits.has(codes[run])) && !(key[run] || "").startsWith(words)) continue;
       found.push(run);
     }
     return found;

@@ -10,12 +10,27 @@ const SCOPES = { yes: 2, all: 3, no: 4 };
 hrx.lookUp = function (statistics, runs, group, beats) {
   // Combinations of filters with the same groups are stored once.
   const names = statistics.computed[runs.groupings.filter((name) => name in group).join(" ")];
-  if (names === null) return null;
+  if (names === null || !(names in statistics.groups)) return null;
   const codes = names.split(" ").filter((name) => name).map((name) => group[name]);
   const found = statistics.groups[names][codes.join(" ")];
   const [n, own, ownLow, ownHigh, shuffled, margin, low, high, positive, rank, bins, clusters, judged] = (found && found[SCOPES[beats]]) || [0];
   return { share: found ? found[0] : null, seasonal: found ? found[1] : null, n, g_own: own, own_low: ownLow, own_high: ownHigh,
     g_shuffled: shuffled, g_margin: margin, low, high, positive, rank, bins: bins || [], clusters, judged };
+};
+
+/** Loads the groups that the page does not have at once, if a state needs them: a promise, or null. */
+hrx.laterGroups = function (statistics, runs, state) {
+  const missing = [state.by, "model", "backbone"].some((by) => {
+    const names = statistics.computed[runs.groupings.filter((name) => name === by || state[name]).join(" ")];
+    return typeof names === "string" && !(names in statistics.groups);
+  });
+  if (!missing || statistics.refused) return null;
+  return hrx.part("further-groups").then(({ groups, figures }) => {
+    Object.assign(statistics.groups, groups);
+    statistics.figures.push(...figures);
+  }).catch((error) => {
+    statistics.refused = error.message;
+  });
 };
 
 /** "[-0.010, +0.120]"; in words where there is none. */
@@ -83,7 +98,7 @@ hrx.Groups = class {
     const count = view.scored().length;
     const kind = { yes: " that beat naive", no: " that do not beat naive", all: "" }[view.state.beats];
     const gain = this.statistic();
-    const unknown = "Medians of this combination of filters are not computed, because the ledger has too many groups: clear a filter to see them.";
+    const unknown = this.statistics.refused || "Medians of this combination of filters are not computed, because the ledger has too many groups: clear a filter to see them.";
     const sentence = gain === null ? `. ${unknown}` : gain.n
       ? `: g_margin ${hrx.signed(gain.g_margin)} ${hrx.interval(gain.low, gain.high)}, ` +
         `positive in ${hrx.percent(gain.positive)} of ${gain.clusters}, from ${hrx.counted(gain.n, "configuration")}.` : ".";

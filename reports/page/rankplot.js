@@ -3,8 +3,14 @@
 // and the limits of the axis are Python's.
 
 hrx.Groups.prototype.drawRank = function () {
+  const { beats } = this.view.state;
+  hrx.part(`rank-${beats}`).then((points) => {
+    if (this.view.state.beats === beats) this.drawPoints(points);
+  }).catch((error) => { hrx.byId("rank-note").textContent = error.message; });
+};
+
+hrx.Groups.prototype.drawPoints = function ({ run, rank, gain, limits, of }) {
   const { view } = this;
-  const { run, rank, gain, limits } = this.statistics.rank[view.state.beats];
   const passes = view.passes();
   const points = [];
   run.forEach((one, k) => { if (passes(one)) points.push([Math.max(1, rank[k]), gain[k]]); });
@@ -37,7 +43,7 @@ hrx.Groups.prototype.drawRank = function () {
   const beyond = points.length - inside.length;
   hrx.byId("rank-note").textContent = hrx.counted(points.length, "configuration") +
     (medians.length ? `; squares are medians of ${medians.length} bins with equally many of them` : "") +
-    (beyond ? `; ${beyond} lie beyond the axis` : "") + ".";
+    (beyond ? `; ${beyond} lie beyond the axis` : "") + (of > run.length ? `; ${run.length} of ${of} in the whole ledger are drawn` : "") + ".";
 };
 
 hrx.Groups.prototype.rankAxes = function (context, box, x, y, low, high, most) {

@@ -7,6 +7,9 @@ hrx.Records = class {
   constructor(view, commands) {
     this.view = view;
     this.commands = commands;
+    const { runs } = view;
+    Object.assign(runs, { key: [], seed: [], command: [], numbers: Object.fromEntries(runs.names.map((name) => [name, []])) });
+    this.here = new Set();
     this.columns = [
       { key: "key", title: "key", text: true }, { key: "model", title: "model", text: true },
       { key: "dataset", title: "dataset", text: true }, { key: "series", title: "series", text: true, minor: true },
@@ -25,6 +28,22 @@ hrx.Records = class {
     search.addEventListener("input", () => view.set({ search: search.value }));
     hrx.byId("save-records").addEventListener("click", () => this.save());
     view.watch(["beats", "status", "search", "order", "page"], () => this.show());
+  }
+
+  /** Loads the parts that hold the numbers of these runs: a promise, or null where all are here. */
+  load(wanted) {
+    const { runs } = this.view;
+    const parts = [...new Set(wanted.map((run) => Math.floor(run / runs.part)))].filter((part) => !this.here.has(part));
+    if (!parts.length) return null;
+    return Promise.all(parts.map((part) => hrx.part(`records-${part}`).then((found) => {
+      const columns = [[runs, found, "key"], [runs, found, "seed"], [runs, found, "command"],
+        ...runs.names.map((name) => [runs.numbers, found.numbers, name])];
+      columns.forEach(([to, from, name]) => from[name].forEach((value, k) => { to[name][part * runs.part + k] = value; }));
+      this.here.add(part);
+    }))).catch((error) => {
+      hrx.byId("records-count").textContent = error.message;
+      return Promise.reject(error);
+    });
   }
 
   /** The value of a record in a column: a text, a number, or null. */
@@ -52,12 +71,24 @@ hrx.Records = class {
     if (hrx.byId("search").value !== state.search) hrx.byId("search").value = state.search;
     const [by, down] = [state.order.replace(/^-/, ""), state.order.startsWith("-")];
     const known = this.columns.some((column) => column.key === by);
+    const byNumber = known && !view.runs.texts[by] && !by.startsWith("beats_");
+    const byKey = /^[0-9a-f]{4,}$/i.test(state.search);
+    const loading = byNumber || byKey ? this.load(Array.from({ length: view.runs.count }, (_, run) => run)) : null;
+    if (loading) {
+      this.wait(loading);
+      return;
+    }
     let found = view.records();
     const total = found.length;
     if (known) found = hrx.sorted(found, (run) => this.value(run, by), down);
     const pages = Math.max(1, Math.ceil(total / PAGE));
     const page = Math.min(pages - 1, Math.max(0, Number(state.page) || 0));
     const here = found.slice(page * PAGE, (page + 1) * PAGE);
+    const rest = this.load(here);
+    if (rest) {
+      this.wait(rest);
+      return;
+    }
     hrx.byId("records-count").textContent = `${total} of ${hrx.counted(view.runs.count, "record")}.`;
     hrx.byId("record-table").replaceChildren(
       hrx.el("thead", {}, hrx.el("tr", {}, this.columns.map((column) => hrx.header(column, column.title,
@@ -66,6 +97,11 @@ hrx.Records = class {
         this.columns.map((column) => hrx.el("td", { class: `${column.text ? "" : "number"} ${column.minor ? "minor" : ""}`, "data-column": column.key },
           this.shown(run, column.key)))))));
     this.pager(page, pages);
+  }
+
+  wait(loading) {
+    hrx.byId("records-count").textContent = "Loading the records…";
+    loading.then(() => this.show(), () => {});
   }
 
   pager(page, pages) {
@@ -82,6 +118,11 @@ hrx.Records = class {
   /** The records of the list as CSV, in full precision. */
   save() {
     const { view } = this;
+    const loading = this.load(view.records());
+    if (loading) {
+      loading.then(() => this.save(), () => {});
+      return;
+    }
     const value = (run, name) => (this.value(run, name) === "–" ? null : this.value(run, name));
     hrx.saveCsv(`hrx-records${view.fileName}`, [["key", ...this.names],
       ...view.records().map((run) => ["key", ...this.names].map((name) => value(run, name)))]);
@@ -89,7 +130,7 @@ hrx.Records = class {
 
   /** The command that measures a record again; empty where the ledger does not store the settings of its audit. */
   command(run) {
-    const command = this.commands.commands[this.commands.of[run]];
+    const command = this.commands[this.view.runs.command[run]];
     if (!command) return "";
     const data = command.narrow ? `${command.data}:${this.value(run, "dataset")}` : command.data;
     const words = ["hrx", "audit", ...command.models, "--data", data, "--settings", this.value(run, "setting"),

@@ -7,6 +7,7 @@
   const view = new hrx.View(runs);
   new hrx.Filters(view, hrx.byId("filters"));
   const statistics = hrx.data("statistics");
+  view.prepare = (state) => hrx.laterGroups(statistics, runs, state);
   new hrx.Verdicts(view, statistics, hrx.data("exclusions"));
   const groups = new hrx.Groups(view, statistics);
   const records = new hrx.Records(view, hrx.data("commands"));
@@ -16,14 +17,13 @@
 
   const name = (item) => ["model", "dataset", "series", "setting"].map((column) => records.value(item.run, column));
   const title = (item) => {
-    const reach = records.value(item.run, "effective_lookback");
+    const reach = item.effective_lookback;
     const seasonal = { yes: ", and seasonal naive too", no: ", but not seasonal naive" }[records.value(item.run, "beats_seasonal")] || "; seasonal naive: unknown";
     const verdict = item.why ? `Not to be interpreted: ${item.why}` : `The run beats naive${seasonal}`;
     const far = reach === null ? "" : `; 90 % of a row lies in the last ${hrx.short(reach)} of ${item.x.length} steps on average`;
-    const zeros = records.value(item.run, "padded");
+    const zeros = item.padded;
     const padded = zeros ? `; before these steps the model reads ${zeros} zeros that its library adds` : "";
-    return `${verdict}; g_own ${hrx.signed(records.value(item.run, "g_own"))}, ` +
-      `g_margin ${hrx.signed(records.value(item.run, "g_margin"))}${far}${padded}.`;
+    return `${verdict}; g_own ${hrx.signed(item.g_own)}, g_margin ${hrx.signed(item.g_margin)}${far}${padded}.`;
   };
 
   /** The examples of the view, in the list and on the canvas. */
@@ -48,8 +48,15 @@
   }
 
   function open(item) {
-    const [model, dataset, series, setting] = name(item);
     shown = item;
+    hrx.part(`example-${item.run}`).then((found) => {
+      Object.assign(item, found);
+      if (shown === item) draw(item);
+    }).catch((error) => { hrx.byId("examples-note").textContent = error.message; });
+  }
+
+  function draw(item) {
+    const [model, dataset, series, setting] = name(item);
     item.heading = `${model} on ${dataset}, series ${series}, ${setting}`;
     item.title = title(item);
     hrx.drawCurves(hrx.byId("curves"), item.curves);
@@ -59,6 +66,13 @@
   select.addEventListener("change", () => open(examples.shown.find((item) => item.run === Number(select.value))));
   view.watch(["beats"], () => hrx.later("examples", offer));
   view.read();
-  hrx.whenShown(hrx.byId("rank-figure"), () => groups.drawRank());
-  document.body.dataset.ready = "yes";
+  const ready = () => {
+    if (!view.state) {
+      setTimeout(ready, 20); // the address names filters whose statistics are not here yet
+      return;
+    }
+    hrx.whenShown(hrx.byId("rank-figure"), () => groups.drawRank());
+    document.body.dataset.ready = "yes";
+  };
+  ready();
 })();

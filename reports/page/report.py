@@ -21,13 +21,15 @@ from hrx.records.record import DONE, StoredAudit, StoredCheck
 from hrx.reports.audit_summary import summarise_backbones
 from hrx.reports.context import context_section
 from hrx.reports.figures import figures
-from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page
-from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples, model_labels, palette
+from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page, to_json
+from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples, model_labels, palette, split_groups
 from hrx.reports.runs import NO_REASON, PlanProgress, ReasonKind, count_reasons, overall_progress, read, reason_kinds
 from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
 from hrx.reports.text import clean, counted, listed, make_directory, write_bytes
 
-PAGE = "index.html"
+PAGE, PARTS = "index.html", "index-data"
+MOST_EMBEDDED = 4_000_000
+"""Bytes of parts that stand in the page itself; more of them stand beside it, in `PARTS`."""
 SCRIPTS = (
     *HEATMAP_SCRIPTS, "page.js", "filters.js", "verdicts.js", "groups.js", "rankplot.js", "records.js", "report.js",
 )  # fmt: skip
@@ -65,31 +67,47 @@ def write_report(ledger_path: str | Path, out_dir: str | Path) -> WrittenReport:
     frame = read(ledger_path)
     make_directory(out / "figures")
     drawn = figures(ledger_path, out / "figures", frame)
-    written = write_bytes(out / PAGE, render_report(Path(ledger_path), frame, drawn).encode())
-    return WrittenReport(written, drawn, len(frame))
+    page, parts = render_report(Path(ledger_path), frame, drawn)
+    for name, script in parts.items():
+        make_directory(out / PARTS)
+        write_bytes(out / PARTS / f"{name}.js", script.encode())
+    return WrittenReport(write_bytes(out / PAGE, page.encode()), drawn, len(frame))
 
 
-def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> str:
-    """Page of a ledger's runs, with its figures."""
+def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> tuple[str, dict[str, str]]:
+    """Page of a ledger's runs with its figures, and the scripts beside it by name; none where all fits into the page.
+
+    A script holds one part of the data. The page's policy runs it by a nonce, since a file has no other origin.
+    """
     runs = arrange(frame)
     labels = model_labels(frame)
     with Ledger.open(ledger_path, create=False) as ledger:
         checks, audits, plans = ledger.checks(), ledger.audits(), ledger.plans()
-        examples = choose_examples(ledger, frame, labels, checks)
+        examples, stored = choose_examples(ledger, frame, labels, checks)
     kinds = exclusion_kinds(frame)
     summaries = list(zip(summarise(frame, checks, plans), dict.fromkeys(labels), strict=True))
     backbones = summarise_backbones(frame, checks, plans)
     heading = _heading(frame)
-    return render_page(
+    found = PageStatistics(runs)
+    statistics, parts = split_groups(found.as_json())
+    of, commands = record_commands(frame, audits)
+    parts |= found.points() | runs.parts(of) | {f"example-{item['run']}": item for item in examples}
+    written = {name: to_json(part) for name, part in parts.items()}
+    beside = sum(map(len, written.values())) > MOST_EMBEDDED
+    digest = hashlib.sha256("".join(written.values()).encode()).hexdigest() if beside else ""
+    offered = [{"run": item["run"], "why": item["why"]} for item in examples]
+    page = render_page(
         "report.html",
         SCRIPTS,
         {
             "runs": runs.as_json(),
-            "statistics": PageStatistics(runs).as_json(),
-            "examples": examples._asdict() | {"palette": palette()},
+            "statistics": statistics,
+            "examples": {"shown": offered, "stored": stored, "palette": palette()},
             "exclusions": exclusions_json(frame, kinds),
-            "commands": record_commands(frame, audits),
+            "commands": commands,
+            **({} if beside else parts),
         },
+        nonce=digest,
         title=f"{heading} – hrx report",
         kicker="hrx audit report",
         heading=heading,
@@ -110,6 +128,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
         reproduce=reproduction(frame, audits, ledger_path.name),
         footer=made_by(" from records alone"),
     )
+    return page, {name: f'hrx.receive("{name}", {part});\n' for name, part in written.items()} if beside else {}
 
 
 def _heading(frame: pd.DataFrame) -> str:
@@ -231,8 +250,8 @@ def reproduction(
     return [*commands, page], shlex.quote(ledger_name), remark, versions
 
 
-def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> Json:
-    """What the page needs for the command of one record: `of`, the command of each run or -1, and `commands`.
+def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> tuple[list[int], list[Json]]:
+    """The command of each run, or -1, and the commands, as the page needs them for that of one record.
 
     A command has `models`, `data`, `narrow` (whether `data` can name one dataset) and `rest`, all other words.
     """
@@ -250,7 +269,7 @@ def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> Json:
         of[runs.index] = len(commands)
         rest = _options(settings, but=_NARROWED)
         commands.append({"models": words or models, "data": source if narrow else data, "narrow": narrow, "rest": rest})
-    return {"of": of.tolist(), "commands": commands}
+    return of.tolist(), commands
 
 
 def _options(settings: Mapping[str, Any], but: Sequence[str] = ()) -> list[str]:

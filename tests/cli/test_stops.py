@@ -59,7 +59,7 @@ def test_a_budget_ends_an_audit_with_what_is_stored_and_the_same_command_complet
     ledger = folder / "hrx-audit" / "ledger.db"
     assert len(read(ledger)) == 5
 
-    page = render_report(ledger, read(ledger), [])
+    page = render_report(ledger, read(ledger), [])[0]
     assert page.count("Rests on 5 of 12 planned runs.") == 1
     assert "5 of 12 planned runs stored" in page
     assert main(["tables", str(ledger), "--table", "models"]) == 0
@@ -93,7 +93,7 @@ def test_a_ledger_that_does_not_know_its_plan_says_so_on_its_page(folder: Path, 
     ledger = folder / "hrx-audit" / "ledger.db"
     with Ledger.open(ledger) as opened:
         opened._connection.execute("DELETE FROM plans")
-    page = render_report(ledger, read(ledger), [])
+    page = render_report(ledger, read(ledger), [])[0]
     assert "how many were planned is not stored" in page
     assert "Rests on" not in page
     assert summarise(read(ledger), [])[0].as_json()["plan"] is None
@@ -111,7 +111,7 @@ def test_until_decided_reports_the_sign_the_runs_and_that_intervals_are_not_corr
     sentence = "The sign of g_margin was decided after 6 of 12 planned runs: negative. The intervals are not corrected"
     assert sentence in found["verdict"]
     ledger = folder / "hrx-audit" / "ledger.db"
-    assert sentence in render_report(ledger, read(ledger), [])
+    assert sentence in render_report(ledger, read(ledger), [])[0]
     assert main([*AUDIT, "--until", "decided"]) == 0
     output, errors = capsys.readouterr()
     assert "6: 6 scored" in output

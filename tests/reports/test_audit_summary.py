@@ -128,7 +128,7 @@ def test_models_that_hrx_did_not_train_keep_their_names_verdicts_gates_and_cards
     assert all(f"saved:{name} (" in shown for name in "ab")
     judged = judge_audit(["g_margin >= 0"], mixed, by_backbone=True)
     assert [one.model for one in judged] == ["saved:a", "saved:b", "NHITS"]
-    page = render_report(path, mixed, [])
+    page = render_report(path, mixed, [])[0]
     members = page[page.index('<details class="members">') :]
     members = members[: members.index("</details>")]
     assert (members.count('data-by="model"'), "saved:" in members) == (2, False)
@@ -174,7 +174,7 @@ def test_a_backbone_rests_on_the_plans_of_all_its_models_also_of_those_without_a
     (dlinear,) = summarise_backbones(stored, [], plans)
     assert "Rests on 5 of 12 planned runs." in dlinear.summary.verdict
     assert dlinear.as_json()["plan"] == {"stored": 5, "planned": 12, "until_decided": None}
-    assert "Rests on 5 of 12 planned runs." in render_report(path, stored, [])
+    assert "Rests on 5 of 12 planned runs." in render_report(path, stored, [])[0]
     whole = summarise_backbones(stored, [], planned(runs, "Linear", range(200, 212)))
     assert "Rests on" not in whole[0].summary.verdict
     compared = compare(stored, stored, new_model="DLinear", min_pairs=1)
@@ -229,7 +229,7 @@ def test_different_recipes_of_a_backbone_are_not_pooled_in_silence(trained, fram
 
 def test_the_page_has_a_card_of_each_backbone_and_its_models_behind_it(trained, ledger):
     path = ledger([*trained("Linear", [0.2] * 4), *trained("CNN", [0.1] * 4)])
-    page = render_report(path, read(path), [])
+    page = render_report(path, read(path), [])[0]
     verdicts = page[page.index('<div class="verdicts">') : page.index("How to read these numbers")]
     assert verdicts.count('data-by="backbone"') == 2
     assert verdicts.count('data-by="model"') == 8

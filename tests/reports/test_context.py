@@ -135,7 +135,7 @@ def test_bounds_are_not_averaged_with_one_another(runs: Callable[..., pd.DataFra
 def test_the_page_has_a_section_with_the_check_the_shortest_cut_and_what_limits_them(
     runs: Callable[..., pd.DataFrame], ledger: Callable[..., Path]
 ) -> None:
-    page = render_report(ledger([]), runs(FAILS, dataset="<b>/H"), [])
+    page = render_report(ledger([]), runs(FAILS, dataset="<b>/H"), [])[0]
     section = page[page.index('<section id="context"') :].partition("</section>")[0]
     rows = section.partition("<tbody>")[2].split("<tr>")[1:]
     assert ["needed context: fails" in rows[0], "shortest cut" in rows[1], len(rows)] == [True, True, 2]
@@ -143,6 +143,6 @@ def test_the_page_has_a_section_with_the_check_the_shortest_cut_and_what_limits_
     assert "0.4 % at 48, 2 % at 36" in rows[0]
     assert padding_sentence([FAILS]) in section
     assert '<a href="#context">' in page
-    plain = render_report(ledger([]), runs(FAILS).assign(context_curves=None), [])
+    plain = render_report(ledger([]), runs(FAILS).assign(context_curves=None), [])[0]
     assert 'id="context"' not in plain
     assert "#context" not in plain

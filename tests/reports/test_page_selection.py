@@ -291,3 +291,45 @@ def test_combinations_that_were_not_computed_show_counts_and_say_so(chromium, re
     assert visible(chromium, "#groups tbody [data-column=runs]") == [str(len(runs))]
     assert visible(chromium, ".verdict .says") == ["Not computed"]
     assert chromium.complaints == []
+
+
+@pytest.fixture
+def parted(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same page with its data in parts beside it, as a large ledger has it."""
+    monkeypatch.setattr("hrx.reports.page.report.figures", lambda *_: [])
+    monkeypatch.setattr("hrx.reports.page.report.MOST_EMBEDDED", 0)
+    monkeypatch.setattr("hrx.reports.page.data.FIRST_GROUPS", 10)
+    monkeypatch.setattr("hrx.reports.page.data.RECORDS", 90)
+    return write_report(report.page.parents[1] / "ledger.db", tmp_path / "parted").page
+
+
+def test_parts_are_loaded_when_they_are_read_and_say_the_same(chromium, report, parted):
+    def seen() -> tuple[object, ...]:
+        choose(chromium, beats="all")
+        chromium.tab.click("#record-table [data-sort=g_margin]")
+        choose(chromium, setting="512x96", model="model-1")
+        chromium.wait("document.body.dataset.example && hrx.byId('records-count').textContent.includes(' of ')")
+        chromium.wait("hrx.byId('rank-note').textContent")
+        cells = ("#groups tbody td", "#record-table tbody td", ".verdict .says", "#matching", "#example option")
+        return tuple(visible(chromium, where) for where in cells)
+
+    chromium.open(parted)
+    loaded = {request.rsplit("/", 1)[1] for request in chromium.requests if "index-data" in request}
+    assert {"records-0.js", "rank-yes.js"} <= loaded
+    assert "records-3.js" not in loaded
+    found = seen()
+    assert chromium.complaints == []
+    assert any("further-groups.js" in request for request in chromium.requests)
+    chromium.open(report.page)
+    assert seen() == found
+    assert not any("index-data" in request for request in chromium.requests)
+
+
+def test_a_page_without_its_parts_names_them(chromium, parted):
+    for path in (parted.parent / "index-data").iterdir():
+        path.unlink()
+    chromium.open(parted)
+    chromium.wait("hrx.byId('records-count').textContent.includes('missing')")
+    assert chromium.text("#records-count") == "index-data/records-0.js is missing beside this page: keep both together."
+    choose(chromium, setting="512x96", model="model-1", domain="Energy")
+    chromium.wait("hrx.byId('matching').textContent.includes('further-groups.js is missing')")
