@@ -163,6 +163,8 @@ def merge(options: Merge) -> int:
         check_target(options.into, "--into")
     done = join(options.ledgers, options.into)
     show(f"{options.into}: {counted(done.added, 'run')} added, {done.known} known already.")
+    for line in done.tied[:MOST_NAMED]:
+        note(f"same but for the order of nearly tied positions: {line}")
     for line in done.damaged[:MOST_NAMED]:
         note(f"left out: {line}")
     if len(done.damaged) > MOST_NAMED:

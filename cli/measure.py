@@ -162,7 +162,8 @@ def _recheck_line(result: Recheck) -> str:
     if result.error:
         return f"{label}: could not be measured again: {result.error}"
     more = f" and {len(result.differences) - 1} more columns" if len(result.differences) > 1 else ""
-    return f"{label}: {'same' if result.same else f'DIFFERENT: {result.differences[0]}{more}'}"
+    found = "same but for the order of nearly tied positions" if result.same else "DIFFERENT"
+    return f"{label}: {f'{found}: {result.differences[0]}{more}' if result.differences else 'same'}"
 
 
 def verify(request: VerifyRequest) -> int:

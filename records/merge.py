@@ -9,7 +9,9 @@ with = + - or @ as a formula, so an exported one gets an apostrophe.
 import csv
 import io
 import json
+import math
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from itertools import chain
@@ -21,6 +23,7 @@ import numpy as np
 from hrx.errors import HrxError, install_command
 from hrx.files import atomic_write
 from hrx.records.ledger import BESIDE, MOST_NAMED, SCHEMA_VERSION, Damage, Ledger, LedgerError, StoredCheck
+from hrx.records.quantities import QUANTITIES
 from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
 
 
@@ -33,12 +36,14 @@ class MergeResult(NamedTuple):
     """Runs that the target held already, with the same numbers."""
     damaged: tuple[str, ...] = ()
     """What the sources hold but cannot be trusted, with the name of the source."""
+    tied: tuple[str, ...] = ()
+    """Known runs whose numbers differ by the order of nearly tied positions; the target keeps its own."""
 
 
 def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
     """Add the runs, checks, examples, plans and settings of `sources` to the ledger `into`, which may be new.
 
-    Two records of one key must agree within rounding. Otherwise the merge is refused and lists the records.
+    Two records of one key must agree within rounding and the order of nearly tied positions. Otherwise the merge is refused and lists the records.
     """
     into = Path(into)
     for source in sources:
@@ -61,7 +66,7 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
         except FileExistsError:  # another process published its ledger in the meantime
             return _merge(sources, into)
         except OSError:  # a file system without hard links
-            return _merge([temporary], into)._replace(damaged=result.damaged)
+            return _merge([temporary], into)._replace(damaged=result.damaged, tied=result.tied)
         return result
     finally:
         for suffix in ("", *BESIDE):
@@ -73,10 +78,10 @@ def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None)
     added = known = 0
     damaged: list[str] = []
     with Ledger.open(into, warn=False) as target, target.transaction():
-        contradictions: list[str] = []
+        contradictions, tied = list[str](), list[str]()
         for path in sources:
             with Ledger.open(path, create=False, warn=False) as source:
-                more = _add(source, target, contradictions)
+                more = _add(source, target, contradictions, tied)
                 damaged += (f"{source.path}: {damage}" for damage in source.damaged)
             added, known = added + more.added, known + more.known
         if contradictions:
@@ -87,10 +92,10 @@ def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None)
                 "The same run must have the same numbers: measure these again (hrx audit --recheck) and omit the wrong "
                 f"ledger.{lines}" + (f"\n  … and {more_lines} more" if more_lines > 0 else "")
             )
-    return MergeResult(added, known, tuple(damaged))
+    return MergeResult(added, known, tuple(damaged), tuple(tied))
 
 
-def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResult:
+def _add(source: Ledger, target: Ledger, contradictions: list[str], tied: list[str]) -> MergeResult:
     """Add what can be read of one ledger within the target's transaction; the rest is noted by the source."""
     source.note_integrity()
     records = source.records()
@@ -105,9 +110,11 @@ def _add(source: Ledger, target: Ledger, contradictions: list[str]) -> MergeResu
             continue
         known += 1
         # A copy of one record is not a second measurement that would have to agree with it.
-        if record.status != FAILED and record != other and (different := differences(other, record)):
+        different = [] if record.status == FAILED or record == other else differences(other, record)
+        if different:
             run = f"{record.model} {record.dataset} {record.series} {record.lookback}x{record.horizon}"
-            contradictions.append(f"{run} seed {record.seed}: {different[0]} ({source.path.name})")
+            line = f"{run} seed {record.seed}: {different[0]} ({source.path.name})"
+            (tied if different[0].tied else contradictions).append(line)
     checks = {_identity(check): check for check in target.checks()}
     for check in source.checks():
         same = checks.get(_identity(check))
@@ -133,13 +140,17 @@ def _identity(check: StoredCheck) -> tuple[str, ...]:
 
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
+TIES = 1e-3
+"""How far a gain can move where rounding changes the order of two positions, whose importances another machine may
+order differently within 4e-7; a step of eight, eight times as far."""
+_ORDERED = ("g_", "gap_", *QUANTITIES)
 _TIMES = frozenset({"forward_seconds", "matrix_seconds", "seconds", "context_time_ratio"})
 _LISTS = frozenset({"starts", "context_curves"} | {c.name for c in COLUMNS if c.name.endswith("_steps")})
 # These follow from numbers that are compared themselves, and rounding decides a tie: beats_naive from the errors,
-# p_margin from the areas, the needed context and what is measured there from its curves. max_missing decides the
-# status, which is compared itself.
+# p_margin from the areas, the support from the rows, the number of different forecasts from the orderings, the needed
+# context and what is measured there from its curves. max_missing decides the status, which is compared itself.
 _FOLLOWING = frozenset(
-    {"beats_naive", "p_margin", "max_missing"}
+    {"beats_naive", "p_margin", "support", "sparse", "forecasts", "max_missing"}
     | {c.name for c in COLUMNS if c.name.startswith("context_") and c.name not in ("context_bound", "context_windows")}
 )
 _NUMBERS = frozenset(c.name for c in COLUMNS if c.kind != "TEXT") - _TIMES - _FOLLOWING
@@ -152,13 +163,15 @@ class Difference(NamedTuple):
     column: str
     first: Value
     second: Value
+    tied: bool
+    """Whether another order of nearly tied positions explains it: no more than the Monte Carlo error, or `TIES`."""
 
     def __str__(self) -> str:
         return f"{self.column} is {_format(self.first)} and {_format(self.second)}"
 
 
 def differences(first: Record, second: Record) -> list[Difference]:
-    """Where two records of the same run disagree beyond rounding.
+    """Where two records of the same run disagree beyond rounding; those that near ties explain come last.
 
     A number that is not finite agrees with none. The parity that excluded a run, which may be infinite, is not
     compared: that both records exclude it is.
@@ -166,33 +179,45 @@ def differences(first: Record, second: Record) -> list[Difference]:
     both_excluded = first.status == second.status == EXCLUDED
     names = [name for name in COMPARED if not (both_excluded and name == "parity")]
     pairs = ((name, getattr(first, name), getattr(second, name)) for name in names)
-    return [Difference(name, a, b) for name, a, b in pairs if not _agree(name, a, b)]
+    apart = [(name, a, b) for name, a, b in pairs if not _agree(name, a, b)]
+    found = [Difference(name, a, b, _agree(name, a, b, _slack(name, first, second))) for name, a, b in apart]
+    return sorted(found, key=lambda one: one.tied)
 
 
-def _agree(name: str, first: Value, second: Value) -> bool:
+def _slack(name: str, first: Record, second: Record) -> float:
+    """How far a number may move by the order of nearly tied positions."""
+    if not name.startswith(_ORDERED):
+        return 0.0
+    base = re.sub("_(se|raw|steps)$", "", name)
+    errors = [float(getattr(one, f"{base}_se", None) or 0) for one in (first, second)]
+    slack = max([TIES, *filter(math.isfinite, errors)])
+    scale = first.variance or 0.0 if name.endswith("_raw") and base != "insertion" else 1.0
+    return slack * scale * (8 if name.endswith("_steps") else 1)
+
+
+def _agree(name: str, first: Value, second: Value, slack: float = 0.0) -> bool:
     if first is None or second is None:
         return first is second
     if name in _NUMBERS:
-        return _close([first], [second])
+        return _close([first], [second], slack)
     if name not in _LISTS:
         return first == second
     try:
         lists = [json.loads(str(text)) for text in (first, second)]
         # The numbers of an object are those of its lists, one after the other.
-        return _close(
-            *(list(chain.from_iterable(one.values())) if isinstance(one, dict) else list(one) for one in lists)
-        )
+        a, b = (list(chain.from_iterable(one.values())) if isinstance(one, dict) else list(one) for one in lists)
+        return _close(a, b, slack)
     except (ValueError, TypeError, RecursionError):  # not a list of numbers
         return False
 
 
-def _close(first: Sequence[Value], second: Sequence[Value]) -> bool:
+def _close(first: Sequence[Value], second: Sequence[Value], slack: float) -> bool:
     # A step without a number is null in the JSON: it must be null in both.
     missing = [[value is None for value in values] for values in (first, second)]
     if missing[0] != missing[1]:
         return False
     a, b = (np.array([value for value in values if value is not None], dtype=float) for values in (first, second))
-    bound = ABSOLUTE + RELATIVE * np.maximum(np.abs(a), np.abs(b))
+    bound = ABSOLUTE + slack + RELATIVE * np.maximum(np.abs(a), np.abs(b))
     with np.errstate(invalid="ignore"):
         return bool(np.all(np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= bound)))
 

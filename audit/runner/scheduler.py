@@ -324,7 +324,8 @@ class Recheck(NamedTuple):
 
     @property
     def same(self) -> bool:
-        return not (self.differences or self.error)
+        """Whether it has the same numbers but for rounding and the order of nearly tied positions."""
+        return not self.error and all(one.tied for one in self.differences)
 
 
 def recheck(

@@ -1,5 +1,7 @@
 """Whether two records of one run agree."""
 
+from typing import Any
+
 import pytest
 from helpers.records import record
 
@@ -42,3 +44,35 @@ def test_an_infinite_parity_that_excluded_a_run_in_both_is_not_a_contradiction()
     values = {"check_failed": "equivalence", "parity": float("inf")}
     assert differences(record("a", EXCLUDED, **values), record("a", EXCLUDED, **values)) == []
     assert [one.column for one in differences(record("a", DONE, **values), record("a", DONE, **values))] == ["parity"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tied"),
+    [
+        ({"g_own": 0.5008}, True),
+        ({"g_own": 0.502}, False),
+        ({"g_own": 0.502, "g_own_se": 0.004}, True),
+        ({"g_own_raw": 2.0, "variance": 4.0}, False),
+        ({"g_own_raw": 1.003, "variance": 4.0}, True),
+        ({"insertion_raw": 0.303, "variance": 4.0}, False),
+        ({"g_own_steps": "[0.507]"}, True),
+        ({"g_own_steps": "[0.51]"}, False),
+        ({"gap_own": 0.8009}, True),
+        ({"rank": 2.0009}, False),
+        ({"mse": 0.3009}, False),
+        ({"g_margin": float("nan")}, False),
+    ],
+)
+def test_a_gain_within_its_error_or_1e3_differs_by_near_ties_only(changes: dict[str, Any], tied: bool) -> None:
+    values: dict[str, Any] = {
+        "g_own": 0.5, "g_own_raw": 1.0, "g_own_steps": "[0.5]", "gap_own": 0.8, "rank": 2.0, "mse": 0.3,
+        "insertion_raw": 0.3, "g_margin": 0.7, "variance": 4.0,
+    }  # fmt: skip
+    error = {"g_own_se": changes.pop("g_own_se", 0.0001)}
+    found = differences(record("a", DONE, **values, **error), record("a", DONE, **{**values, **changes}, **error))
+    assert [one.tied for one in found] == [tied]
+
+
+def test_what_near_ties_do_not_explain_is_named_first() -> None:
+    one, two = (record("a", DONE, g_own=g_own, mse=mse) for g_own, mse in ((0.5, 0.3), (0.5008, 0.4)))
+    assert [difference.column for difference in differences(one, two)] == ["mse", "g_own"]

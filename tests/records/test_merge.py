@@ -83,14 +83,15 @@ def test_checks_of_other_windows_and_examples_of_other_runs_are_added_and_known_
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"g_own": 0.5001}, "g_own is 0.5 and 0.5001"),
+        ({"g_own": 0.5021}, "g_own is 0.5 and 0.5021"),
+        ({"mse": 0.5001}, "mse is 0.5 and 0.5001"),
         ({"g_own": None}, "g_own is 0.5 and absent"),
         ({"status": EXCLUDED}, "status is done and excluded"),
         ({"g_own_steps": "[0.1, 0.3]"}, "g_own_steps is [0.1, 0.2] and [0.1, 0.3]"),
     ],
 )
 def test_contradictions_are_named_and_nothing_is_written(tmp_path: Path, other: dict[str, Any], sentence: str) -> None:
-    base = {"g_own": 0.5, "g_own_steps": "[0.1, 0.2]"}
+    base = {"g_own": 0.5, "mse": 0.5, "g_own_steps": "[0.1, 0.2]"}
     one = ledger(tmp_path / "one.db", record("a", **base))
     two = ledger(tmp_path / "two.db", record("a", **(base | other)), record("new"))
     with pytest.raises(LedgerError, match="1 of the runs contradict each other") as refused:
@@ -99,6 +100,15 @@ def test_contradictions_are_named_and_nothing_is_written(tmp_path: Path, other: 
     assert "m d/H T0 96x24 seed 0" in str(refused.value)
     with Ledger.open(one, create=False) as opened:
         assert [r.key for r in opened.records()] == ["a"]
+
+
+def test_a_gain_that_near_ties_explain_is_kept_and_shown(tmp_path: Path) -> None:
+    one, two = (ledger(tmp_path / f"{g}.db", record("a", g_own=g)) for g in (0.5, 0.5006))
+    found = merge([two], one)
+    assert (found.added, found.known) == (0, 1)
+    assert found.tied == ("m d/H T0 96x24 seed 0: g_own is 0.5 and 0.5006 (0.5006.db)",)
+    with Ledger.open(one, create=False) as opened:
+        assert [r.g_own for r in opened.records()] == [0.5]
 
 
 def test_of_many_contradictions_ten_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
