@@ -43,7 +43,8 @@ class MergeResult(NamedTuple):
 def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
     """Add the runs, checks, examples, plans and settings of `sources` to the ledger `into`, which may be new.
 
-    Two records of one key must agree within rounding and the order of nearly tied positions. Otherwise the merge is refused and lists the records.
+    Two records of one key must agree within rounding and the order of nearly tied positions. Otherwise the merge is
+    refused and lists the records.
     """
     into = Path(into)
     for source in sources:

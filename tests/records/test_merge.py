@@ -34,7 +34,7 @@ def test_a_merge_holds_every_finished_run_once_with_checks_examples_and_settings
         opened.write(record("e"), example("e"))
         opened.write_audit(StoredAudit("2026-01-01", "0.1", '{"series": 3}'))
     done = merge([one, two], tmp_path / "all.db")
-    assert done == (6, 1, ())  # a, b as failed and c; then b, which replaces the failed one, d and e; c is known
+    assert done == (6, 1, (), ())  # a, b as failed and c; then b, which replaces the failed one, d and e; c is known
     with Ledger.open(tmp_path / "all.db", create=False) as merged:
         assert {r.key: (r.status, r.g_own) for r in merged.records()} == {
             "a": (DONE, 0.5),
@@ -55,7 +55,7 @@ def test_a_second_merge_of_the_same_ledgers_changes_nothing(tmp_path: Path) -> N
     ]
     merge(sources, tmp_path / "all.db")
     before = (tmp_path / "all.db").read_bytes()
-    assert merge(sources, tmp_path / "all.db") == (0, 4, ())
+    assert merge(sources, tmp_path / "all.db") == (0, 4, (), ())
     assert (tmp_path / "all.db").read_bytes() == before
 
 
@@ -185,6 +185,6 @@ def test_two_processes_merge_into_one_new_ledger_at_the_same_moment(tmp_path: Pa
         process.stdin.flush()
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert sorted(outputs) == ["50 1 ()\n", "51 0 ()\n"]
+    assert sorted(outputs) == ["50 1 () ()\n", "51 0 () ()\n"]
     with Ledger.open(tmp_path / "all.db", create=False) as merged:
         assert {one.key for one in merged.records()} == {f"{name}{n}" for name in "ab" for n in range(50)} | {"both"}
