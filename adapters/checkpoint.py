@@ -316,8 +316,8 @@ class CheckpointForecaster(Forecaster):
             floating = held[name].is_floating_point() or name in parameters
             if floating and kind not in _FLOATING and not (held[name].is_complex() and kind == "complex64"):
                 raise ModelError(
-                    f"{path} stores {file_name} as {kind}, and the model has floating-point numbers there. hrx audits "
-                    f"weights in {', '.join(_FLOATING)}, not quantised or converted ones: give them in one of these."
+                    f"{path} stores {file_name} as {kind}, not as floating-point numbers. Give weights that are "
+                    f"neither quantised nor converted: {', '.join(_FLOATING)}."
                 )
             if shape == tuple(held[name].shape):
                 filled.add(name)

@@ -7,26 +7,34 @@ family of a checkpoint is recognised by its own files.
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol, cast
 
 from hrx.adapters.checkpoint import ADAPTER_CONFIG, TRAINING, Checkpoint, checkpoint_directory
 from hrx.adapters.contract import Forecaster, Identity, ModelError, model_errors
 from hrx.adapters.families import EMBEDDED, Family, built_in, families, registration_problems, short_names
-from hrx.adapters.formats.lora import merged_directory
-from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.formats.neuralforecast_directory import is_saved_directory, saved_models
-from hrx.adapters.formats.trained_directory import TrainedCheckpoint, TrainedRun, trained_runs
+from hrx.adapters.formats.trained import (
+    NEURALFORECAST,
+    TrainedCheckpoint,
+    TrainedRun,
+    is_saved_directory,
+    saved_models,
+    trained_runs,
+)
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.formats.tslib_run import checkout_run
 from hrx.errors import unknown
-from hrx.files import user_path
+from hrx.files import read_json, user_path
 
 AUTO = "auto"
+MERGED = "merged"
+"""Folder of a merged checkpoint, in the directory of its LoRA adapter."""
 Pair = tuple[int, int]
 """Lookback and horizon."""
 _SHOWN = 3
@@ -122,8 +130,43 @@ def locate(name: str, *, merge_adapter: bool = False) -> Located:
         return _checkpoint(path, name, source, family=families()[released.family])
     path, label, source = _fetch(name)
     if merge_adapter and (path / ADAPTER_CONFIG).exists():
-        path = merged_directory(path, locate)
+        path = _merged_directory(path)
     return _checkpoint(path, label, source)
+
+
+def _merged_directory(path: Path) -> Path:
+    """Merge the LoRA adapter in `path` into its base model; return the folder of the merged checkpoint.
+
+    So every check of admission applies to the result.
+    """
+    file, target = path / ADAPTER_CONFIG, path / MERGED
+    with model_errors(f"{file} cannot be read", "Save the adapter again.", ValueError, LookupError, TypeError):
+        named = read_json(file)["base_model_name_or_path"]
+    if not isinstance(named, str) or not named:
+        raise ModelError(f"{file} does not name a base model. Set base_model_name_or_path to a hub id or a directory.")
+    try:
+        from peft import PeftModel
+        from safetensors.torch import save_file
+    except ImportError:
+        raise ModelError(f"{path} is merged with peft, which is not installed. Run: pip install peft") from None
+    beside = path / named  # a relative directory is meant from where the adapter is, or from the working directory
+    base: Any = load(str(beside) if beside.is_dir() else named)
+    advice = "Check that this is the base model that the adapter was trained on."
+    with model_errors(f"peft could not merge {path} into {named}", advice, Exception):
+        state = PeftModel.from_pretrained(base.module, str(path)).merge_and_unload().state_dict()
+    # The tensors that the base's files have, and the base's configuration.
+    tensors = {name: state[base.module_name(name)].contiguous() for name in base.checkpoint.stored}
+    with (
+        model_errors(f"cannot write {target}", f"Copy {path} to a writable directory.", OSError),
+        TemporaryDirectory(prefix=".merging-", dir=path) as scratch,
+    ):
+        merged = Path(scratch) / MERGED
+        merged.mkdir()
+        shutil.copy(base.checkpoint.path / "config.json", merged)
+        save_file(tensors, merged / "model.safetensors", metadata={"format": "pt"})
+        shutil.rmtree(target, ignore_errors=True)
+        merged.rename(target)
+    return target
 
 
 def _trained(run: TrainedRun) -> LocatedCheckpoint:

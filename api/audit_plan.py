@@ -18,9 +18,7 @@ from hrx.adapters.checkpoint import Checkpoint
 from hrx.adapters.contract import Forecaster, ModelError
 from hrx.adapters.families import EMBEDDED, families, short_names
 from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
-from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
-from hrx.adapters.formats.neuralforecast_directory import is_saved_directory
-from hrx.adapters.formats.trained_directory import TrainedRun, folders_without_training
+from hrx.adapters.formats.trained import NEURALFORECAST, TrainedRun, folders_without_training, is_saved_directory
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
 from hrx.adapters.registry import CheckpointSettings, Located, locate_each, trained_setting
 from hrx.adapters.wrapped import resolve_device

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, model_errors
 from hrx.adapters.families import Family
-from hrx.adapters.formats.trained_directory import training_scale
+from hrx.adapters.formats.trained import training_scale
 
 FAMILY = Family(
     "hrx-trained", f"{__name__}:BackboneForecaster", "torch",

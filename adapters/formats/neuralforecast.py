@@ -35,8 +35,7 @@ from torch import Tensor
 from hrx.adapters.checkpoint import CheckpointForecaster, second_module
 from hrx.adapters.contract import Forecaster, Limits, ModelError
 from hrx.adapters.families import Family
-from hrx.adapters.formats.neuralforecast_directory import CONFIGURATION, SIDECAR, SavedModel, saved_models
-from hrx.adapters.formats.trained_directory import training_scale
+from hrx.adapters.formats.trained import CONFIGURATION, SIDECAR, SavedModel, saved_models, training_scale
 from hrx.adapters.registry import LocatedCheckpoint
 
 FAMILY = Family(

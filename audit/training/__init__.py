@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hrx.adapters.families import families
 from hrx.adapters.formats import backbones as own
-from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.formats.trained import NEURALFORECAST
 from hrx.adapters.registry import require
 from hrx.errors import HrxError, describe_error, unknown
 

@@ -23,7 +23,7 @@ from hrx import __version__
 from hrx.adapters.checkpoint import TRAINING
 from hrx.adapters.families import families
 from hrx.adapters.formats.backbones import OWN
-from hrx.adapters.formats.neuralforecast_directory import FAMILY as NEURALFORECAST
+from hrx.adapters.formats.trained import NEURALFORECAST
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import ModelKey, Setting, choose_series
 from hrx.audit.runner.worker import WorkerContext

@@ -17,7 +17,7 @@ from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
 
 import hrx
 from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
-from hrx.adapters.formats.neuralforecast_directory import saved_models
+from hrx.adapters.formats.trained import saved_models
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission import EQUIVALENCE_LIMIT, _determinism, admit, parity
 from hrx.audit.attribution.gradients import jacobian

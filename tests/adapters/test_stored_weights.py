@@ -120,7 +120,7 @@ def test_a_type_that_is_not_floating_point_is_refused_by_name(
             weights[name] = weights[name].to(getattr(torch, kind))
 
     copy = with_weights(original, tmp_path / "cast", cast)
-    with pytest.raises(ModelError, match=rf"stores \S+ as {kind}, and the model has floating-point numbers there"):
+    with pytest.raises(ModelError, match=rf"stores \S+ as {kind}, not as floating-point numbers\. Give"):
         opened(copy)
 
 
@@ -179,7 +179,7 @@ def edited(path: Path, **changes: Any) -> Path:
     [
         (lambda path: edited(path, num_layers=0), "holds tensors that the model does not use ("),
         (lambda path: edited(path, num_layers=5), "lacks tensors of the model ("),
-        (lambda path: with_weights(REAL, path, as_int8), "as int8, and the model has floating-point numbers there"),
+        (lambda path: with_weights(REAL, path, as_int8), "as int8, not as floating-point numbers. Give weights"),
     ],
     ids=["no layers", "more layers", "int8"],
 )
