@@ -1,13 +1,16 @@
 """Files that a user names: how they are opened for reading, and how they are written.
 
-Only a regular file is opened, and only up to a stated size. A FIFO, a device or a socket is refused without opening
-it, because opening a FIFO waits for a writer. A file is written beside its target under an unpredictable name and then
-renamed, so that nobody sees half a file and no link is followed.
+Only a regular file is read, and only up to a stated size. Whether it is one is asked of the open file, so that nobody
+can put a FIFO in its place in between; opening does not wait for the writer of a FIFO. A file is written beside its
+target under an unpredictable name and then renamed, so that nobody sees half a file and no link is followed. Its writer
+locks it, so that the next one in that directory can remove what a killed one left.
 """
 
 import errno
+import fcntl
 import json
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -29,6 +32,8 @@ MOST_MAPPED = 2**36
 MOST_DEPTH = 64
 """Levels of nested lists and objects in JSON and TOML."""
 _SQLITE = b"SQLite format 3\x00"
+_PREFIX, _SUFFIX = ".hrx-", ".tmp"
+"""Beginning and end of the name of a temporary file."""
 _OTHER = "Choose a writable directory."
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -60,11 +65,15 @@ def size(number: int) -> str:
 def regular_file(path: Path, limit: int | None = None) -> Path:
     """Return the path, if it is a regular file, or a link to one, of at most `limit` bytes; raise otherwise."""
     try:
-        found = os.stat(path)
+        _check_regular(path, os.stat(path), limit)
     except FileNotFoundError as error:
         raise HrxError(f"The file {shown_path(path)} does not exist. Check its name and folder.") from error
     except (OSError, ValueError) as error:
         raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}. Check its name and folder.") from error
+    return path
+
+
+def _check_regular(path: Path, found: os.stat_result, limit: int | None) -> None:
     if kind := _KINDS.get(stat.S_IFMT(found.st_mode)):
         raise HrxError(f"{shown_path(path)} is {kind}, not a file. Give a file.")
     if limit is not None and found.st_size > limit:
@@ -72,13 +81,21 @@ def regular_file(path: Path, limit: int | None = None) -> Path:
             f"{shown_path(path)} has {size(found.st_size)}; a file of this kind has at most {size(limit)}. Check that "
             "it is the right file."
         )
-    return path
+
+
+@contextmanager
+def open_regular(path: Path, limit: int | None = None) -> Iterator[IO[bytes]]:
+    """Open a file for reading, if it is a regular file of at most `limit` bytes; raise otherwise."""
+    regular_file(path, limit)  # before it is opened: opening a device may change it
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        _check_regular(path, os.fstat(file.fileno()), limit)
+        yield file
 
 
 def read_file(path: Path, limit: int = MOST_TEXT) -> bytes:
     """Return the content of a regular file of at most `limit` bytes."""
     try:
-        with open(regular_file(path, limit), "rb") as file:
+        with open_regular(path, limit) as file:
             content = file.read(limit + 1)
     except OSError as error:
         raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
@@ -164,7 +181,8 @@ def _check_place(directory: Path, option: str) -> None:
         return
     try:
         # Under a name of its own: another process may be creating the directory itself at this moment.
-        os.rmdir(tempfile.mkdtemp(prefix=".hrx-", dir=place))
+        with suppress(FileNotFoundError):  # another process took it for a leftover
+            os.rmdir(tempfile.mkdtemp(prefix=_PREFIX, suffix=_SUFFIX, dir=place))
     except OSError as error:
         raise HrxError(f"{option}: cannot create {shown_path(missing[-1])}: {reason(error)}. {_OTHER}") from error
 
@@ -178,8 +196,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """
     make_directory(path.parent)
     try:
-        # mkstemp opens with O_EXCL and O_NOFOLLOW.
-        descriptor, temporary = tempfile.mkstemp(prefix=".hrx-", suffix=".tmp", dir=path.parent)
+        descriptor, temporary = make_temporary(path.parent)
     except (OSError, ValueError) as error:
         raise _not_written(path, error) from error
     try:
@@ -190,12 +207,46 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             os.umask(mask)
             os.fchmod(descriptor, 0o666 & ~mask)  # the permissions that `open` gives; mkstemp's file is private
             os.fsync(descriptor)
-        os.replace(temporary, path)
+            os.replace(temporary, path)  # while it is locked
     except OSError as error:
         raise _not_written(path, error) from error
     finally:
         with suppress(OSError):  # after the renaming there is nothing to remove
             os.unlink(temporary)
+
+
+def make_temporary(place: Path, *, directory: bool = False) -> tuple[int, str]:
+    """Create a file, or a directory, with an unpredictable name in `place`; return its locked descriptor and its path.
+
+    Before, those that killed processes left there are removed: nobody holds a lock on them any more.
+    """
+    for left in place.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if lock(descriptor, wait=False):
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+            finally:
+                os.close(descriptor)
+    while True:
+        if directory:
+            temporary = tempfile.mkdtemp(prefix=_PREFIX, suffix=_SUFFIX, dir=place)
+            descriptor = os.open(temporary, os.O_RDONLY)
+        else:  # opened with O_EXCL and O_NOFOLLOW
+            descriptor, temporary = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=place)
+        lock(descriptor)
+        if os.path.exists(temporary):
+            return descriptor, temporary
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock an open file or directory until it is closed; whether that was possible."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # another process holds it, or the file system has no locks
+        return False
+    return True
 
 
 def _not_written(path: Path, error: Exception) -> NotWritten:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hrx.errors import HrxError, describe_error, install_command
-from hrx.files import MOST_MAPPED, read_json, regular_file, shown_path, user_path
+from hrx.files import MOST_MAPPED, open_regular, read_json, shown_path, user_path
 from hrx.records.quantities import Floats
 
 from . import frequency
@@ -140,8 +140,8 @@ def _load(folder: Path) -> Any:
         if not os.path.lexists(path):
             raise DamagedDataset(f"{shown_path(path.name)} is missing, though state.json lists it.")
         try:
-            with regular_file(path, MOST_MAPPED).open("rb") as file:
-                file.seek(max(path.stat().st_size - len(_END_OF_STREAM), 0))
+            with open_regular(path, MOST_MAPPED) as file:
+                file.seek(max(os.fstat(file.fileno()).st_size - len(_END_OF_STREAM), 0))
                 # A stream that is cut exactly between two batches would read as a shorter dataset.
                 if file.read() != _END_OF_STREAM:
                     raise DamagedDataset(f"{path.name} is cut short or is not an Arrow stream. Download it again.")

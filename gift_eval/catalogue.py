@@ -9,11 +9,12 @@ replaced only by a right one. The dataset is public: no token is sent. `arrow_fo
 """
 
 import csv
+import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from hrx.errors import HrxError, describe_error, install_command, unknown
-from hrx.files import read_json
+from hrx.files import lock, read_json
 
 from . import frequency as frequencies
 from .series import Dataset
@@ -287,13 +288,15 @@ def fetch(
         size, reason = 0, away if problems else ""
         if problems and not reason:
             try:
-                size, state = _fetch_files(root, folder, [each.path for each in problems], endpoint), State.RIGHT
+                size, state = _fetch_files(root, folder, endpoint), State.RIGHT
             except NotFetched as error:
                 reason, state = str(error), check_folder(root, folder).state
                 away = reason if error.away else ""
         results.append(Fetched(folder.name, state, size, reason))
-    if all(each.state is State.RIGHT for each in results):
-        shutil.rmtree(root / PARTS, ignore_errors=True)
+    if all(each.state is State.RIGHT for each in results) and (root / PARTS).is_dir():
+        with _only_fetch(root / PARTS, wait=False) as alone:
+            if alone:  # otherwise the other process removes it
+                shutil.rmtree(root / PARTS, ignore_errors=True)
     return results
 
 
@@ -306,32 +309,51 @@ def bytes_arrived(root: Path) -> int:
     return size
 
 
-def _fetch_files(root: Path, folder: Folder, paths: Sequence[str], endpoint: str | None) -> int:
-    """Bring files of a folder to their places; returns their number of bytes."""
+@contextmanager
+def _only_fetch(parts: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Wait until no other process fetches into this directory, and keep others waiting; whether none did."""
+    while True:
+        parts.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(parts, os.O_RDONLY)
+        try:
+            alone = lock(descriptor, wait=wait)
+            # Another process may have removed it while this one waited.
+            if os.path.isdir(parts) and os.path.samestat(os.fstat(descriptor), os.stat(parts)):
+                yield alone
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _fetch_files(root: Path, folder: Folder, endpoint: str | None) -> int:
+    """Bring the files of a folder that are not right to their places; returns their number of bytes."""
+    parts = root / PARTS
     try:
-        _download(paths, root / PARTS, endpoint)
-        for below in paths:
-            part = root / PARTS / below
-            if fault := _find_fault(part, folder):
-                part.unlink()
-                raise NotFetched(
-                    f"The hub's {below} is not the official file: {fault} Fetch it again; if it stays so, the hub "
-                    "holds a version that a newer hrx may know."
-                )
-        size = sum((root / PARTS / below).stat().st_size for below in paths)
-        (root / folder.name).mkdir(parents=True, exist_ok=True)
-        for below in paths:
-            (root / PARTS / below).replace(root / below)
+        with _only_fetch(parts):
+            # Another process may have brought them in the meantime.
+            paths = [each.path for each in check_folder(root, folder).problems]
+            if paths:
+                _download(paths, parts, endpoint)
+            for below in paths:
+                if fault := _find_fault(parts / below, folder):
+                    (parts / below).unlink()
+                    raise NotFetched(
+                        f"The hub's {below} is not the official file: {fault} Fetch it again; if it stays so, the hub "
+                        "holds a version that a newer hrx may know."
+                    )
+            size = sum((parts / below).stat().st_size for below in paths)
+            (root / folder.name).mkdir(parents=True, exist_ok=True)
+            for below in paths:
+                (parts / below).replace(root / below)
     except OSError as error:
-        reason = f"{error.strerror or error}. Free some space, or choose another directory with --data."
-        raise HrxError(f"{root / folder.name} cannot be written: {reason}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = f"{'Free some space, or choose' if full else 'Choose'} another directory with --data."
+        raise HrxError(f"{root / folder.name} cannot be written: {error.strerror or error}. {advice}") from error
     return size
 
 
 def _download(paths: Sequence[str], parts: Path, endpoint: str | None) -> None:
-    """Download files of the dataset below `parts`. `snapshot_download` resumes what broke off, and waits for another
-    process that fetches the same file.
-    """
+    """Download files of the dataset below `parts`. `snapshot_download` resumes what broke off."""
     try:
         import huggingface_hub as hub
         from huggingface_hub import constants, utils

@@ -12,21 +12,23 @@ import json
 import math
 import operator
 import os
+import shutil
 import sqlite3
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 
 from hrx import __version__
 from hrx.errors import HrxError
-from hrx.files import regular_file
+from hrx.files import open_regular, regular_file
 from hrx.records.quantities import Floats
 from hrx.records.record import COLUMNS, FAILED, NAMES, Record, Value
 from hrx.records.record import StoredAudit as StoredAudit
@@ -157,10 +159,12 @@ class Ledger:
     def open(cls, path: str | Path, *, create: bool = True, warn: bool = True) -> Iterator[Ledger]:
         """Open a ledger for writing, creating it if needed; without `create`, an existing one for reading.
 
+        Reading changes neither the file nor its folder.
         On closing, a `LedgerWarning` names what was found damaged, unless `warn` is false.
         """
         path = Path(path)
-        with closing(_connect(path, create=create)) as connection, _naming(path):
+        with ExitStack() as opened, _naming(path):
+            connection = _connect(path, "rwc", opened) if create else _connect_to_read(path, opened)
             prepare(connection, path, create=create)
             ledger = cls(connection, path)
             yield ledger
@@ -435,13 +439,12 @@ def _transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE")
         raise
 
 
-def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
-    """Open the file for writing, creating it if needed; without `create`, an existing file for reading.
-
-    A reader may still undo what a killed writer left half-done, as SQLite does on its own.
-    """
-    if not create and not os.path.exists(path):
+def _connect(path: Path, mode: str, opened: ExitStack) -> sqlite3.Connection:
+    """Open the file in a mode of SQLite: `rwc` creates it if needed, `ro` only reads."""
+    if mode == "ro" and not os.path.exists(path):
         raise LedgerError(f"{path} does not exist. Give the ledger that `hrx audit` wrote.")
+    if os.path.islink(path) and not os.path.exists(path):
+        raise LedgerError(f"{path} is a link to a file that does not exist. Give the name of the file itself.")
     if os.path.isdir(path):
         raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
     for file in (path, *(path.with_name(f"{path.name}{end}") for end in BESIDE)):
@@ -452,17 +455,49 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
             if os.path.exists(file):  # another process may have removed its journal in the meantime
                 raise LedgerError(f"{error} Give the ledger that `hrx audit` wrote.") from error
     try:
-        if create:
+        if mode == "rwc":
             path.parent.mkdir(parents=True, exist_ok=True)
-        uri = f"{path.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+        uri = f"{path.resolve().as_uri()}?mode={mode}"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-        # A damaged text may be no UTF-8: it is read, and then fails the checksum of its row.
-        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-        if not create:
-            connection.execute("PRAGMA query_only = ON")
-        return connection
     except (OSError, ValueError, sqlite3.Error) as error:
         raise LedgerError(f"{path} cannot be opened: {error}. Check the directory and its permissions.") from error
+    # A damaged text may be no UTF-8: it is read, and then fails the checksum of its row.
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    return opened.enter_context(closing(connection))
+
+
+def _connect_to_read(path: Path, opened: ExitStack) -> sqlite3.Connection:
+    """Open the file for reading; where a killed writer left a transaction half-done, a copy in which it is undone."""
+    connection = _connect(path, "ro", opened)
+    try:
+        with open_regular(path) as header:
+            write_ahead = header.read(20)[18:] == b"\2\2"  # SQLite would create files beside it
+        if not write_ahead:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return connection
+    except sqlite3.OperationalError as error:
+        if _primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+    connection.close()
+    copied = Path(opened.enter_context(TemporaryDirectory(prefix="hrx-"))) / path.name
+    files = [path, *(path.with_name(f"{path.name}{end}") for end in BESIDE[:2])]
+    changed = True
+    while changed:  # by a writer in the meantime
+        before = [_state(file) for file in files]
+        for file in files:
+            copied.with_name(file.name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(file, copied.with_name(file.name))
+        changed = before != [_state(file) for file in files]
+    return _connect(copied, "rw", opened)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What shows that a file was written in the meantime; empty where it does not exist."""
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+    return ()
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, create: bool) -> None:

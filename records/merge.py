@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-import secrets
+import shutil
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,8 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 
 from hrx.errors import HrxError, install_command
-from hrx.files import atomic_write
-from hrx.records.ledger import BESIDE, MOST_NAMED, SCHEMA_VERSION, Damage, Ledger, LedgerError, StoredCheck
+from hrx.files import atomic_write, make_temporary
+from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, Damage, Ledger, LedgerError, StoredCheck
 from hrx.records.quantities import QUANTITIES
 from hrx.records.record import COLUMNS, EXCLUDED, FAILED, NAMES, Record, Value
 
@@ -54,13 +54,13 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
             pass  # checks that every source is a ledger before anything is created
     if into.exists():
         return _merge(sources, into)
-    temporary = into.with_name(f".{secrets.token_hex(8)}.tmp")  # a name that cannot be foreseen
     try:
         into.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        descriptor, folder = make_temporary(into.parent, directory=True)
     except OSError as error:
         raise LedgerError(f"{into} cannot be created: {error}. Choose a writable directory.") from error
     try:
+        temporary = Path(folder, "ledger.db")
         result = _merge(sources, temporary, shown=into)
         try:
             os.link(temporary, into)
@@ -70,8 +70,8 @@ def merge(sources: Sequence[str | Path], into: str | Path) -> MergeResult:
             return _merge([temporary], into)._replace(damaged=result.damaged, tied=result.tied)
         return result
     finally:
-        for suffix in ("", *BESIDE):
-            temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _merge(sources: Sequence[str | Path], into: Path, shown: Path | None = None) -> MergeResult:

@@ -238,13 +238,19 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     return interrupted_writer(tmp_path_factory.mktemp("interrupted"))
 
 
-def test_what_a_killed_writer_left_half_written_is_undone_by_the_next_reader(
+def test_what_a_killed_writer_left_half_written_is_left_out_by_readers_and_undone_by_the_next_writer(
     interrupted: Interrupted, tmp_path: Path
 ) -> None:
     copied = interrupted.copy(tmp_path)
-    assert main(["check", str(copied.path)]) == 0
-    assert contents(copied.path) == interrupted.before
+    files = {file: file.read_bytes() for file in (copied.path, copied.journal)}
+    for _ in range(2):
+        assert main(["check", str(copied.path)]) == 0
+        assert contents(copied.path) == interrupted.before
+        assert {file: file.read_bytes() for file in tmp_path.iterdir()} == files
+    with Ledger.open(copied.path):
+        pass
     assert only_file(copied.path)
+    assert contents(copied.path) == interrupted.before
 
 
 @pytest.mark.parametrize("case", sample(range(60), 8))
