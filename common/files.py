@@ -181,8 +181,9 @@ def _check_place(directory: Path, option: str) -> None:
         return
     try:
         # Under a name of its own: another process may be creating the directory itself at this moment.
-        with suppress(FileNotFoundError):  # another process took it for a leftover
-            os.rmdir(tempfile.mkdtemp(prefix=_PREFIX, suffix=_SUFFIX, dir=place))
+        descriptor, temporary = make_temporary(place, directory=True)
+        os.close(descriptor)
+        shutil.rmtree(temporary, ignore_errors=True)  # another process may take it for a leftover
     except OSError as error:
         raise HrxError(f"{option}: cannot create {shown_path(missing[-1])}: {reason(error)}. {_OTHER}") from error
 

@@ -33,8 +33,8 @@ from hrx.records.quantities import Floats, Ints
 from .frequency import Clock, Stamps
 from .series import EXACT, FINITE, ROUNDED
 
-MOST_CELLS = 2**27
-"""Cells of a table: a compressed Parquet file can hold far more than its size shows."""
+MOST_ROWS, MOST_CELLS = 2**22, 2**26
+"""Rows and cells of a table: a file can hold far more than its size shows."""
 DATE_NAMES = ("date", "datetime", "timestamp", "time", "ds", "day", "week", "month", "quarter", "year", "period")
 ID_NAMES = ("id", "item", "item_id", "unique_id", "series", "series_id", "ticker", "symbol")
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-", "nat")
@@ -99,7 +99,7 @@ def read_table(path: Path, kind: str, *, least: int = 2) -> InputTable:
 
 
 def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
-    """Read a CSV with a header: UTF-8, UTF-16 with its mark, or Latin-1; separated by comma, semicolon, tab or bar."""
+    """Read a CSV with a header: UTF-8, UTF-16 with its mark, or Windows-1252; by comma, semicolon, tab or bar."""
     text, notes = _decode(raw, file)
     body = text.lstrip("\r\n")
     skipped = len(text[: len(text) - len(body)].splitlines())
@@ -109,6 +109,7 @@ def _read_csv(raw: bytes, file: str, least: int) -> InputTable:
     if separator != ",":
         notes.append(f"separated by {_SEPARATORS[separator]}")
     names = unique_names([name or f"column {number}" for number, name in enumerate(header, start=1)], file)
+    _check_shape(file, max(body.count("\n"), body.count("\r")), len(names))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -139,11 +140,7 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
         import pyarrow.parquet
 
         shape = pyarrow.parquet.read_metadata(io.BytesIO(raw))
-        if shape.num_rows * shape.num_columns > MOST_CELLS:
-            raise HrxError(
-                f"{file} has {shape.num_rows} rows and {shape.num_columns} columns; a table has at most {MOST_CELLS} "
-                "cells. Split it."
-            )
+        _check_shape(file, shape.num_rows, shape.num_columns)
         frame = pd.read_parquet(io.BytesIO(raw), engine="pyarrow")
     except HrxError:
         raise
@@ -156,9 +153,17 @@ def _read_parquet(raw: bytes, file: str) -> InputTable:
         raise HrxError(f"{file} cannot be read as Parquet: {error}. Write it again.") from error
     table = as_table(frame, file, first_row=1)
     for name, column in table.columns.items():
-        if not all(map(pd.api.types.is_hashable, column)):
+        if column.dtype == object and not all(map(pd.api.types.is_hashable, column)):
             raise HrxError(f"{file}: column {name!r} holds lists or records. Give a file with one value per cell.")
     return table
+
+
+def _check_shape(file: str, rows: int, columns: int) -> None:
+    if rows > MOST_ROWS or rows * columns > MOST_CELLS:
+        raise HrxError(
+            f"{file} has {rows} rows and {columns} columns; a table has at most {MOST_ROWS} rows and {MOST_CELLS} "
+            "cells. Split it."
+        )
 
 
 def as_table(frame: pd.DataFrame, file: str, first_row: int = 0, asked: Sequence[str] = ()) -> InputTable:
@@ -181,8 +186,10 @@ def as_table(frame: pd.DataFrame, file: str, first_row: int = 0, asked: Sequence
 
 
 def _column(values: Any) -> pd.Series:
-    """Return a column with positions for an index; periods are the time at which they begin."""
+    """Return a column with positions for an index; periods are the time at which they begin, bytes are text."""
     column = pd.Series(values).reset_index(drop=True)
+    if column.dtype == object:
+        column = column.map(lambda cell: cell.decode(errors="backslashreplace") if isinstance(cell, bytes) else cell)
     return pd.Series(column.dt.to_timestamp()) if isinstance(column.dtype, pd.PeriodDtype) else column
 
 
@@ -199,6 +206,10 @@ def _decode(raw: bytes, file: str) -> tuple[str, list[str]]:
     try:
         return raw.decode("utf-8-sig"), []
     except UnicodeDecodeError:
+        pass
+    try:
+        return raw.decode("cp1252"), ["not UTF-8, read as Windows-1252"]
+    except UnicodeDecodeError:  # it has bytes that Windows-1252 does not use
         return raw.decode("latin-1"), ["not UTF-8, read as Latin-1"]
 
 
@@ -272,6 +283,11 @@ def parse_dates(table: InputTable, name: str, day_first: bool | None, codes: Int
             f"{table.file}, column {name!r}: times below a second cannot be placed on a grid. Give the values "
             "without their times, as in frame['value'].to_numpy()."
         )
+    far = (column.dt.year < 1678) | (column.dt.year > 2261)
+    if far.any():
+        position = int(far.argmax())
+        advice = "Give dates from 1678 to 2261, or the rows without dates, in the order of time."
+        raise table.error(position, name, f"the date {column.iloc[position]} is out of range. {advice}")
     if column.dt.tz is None:
         return column.to_numpy("datetime64[s]"), None
     wall = column.dt.tz_localize(None)

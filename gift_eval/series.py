@@ -71,14 +71,16 @@ class OfficialSplit(NamedTuple):
 
 
 def fill(values: ArrayLike) -> FilledValues:
-    """(T',) -> (T,): NaN is a missing value. Leading ones are dropped; every other one repeats the last observed
-    value, so no window sees its own future through a filled gap. An infinite value is refused.
+    """(T',) -> (T,): NaN is missing, as is a masked value. Leading ones are dropped; every other one repeats the last
+    observed value, so no window sees its own future through a filled gap. An infinite value is refused.
     """
     given = np.asarray(values)
     whole = given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(isinstance(one, int) for one in given.flat))
     if whole and (reason := inexact_integer(given)):
         raise UnusableSeries(reason)
     raw = np.asarray(given, dtype=np.float64)
+    if isinstance(values, np.ma.MaskedArray):
+        raw = np.where(np.ma.getmaskarray(values), np.nan, raw)
     wrong = np.flatnonzero(np.isinf(raw))  # 1e400 is infinite
     if wrong.size:
         others = f", and {wrong.size - 1} more are infinite" if wrong.size > 1 else ""
@@ -289,7 +291,10 @@ class TimedSeries(NamedTuple):
         if self.grid is None:
             return None
         length = self.series.dropped + self.series.values.size
-        return self.grid.times(length, length + count)
+        try:
+            return self.grid.times(length, length + count)
+        except (ValueError, OverflowError):  # beyond the years of pandas
+            return None
 
 
 def place(

@@ -306,7 +306,9 @@ def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterat
     ids = [key for key in (*options.id, *ID_NAMES) if key in entry]
     item = str(entry[ids[0]]) if ids else name or "series"
     columns = options.value or ("target",)
-    values = np.concatenate([np.atleast_2d(np.asarray(entry[column], dtype=np.float64)) for column in columns])
+    values = np.concatenate(
+        [np.atleast_2d(np.ma.asarray(entry[column], dtype=np.float64).filled(np.nan)) for column in columns]
+    )
     names = list(columns) if len(columns) > 1 else [str(number) for number in range(len(values))]
     dates = [key for key in (options.date, "timestamp") if key and key in entry]
     if dates:

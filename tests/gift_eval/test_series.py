@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hrx.gift_eval import read_series
 from hrx.gift_eval.series import DamagedDataset, Dataset, Series, StoredSeries, UnusableSeries, fill, spaced
 
 gappy = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan)), min_size=1)
@@ -67,6 +68,19 @@ def test_filled_values_are_marked_as_not_observed(values: list[float]) -> None:
     finite = [math.isfinite(value) for value in values]
     if any(finite):
         assert fill(values).observed.tolist() == finite[finite.index(True) :]
+
+
+def test_a_masked_value_is_missing_whatever_stands_behind_the_mask() -> None:
+    values = np.ma.masked_array([7.0, 1.0, 900.0, 2.0], mask=[True, False, True, False])
+    filled = fill(values)
+    assert (filled.values.tolist(), filled.observed.tolist()) == ([1, 1, 2], [True, False, True])
+    assert (filled.missing, filled.dropped) == (1, 1)
+    assert fill(np.ma.masked_array([1, 2, 3], mask=[False, True, False])).values.tolist() == [1, 1, 3]
+    with pytest.raises(UnusableSeries, match="all 2 values are missing"):
+        fill(np.ma.masked_all(2))
+    given = {"array": values, "rows": np.ma.stack([values, values]), "entry": {"target": values}, "list": [values]}
+    for kind, data in given.items():
+        assert read_series(data).series[-1].series.values.tolist() == [1, 1, 2], kind
 
 
 @pytest.mark.parametrize("infinite", [math.inf, -math.inf, float("1e400")])

@@ -246,11 +246,17 @@ def test_an_ambiguous_order_of_day_and_month_is_refused_without_the_option(write
 
 
 @pytest.mark.parametrize(
-    ("encoding", "note"), [("utf-8-sig", ""), ("latin-1", "read as Latin-1"), ("utf-16", "read as UTF-16")]
+    ("encoding", "name", "note"),
+    [
+        ("utf-8-sig", "Köln", ""),
+        ("cp1252", "Köln in €", "read as Windows-1252"),
+        ("latin-1", "Köln \x81", "read as Latin-1"),  # Windows-1252 does not use this byte
+        ("utf-16", "Köln", "read as UTF-16"),
+    ],
 )
-def test_encodings_of_spreadsheets_are_read_with_a_note(write: Write, encoding: str, note: str) -> None:
-    dataset = opened(write("date,Köln", *dated([1, 2, 3]), encoding=encoding))
-    assert list(stored(dataset)) == ["Köln"]
+def test_encodings_of_spreadsheets_are_read_with_a_note(write: Write, encoding: str, name: str, note: str) -> None:
+    dataset = opened(write(f"date,{name}", *dated([1, 2, 3]), encoding=encoding))
+    assert list(stored(dataset)) == [name]
     assert note in dataset.note
 
 
@@ -427,6 +433,33 @@ def test_parquet_is_read_with_its_types_its_index_and_its_time_zone(tmp_path: Pa
     assert "t.parquet: column 'v' holds lists" in refused(f"parquet:{tmp_path / 't.parquet'}")
     (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:200])
     assert "cannot be read as Parquet" in refused(f"parquet:{tmp_path / 't.parquet'}")
+
+
+def test_ids_of_a_parquet_file_may_be_bytes_of_any_kind(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'hrx[gift-eval]')")
+    days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])
+    names = [b"\xff\xfe", "Köln".encode(), b"\x00a"]
+    frame = pd.DataFrame({"date": np.tile(days, 3), "id": np.repeat(names, 3), "v": np.arange(9.0)})
+    frame["id"] = frame["id"].astype(object)
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = stored(opened(f"parquet:{tmp_path / 't.parquet'}"))
+    assert {name: list(values) for name, values in found.items()} == {
+        r"\xff\xfe": [0, 1, 2], "Köln": [3, 4, 5], "\x00a": [6, 7, 8],
+    }  # fmt: skip
+
+
+def test_a_small_file_of_many_rows_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (pip install 'hrx[gift-eval]')")
+    pyarrow = pytest.importorskip("pyarrow")
+    rows = 2**22 + 1
+    zeros = np.zeros(rows, dtype=np.int8)
+    parquet.write_table(pyarrow.table({"date": zeros, "v": zeros}), tmp_path / "t.parquet")
+    assert (tmp_path / "t.parquet").stat().st_size < 10_000
+    assert f"has {rows} rows and 2 columns; a table has at most 4194304 rows" in refused(
+        f"parquet:{tmp_path / 't.parquet'}"
+    )
+    (tmp_path / "t.csv").write_bytes(b"date,v\n" + b"\n" * rows)
+    assert "a table has at most 4194304 rows" in refused(f"csv:{tmp_path / 't.csv'}")
 
 
 def test_a_csv_needs_no_pyarrow(write: Write) -> None:

@@ -82,6 +82,8 @@ PARQUET_CONTENTS: dict[str, bytes | pd.DataFrame] = {
     "whole numbers beyond 2^53": pd.DataFrame({"day": pd.date_range("2023", periods=3), "v": [2**60, 2**60 + 1, 5]}),
     "every value missing": pd.DataFrame({"day": pd.date_range("2023", periods=3), "v": [float("nan")] * 3}),
     "booleans": pd.DataFrame({"day": pd.date_range("2023", periods=3), "v": [True, False, True]}),
+    "a date after 2261": pd.DataFrame({"day": pd.to_datetime(["2261-12-31", "2262-01-01"]).as_unit("s"), "v": [1, 2]}),
+    "a date before 1678": pd.DataFrame({"day": pd.to_datetime(["1677-12-31"]).as_unit("s"), "v": [1.0]}),
     "a repeated date": pd.DataFrame({"day": pd.to_datetime(["2023-01-01", "2023-01-01"]), "v": [1.0, 2.0]}),
     "a column named by control characters": pd.DataFrame({"day": list("ab"), ESCAPE: list("xy")}),
 }

@@ -245,6 +245,11 @@ def ledgers() -> Iterator[Case]:
         for verb, arguments in LEDGER_READERS.items():
             if (what, verb) not in NOT_REFUSED:
                 yield Case("ledger", f"{what}, {verb}", partial(_ledger, make, arguments))
+    dangling = partial(_ledger, lambda path, _: path.symlink_to("nothing"))
+    for verb, arguments in LEDGER_READERS.items():
+        yield Case("ledger", f"a link to nothing, {verb}", partial(dangling, arguments))
+    into = ["merge", "good.db", "--into", "x.db"]
+    yield Case("ledger", "a link to nothing, merge --into", lambda folder: _target(dangling(into, folder), "", folder))
     for end in ("-journal", "-wal"):
         yield Case("ledger", f"a FIFO for its {end[1:]}", partial(_log, end))
 
