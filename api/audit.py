@@ -157,7 +157,7 @@ def perform(
     """
     stop = Stop(progress, request.budget)
     plan = plan_audit(request, progress, models, datasets)
-    existed = os.path.exists(plan.ledger)
+    existed = os.path.lexists(plan.ledger)
     check_directory(request.out, "--out")
     if not existed:
         check_target(plan.ledger, "--ledger")
