@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 JOBS = 3
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test quick lint types tests faults full-size format clean parity docs bench
+.PHONY: audit test quick lint types tests faults full-size format clean parity docs bench calibration
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
@@ -58,6 +58,10 @@ bench: $(VENV)/.test
 # Measures the parity of every family with its official call and writes docs/parity.md.
 parity: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	for venv in $(VENV) $(VENV)-visionts $(VENV)-generate; do $$venv/bin/python tests/parity.py || exit 1; done
+
+# Simulates the error rates of intervals, verdicts and gates, in some minutes, and writes docs/error-rates.md.
+calibration: $(VENV)/.test
+	$(BIN)/python tests/error_rates.py
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

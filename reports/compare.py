@@ -20,7 +20,7 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 from hrx.records.record import DONE, EXCLUDED, FAILED
 from hrx.reports.comparison import MIN_CLUSTERS, CheckpointComparison, ComparedModel, QuantityChange
-from hrx.reports.gates import GATED, Leniency, judge, judge_worst, left_out, parse
+from hrx.reports.gates import GATED, Leniency, average_of, judge, judge_worst, left_out, parse
 from hrx.reports.runs import (
     NO_REASON,
     SEEDS,
@@ -71,8 +71,11 @@ def compare(
     left, right = _scored(ours), _scored(theirs)
     paired = _paired(left, right)
     folded = {name: _folded(paired, name) for name in GATED if GATED[name] != "worst"}
-    changes = {name: _change(folded[name], GATED[name] == "share") for name in folded}
-    changes |= {name: _worst(left, right, name) for name in GATED if GATED[name] == "worst"}
+    changes = {name: _change(folded[name], name) for name in folded}
+    # Over all runs of each model: a run without a partner must not hide its parity.
+    worst = [float(side["parity"].max()) for side in (left, right)]
+    moved = Evidence((worst[1] - worst[0],))
+    changes["parity"] = QuantityChange(worst[0], worst[1], moved, Evidence(()), len(right), len(right))
     lost = _lost(left, theirs, paired)
     judged = []
     for gate in parsed:
@@ -81,11 +84,10 @@ def compare(
             judged.append(judge_worst(gate, change.new))
             continue
         of = folded[gate.quantity]
-        moved = of["relative" if gate.relative else "difference"]
         level = abs(change.base) if gate.kind == "positive" else 1.0
         one = judge(
-            gate, moved, of["dataset"], of["series"], stopped=of["stopped"], level=level, least=min_pairs,
-            strict=strict, lost=lost,
+            gate, of["relative" if gate.relative else "difference"], of["dataset"], of["series"],
+            stopped=of["stopped"], level=level, least=min_pairs, strict=strict, lost=lost,
         )  # fmt: skip
         judged.append(replace(one, scope=_scope(paired) if gate.kind == "signed" else ""))
     configurations = paired.drop_duplicates("configuration")
@@ -242,18 +244,14 @@ def _folded(paired: pd.DataFrame, name: str) -> pd.DataFrame:
     return folded.assign(difference=new - base, relative=relative)
 
 
-def _change(folded: pd.DataFrame, share: bool) -> QuantityChange:
+def _change(folded: pd.DataFrame, name: str) -> QuantityChange:
     kept = folded[~folded["stopped"]]
-    of = {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in ("base", "new")}
-    moved = {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in ("difference", "relative")}
-    base, new = ((found.share if share else found.interval).point for found in of.values())
-    return QuantityChange(base, new, moved["difference"], moved["relative"], int(kept["pairs"].sum()), len(kept))
-
-
-def _worst(left: pd.DataFrame, right: pd.DataFrame, name: str) -> QuantityChange:
-    """Over all runs of each model: a run without a partner must not hide its parity."""
-    base, new = float(left[name].max()), float(right[name].max())
-    return QuantityChange(base, new, Evidence((new - base,)), Evidence(()), len(right), len(right))
+    of = [
+        evidence(kept[column], kept["dataset"], kept["series"], average=average_of(name))
+        for column in ("base", "new", "difference", "relative")
+    ]
+    base, new = ((found.share if GATED[name] == "share" else found.interval).point for found in of[:2])
+    return QuantityChange(base, new, of[2], of[3], int(kept["pairs"].sum()), len(kept))
 
 
 def _scope(paired: pd.DataFrame) -> str:
@@ -270,8 +268,9 @@ def _by_dataset(paired: pd.DataFrame, folded: dict[str, pd.DataFrame]) -> pd.Dat
     found = {}
     for name in ("mse", "g_margin", "g_own", "beats_naive"):
         kept = folded[name][~folded[name]["stopped"]]
-        by_series = kept.groupby(["dataset", "series"])["relative" if name == "mse" else "difference"].median()
-        found[name] = by_series.groupby(level=0).median()
+        average = "mean" if GATED[name] == "share" else "median"
+        by_series = kept.groupby(["dataset", "series"])["relative" if name == "mse" else "difference"].agg(average)
+        found[name] = by_series.groupby(level=0).agg(average)
     means = folded["mse"].groupby("dataset")[["base", "new"]].mean()
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = (means["new"] / means["base"] - 1).where(means["new"] != means["base"], 0.0)

@@ -84,15 +84,6 @@ class QuantityChange:
         return self.ratios.interval
 
     @property
-    def rose(self) -> int:
-        """Clusters in which new is above base."""
-        return self.differences.positive
-
-    @property
-    def fell(self) -> int:
-        return sum(value < 0 for value in self.differences.values)
-
-    @property
     def disagrees(self) -> bool:
         """Whether the medians move one way and the median change the other."""
         return (self.new - self.base) * self.difference.point < 0
@@ -113,7 +104,7 @@ class CheckpointComparison:
     quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
     datasets: pd.DataFrame
-    """For each dataset its `pairs`, `n` configurations and median changes, that of `mse` relative."""
+    """For each dataset its `pairs`, `n` configurations and changes, that of `mse` relative."""
     min_pairs: int = MIN_CLUSTERS
     """Clusters that a comparison needs."""
     strict: bool = False
@@ -196,8 +187,12 @@ class CheckpointComparison:
         if len(self.datasets):
             parts.append(datasets(self, _MOST_DATASETS).to_text(width).rstrip("\n"))
         if self.gates:
-            lines = [line for one in self.gates for line in _gate_lines(one, width)]
-            parts.append("\n".join([*wrap(f"{_rule(self)}:", width), *lines]))
+            lines = wrap(f"{_rule(self)}:", width)
+            for one in self.gates:
+                first, *more = describe_gate(one)
+                lines += hanging(f"  {_word(one):<9}  ", f"{clean(one.gate.text)}: {clean(first)}", width)
+                lines += [line for why in more for line in hanging(" " * 13, clean(why), width)]
+            parts.append("\n".join(lines))
         parts.append("\n".join(wrap(f"Verdict: {self.verdict}", width)))
         return "\n\n".join(parts) + "\n"
 
@@ -205,9 +200,7 @@ class CheckpointComparison:
         """For a step summary or a comment, never longer than GitHub's limit."""
         parts = [
             f"### hrx compare: {escape_markdown(self.verdict)}",
-            "\n".join(
-                f"- {escape_markdown(_model(name, side))}" for name, side in (("base", self.base), ("new", self.new))
-            ),
+            f"- {escape_markdown(_model('base', self.base))}\n- {escape_markdown(_model('new', self.new))}",
             escape_markdown(_pairs(self)),
         ]
         if self.gates:
@@ -277,25 +270,21 @@ def _bounded(text: str) -> str:
 
 def _change_json(change: QuantityChange) -> dict[str, object]:
     levels = {"base": number_or_none(change.base), "new": number_or_none(change.new)}
-    counts = {name: getattr(change, name) for name in ("pairs", "n", "rose", "fell")}
-    counts |= {"clusters": change.differences.n, "unit": change.differences.unit}
+    moved = change.differences
+    counts = {"pairs": change.pairs, "n": change.n, "clusters": moved.n, "rose": moved.positive, "fell": moved.negative}
     relative = {"relative": interval_json(change.relative)} if math.isfinite(change.relative.point) else {}
-    return {**levels, **interval_json(change.difference), **counts, **relative}
+    return {**levels, **interval_json(change.difference), **counts, "unit": moved.unit, **relative}
 
 
 def quantities(comparison: CheckpointComparison) -> ReportTable:
     """Every quantity that has a value: base and new over the same pairs, and how far the median cluster moved."""
     units = comparison.clusters.units
-    columns = (
-        TableColumn("quantity", "quantity"),
-        TableColumn("n", units, COUNT),
-        TableColumn("base", "base", _LEVEL),
-        TableColumn("new", "new", _LEVEL),
-        TableColumn("difference", "paired diff.", FINE_GAIN),
-        TableColumn("ci", "interval", Format("span", decimals=4)),
-        TableColumn("relative", "rel."),
-        TableColumn("moved", "up/down"),
-    )
+    heads = (
+        ("quantity", "quantity"), ("n", units, COUNT), ("base", "base", _LEVEL), ("new", "new", _LEVEL),
+        ("difference", "paired diff.", FINE_GAIN), ("ci", "interval", Format("span", decimals=4)),
+        ("relative", "rel."), ("moved", "up/down"),
+    )  # fmt: skip
+    columns = tuple(TableColumn(*head) for head in heads)
     rows = []
     for name, change in comparison.quantities.items():
         point, *ends = change.difference
@@ -306,7 +295,7 @@ def quantities(comparison: CheckpointComparison) -> ReportTable:
             values: list[Value] = [name, None, *(written(value, ".1e") for value in (change.base, change.new, point))]
             rows.append(TableRow.of(columns, [*values, Span(*ends), "-", "-"], key=name))
             continue
-        counts = change.differences.n, f"{change.rose}/{change.fell}"
+        counts = change.differences.n, f"{change.differences.positive}/{change.differences.negative}"
         shown = relative_text(change.relative.point)
         rows.append(
             TableRow.of(
@@ -327,29 +316,27 @@ def _row_note(change: QuantityChange) -> str:
     """Reason where the medians move one way and the median change the other."""
     if not change.disagrees:
         return ""
-    way, count, did = ("lower", change.rose, "rose") if change.new < change.base else ("higher", change.fell, "fell")
-    return f" (median {way}, yet {count} of {change.differences.counted} {did})"
+    moved = change.differences
+    if change.new < change.base:
+        return f" (median lower, yet {moved.positive} of {moved.counted} rose)"
+    return f" (median higher, yet {moved.negative} of {moved.counted} fell)"
 
 
 def datasets(comparison: CheckpointComparison, most: int | None = None) -> ReportTable:
     """Change on each dataset, largest rise of `mse` first."""
-    columns = (
-        TableColumn("dataset", "dataset"),
-        TableColumn("n", "n", COUNT),
-        TableColumn("mse", "mse"),
-        TableColumn("mean", "mean mse"),
-        TableColumn("beats_naive", "beats naive"),
-        TableColumn("gains", "both beat naive", COUNT),
-        TableColumn("g_margin", "g_margin", GAIN),
-        TableColumn("g_own", "g_own", GAIN),
-    )
+    heads = (
+        ("dataset", "dataset"), ("n", "n", COUNT), ("mse", "mse"), ("mean", "mean mse"),
+        ("beats_naive", "beats naive"), ("gains", "both beat naive", COUNT), ("g_margin", "g_margin", GAIN),
+        ("g_own", "g_own", GAIN),
+    )  # fmt: skip
+    columns = tuple(TableColumn(*head) for head in heads)
     rows = []
     for dataset, one in comparison.datasets[:most].iterrows():
         errors = (relative_text(one["mse"]), relative_text(one["mean"]))
         naive = (written(100 * one["beats_naive"], "+.0f", " pt"), int(one["gains"]))
         rows.append(TableRow.of(columns, (str(dataset), int(one["n"]), *errors, *naive, one["g_margin"], one["g_own"])))
     rest = len(comparison.datasets) - len(rows)
-    note = "Medians over series of the medians over settings; mean mse is the change of the dataset's mean."
+    note = "Medians over series of the medians over settings; mean mse, beats naive: the change of the dataset's mean."
     more = f" {counted(rest, 'more dataset')}: see the Markdown report." if rest else ""
     title = "Paired changes by dataset, largest rise of mse first"
     return ReportTable("datasets", title, columns, tuple(rows), note + more)
@@ -384,9 +371,3 @@ def _rule(comparison: CheckpointComparison) -> str:
 
 def _word(judged: Judged) -> str:
     return "FAILED" if judged.outcome == "failed" else judged.outcome
-
-
-def _gate_lines(judged: Judged, width: int) -> list[str]:
-    first, *more = describe_gate(judged)
-    lines = hanging(f"  {_word(judged):<9}  ", f"{clean(judged.gate.text)}: {clean(first)}", width)
-    return [*lines, *(line for one in more for line in hanging(" " * 13, clean(one), width))]

@@ -1,10 +1,8 @@
 """Statistics of groups of runs: medians with their intervals, tests, and the power of a decision.
 
-Everything in `reports` that computes an interval or a p value is here. Values that are not finite are left out, and `n`
-counts the rest. Two intervals of a median: `median_interval` takes each value as independent, as the published tables
-do; `Evidence` has one value per cluster, as every verdict does. The sign test is exact for every number of pairs and
-every distribution, tests the median, which is the figure that is shown, and reads as a count: 6 of 6 pairs lie beyond
-the bound.
+Everything in `reports` that computes an interval or a p value is here. `median_interval` takes each value as
+independent, as the published tables do; `Evidence` has one value per cluster, as verdicts and gates do. The sign test
+is exact for every distribution, tests the median, which is the figure that is shown, and reads as a count.
 
 Runs are nested: seeds within a setting, settings within a series, series within a dataset, datasets (frequencies)
 within a source. What is said about other data rests on sources, or on the series where there is only one source;
@@ -14,7 +12,7 @@ everything below is repetition.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import median as fmedian
@@ -107,49 +105,41 @@ def _median_of(ordered: Floats) -> float:
     return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2) if n else np.nan
 
 
-def median_interval(values: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """Median and its percentile-bootstrap 95 % interval, in memory that does not grow with `resamples × n`.
+def median_interval(values: npt.ArrayLike) -> Interval:
+    """Median and its percentile-bootstrap 95 % interval, that of infinitely many resamples, so that no seed shows.
 
     Fewer than three values have no interval.
-
-    `scipy.stats.bootstrap` draws all `n` values of every resample: 10,000 × 16,729 draws for a whole benchmark, and
-    other digits than the stored ones. The resampled medians are drawn directly here.
     """
     ordered = np.sort(finite(values))
     if len(ordered) < FEWEST:
         return Interval(_median_of(ordered), np.nan, np.nan)
-    lower, upper, counts = _seeded_resamples(len(ordered), resamples, seed)
+    lower, upper, chances = _middle_pairs(len(ordered))
     medians = ordered[lower] + (ordered[upper] - ordered[lower]) / 2
     order = np.argsort(medians, kind="stable")
-    ends = (_weighted_percentile(medians[order], counts[order], q) for q in (2.5, 97.5))
-    return Interval(_median_of(ordered), *ends)
-
-
-def _weighted_percentile(ordered: Floats, counts: Ints, q: float) -> float:
-    """`np.percentile` of the sorted values, each repeated `counts` times."""
-    last = np.cumsum(counts)
-    at = q / 100 * (last[-1] - 1)
-    below = int(at)
-    low, high = ordered[np.searchsorted(last, (below, below + 1), side="right")]
-    share = at - below
-    return float(low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share))
+    ends = np.searchsorted(np.cumsum(chances[order]), (LEVEL / 2, 1 - LEVEL / 2))
+    return Interval(_median_of(ordered), *map(float, medians[order][ends]))
 
 
 @lru_cache(maxsize=256)
-def _seeded_resamples(n: int, resamples: int, seed: int) -> tuple[Ints, Ints, Ints]:
-    """Distinct pairs of positions of the two middle values of resamples, alike for an odd `n`, and how many have each.
+def _middle_pairs(n: int) -> tuple[Ints, Ints, Floats]:
+    """Positions of the two middle values of a resample of `n` sorted values (one for an odd `n`) and their chances."""
+    from scipy.special import gammaln  # takes most of a second to import
+    from scipy.stats import binom
 
-    A resample is `ordered[⌊n·U⌋]` for `n` uniform `U`. That map never decreases, so the middle values of the resample
-    are those at the middle order statistics of `U`, which are beta variables: one or two draws per resample. They are
-    the same for every sample of this size, so that many groups cost little more than one.
-    """
-    rng, middle = np.random.default_rng(seed), (n + 1) // 2
-    u = rng.beta(middle, n - middle + 1, size=resamples)
-    # Given the lower middle one, the uniforms above it are uniform on the rest; the next one is their smallest.
-    above = u if n % 2 else u + (1 - u) * rng.beta(1, n - middle, size=resamples)
-    lower, upper = (np.minimum((n * at).astype(np.int64), n - 1) for at in (u, above))
-    pairs, counts = np.unique(lower * n + upper, return_counts=True)
-    return pairs // n, pairs % n, counts
+    middle = (n + 1) // 2
+    first, last = binom.ppf((1e-9, 1 - 1e-9), n, 0.5).astype(np.int64)  # where a middle value may be
+    at = np.arange(max(first - 1, 0), min(last + 1, n))
+    # The middle value is at most the k-th where at least half of the resample is.
+    chances = binom.sf(middle - 1, n, (at + 1) / n) - binom.sf(middle - 1, n, at / n)
+    if n % 2:
+        return at, at, chances
+    # The two differ where half of the resample ends exactly at `i` and the other half begins exactly at `j`.
+    i, gap = np.meshgrid(at, np.arange(1, min(n, 50)), indexing="ij")
+    i, j = i[i + gap < n], (i + gap)[i + gap < n]
+    ends, begins = (middle * np.log(k / n) + np.log1p(-((1 - 1 / k) ** middle)) for k in (i + 1, n - j))
+    apart = np.exp(gammaln(n + 1) - 2 * gammaln(middle + 1) + ends + begins)
+    together = chances - np.bincount(i - at[0], weights=apart, minlength=len(at))
+    return np.r_[at, i], np.r_[at, j], np.r_[np.maximum(together, 0), apart]
 
 
 def student_interval(values: Floats) -> Interval:
@@ -224,9 +214,13 @@ class Evidence:
         return sum(value > 0 for value in self.values)
 
     @property
+    def negative(self) -> int:
+        return sum(value < 0 for value in self.values)
+
+    @property
     def p(self) -> float:
         """Two-sided sign test; a zero counts on neither side."""
-        return sign_test(self.positive, sum(value < 0 for value in self.values))
+        return sign_test(self.positive, self.negative)
 
     @property
     def side(self) -> Side:
@@ -249,8 +243,7 @@ class Evidence:
     @property
     def needed(self) -> int | None:
         """Clusters that would decide the side of zero with a power of 80 %, if further ones are alike."""
-        favoured = max(self.positive, sum(value < 0 for value in self.values))
-        return power_to_decide(favoured, self.n).needed
+        return power_to_decide(max(self.positive, self.negative), self.n).needed
 
     def as_json(self) -> dict[str, object]:
         point, low, high = map(number_or_none, self.interval)
@@ -293,23 +286,30 @@ def by_series(
     return found
 
 
-def evidence(values: npt.ArrayLike, datasets: Iterable[object], series: Iterable[object]) -> Evidence:
+def evidence(
+    values: npt.ArrayLike,
+    datasets: Iterable[object],
+    series: Iterable[object],
+    *,
+    average: Callable[[Iterable[float]], float] = fmedian,
+) -> Evidence:
     """One value per cluster, from the values `(n,)` of configurations: the median over series of the median of each.
 
     A cluster is a source, the name of a dataset before the slash; with one source its series are the clusters. Values
-    that are not a number are left out; an infinite one is known to lie beyond all others.
+    that are not a number are left out; an infinite one is known to lie beyond all others. `average` is the mean for
+    what is 0 or 1 in each run: a median would not see that two of five runs changed.
     """
     by_source: dict[str, list[tuple[str, float]]] = {}
     for dataset, found in by_series(values, datasets, series).items():
-        medians = [(one, fmedian(of_series)) for one, of_series in found.items()]
-        by_source.setdefault(dataset.partition("/")[0], []).extend(medians)
+        values_of = [(one, average(of_series)) for one, of_series in found.items()]
+        by_source.setdefault(dataset.partition("/")[0], []).extend(values_of)
     if len(by_source) == 1:
-        ((source, medians),) = by_source.items()
+        ((source, values_of),) = by_source.items()
         by_item: dict[str, list[float]] = {}  # the frequencies of a series are no further series
-        for one, value in medians:
+        for one, value in values_of:
             by_item.setdefault(one, []).append(value)
-        return Evidence(tuple(sorted(map(fmedian, by_item.values()))), "series", source)
-    return Evidence(tuple(sorted(fmedian(value for _, value in medians) for medians in by_source.values())))
+        return Evidence(tuple(sorted(map(average, by_item.values()))), "series", source)
+    return Evidence(tuple(sorted(average([value for _, value in one]) for one in by_source.values())))
 
 
 def cluster_interval(values: npt.ArrayLike) -> Interval:

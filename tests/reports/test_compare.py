@@ -72,7 +72,7 @@ def test_relative_changes_are_taken_pair_by_pair_and_shares_in_points() -> None:
     assert compared.quantities["mse"].relative == pytest.approx((0.5, 0.5, 0.5))
     share = compared.quantities["beats_naive"]
     assert (share.base, share.new) == (1.0, 0.7)
-    assert share.differences.values == (-1, -1, -1, 0, 0, 0, 0, 0, 0, 0)
+    assert share.differences.values == pytest.approx((-1, -1, -1, -1 / 3, 0, 0, 0, 0, 0, 0))
     assert math.isnan(compared.quantities["g_own"].relative.point)
 
 
@@ -166,6 +166,43 @@ def test_a_gate_on_a_quantity_without_values_is_undecided() -> None:
     assert compared.exit == Exit.NOT_DECIDED
 
 
+def test_eight_configurations_of_four_series_are_four_values_and_decide_nothing() -> None:
+    """Two settings of a series, correlated 0.97, are no two observations."""
+    names = [f"T{i // 2}" for i in range(8)]
+    both = {"dataset": "d/H", "series": names, "series_fingerprint": names, "lookback": [48, 96] * 4}
+    base = runs(8, fingerprint="a" * 64, mse=1.0, **both)
+    found = compare(base, runs(8, fingerprint="b" * 64, mse=1.05, **both), ["mse <= +2%"])
+    assert found.verdict == "undecided: 8 pairs of runs in 4 series, at least 5 series are needed."
+    assert found.gates[0].reason == "4 series: a gate needs at least 5 series"
+    assert "+5.00% [+5.00%, +5.00%] (range), 4 series of d" in found.to_text(120)
+
+
+def test_a_number_has_one_interval_on_every_screen() -> None:
+    base, new = side("a"), side("b")
+    new["mse"] = base["mse"] * np.exp(np.random.default_rng(0).standard_normal(30) / 20)
+    found = compare(base, new, ["mse <= +2%", "mse <= 0.1"])
+    relative, absolute = found.gates
+    assert relative.estimate == found.quantities["mse"].relative
+    assert absolute.estimate == found.quantities["mse"].difference
+    row = found.as_json()["quantities"]["mse"]
+    assert (row["low"], row["high"]) == absolute.estimate[1:]
+
+
+@pytest.mark.parametrize(
+    ("keep", "sentence"),
+    [
+        (slice(0, 1), "1 pair of runs in 1 series, at least 5 series are needed."),
+        (slice(0, 2), "2 pairs of runs in 2 sources, at least 5 sources are needed."),
+        (slice(0, 5), "passed: the gate; over 5 pairs of runs in 5 sources."),
+    ],
+)
+def test_one_pair_two_sources_and_five_have_their_sentence(keep: slice, sentence: str) -> None:
+    found = compare(side("a")[keep], side("b", mse=1.0)[keep].assign(mse=side("a")["mse"]), ["mse <= +2%"])
+    assert found.verdict.endswith(sentence)
+    ends = {1: "+0.00%, 1 series of d0, no interval", 2: "(range), 2 sources", 5: "(range, 94 %), 5 sources"}
+    assert ends[len(side("a")[keep])] in found.to_text(120)
+
+
 def test_with_one_source_its_series_count_and_their_frequencies_do_not() -> None:
     """Eight series at two frequencies: eight values, and every sentence says of which source."""
     names = [f"item{i}" for i in range(8)] * 2
@@ -232,7 +269,7 @@ def test_base_new_and_difference_come_from_the_same_pairs_and_a_row_that_seems_n
     found = compare(base, new, min_pairs=1)
     change = found.quantities["g_own"]
     assert (change.base, change.new, change.difference.point) == (1.0, 2.0, -1.0)
-    assert (change.n, change.rose, change.fell, change.disagrees) == (3, 1, 2, True)
+    assert (change.n, change.differences.positive, change.differences.negative, change.disagrees) == (3, 1, 2, True)
     assert not found.quantities["rank"].disagrees
     (row,) = [row for row in quantities(found).rows if row.key == "g_own"]
     assert row.cells[0].text == "g_own (median higher, yet 2 of 3 series fell)"
