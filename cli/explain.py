@@ -163,7 +163,7 @@ def _as_json(x: Explanation) -> dict[str, object]:
         for name in GAINS:
             found = (getattr(quantities, name), getattr(quantities.error, name), quantities.plus_minus(name))
             gains[name] = dict(zip(("value", "error", "plus_minus"), map(number_or_none, found), strict=True))
-        others = ("p_margin", "rank", "effective_lookback")
+        others = ("p_margin", "rank", "effective_lookback", "support", "shared_rows")
         gains |= {name: number_or_none(getattr(quantities, name)) for name in others}
     return {
         "model": x.model.name,

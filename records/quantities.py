@@ -199,13 +199,18 @@ class Quantities:
         scored = "scored" if rows == len(self.scored_steps) else "given"
         which = f"all {rows}" if rows == horizon else f"the {rows} {scored}"
         said.append(f"The shared vector is the mean of {which} rows." if rows > 1 else "One row serves all steps.")
-        if self.sparse:
-            said.append(
-                f"The model reads few values: {self.support} hold {SUPPORT:.0%} of the shared vector, and the first "
-                f"fraction deletes {self.first_deleted}. So g_own is near 0 whatever the rows are"
-                f"{'; g_own_fine deletes fewer.' if self.fine else ': measure g_own_fine, by --sweeps fine.'}"
-            )
-        return " ".join(said)
+        return " ".join([*said, self.few_values]).strip()
+
+    @property
+    def few_values(self) -> str:
+        """What follows where the model is `sparse`; empty where it is not."""
+        if not self.sparse:
+            return ""
+        fine = "; g_own_fine deletes fewer" if self.fine else ": measure g_own_fine, by --sweeps fine"
+        return (
+            f"The model reads few values: {self.support} hold {SUPPORT:.0%} of the shared vector, and the first "
+            f"fraction deletes {self.first_deleted}. So g_own is near 0 whatever the rows are{fine}."
+        )
 
     @property
     def sparse(self) -> bool:

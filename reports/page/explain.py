@@ -135,6 +135,8 @@ def _reasons(x: Explanation) -> Iterator[tuple[str, str]]:
         lies = "lies above 0" if sure else "does not lie above 0"
         against = f"a step’s own row against {other}: the interval over draws {lies}"
         yield "yes" if sure else "no", f"{gain} {shown[gain]}, {against}."
+    if few_values := held_out.quantities.few_values:
+        yield "unsure", few_values
     p = held_out.quantities.p_margin
     says, bound = ("yes", f"at most {CHANCE:g}") if p <= CHANCE else ("unsure", f"above {CHANCE:g}")
     share = "the share of all assignments of rows to steps that explain the steps at least as well"

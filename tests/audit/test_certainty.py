@@ -142,6 +142,19 @@ def test_a_single_pair_shows_no_plus_minus() -> None:
     assert "± nan" not in q._repr_html_()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("needed", [6, 12, 20])
+def test_a_run_that_stops_by_precision_has_a_larger_error_in_at_most_seven_percent(needed: int) -> None:
+    """The error is looked at after every two pairs, each time with 95 % confidence."""
+    exact = scored(800, windows=1)
+    spread = max(getattr(exact.error, name) for name in GAINS) * exact.units**0.5
+    precision = spread / needed**0.5
+    repeats = [scored(4, windows=1, precision=precision, seed=seed) for seed in range(1, 301)]
+    wrong = [q.draws < 64 and spread / q.units**0.5 > precision for q in repeats]
+    assert np.mean(wrong) <= 0.07
+    assert np.mean([q.draws < 64 for q in repeats]) > (0.5 if needed < 20 else 0.1)
+
+
 def test_the_precision_is_judged_from_four_pairs_on() -> None:
     loose = scored(draws=2, precision=1e6)
     assert (loose.draws, loose.units) == (8, 4)
