@@ -1,5 +1,6 @@
 """The action and the GitLab template: valid, with commands that hrx takes, and run for real in another repository."""
 
+import json
 import os
 import re
 import shlex
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "compare" / "action.yml"
 GUIDES = [ROOT / "docs" / "compare-in-ci.md", ROOT / "docs" / "tables.md"]
 DEFINITION = yaml.safe_load(ACTION.read_text())
-INSTALL, AUDIT, COMPARE = DEFINITION["runs"]["steps"]
+CHECK, INSTALL, AUDIT, COMPARE = DEFINITION["runs"]["steps"]
 WORKFLOW, PIPELINE = (
     yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", GUIDES[0].read_text(encoding="utf-8"), re.S)
 )
@@ -101,8 +102,9 @@ def run_step(step: Mapping[str, Any], folder: Path, path: str, **inputs: str) ->
     given = {name: one.get("default", "") for name, one in DEFINITION["inputs"].items()} | {
         name.replace("_", "-"): value for name, value in inputs.items()
     }
+    given["toJSON"] = json.dumps(given)
     variables = {
-        name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: given[match[1]], value)
+        name: re.sub(r"\$\{\{ (?:inputs\.([\w-]+)|(toJSON)\(inputs\)) \}\}", lambda m: given[m[1] or m[2]], value)
         for name, value in step["env"].items()
     }
     assert not any("${{" in value for value in variables.values())
@@ -143,7 +145,8 @@ def test_the_action_installs_its_own_version_or_that_version_path_or_url(
     (tmp_path / "vendor" / "hrx").mkdir(parents=True)
     path = fake(tmp_path, "python", "exit 0")
     assert run_step(INSTALL, tmp_path, path, hrx=hrx, extras="ttm,gift-eval").code == 0
-    *_, package = (tmp_path / "arguments").read_text().splitlines()
+    *_, end, package = (tmp_path / "arguments").read_text().splitlines()
+    assert end == "--"
     assert package == expected.format(folder=tmp_path)
     assert INSTALL["if"] == "inputs.hrx != 'installed'"
 
@@ -161,15 +164,62 @@ def test_the_action_goes_on_after_an_incomplete_audit_and_stops_after_a_wrong_re
 
 def test_the_action_does_not_audit_a_base_whose_ledger_is_stored(tmp_path: Path) -> None:
     path = fake(tmp_path, "hrx", "exit 0")
-    missing = run_step(AUDIT, tmp_path, path, new="b", base_ledger="stored.db")
-    nothing = run_step(AUDIT, tmp_path, path, new="b")
-    assert (missing.code, nothing.code) == (2, 2)
-    assert "base-ledger, stored.db, is not a file" in missing.text
-    assert "Give the input base" in nothing.text
-    assert not (tmp_path / "arguments").exists()
-    (tmp_path / "stored.db").write_text("")
     assert run_step(AUDIT, tmp_path, path, new="b", base_ledger="stored.db").code == 0
-    assert (tmp_path / "arguments").read_text().splitlines()[:2] == ["audit", "b"]
+    given = (tmp_path / "arguments").read_text().splitlines()
+    assert given.count("audit") == 1
+    assert given[-2:] == ["--", "b"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        ({"out": "out\nreport=/etc/passwd"}, r'The input out, "out\nreport=/etc/passwd", holds a control character'),
+        ({"out": "a\r::set-env name=PATH::/x"}, "holds a control character"),
+        ({"out": ""}, "is not a directory"),
+        ({"base_ledger": "stored.db\n::warning::all is well"}, "holds a control character"),
+        ({"base_ledger": "absent.db"}, 'The input base-ledger, "absent.db", is not a file'),
+        ({"base": ""}, "Give the input base (a checkpoint) or base-ledger"),
+        ({"new": "--config=elsewhere.toml"}, "begins with a dash and would be taken for an option"),
+        ({"base": " --out=/tmp"}, "begins with a dash"),
+        ({"data": "--debug"}, "begins with a dash"),
+        ({"gates": "mse <= +2%\n--informational"}, "begins with a dash"),
+        ({"extras": "ttm] @ https://example.com/other.whl #"}, "is not extras"),
+        ({"extras": "ttm,other @ git+https://example.com/x"}, "is not extras"),
+        ({"hrx": "1.0 --index-url=https://example.com"}, "is not a version, an existing path, a URL or `installed`"),
+        ({"hrx": "other-package"}, "is not a version"),
+        ({"series": "3 --workers 99"}, "is not a whole number"),
+        ({"seeds": "0"}, "is not a whole number"),
+        ({"min_pairs": "1e9"}, "is not a whole number"),
+        ({"strict": "yes"}, "is not true or false"),
+        ({"undecided": "pass\n"}, "holds a control character"),
+    ],
+)
+def test_the_action_refuses_inputs_that_are_options_lines_of_their_own_or_other_packages(
+    inputs: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    done = run_step(CHECK, tmp_path, os.environ["PATH"], **{"base": "bolt-mini", "new": "b"} | inputs)
+    assert done.code == 2
+    (line,) = done.text.splitlines()
+    assert line.startswith("::error::")
+    assert sentence.replace("%", "%25") in line
+    assert done.outputs == {}
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {},
+        {"hrx": "installed", "extras": "", "undecided": "fail", "strict": "true"},
+        {"hrx": "git+https://example.com/hrx.git@main", "extras": "ttm,gift-eval", "base": "ttm:./a b"},
+        {"hrx": "0.1.0.dev3+g12", "data": "csv:a.csv?decimal=,", "gates": "\n  mse <= +2%\n\n$(touch hacked)\n"},
+        {"base": "", "base_ledger": "stored ledger.db", "out": "/tmp/ergebnis ä"},
+    ],
+)
+def test_the_action_takes_every_valid_input(inputs: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "stored ledger.db").touch()
+    done = run_step(CHECK, tmp_path, os.environ["PATH"], **{"base": "bolt-mini", "new": "b"} | inputs)
+    assert (done.code, done.text) == (0, "")
+    assert not (tmp_path / "hacked").exists()
 
 
 def test_the_script_of_the_action_turns_inputs_into_options_and_keeps_the_exit_code(tmp_path: Path) -> None:
@@ -182,7 +232,7 @@ def test_the_script_of_the_action_turns_inputs_into_options_and_keeps_the_exit_c
     assert [given[i + 1] for i, word in enumerate(given) if word == "--gate"] == [
         "g_margin >= -0.02", "  mse <= +2%", "$(touch hacked)",
     ]  # fmt: skip
-    assert given[:3] == ["compare", "stored.db", "out/new/ledger.db"]
+    assert (given[0], *given[-3:]) == ("compare", "--", "stored.db", "out/new/ledger.db")
     options = {name: given[given.index(name) + 1] for name in ("--undecided", "--min-pairs", "--base-model")}
     assert options == {"--undecided": "fail", "--min-pairs": "8", "--base-model": "old"}
     assert "--strict" in given
