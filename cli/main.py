@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from importlib import import_module
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -29,15 +29,24 @@ from hrx.audit.request import (
     json_option,
     undecided_option,
 )
-from hrx.cli.terminal import progress
+from hrx.cli.terminal import note, progress
 from hrx.errors import DEBUG_VARIABLE, Exit, HrxError, crash_sentence
-from hrx.files import reason
+from hrx.files import reason, size
 from hrx.options import add_options, given, option, positive, read_settings
 from hrx.text import clean_lines
 from hrx.text import message as one_line
 
 DEBUG_HELP = "show the traceback of an error"
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG)
+LEAST_MEMORY = {"measure": 3 * 2**29, "explain": 3 * 2**29, "": 2**29}
+"""Bytes of address space, by the module of a verb: torch and the libraries of a model are mapped, not read."""
+LEAST_FILES = 64
+
+
+class TooSmallLimit(HrxError):
+    """A limit of the shell under which no verb can work."""
+
+    exit = Exit.INCOMPLETE
 
 
 def _ledger(help: str = "the ledger that an audit wrote", metavar: str = "LEDGER") -> Any:
@@ -250,6 +259,7 @@ def parse_request(options: argparse.Namespace | Sequence[str]) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb, turn errors into a sentence, and return the exit code."""
+    unseen = _open_streams() if arguments is None else StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a question mark for a character that the terminal cannot show
@@ -264,9 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         request = parse_request(options)
         module, function = VERBS[options.verb].command.split(":")
+        _check_limits(module)
         with progress.running(f"hrx {options.verb}: importing libraries"):
             code = int(getattr(import_module(f"hrx.cli.{module}"), function)(request))
         sys.stdout.flush()  # a full disk is noticed here, not after the exit code is decided
+        if unseen.getvalue():
+            note(f"hrx {options.verb}: standard output is closed, so the result is not shown.")
+            return code or Exit.INCOMPLETE
         return code
     except HrxError as error:
         return _end(options, error, f"hrx {options.verb}: {error}", error.exit)
@@ -276,19 +290,71 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"hrx {options.verb}: stopped. Repeat the command to continue.", file=sys.stderr)
         return INTERRUPTED
-    except MemoryError as error:
-        text = "the memory of this machine is used up. Ask for fewer windows or workers, or lower --memory."
-        return _end(options, error, f"hrx {options.verb}: {text}", Exit.INCOMPLETE)
     except (Exception, SystemExit) as error:  # a model or library that calls sys.exit cannot choose the exit code
-        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-            text = f"{error.filename or 'standard output'} cannot be written: {reason(error)}. Choose a writable place."
-            if error.filename is None:
-                _discard_output()
+        if text := _environment(error):
             return _end(options, error, f"hrx {options.verb}: {text}", Exit.INCOMPLETE)
         return _end(options, error, crash_sentence(options.verb, error, write=not options.debug), Exit.CRASHED)
     finally:
         if debugging:
             del os.environ[DEBUG_VARIABLE]
+
+
+def _open_streams() -> StringIO:
+    """Give closed standard streams their numbers back, before a file gets one of them.
+
+    What standard error cannot take is dropped. Return what takes the place of a closed standard output.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    unseen = StringIO()
+    sys.stdout = sys.stdout or unseen
+    raw = sys.stderr.buffer if sys.stderr else open(2, "wb", closefd=False)  # noqa: SIM115 (it stays open)
+    sys.stderr = _Lenient(raw, encoding=getattr(sys.stderr, "encoding", "utf-8"), errors="replace", line_buffering=True)
+    return unseen
+
+
+class _Lenient(TextIOWrapper):
+    """Standard error that drops what it cannot write: there is nowhere to say so."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            super().flush()
+
+
+def _check_limits(module: str) -> None:
+    """Refuse limits of the shell under which libraries end the process: memory and open files."""
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        memory, files = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
+        least = LEAST_MEMORY.get(module, LEAST_MEMORY[""])
+        if memory != resource.RLIM_INFINITY and memory < least:
+            text = f"this process may use {size(memory)} of address space and needs {size(least)}"
+            raise TooSmallLimit(f"{text}. Raise the limit, as in ulimit -v unlimited.")
+        if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+            text = f"this process may open {files} files and needs {LEAST_FILES}"
+            raise TooSmallLimit(f"{text}. Raise the limit, as in ulimit -n 1024.")
+
+
+def _environment(error: BaseException) -> str:
+    """Return the sentence for what the machine did not allow; empty for other errors."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or "failed to map segment" in str(error):
+        return "the memory of this machine is used up. Ask for fewer windows or workers, or lower --memory."
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "too many files are open. Raise the limit, as in ulimit -n 1024, or ask for fewer workers."
+    if number not in _UNWRITABLE:
+        return ""
+    assert isinstance(error, OSError)
+    if error.filename is None:
+        _discard_output()
+    return f"{error.filename or 'standard output'} cannot be written: {reason(error)}. Choose a writable place."
 
 
 def _end(options: argparse.Namespace, error: BaseException, sentence: str, code: Exit) -> int:

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import numpy as np
 
 from hrx import __version__
-from hrx.errors import HrxError
+from hrx.errors import Exit, HrxError
 from hrx.files import open_regular, regular_file
 from hrx.records.quantities import Floats
 from hrx.records.record import COLUMNS, FAILED, NAMES, Record, Value
@@ -129,6 +129,12 @@ class Damage(NamedTuple):
 
 class LedgerError(HrxError):
     """A ledger that cannot be opened, read or written."""
+
+
+class FullDisk(LedgerError):
+    """A ledger that could not be written after a right request."""
+
+    exit = Exit.INCOMPLETE
 
 
 class EmptyLedger(LedgerError):
@@ -572,4 +578,6 @@ def _naming(path: Path) -> Iterator[None]:
                 f"{path} was left half-written, and {journal.name} can only be applied in a writable directory. Copy "
                 "both files to a writable directory and give the copy."
             ) from error
+        if _primary_code(error) == sqlite3.SQLITE_FULL:
+            raise FullDisk(f"{path} cannot be written: {text}. Free some space and repeat the command.") from error
         raise LedgerError(f"{path} cannot be used: {text}. Check permissions, free disk space and locks.") from error
