@@ -345,7 +345,8 @@ def _check_limits(module: str) -> None:
 def _environment(error: BaseException) -> str:
     """Return the sentence for what the machine did not allow; empty for other errors."""
     number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, MemoryError) or number == errno.ENOMEM or "failed to map segment" in str(error):
+    unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or unmapped:
         return "the memory of this machine is used up. Ask for fewer windows or workers, or lower --memory."
     if number in (errno.EMFILE, errno.ENFILE):
         return "too many files are open. Raise the limit, as in ulimit -n 1024, or ask for fewer workers."
