@@ -275,7 +275,7 @@ class CheckpointForecaster(Forecaster):
         self.checkpoint = checkpoint
         self.is_converted = False
         self.library: Any = self.open_library()
-        self._check_stored()
+        self.check_stored()
         freeze(self.module)
         self.limits = self.read_limits()
         self.prepare()
@@ -301,11 +301,14 @@ class CheckpointForecaster(Forecaster):
         """Part of the module whose state the files hold."""
         return self.module
 
-    def _check_stored(self) -> None:
-        """Refuses files of another model than the one that was built: other types, tensors unused, tensors missing."""
+    def check_stored(self) -> None:
+        """Refuses files of another model than the one that was built: other types, tensors unused, tensors missing.
+
+        A family with files in a format of its own overrides it, as it does `unloaded`.
+        """
         path, held = self.checkpoint.path, self.stored_module.state_dict()
         parameters = {name for name, _ in self.stored_module.named_parameters(remove_duplicate=False)}
-        ignored = [fnmatch.translate(pattern) for pattern in self.ignored]
+        ignored = [*map(fnmatch.translate, self.ignored)]
         ignored += getattr(self.module, "_keys_to_ignore_on_load_unexpected", None) or ()  # of transformers
         filled, unused = set(), []
         for file_name, (kind, shape) in self.checkpoint.stored.items():
