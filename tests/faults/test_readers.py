@@ -1,0 +1,262 @@
+"""Files that hypothesis makes: each reader gives values or one sentence, and never raises anything else."""
+
+import io
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from faults.conftest import ALL
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hrx.audit.request import AuditRequest
+from hrx.errors import HrxError
+from hrx.gift_eval import open_series, open_source
+from hrx.gift_eval.catalogue import DATA_FILE, STATE_FILE
+from hrx.gift_eval.series import UnusableSeries
+from hrx.options import read_settings
+
+CASES = 10_000 if ALL else 60
+SUITE = "readers"
+every_case = settings(
+    max_examples=CASES,
+    deadline=None,
+    derandomize=not ALL,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+Figure = Callable[..., None]
+DAYS = [f"2024-01-{day:02}" for day in range(1, 29)]
+CELLS = st.one_of(
+    st.sampled_from(DAYS),
+    st.sampled_from(
+        ["", "date", "v", "id", "1", "1.5", "1,5", "1.234.567", "-", "nan", "inf", "1e400", '"', ";", "\t"]
+    ),
+    st.sampled_from(["1/2/24", "13:00", "2024W05", "2024Q1", "20240101", "1700000000", "2024-03-31 02:30+01:00", "Z"]),
+    st.integers(-(2**70), 2**70).map(str),
+    st.floats().map(repr),
+    st.text(max_size=4),
+)
+# A stretch of a file that is replaced by other bytes, as shares of its length.
+DAMAGE = st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=12), st.integers(0, 12)), max_size=3)
+
+
+def damaged(content: bytes, damage: list[tuple[float, bytes, int]]) -> bytes:
+    for share, new, length in damage:
+        place = int(share * len(content))
+        content = content[:place] + new + content[place + length :]
+    return content
+
+
+def read_all(source: str) -> str:
+    """Read every series of a source; what happened."""
+    try:
+        for dataset in open_source(source):
+            if dataset.damage:
+                return "refused"
+            for index in range(min(dataset.count, 40)):
+                try:
+                    assert np.isfinite(dataset.read(index).values).all()
+                except UnusableSeries as error:
+                    assert_sentence(error)
+    except HrxError as error:
+        assert_sentence(error)
+        return "refused"
+    return "read"
+
+
+def read_one(path: Path) -> str:
+    """Read a file as `hrx explain` does, with the times of the next steps."""
+    try:
+        for timed in open_series(str(path)):
+            assert np.isfinite(timed.series.values).all()
+            timed.after(3)
+    except HrxError as error:
+        assert_sentence(error)
+        return "refused"
+    return "read"
+
+
+def assert_sentence(error: HrxError) -> None:
+    assert str(error).strip()
+    assert "Traceback" not in str(error)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readers")
+
+
+def test_a_csv_file_is_read_or_refused(folder: Path, figure: Figure) -> None:
+    found: list[str] = []
+
+    @every_case
+    @given(
+        rows=st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=12),
+        header=st.sampled_from([["date", "v"], ["date", "id", "v"], ["unique_id", "ds", "y"], ["a"], []]),
+        separator=st.sampled_from(",;\t|"),
+        encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252", "latin-1"]),
+        damage=DAMAGE,
+    )
+    def read(
+        rows: list[list[str]], header: list[str], separator: str, encoding: str, damage: list[tuple[float, bytes, int]]
+    ) -> None:
+        lines = [separator.join(row) for row in ([header] if header else []) + rows]
+        path = folder / "x.csv"
+        path.write_bytes(damaged("\n".join(lines).encode(encoding, "replace"), damage))
+        found.extend([read_all(f"csv:{path}"), read_one(path)])
+
+    read()
+    assert {"refused"} <= set(found)
+    figure(SUITE, "CSV: values or one sentence", made=CASES, handled=CASES)
+
+
+def columns(count: int) -> st.SearchStrategy[Any]:
+    """A column of a frame, of any type that Parquet has."""
+
+    def of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+        return st.lists(values, min_size=count, max_size=count)
+
+    seconds = st.integers(-(2**40), 2**40)
+    units = st.sampled_from(["s", "ms", "us", "ns"])
+    return st.one_of(
+        of(st.floats()),
+        of(st.integers(-(2**63), 2**63 - 1)),
+        of(st.booleans()),
+        of(st.one_of(st.none(), st.sampled_from(DAYS), st.text(max_size=3))),
+        of(st.one_of(st.none(), st.binary(max_size=4))),
+        of(st.dates()),
+        of(st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-1000, max_value=1000)),
+        of(st.lists(st.integers(0, 3), max_size=2)),
+        st.tuples(of(seconds), units).map(lambda pair: np.array(pair[0], f"datetime64[{pair[1]}]")),
+        st.tuples(seconds, st.sampled_from(["D", "h", "MS"])).map(
+            lambda pair: pd.date_range(pd.Timestamp(abs(pair[0]) % 2**33, unit="s"), periods=count, freq=pair[1])
+        ),
+        st.just(pd.date_range("2024-01-01", periods=count, freq="D", tz="Europe/Berlin")),
+        of(st.sampled_from("ab")).map(pd.Categorical),
+    )
+
+
+def test_a_parquet_file_is_read_or_refused(folder: Path, figure: Figure) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'hrx[gift-eval]')")
+    found: list[str] = []
+    names = st.lists(
+        st.sampled_from(["date", "v", "id", "index", "unique_id", "ds", "y", "w"]), unique=True, max_size=4
+    )
+
+    @every_case
+    @given(data=st.data(), count=st.integers(0, 9), names=names, damage=st.one_of(st.just([]), DAMAGE))
+    def read(data: st.DataObject, count: int, names: list[str], damage: list[tuple[float, bytes, int]]) -> None:
+        frame = pd.DataFrame({name: data.draw(columns(count)) for name in names}, index=range(count))
+        stream = io.BytesIO()
+        try:
+            frame.to_parquet(stream)
+        except (pyarrow.ArrowException, OverflowError, ValueError, TypeError):  # no Parquet file holds it
+            return
+        path = folder / "x.parquet"
+        path.write_bytes(damaged(stream.getvalue(), damage))
+        found.extend([read_all(f"parquet:{path}"), read_one(path)])
+
+    read()
+    assert set(found) == {"read", "refused"}
+    figure(SUITE, "Parquet: values or one sentence", made=CASES, handled=CASES)
+
+
+def test_an_official_folder_is_read_or_refused(folder: Path, figure: Figure) -> None:
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'hrx[gift-eval]')")
+    pyarrow = pytest.importorskip("pyarrow")
+    found: list[str] = []
+    place = folder / "official"
+    place.mkdir()
+    # All rows of a file have columns of one type.
+    targets = (
+        st.lists(st.one_of(st.none(), st.floats()), max_size=6),
+        st.lists(st.lists(st.floats(), max_size=3), max_size=2),
+        st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+        st.lists(st.text(max_size=2), max_size=2),
+        st.none(),
+    )
+    starts = (st.one_of(st.none(), st.datetimes()), st.integers(-(2**62), 2**62), st.text(max_size=4))
+    frequencies = (st.sampled_from(["D"]), st.sampled_from(["H", "15T", "ME", "fortnight"]), st.none(), st.integers())
+    rows = st.tuples(*map(st.sampled_from, (starts, frequencies, targets))).flatmap(
+        lambda kinds: st.lists(st.tuples(st.text(max_size=3), *kinds), min_size=1, max_size=3)
+    )
+    json_values = st.recursive(
+        st.one_of(st.none(), st.integers(), st.text(max_size=5), st.just(DATA_FILE), st.just("../x")),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["filename", "a"]), inner),
+        max_leaves=4,
+    )
+    right = {"_data_files": [{"filename": DATA_FILE}]}
+    states = st.one_of(st.just(right), json_values.map(lambda value: {"_data_files": value}), json_values)
+
+    @every_case
+    @given(
+        rows=rows,
+        state=states,
+        damage=st.one_of(st.just([]), DAMAGE),
+    )
+    def read(rows: list[tuple[Any, ...]], state: object, damage: list[tuple[float, bytes, int]]) -> None:
+        try:
+            values = zip(("item_id", "start", "freq", "target"), zip(*rows, strict=True), strict=True)
+            batch = pyarrow.RecordBatch.from_pydict({name: list(column) for name, column in values})
+        except (pyarrow.ArrowException, OverflowError, TypeError):  # no Arrow file holds it
+            return
+        stream = io.BytesIO()
+        with pyarrow.ipc.new_stream(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        (place / DATA_FILE).write_bytes(damaged(stream.getvalue(), damage))
+        (place / STATE_FILE).write_text(json.dumps(state))
+        found.append(read_all(str(place)))
+
+    read()
+    assert set(found) == {"read", "refused"}
+    figure(SUITE, "official folder: values or one sentence", made=CASES, handled=CASES)
+
+
+def test_a_settings_file_is_read_or_refused(folder: Path, figure: Figure) -> None:
+    found: list[str] = []
+    keys = st.one_of(
+        st.sampled_from(
+            ["models", "settings", "series", "windows", "memory", "json", "python", "draws", "data", "gate"]
+        ),
+        st.text(max_size=4).map(json.dumps),
+    )
+    values = st.recursive(
+        st.one_of(
+            st.integers(-(2**70), 2**70).map(str),
+            st.floats().map(lambda number: "nan" if math.isnan(number) else repr(number)),
+            st.text(max_size=6).map(json.dumps),
+            st.sampled_from(["true", "2024-01-01", '"96x24"', '"star"', '"bolt-mini"', "''", "1e400"]),
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3).map(lambda some: f"[{', '.join(some)}]"),
+            st.tuples(keys, inner).map(lambda pair: f"{{ {pair[0]} = {pair[1]} }}"),
+        ),
+        max_leaves=4,
+    )
+    lines = st.one_of(
+        st.tuples(keys, values).map(lambda pair: f"{pair[0]} = {pair[1]}"),
+        keys.map(lambda key: f"[{key}]"),
+        st.text(max_size=8),
+    )
+
+    @every_case
+    @given(lines=st.lists(lines, max_size=4), damage=st.one_of(st.just([]), DAMAGE))
+    def read(lines: list[str], damage: list[tuple[float, bytes, int]]) -> None:
+        path = folder / "x.toml"
+        path.write_bytes(damaged("\n".join(lines).encode("utf-8", "replace"), damage))
+        try:
+            read_settings(AuditRequest, path)
+        except HrxError as error:
+            assert_sentence(error)
+            found.append("refused")
+        else:
+            found.append("read")
+
+    read()
+    assert set(found) == {"read", "refused"}
+    figure(SUITE, "settings file: values or one sentence", made=CASES, handled=CASES)
