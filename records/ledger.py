@@ -485,17 +485,24 @@ def _connect_to_read(path: Path, opened: ExitStack) -> sqlite3.Connection:
         if _primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
     connection.close()
-    copied = Path(opened.enter_context(TemporaryDirectory(prefix="hrx-"))) / path.name
-    files = [path, *(path.with_name(f"{path.name}{end}") for end in BESIDE[:2])]
-    changed = True
-    while changed:  # by a writer in the meantime
-        before = [_state(file) for file in files]
-        for file in files:
-            copied.with_name(file.name).unlink(missing_ok=True)
-            with suppress(FileNotFoundError):
-                shutil.copyfile(file, copied.with_name(file.name))
-        changed = before != [_state(file) for file in files]
-    return _connect(copied, "rw", opened)
+    source = path.resolve()  # SQLite keeps its files beside the one that a link names
+    files = [source, *(source.with_name(f"{source.name}{end}") for end in BESIDE[:2])]
+    try:
+        folder = Path(opened.enter_context(TemporaryDirectory(prefix="hrx-")))
+        changed = True
+        while changed:  # by a writer in the meantime
+            before = [_state(file) for file in files]
+            for file in files:
+                (folder / file.name).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(file, folder / file.name)
+            changed = before != [_state(file) for file in files]
+    except OSError as error:
+        raise LedgerError(
+            f"{path} was left half-written, and the copy that would be read instead cannot be made: {error}. Free some "
+            "space, or name another directory with the environment variable TMPDIR."
+        ) from error
+    return _connect(folder / source.name, "rw", opened)
 
 
 def _state(path: Path) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from hrx.gift_eval.catalogue import DATA_FILE, STATE_FILE
 from hrx.gift_eval.series import UnusableSeries
 from hrx.options import read_settings
 
-CASES = 10_000 if ALL else 60
+CASES = 10_000 if ALL else 40
 SUITE = "readers"
 every_case = settings(
     max_examples=CASES,

@@ -247,6 +247,11 @@ def test_what_a_killed_writer_left_half_written_is_left_out_by_readers_and_undon
         assert main(["check", str(copied.path)]) == 0
         assert contents(copied.path) == interrupted.before
         assert {file: file.read_bytes() for file in tmp_path.iterdir()} == files
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(copied.path)
+    assert contents(link) == interrupted.before
+    shutil.rmtree(link.parent)
     with Ledger.open(copied.path):
         pass
     assert only_file(copied.path)

@@ -379,3 +379,23 @@ def test_one_audit_reads_the_table_of_runs_whole_at_most_once(tmp_path: Path, mo
         with Ledger.open(tmp_path / "ledger.db", create=False) as ledger:
             assert len(ledger.records()) == expected
     assert written == []
+
+
+def test_a_ledger_in_the_mode_of_another_program_is_read_without_files_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.open(path) as ledger:
+        ledger.write(record("a"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    before = path.read_bytes()
+    with Ledger.open(path, create=False) as ledger:
+        assert [one.key for one in ledger.records()] == ["a"]
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    held = sqlite3.connect(path)
+    held.execute("UPDATE runs SET checksum = 'x'")
+    held.commit()  # it is in the log beside the file as long as the other program has it open
+    assert path.read_bytes() == before
+    with Ledger.open(path, create=False, warn=False) as ledger:
+        assert (ledger.records(), len(ledger.damaged)) == ([], 1)
+    held.close()
