@@ -147,20 +147,20 @@ class CheckpointComparison:
     @property
     def verdict(self) -> str:
         """One sentence that begins with `failed`, `undecided`, `passed` or `informational`, the first that applies."""
-        by_outcome = {
-            outcome: [one.gate.text for one in self.gates if one.outcome == outcome]
+        failed, undecided, passed = (
+            [one.gate.text for one in self.gates if one.outcome == outcome]
             for outcome in ("failed", "undecided", "passed")
-        }
-        failed = [*self.failed_checks, *by_outcome["failed"]]
+        )
+        failed = [*self.failed_checks, *failed]
         parts = [f"failed: {listed(failed)}"] if failed else []
         if not self.comparable:
             why = f" They have no {listed(self.apart)} in common." if self.apart else ""
             found = f"{_over(self)}, at least {self.min_pairs} {self.clusters.units} are needed"
             return "; ".join([*parts, f"undecided: {found}"]) + f".{why}{self._stopped}"
-        if open_ones := by_outcome["undecided"]:
+        if undecided:
             counts = f" (counts as {self.undecided}ed)" if self.undecided else ""
-            parts.append(f"undecided: {listed(open_ones)}{counts}")
-        if passed := by_outcome["passed"]:
+            parts.append(f"undecided: {listed(undecided)}{counts}")
+        if passed:
             whole = "the gate" if len(self.gates) == 1 else f"all {len(self.gates)} gates"
             parts.append(f"passed: {listed(passed) if parts else whole}")
         if not self.gates:
@@ -172,12 +172,10 @@ class CheckpointComparison:
     @property
     def _stopped(self) -> str:
         """A sentence about the sides of which not every planned run is stored."""
-        sides = (("base", self.base.plan), ("new", self.new.plan))
-        parts = [
-            f"{name} {plan.stored} of {plan.planned}{' or more' if plan.unassigned else ''}"
-            for name, plan in sides
-            if plan and not plan.complete
-        ]
+        parts = []
+        for name, plan in (("base", self.base.plan), ("new", self.new.plan)):
+            if plan and not plan.complete:
+                parts.append(f"{name} {plan.stored} of {plan.planned}{' or more' if plan.unassigned else ''}")
         return f" Planned runs that are stored: {listed(parts)}." if parts else ""
 
     def to_text(self, width: int = 80) -> str:
@@ -287,21 +285,15 @@ def quantities(comparison: CheckpointComparison) -> ReportTable:
     columns = tuple(TableColumn(*head) for head in heads)
     rows = []
     for name, change in comparison.quantities.items():
-        point, *ends = change.difference
-        levels: list[Value] = [change.base, change.new, point]
-        if all(math.isnan(level) for level in (change.base, change.new)):
+        (point, *ends), moved = change.difference, change.differences
+        levels = (change.base, change.new, point)
+        if math.isnan(change.base) and math.isnan(change.new):
             continue
-        if GATED[name] == "worst":
-            values: list[Value] = [name, None, *(written(value, ".1e") for value in (change.base, change.new, point))]
-            rows.append(TableRow.of(columns, [*values, Span(*ends), "-", "-"], key=name))
-            continue
-        counts = change.differences.n, f"{change.differences.positive}/{change.differences.negative}"
-        shown = relative_text(change.relative.point)
-        rows.append(
-            TableRow.of(
-                columns, [name + _row_note(change), counts[0], *levels, Span(*ends), shown, counts[1]], key=name
-            )
-        )
+        values: tuple[Value, ...] = (name, None, *(written(level, ".1e") for level in levels), Span(*ends), "-", "-")
+        if GATED[name] != "worst":
+            shown = relative_text(change.relative.point), f"{moved.positive}/{moved.negative}"
+            values = (name + _row_note(change), moved.n, *levels, Span(*ends), *shown)
+        rows.append(TableRow.of(columns, values, key=name))
     note = (
         f"{comparison.clusters.about} The difference is that of the median {comparison.clusters.unit}, not the "
         f"difference of the medians; up/down counts {units}. Intervals are order statistics, 95 %; of five {units} "

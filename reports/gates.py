@@ -207,12 +207,11 @@ def judge(
 
 def judge_worst(gate: Gate, worst: float) -> Judged:
     """Judge the figure of the worst run; NaN where there is none."""
-    figure, runs = Interval(worst, worst, worst), Evidence(())
+    outside, figure = is_beyond(gate, worst), Interval(worst, worst, worst)
     if math.isnan(worst):
-        return Judged(gate, "undecided", "no value", figure, runs)
-    outside = is_beyond(gate, worst)
+        return Judged(gate, "undecided", "no value", figure, Evidence(()))
     reason = f"the worst run lies {'beyond' if outside else 'within'} the bound"
-    return Judged(gate, "failed" if outside else "passed", reason, figure, runs)
+    return Judged(gate, "failed" if outside else "passed", reason, figure, Evidence(()))
 
 
 def _decide(

@@ -49,10 +49,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """Statistics of one quantity over a group of runs; NaN where the group is empty.
-
-    `low` and `high` are NaN for fewer than three values.
-    """
+    """Statistics of one quantity over a group of runs; NaN where the group is empty, or too small for an interval."""
 
     median: float
     low: float
@@ -106,10 +103,7 @@ def _median_of(ordered: Floats) -> float:
 
 
 def median_interval(values: npt.ArrayLike) -> Interval:
-    """Median and its percentile-bootstrap 95 % interval, that of infinitely many resamples, so that no seed shows.
-
-    Fewer than three values have no interval.
-    """
+    """Median and its percentile-bootstrap 95 % interval, as of infinitely many resamples; from three values on."""
     ordered = np.sort(finite(values))
     if len(ordered) < FEWEST:
         return Interval(_median_of(ordered), np.nan, np.nan)

@@ -14,7 +14,6 @@ from scipy import stats
 from hrx.reports.runs import CONFIGURATION, beats_seasonal, fold_seeds, impossible_remark, mask_impossible
 from hrx.reports.statistics import (
     describe,
-    fraction_positive,
     is_few,
     median_interval,
     sign_test,
@@ -135,8 +134,9 @@ def test_the_sign_test_takes_thousands_of_runs():
 
 
 def test_a_zero_is_not_positive_and_a_missing_value_is_not_counted():
-    assert fraction_positive([1.0, 0.0, -1.0, 2.0, np.nan]) == 0.5
-    assert math.isnan(fraction_positive([]))
+    found = describe([1.0, 0.0, -1.0, 2.0, np.nan])
+    assert (found.positive, found.negative) == (0.5, 0.25)
+    assert math.isnan(describe([]).positive)
 
 
 def test_the_trimmed_mean_leaves_out_a_tenth_on_either_side():
