@@ -18,7 +18,7 @@ from nbconvert.preprocessors import CellExecutionError, ExecutePreprocessor
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build" / "notebooks"
-PACKAGES = ("adapters", "audit", "cli", "common", "gift_eval", "reports")
+PACKAGES = ("adapters", "api", "audit", "cli", "common", "gift_eval", "records", "reports")
 LONGEST = 600
 """Seconds that one cell may take."""
 

@@ -60,6 +60,7 @@ def summarise(
     found = {name: moments(samples[name]) for name in QUANTITIES}
     scale = {name: 1.0 if name == "insertion" else variance for name in QUANTITIES}
     areas = _area(trapezoid(errors), protocol.area)
+    truncated = areas[:, :, ordered.truncated[:, :-1]] - areas[:, :, ordered.truncated[:, -1:]]
     curves = mean_curves(paired) / variance
     gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
     effective, reach = rank(matrix), effective_lookback(matrix)
@@ -91,7 +92,7 @@ def summarise(
         gap_own=float(gaps[0]),
         gap_shared=float(gaps[1]),
         curves=curves,
-        truncated=_truncated_gains(areas, ordered.truncated) / variance,
+        truncated=np.diagonal(truncated, axis1=3, axis2=4).mean(axis=(0, 1, 3)) / variance,
         distant=_distant_gains(areas, ordered) / variance,
         effective_lookback=float(reach.nanmean()),
         effective_lookback_steps=reach[:, ordered.rows].nanmean(dim=0).numpy(),
@@ -228,13 +229,6 @@ def _assignments(steps: int) -> Ints:
     every = np.tile(np.arange(steps), (math.factorial(MOST_ASSIGNED), 1))
     every[1:] = np.random.default_rng(0).permuted(every[1:], axis=1)
     return every
-
-
-def _truncated_gains(areas: Floats, truncated: Ints) -> Floats:
-    """`(T,)`: `g_own` of each truncation, undivided, from areas `(W, D, V, S)`."""
-    own, shared = areas[:, :, truncated[:, :-1]], areas[:, :, truncated[:, -1:]]
-    gains: Floats = np.diagonal(own - shared, axis1=3, axis2=4).mean(axis=(0, 1, 3))
-    return gains
 
 
 def _distant_gains(areas: Floats, ordered: Orderings) -> Floats:
