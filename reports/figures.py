@@ -21,9 +21,9 @@ import pandas as pd
 from hrx.errors import HrxError
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import Floats
-from hrx.reports.runs import beats_naive, fold_seeds, scored_runs
-from hrx.reports.statistics import FEW, finite, is_few, median, median_interval
-from hrx.reports.text import clean, counted, make_directory, shorten, slug, write_bytes
+from hrx.reports.runs import beats_naive, fold_seeds, mask_short, scored_runs
+from hrx.reports.statistics import FEW, FEWEST_INTERVAL, FEWEST_SIGN, Evidence, evidence, finite, median
+from hrx.reports.text import clean, counted, listed, make_directory, shorten, slug, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,47 +68,53 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 class ForestBar(NamedTuple):
-    """One line of a forest plot."""
+    """One line of a forest plot: a group with one value per cluster."""
 
     label: str
-    median: float
-    low: float
-    """NaN, as `high`, where there are too few values for an interval."""
-    high: float
-    n: int
+    found: Evidence
+
+    @property
+    def few(self) -> bool:
+        """Whether it has too few clusters for a verdict on the sign."""
+        return self.found.n < FEWEST_SIGN
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Interval; NaN below five clusters."""
+        _, low, high = self.found.interval
+        return (low, high) if self.found.n >= FEWEST_INTERVAL else (np.nan, np.nan)
 
 
 def beating(frame: pd.DataFrame) -> pd.DataFrame:
-    """Scored runs that beat naive, the only ones with a meaningful gain, without impossible numbers."""
-    done = scored_runs(frame)
+    """Scored runs that beat naive, the only ones with a meaningful gain; impossible numbers and short ones are NaN."""
+    done = mask_short(scored_runs(frame))
     return done[beats_naive(done)]
 
 
 def bars(frame: pd.DataFrame, by: str, quantity: str = "g_margin") -> list[ForestBar]:
-    """Median of a quantity in each group, largest first; seeds folded, and `n` counts configurations."""
+    """Evidence on a quantity in each group, by falling median cluster; seeds folded."""
     if frame.empty:
         return []
-    groups = fold_seeds(frame, [quantity]).groupby(by, sort=False)[quantity]
-    kept = {str(label): finite(values) for label, values in groups}
-    found = [ForestBar(label, *median_interval(values), n=len(values)) for label, values in kept.items() if len(values)]
-    return sorted(found, key=lambda bar: -bar.median)
+    groups = fold_seeds(frame, [quantity]).groupby(by, sort=False)
+    found = [ForestBar(str(label), evidence(one[quantity], one["dataset"], one["series"])) for label, one in groups]
+    return sorted((bar for bar in found if bar.found.n), key=lambda bar: -bar.found.interval.point)
 
 
 def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = "") -> Figure:
-    """A line per group: median, 95 % interval, n. Groups of fewer than ten are faint and hollow."""
+    """A line per group: median cluster, 95 % interval, and what counts. Groups of fewer than six are faint, hollow."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 1.9 + 0.27 * max(1, len(shown))), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    looks: dict[int, Any] = {
-        few: {"color": GUIDE if few else TRUTH, "markerfacecolor": "white" if few else TRUTH} for few in (0, 1)
+    looks: dict[bool, Any] = {
+        few: {"color": GUIDE if few else TRUTH, "markerfacecolor": "white" if few else TRUTH} for few in (False, True)
     }
     for row, bar in enumerate(shown):
-        few = is_few(bar.n)
-        axes.plot([bar.low, bar.high], [row, row], color=looks[few]["color"], linewidth=1.0 if few else 1.8)
-        axes.plot(bar.median, row, "o", markersize=5.5, **looks[few])
-    for few in sorted({is_few(bar.n) for bar in shown}):
-        label = f"median of fewer than {FEW}" if few else "median"
+        axes.plot(bar.ends, [row, row], color=looks[bar.few]["color"], linewidth=1.0 if bar.few else 1.8)
+        axes.plot(bar.found.interval.point, row, "o", markersize=5.5, **looks[bar.few])
+    units = listed(sorted({bar.found.unit for bar in shown}, reverse=True)).replace(" and ", " or ")
+    for few in sorted({bar.few for bar in shown}):
+        label = f"median {units}" + (f" of fewer than {FEWEST_SIGN}" if few else "")
         axes.plot([], [], "o-", markersize=5.5, label=f"{label}, 95 % interval", **looks[few])
     axes.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     labels = [shorten(clean(bar.label), _LONGEST_NAME) for bar in shown]
@@ -118,11 +124,11 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = 
     figure.supxlabel(f"{quantity} ({UNIT})", fontsize=10)
     _legend(figure, *axes.get_legend_handles_labels(), title=title)
     counts = axes.secondary_yaxis("right")
-    counts.set_yticks(range(len(shown)), [f"n={bar.n}" for bar in shown])
+    counts.set_yticks(range(len(shown)), [bar.found.counted for bar in shown])
     counts.tick_params(length=0, labelsize=8)
-    # A group of three runs may have an interval of any width: the axis is that of the large groups.
-    if large := [bar for bar in shown if not is_few(bar.n)] or list(shown):
-        ends = finite([end for bar in large for end in (bar.low, bar.median, bar.high)])
+    # A group of few may have an interval of any width: the axis is that of the large groups.
+    if large := [bar for bar in shown if not bar.few] or list(shown):
+        ends = finite([end for bar in large for end in (*bar.ends, bar.found.interval.point)])
         axes.set_xlim(*_with_zero(float(ends.min()), float(ends.max())))
     _tidy(axes)
     counts.spines["right"].set_visible(False)

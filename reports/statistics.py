@@ -12,7 +12,7 @@ everything below is repetition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import median as fmedian
@@ -159,6 +159,15 @@ def sign_test(positive: int, negative: int) -> float:
 
     n = positive + negative
     return float(binomtest(positive, n).pvalue) if n else 1.0
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """P values after Holm's step-down correction, in the order given."""
+    order = np.argsort(values, kind="stable")
+    steps = np.sort(values) * np.arange(len(values), 0, -1)
+    corrected = np.empty(len(values))
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return [float(p) for p in corrected]
 
 
 def trimmed_mean(values: npt.ArrayLike, share: float = 0.1) -> float:

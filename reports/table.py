@@ -80,7 +80,7 @@ class Cell:
     value: Value = None
     format: Format = TEXT
     bold: bool = False
-    """Significant: the interval of the row's gain excludes zero, over at least ten runs. Nothing else is bold."""
+    """Significant: one value per cluster decides the sign, over at least ten runs. Nothing else is bold."""
     hue: Hue = ""
     """Published colour: of a bold value in the direction that the paper calls ideal."""
     faint: bool = False

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from hrx.errors import HrxError, unknown
-from hrx.records.quantities import DISTANCES, RANK_BINS, TRUNCATIONS
+from hrx.records.quantities import DISTANCES, GAINS, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
 from hrx.reports.runs import CONFIGURATION, SEEDS, TASK, VERSIONS, require_runs
-from hrx.reports.statistics import GroupStatistics, Interval, is_few, median, student_interval, trimmed_mean
+from hrx.reports.statistics import Interval, median, student_interval, trimmed_mean
 from hrx.reports.table import FINE_GAIN, GAIN, INTERVAL, Cell, Format, ReportTable, ReportTables, Span, TableColumn
 from hrx.reports.tables import scored
 from hrx.reports.tables.scored import (
@@ -36,7 +36,8 @@ from hrx.reports.tables.scored import (
 )
 from hrx.reports.text import clean, counted
 
-SIGNIFICANCE = 0.05
+_SIDES = {1: "positive", 0: "-", -1: "negative"}
+_HOLM = "The sign test takes one value per series of a dataset, with Holm's correction over the datasets (p < 0.05)."
 METRICS = {
     "Comprehensiveness": "comprehensiveness", "Sufficiency": "sufficiency", "AOPC": "aopc", "Insertion": "insertion",
     "g_own": "g_own", "g_margin": "g_margin",
@@ -89,7 +90,9 @@ def tables(
 
 def _build(name: str, recipe: scored.TableRecipe, runs: ScoredRuns) -> ReportTable:
     groups, figures, note = recipe.content(runs)
-    columns = tuple(dict.fromkeys((*figures, scored.BEATS_NAIVE, scored.BEATS_SEASONAL, scored.LEAKED)))
+    found = scored.EVIDENCE if recipe.evidence else ()
+    columns = tuple(dict.fromkeys((*figures, *found, scored.BEATS_NAIVE, scored.BEATS_SEASONAL, scored.LEAKED)))
+    note = f"{note} {scored.EVIDENCE_NOTE}" if found else note
     chosen = [group for group in groups if group.statistics().n or recipe.keep_empty]
     if recipe.descending:
         chosen.sort(key=lambda group: (np.isnan(group.statistics().median), -group.statistics().median))
@@ -104,7 +107,7 @@ def models(runs: ScoredRuns) -> Content:
     return _by_model(runs.configurations), (OWN, POSITIVE), runs.note(runs.configurations)
 
 
-@table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True)
+@table("Models in full: checkpoint, naive verdict, gain and count", "Model", keep_empty=True, evidence=False)
 def models_full(runs: ScoredRuns) -> Content:
     def named(group: TableGroup) -> str:
         return "" if group.total else str(group.runs["checkpoint"].iloc[0])
@@ -188,25 +191,17 @@ def domains(runs: ScoredRuns) -> Content:
 @table("Gain g_own by dataset", "Dataset", descending=True, keep_empty=True)
 def datasets(runs: ScoredRuns) -> Content:
     groups = _groups(runs.zero_shot, "dataset", "dataset")
-    groups = [replace(group, label=str(group.runs["dataset_name"].iloc[0])) for group in groups]
-    verdicts = [significant(group.statistics()) for group in groups]
-    positive, negative = verdicts.count("positive"), verdicts.count("negative")
-    of = f"Of {counted(len(groups), 'dataset')}, {positive} are significantly positive"
-    tested = f"{of} and {negative} significantly negative (two-sided sign test, p < {SIGNIFICANCE})."
+    groups = scored.corrected([replace(g, label=str(g.runs["dataset_name"].iloc[0])) for g in groups], "g_own")
+    tested, sides = sum(group.p() is not None for group in groups), [group.side() for group in groups]
+    decided = f"{sides.count(1)} are significantly positive and {sides.count(-1)} significantly negative"
+    sentence = f"Of {counted(len(groups), 'dataset')}, {tested} have six series or more; of these {decided}. {_HOLM}"
     figures = (
         median_of(replace(scored.G_OWN, heading="Gain")),
         POSITIVE._replace(column=replace(POSITIVE.column, heading="Pos.")),
-        *(N, scored.SIGN_TEST),
-        count_of(TableColumn("significant", "Significant"), lambda group: significant(group.statistics())),
+        N,
+        count_of(TableColumn("significant", "Significant"), lambda group: _SIDES[group.side()]),
     )
-    return groups, figures, runs.note(runs.zero_shot, runs.left_out, tested)
-
-
-def significant(gain: GroupStatistics) -> str:
-    """`positive` or `negative` where the sign test is significant over at least ten runs, else a dash."""
-    if is_few(gain.n) or not gain.p < SIGNIFICANCE:
-        return "-"
-    return "positive" if gain.positive > gain.negative else "negative"
+    return groups, figures, runs.note(runs.zero_shot, runs.left_out, sentence)
 
 
 _ONE_ROW = "scored runs with one row per forecast step"
@@ -216,7 +211,7 @@ _ONE_ROW = "scored runs with one row per forecast step"
 def estimators(runs: ScoredRuns) -> Content:
     figures: list[Figure] = []
     for gain in scored.GAIN_COLUMNS:
-        interval = TableColumn(f"{gain.name}_ci", "95% CI", Format("span", plus=False))
+        interval = TableColumn(f"{gain.name}_ci", "95% CI over runs", Format("span", plus=False))
         figures += [median_of(replace(gain, format=ERROR), gain.name), interval_of(interval, gain.name)]
     note = runs.note(runs.every_estimator, scored.MARGIN_NOTE)
     return by_estimator(runs.every_estimator, "g_margin"), [*figures, scored.MARGIN_OF_MEDIANS, N], note
@@ -227,20 +222,25 @@ _NO_AXIS = "runs of an estimator without the horizon axis"
 
 @table("The estimators without the horizon axis", "Estimator", _NO_AXIS, descending=True)
 def estimators_plain(runs: ScoredRuns) -> Content:
-    gap, interval = TableColumn("gap", "Deletion gap", GAIN, hue="red"), TableColumn("gap_ci", "95% CI", INTERVAL)
+    gap, interval = (
+        TableColumn("gap", "Deletion gap", GAIN, hue="red"),
+        TableColumn("gap_ci", "95% CI over runs", INTERVAL),
+    )
     groups = by_estimator(runs.whole, "gap_shared", ("axis", "whole"))
     note = runs.note(runs.whole, "One row for the whole forecast, as each estimator was published.")
     return groups, (median_of(gap), interval_of(interval), N), note
 
 
-@table("Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass")
+@table(
+    "Cost of each estimator", "Estimator", "runs with the time of their matrix and of a forward pass", evidence=False
+)
 def cost(runs: ScoredRuns) -> Content:
     figures = (median_of(TableColumn("cost", "Cost", Format("times"), unit="forward passes")), N)
     note = runs.note(runs.every_estimator, "Median wall time of the matrix over that of one forward pass.")
     return by_estimator(runs.every_estimator, "cost"), figures, note
 
 
-@table("Seed reproducibility", "Quantity", f"{SCORED}, with two seeds or more")
+@table("Seed reproducibility", "Quantity", f"{SCORED}, with two seeds or more", evidence=False)
 def seeds(runs: ScoredRuns) -> Content:
     names = ["g_own", "g_margin", "rank"]
     frame = runs.scored.drop_duplicates([*CONFIGURATION, *SEEDS])
@@ -280,7 +280,7 @@ def rank(runs: ScoredRuns) -> Content:
         for index, (_, label) in enumerate(published.published_tables()["rank"].rows)
     ]
     count = N._replace(column=replace(N.column, heading="Runs"))
-    interval = interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL))
+    interval = interval_of(TableColumn("g_own_ci", "95% CI over runs", INTERVAL))
     return groups, (count, OWN, interval, POSITIVE), runs.note(runs.configurations)
 
 
@@ -328,7 +328,7 @@ def _measured(runs: ScoredRuns, *names: str) -> pd.DataFrame:
     return runs.configurations[runs.configurations[list(names)].notna().any(axis=1)]
 
 
-@table("Forecast errors beside the naive ones", "Dataset", f"{SCORED} and an error")
+@table("Forecast errors beside the naive ones", "Dataset", f"{SCORED} and an error", evidence=False)
 def accuracy(runs: ScoredRuns) -> Content:
     frame = runs.configurations
     several = frame["model_name"].nunique() > 1
@@ -351,13 +351,11 @@ def accuracy(runs: ScoredRuns) -> Content:
     return groups, [*figures, N], runs.note(frame, note)
 
 
-_OWN_INTERVAL = interval_of(TableColumn("g_own_ci", "95% CI", INTERVAL), "g_own")
+_OWN_INTERVAL = interval_of(TableColumn("g_own_ci", "95% CI over runs", INTERVAL), "g_own")
 _OF_TRAINED = (
     *(OWN, _OWN_INTERVAL, median_of(scored.G_SHUFFLED, "g_shuffled"), median_of(scored.G_MARGIN, "g_margin")),
     *(scored.MARGIN_OF_MEDIANS, N),
-    count_of(
-        TableColumn("significant", "Significant"), lambda group: "yes" if group.statistics().excludes_zero else "-"
-    ),
+    count_of(TableColumn("significant", "Significant"), lambda group: "yes" if group.side("g_own") else "-"),
 )
 """Columns of the paper's tables by backbone and by benchmark."""
 
@@ -370,8 +368,8 @@ def backbones(runs: ScoredRuns) -> Content:
 
 @table("Trained backbones by benchmark", "Benchmark", _TRAINED, descending=True, keep_empty=True)
 def benchmarks(runs: ScoredRuns) -> Content:
-    groups = _groups(runs.trained, "dataset_name", "dataset")
-    return groups, _OF_TRAINED, runs.note_of_trained(runs.trained, scored.MARGIN_NOTE)
+    groups = scored.corrected(_groups(runs.trained, "dataset_name", "dataset"), *GAINS)
+    return groups, _OF_TRAINED, runs.note_of_trained(runs.trained, scored.MARGIN_NOTE, _HOLM)
 
 
 @table("Paired change in g_own along the swept settings", "Range", f"{_TRAINED}, at two levels of H, L or depth")
@@ -381,17 +379,17 @@ def trained_axes(runs: ScoredRuns) -> Content:
         return student_interval(group.runs["change"].to_numpy(dtype=np.float64))
 
     def change(group: TableGroup) -> Cell:
-        point, low, high = mean(group)
-        return _CHANGE.cell(point, n=len(group.runs), significant=low > 0 or high < 0)
+        point = mean(group).point
+        return _CHANGE.cell(point, n=len(group.runs), significant=group.side() * point > 0)
 
     figures = (
         Figure(_CHANGE, change),
-        value_of(TableColumn("change_ci", "95% CI", INTERVAL), lambda group: Span(*mean(group)[1:])),
+        value_of(TableColumn("change_ci", "95% CI over runs", INTERVAL), lambda group: Span(*mean(group)[1:])),
         N._replace(column=replace(N.column, heading="Blocks")),
     )
     note = (
         "Each block holds backbone, dataset, series, training seed, protocol and the other two settings fixed; the "
-        "change is the mean over blocks of the difference of g_own, with the interval of Student's t."
+        "change is the mean over blocks of the difference of g_own, with the interval of Student's t over blocks."
     )
     groups = [group for section, axis in AXES.items() for group in _contrasts(runs.trained, section, axis)]
     return groups, figures, runs.note_of_trained(runs.trained, note)

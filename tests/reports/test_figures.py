@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import crowd
+from helpers import bootstrap, crowd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hrx.errors import HrxError
@@ -23,6 +23,7 @@ from hrx.reports.figures import (
     plain_style,
     save,
 )
+from hrx.reports.statistics import Evidence
 
 
 def _drawn(figure):
@@ -43,22 +44,27 @@ def _apart(figure, texts):
     return not [(i, j) for i in range(len(boxes)) for j in range(i) if boxes[i].overlaps(boxes[j])]
 
 
-def test_the_bars_of_a_forest_are_medians_of_folded_seeds_of_runs_that_beat_naive(frame):
+def bar(label: str, *values: float) -> ForestBar:
+    return ForestBar(label, Evidence(values))
+
+
+def test_the_bars_of_a_forest_are_median_clusters_of_runs_that_beat_naive(frame):
     runs = frame(crowd.records(400, models=2, datasets=4))
     chosen = beating(runs)
     assert set(chosen["beats_naive"]) == {1}
-    for bar in bars(chosen, "dataset"):
-        mine = chosen[chosen["dataset"] == bar.label]
-        folded = mine.groupby(["model", "series", "lookback", "horizon"])["g_margin"].mean()
-        assert bar.n == len(folded) < len(mine)
-        assert bar.median == pytest.approx(np.median(folded), rel=1e-12)
-        assert bar.low <= bar.median <= bar.high
-    medians = [bar.median for bar in bars(chosen, "dataset")]
-    assert medians == sorted(medians, reverse=True)
+    for by, unit in (("dataset", "series"), ("model", "sources")):
+        for one in bars(chosen, by):
+            values = bootstrap.source_values(chosen[chosen[by] == one.label], "g_margin")
+            assert one.found.counted == f"{len(values)} {unit}"
+            assert one.found.interval.point == pytest.approx(np.median(values), rel=1e-12)
+            low, high = bootstrap.order_statistics(values)
+            assert one.ends == pytest.approx((np.nan, np.nan) if low is None else (low, high), nan_ok=True)
+        medians = [one.found.interval.point for one in bars(chosen, by)]
+        assert medians == sorted(medians, reverse=True)
 
 
 def test_a_group_of_few_is_hollow_and_does_not_stretch_the_axis():
-    shown = [ForestBar("large", 0.1, 0.05, 0.2, 40), ForestBar("few", 3.0, -9.0, 9.0, 3)]
+    shown = [bar("large", *np.linspace(0.05, 0.2, 6)), bar("few", -9.0, 3.0, 3.0, 3.0, 9.0)]
     (axes, *_) = _drawn(forest(shown)).axes
     large, few = axes.lines[1], axes.lines[3]
     assert large.get_markerfacecolor() == large.get_color() != INK
@@ -70,19 +76,19 @@ def test_a_group_of_few_is_hollow_and_does_not_stretch_the_axis():
 
 def test_a_group_of_two_has_a_median_and_no_interval(frame, record):
     runs = frame([record(series="T1", g_margin=0.1), record(series="T2", g_margin=0.3)])
-    (bar,) = bars(runs, "model")
-    assert (bar.median, bar.n) == (pytest.approx(0.2), 2)
-    assert np.isnan([bar.low, bar.high]).all()
-    figure = _drawn(forest([bar], title="g_margin by model, m: runs that beat naive"))
+    (one,) = bars(runs, "model")
+    assert (one.found.interval.point, one.found.n) == (pytest.approx(0.2), 2)
+    assert np.isnan(one.ends).all()
+    figure = _drawn(forest([one], title="g_margin by model, m: runs that beat naive"))
     assert np.isnan(figure.axes[0].lines[0].get_xdata()).all()
     (legend,) = figure.legends
     assert legend.get_title().get_text() == "g_margin by model, m: runs that beat naive"
-    assert [text.get_text() for text in legend.get_texts()] == ["median of fewer than 10, 95 % interval"]
+    assert [text.get_text() for text in legend.get_texts()] == ["median series of fewer than 6, 95 % interval"]
 
 
 @pytest.mark.parametrize("count", [1, 8, 66])
 def test_a_forest_of_long_names_is_whole_and_nothing_overlaps(count):
-    shown = [ForestBar(f"{k} " + "W" * 80 + " $x_{$", 0.1, 0.0, 0.2, 12) for k in range(count)]
+    shown = [bar(f"{k} " + "W" * 80 + " $x_{$", *np.linspace(0.0, 0.2, 12)) for k in range(count)]
     figure = _drawn(forest(shown))
     assert _inside(figure)
     labels = figure.axes[0].get_yticklabels()
@@ -165,4 +171,4 @@ def test_an_unknown_suffix_is_refused(tmp_path):
     with pytest.raises(HrxError, match=r"'\.gif'.*\.png or \.svg or \.pdf"):
         check_format(tmp_path / "a.gif")
     with plain_style():
-        assert save(forest([ForestBar("a", 0.1, 0.0, 0.2, 12)]), tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+        assert save(forest([bar("a", *np.linspace(0.0, 0.2, 12))]), tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")

@@ -6,6 +6,8 @@ from math import comb
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from scipy import stats
 
 from hrx.reports.statistics import (
@@ -13,6 +15,7 @@ from hrx.reports.statistics import (
     Evidence,
     cluster_interval,
     evidence,
+    holm,
     power_to_decide,
     share_interval,
     sign_test,
@@ -193,3 +196,15 @@ def test_a_chance_of_one_half_needs_more_clusters_than_are_stated() -> None:
     assert Evidence((-1.0, 1.0) * 6).needed is None
     assert power_to_decide(1, MOST_CLUSTERS + 1).needed is not None
     assert math.isnan(power_to_decide(0, 0).now)
+
+
+@given(some.lists(some.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) -> None:
+    """Smallest p first, each against the level over the tests that are left, until one is not rejected."""
+    for level in (0.01, 0.05, 0.4):
+        rejected: set[int] = set()
+        for place, index in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+            if values[index] * (len(values) - place) > level:
+                break
+            rejected.add(index)
+        assert {i for i, p in enumerate(holm(values)) if p <= level} == rejected

@@ -3,15 +3,18 @@
 import json
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import bootstrap, crowd
 from helpers.constructed import runs
+from scipy.stats import binomtest
 
 from hrx.errors import HrxError
 from hrx.records.quantities import RANK_BINS
-from hrx.reports import tables
+from hrx.reports import read, tables
 from hrx.reports.published import published_tables
 from hrx.reports.table import ReportTable
 from hrx.reports.tables import NAMES
@@ -23,12 +26,15 @@ def column(table: ReportTable, name: str) -> dict[str, object]:
 
 
 def test_a_group_of_fewer_than_ten_is_marked_and_never_bold() -> None:
-    frame = pd.concat([runs(9, dataset="few/H", g_own=0.5), runs(10, dataset="enough/H", g_own=0.5)])
+    own = [f"T{i}" for i in range(10)]
+    frame = pd.concat(
+        [runs(9, dataset="few/H", g_own=0.5, series=own[:9]), runs(10, dataset="enough/H", g_own=0.5, series=own)]
+    )
     (table,) = tables(frame, ["datasets"], against="published")
     rows = {row.key: row for row in table.rows}
     assert rows["few/H"].cells[0].few
     assert not any(cell.bold for cell in rows["few/H"].cells)
-    assert column(table, "significant") == {"few/H": "-", "enough/H": "positive"}
+    assert column(table, "significant") == {"few/H": "positive", "enough/H": "positive"}
     assert [cell.bold for cell in rows["enough/H"].cells[:3]] == [False, True, True]
     assert [cell.hue for cell in rows["enough/H"].cells[:3]] == ["", "red", "red"]
     assert "few/H (n<10: few runs)" in table.to_text(120)
@@ -81,18 +87,70 @@ def test_every_table_shows_how_many_runs_are_declared_to_be_leaked(name: str) ->
         assert set(column(unknown, "leaked").values()) == {"unknown"}
 
 
-def test_bold_means_that_the_interval_excludes_zero_in_either_direction() -> None:
-    spread = np.linspace(-0.05, 0.05, 40)
+def test_bold_means_that_the_series_of_a_dataset_decide_in_either_direction() -> None:
+    spread, own = np.linspace(-0.05, 0.05, 40), [f"T{i}" for i in range(40)]
+    centres = (
+        ("up", 0.2, own),
+        ("flat", 0.001, own),
+        ("down", -0.2, own),
+        ("one", 0.2, "T1"),
+        ("five", 0.2, own[:5] * 8),
+    )
     frame = pd.concat(
-        [
-            runs(40, dataset=name, g_own=centre + spread)
-            for name, centre in (("up", 0.2), ("flat", 0.001), ("down", -0.2))
-        ]
+        [runs(40, dataset=name, g_own=centre + spread, series=series) for name, centre, series in centres]
     )
     (table,) = tables(frame, ["datasets"])
     assert {row.key: (row.cells[1].bold, row.cells[1].hue) for row in table.rows} == {
-        "up": (True, "red"), "flat": (False, ""), "down": (True, ""),
+        "up": (True, "red"), "flat": (False, ""), "down": (True, ""), "one": (False, ""), "five": (False, ""),
     }  # fmt: skip
+    assert column(table, "evidence_positive")["one"] == "1 of 1 series"
+    assert column(table, "evidence_p")["five"] is None
+    assert "Of 5 datasets, 3 have six series or more; of these 1 are significantly positive and 1" in table.note
+
+
+def evidence_of(runs: pd.DataFrame) -> tuple[float, tuple[float | None, float | None], str, float | None]:
+    """Median, interval, count and p of the clusters of some runs, by pandas and scipy."""
+    values = bootstrap.source_values(runs, "g_own")
+    positive, sources = int((values > 0).sum()), runs["dataset"].str.split("/").str[0].nunique()
+    unit = "series" if sources == 1 else "sources"
+    p = float(binomtest(positive, len(values)).pvalue) if len(values) > 5 else None
+    return float(np.median(values)), bootstrap.order_statistics(values), f"{positive} of {len(values)} {unit}", p
+
+
+def test_every_row_has_the_interval_and_the_sign_test_of_one_value_per_cluster(tmp_path: Path) -> None:
+    frame = read(crowd.write(tmp_path / "ledger.db", crowd.records(3000, models=2, datasets=9), 0))
+    done = frame[frame["status"] == "done"]
+    made = {table.name: table for table in tables(frame, ["models", "datasets", "axes"])}
+    groups = {
+        "models": dict(iter(done.groupby("model"))),
+        "datasets": dict(iter(done.groupby("dataset"))),
+        "axes": {
+            str(level): one for name in ("horizon", "lookback") for level, one in done.groupby(name) if level < 96
+        },
+    }
+    for name, expected in groups.items():
+        rows = {row.key: row for row in made[name].rows}
+        found = {key: evidence_of(one) for key, one in expected.items()}
+        smallest_first = sorted(found, key=lambda key: found[key][3] or 1.0)
+        worst = 0.0
+        for place, key in enumerate(smallest_first):
+            median, interval, count, p = found[key]
+            worst = max(worst, min(1.0, (len(found) - place) * (p or 1.0)))  # Holm, where rows are datasets
+            cells = dict(zip([one.name for one in made[name].columns], rows[key].cells, strict=True))
+            assert cells["evidence_median"].value == pytest.approx(median)
+            assert tuple(cells["evidence_interval"].value) == pytest.approx(interval)
+            assert cells["evidence_positive"].value == count
+            assert cells["evidence_p"].value == pytest.approx(worst if name == "datasets" else p)
+
+
+def test_five_sources_have_an_interval_and_no_test_and_four_have_neither() -> None:
+    for count, known in ((5, True), (4, False)):
+        frame = runs(count, dataset=[f"d{i}/H" for i in range(count)], g_own=[0.1 * i for i in range(count)])
+        (table,) = tables(frame, ["models"])
+        interval = column(table, "evidence_interval")["made-up"]
+        assert (interval == (0.0, pytest.approx(0.4))) if known else interval is None
+        assert column(table, "evidence_p")["made-up"] is None
+        assert column(table, "evidence_positive")["made-up"] == f"{count - 1} of {count} sources"
 
 
 def test_seasonal_naive_and_mase_stand_beside_the_naive_forecasts_and_unknown_is_a_dash() -> None:
@@ -156,13 +214,14 @@ def test_values_that_are_missing_are_left_out_and_counted_out() -> None:
     assert column(table, "g_own") == {"made-up": 0.1}
 
 
-def test_exact_zeros_do_not_turn_a_significant_gain_round() -> None:
-    """Forty positive, five negative, fifty-five of rank one: fewer than half are positive, hardly any negative."""
-    gains = [0.1] * 40 + [-0.1] * 5 + [0.0] * 55
-    (table,) = tables(runs(100, g_own=gains, g_margin=gains), ["datasets"])
+def test_a_sign_is_not_decided_where_the_median_series_is_zero() -> None:
+    """Forty positive, five negative, fifty-five of rank one: a sign test without the zeros would say positive."""
+    gains, series = [0.1] * 40 + [-0.1] * 5 + [0.0] * 55, [f"T{i}" for i in range(100)]
+    for sign in (1, -1):
+        (table,) = tables(runs(100, g_own=[sign * gain for gain in gains], series=series), ["datasets"])
+        assert column(table, "significant") == {"nowhere/H": "-"}
+    (table,) = tables(runs(45, g_own=gains[:45], series=series[:45]), ["datasets"])
     assert column(table, "significant") == {"nowhere/H": "positive"}
-    (table,) = tables(runs(100, g_own=[-gain for gain in gains]), ["datasets"])
-    assert column(table, "significant") == {"nowhere/H": "negative"}
 
 
 def test_the_bins_of_the_rank_table_are_those_that_an_audit_reads_ranks_by() -> None:
@@ -208,7 +267,7 @@ def test_impossible_numbers_count_like_missing_ones_in_every_table_and_are_repor
     )
     for one, expected in zip(found, missing, strict=True):
         loaded = json.loads(one.to_json())
-        assert loaded.pop("note") == expected.note + remark
+        assert loaded.pop("note").replace(remark, "", 1) == expected.note
         assert loaded == {name: value for name, value in json.loads(expected.to_json()).items() if name != "note"}
     counts = {table.name: column(table, "n") for table in found if table.name in ("models_full", "seeds", "cost")}
     assert [set(counted.values()) for counted in counts.values()] == [{22}, {22}, {22}]

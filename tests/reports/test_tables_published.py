@@ -122,15 +122,7 @@ def of_domains(frame: pd.DataFrame) -> Rows:
 
 def of_datasets(frame: pd.DataFrame) -> Rows:
     names = {one.dataset.lower(): one.name for one in datasets().values()}
-
-    def significant(values: pd.Series) -> str:
-        return "-" if sign_p(values) >= 0.05 else "positive" if (values > 0).mean() > 0.5 else "negative"
-
-    return {
-        ("", names[str(dataset).lower()]): gain(one["g_own"])
-        | {"p": sign_p(one["g_own"]), "significant": significant(one["g_own"])}
-        for dataset, one in folded(frame).groupby("dataset")
-    }
+    return {("", names[str(dataset).lower()]): gain(one["g_own"]) for dataset, one in folded(frame).groupby("dataset")}
 
 
 def of_estimators(frame: pd.DataFrame) -> Rows:
