@@ -106,7 +106,7 @@ def stored(ledger: Path) -> int:
         return 0
 
 
-def test_verify_shows_five_checks_and_admits_the_embedded_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_shows_six_checks_and_admits_the_embedded_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bolt-mini", "--settings", "96x24", "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
     assert output["admitted"] is True
