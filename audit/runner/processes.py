@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from hrx.adapters.formats.module import ModuleFile
 from hrx.audit.runner.plan import ModelKey
 from hrx.audit.runner.scheduler import in_order, out_of_time, run_tasks
 from hrx.audit.runner.worker import (
+    ExecutorLost,
     Task,
     TaskFailed,
     TaskResult,
@@ -39,12 +41,14 @@ from hrx.audit.runner.worker import (
     perform,
     unpacked,
 )
+from hrx.errors import describe_error
 
 _SERVED = sys.platform == "linux"
 _CONTEXT = multiprocessing.get_context("forkserver") if _SERVED else multiprocessing.get_context("spawn")
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_SECONDS = 5.0
-_ATTEMPTS = 100
+START_SECONDS = 60.0
+"""How long the start of a worker is tried again where the server that forks it has died."""
 
 
 class ProcessExecutor:
@@ -53,7 +57,13 @@ class ProcessExecutor:
     def __init__(self, settings: WorkerSettings, size: int, timeout: float | None = None):
         self.size, self.timeout = size, timeout
         self._threads, self._settings = max(1, torch.get_num_threads() // size), settings.portable()
-        self._workers = [self._start() for _ in range(size)]
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(size):
+                self._workers.append(self._start())
+        except ExecutorLost:
+            self.close()
+            raise
 
     @property
     def process_ids(self) -> list[int]:
@@ -82,29 +92,35 @@ class ProcessExecutor:
         return _Worker(self._threads, self._settings)
 
 
-def _start(process: BaseProcess) -> None:
-    """Starts a process; a server that is just dying refuses the connection until it is gone and replaced."""
-    for _ in range(_ATTEMPTS):
-        with suppress(ConnectionError):
-            return process.start()
-        time.sleep(0.05)
-    return process.start()
-
-
 class _Worker:
     """One worker process, and the pipe to it."""
 
     def __init__(self, threads: int, settings: WorkerSettings):
-        start_server()
         self.busy = False
         self._model: ModelKey | None = None
-        self._pipe, other = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=_work, args=(other, threads, settings))
-        with signals_blocked():
-            _start(self._process)
-        other.close()
+        deadline = time.monotonic() + START_SECONDS
+        while not self._started(threads, settings, deadline):
+            time.sleep(0.05)
         assert self._process.pid
         self.process_id = self._process.pid
+
+    def _started(self, threads: int, settings: WorkerSettings, deadline: float) -> bool:
+        """Try to start the process; until the deadline, false where the server that forks it has died meanwhile."""
+        self._pipe, other = _CONTEXT.Pipe()
+        self._process: BaseProcess = _CONTEXT.Process(target=_work, args=(other, threads, settings))
+        try:
+            with closing(other), signals_blocked():
+                start_server()
+                self._process.start()
+        except (EOFError, OSError) as error:
+            self._pipe.close()
+            if time.monotonic() < deadline:
+                return False
+            raise ExecutorLost(
+                f"No worker process could be started within {START_SECONDS:g} s: {describe_error(error)}. Free memory, "
+                "processes or file descriptors of this machine, or run the models here with --workers 0."
+            ) from error
+        return True
 
     @property
     def handles(self) -> tuple[Connection, int]:
@@ -199,23 +215,40 @@ def start_server() -> None:
 @contextmanager
 def signals_blocked() -> Iterator[None]:
     """A process started inside receives no signal of the group until it ignores them itself."""
-    resource_tracker.ensure_running()  # started later, it would unblock signals again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with warnings.catch_warnings():
+        # The tracker of multiprocessing is replaced where it has died: nothing of hrx depends on it.
+        warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly")
+        resource_tracker.ensure_running()  # started later, it would unblock signals again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def forget_start_method() -> None:
+    """Lets the locks of libraries in this process be as in any other: multiprocessing names those of a forked or
+    spawned worker in /dev/shm, where a `kill -9` of all processes would leave them.
+    """
+    if _SERVED:
+        multiprocessing.set_start_method("fork", force=True)
+
+
+def silence() -> None:
+    """Discards what this process prints, by the descriptor too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
 
 
 def _work(pipe: Connection, threads: int, settings: WorkerSettings) -> None:
     """Worker process: runs tasks until the pipe is closed."""
     os.setsid()  # a group for the processes that a model starts
+    forget_start_method()
     # A signal to the whole group is for the parent to handle: it lets this task finish.
     for number in _PARENT_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # the document on standard output and the progress on the terminal are not the model's
-        os.dup2(nowhere, stream)
+    silence()  # the document on standard output and the progress on the terminal are not the model's
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     util.Finalize(None, _kill_group, exitpriority=-1000)
     torch.set_num_threads(threads)

@@ -27,7 +27,7 @@ import torch
 from hrx import __version__
 from hrx.adapters.contract import ADAPTER_VERSION
 from hrx.audit.protocol import PROTOCOL_VERSION
-from hrx.audit.runner.processes import signals_blocked
+from hrx.audit.runner.processes import forget_start_method, signals_blocked, silence
 from hrx.audit.runner.scheduler import RETRIES, died_twice
 from hrx.audit.runner.worker import (
     ExecutorLost,
@@ -154,6 +154,8 @@ def _check_reachable(address: str) -> None:
 def _drive(pipe: Connection, settings: WorkerSettings, address: str, size: int | None, gpus: float) -> None:
     """Child process: connects, then passes tasks and results on until the pipe is closed."""
     os.setsid()  # signals of the terminal are for the audit
+    forget_start_method()
+    silence()  # Ray prints what fails, and traces of its own: the audit says it in a sentence
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))  # Ray itself repeats a task for ever that uses it up
     try:
@@ -162,13 +164,10 @@ def _drive(pipe: Connection, settings: WorkerSettings, address: str, size: int |
         size = _check_cluster(ray, settings, address, size, gpus)
     except RayError as error:
         pipe.send(error)
-    except (ConnectionError, ValueError, RuntimeError, OSError, ImportError) as error:
+    except Exception as error:  # Ray raises anything where its head dies meanwhile
         pipe.send(_unreachable(address, f"{describe_error(error).partition(': ')[2].rstrip('.')}."))
     else:
         pipe.send(size)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):  # what Ray prints when a head dies: the audit says it in a sentence
-            os.dup2(nowhere, stream)
         _pass_on(ray, pipe, settings, gpus)
         ray.shutdown()
 
@@ -180,7 +179,6 @@ def _connect(address: str) -> Any:
     host = address.removeprefix("ray://").rpartition(":")[0]
     if host in ("127.0.0.1", "localhost") and not address.startswith("ray://"):
         options["_node_ip_address"] = "127.0.0.1"  # otherwise Ray looks for a node at this machine's outer address
-    os.dup2(2, 1)
     ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     return ray
 

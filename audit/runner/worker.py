@@ -28,7 +28,7 @@ from hrx.audit.admission import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.runner.plan import ModelKey, Run, RunCost, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, estimate_model, measure_run, multivariate
-from hrx.errors import HrxError, describe_error, stored_reason
+from hrx.errors import Exit, HrxError, describe_error, stored_reason
 
 Result = TypeVar("Result")
 
@@ -307,8 +307,10 @@ class WorkerDied(NamedTuple):
     how: str
 
 
-class ExecutorLost(Exception):
-    """No worker is left and none can be started. A sentence for the user: everything that was stored stays."""
+class ExecutorLost(HrxError):
+    """No worker is left and none can be started; everything that was stored stays."""
+
+    exit = Exit.INCOMPLETE
 
 
 class Executor(Protocol):

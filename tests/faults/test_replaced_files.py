@@ -6,7 +6,7 @@ Either a record holds the number of the weights whose fingerprint it has, or it 
 import os
 import shutil
 from collections.abc import Callable
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 
 import pandas as pd
@@ -22,8 +22,12 @@ from hrx.records.ledger import Ledger
 from hrx.reports import read
 
 PLAN = ["--settings", "32x8", "--draws", "2", "--series", "2", "--seeds", "2", "--workers", "1"]
-MOMENTS = {"before it is loaded": "write_plans", "after it is loaded": "write_checks", "between two runs": "write"}
-"""The method of the ledger after whose first call the file is replaced."""
+MOMENTS = {
+    "before it is loaded": ("write_all", 1),
+    "after it is loaded": ("write_all", 2),
+    "between two runs": ("write", 1),
+}
+"""After which call of a method of the ledger the file is replaced: it gets the plans, the checks, and each run."""
 BOLT = Path(hrx.adapters.__file__).parent / "bolt_mini"
 LINE = """
 import torch
@@ -92,14 +96,14 @@ def numbers(ledger: Path) -> pd.DataFrame:
     return read(ledger).set_index("key").sort_index().drop(columns=[*VOLATILE, "request"], errors="ignore")
 
 
-def replace_after(method: str, replacement: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the first call of a method of the ledger be followed by the replacement."""
-    original, made = getattr(Ledger, method), []
+def replace_after(moment: str, replacement: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets one call of a method of the ledger be followed by the replacement."""
+    method, number = MOMENTS[moment]
+    original, calls = getattr(Ledger, method), count(1)
 
     def wrapped(self: Ledger, *arguments: object, **named: object) -> None:
         original(self, *arguments, **named)
-        if not made:
-            made.append(True)
+        if next(calls) == number:
             replacement()
 
     monkeypatch.setattr(Ledger, method, wrapped)
@@ -126,7 +130,7 @@ def test_no_number_is_stored_under_a_fingerprint_that_its_weights_do_not_have(
     capsys.readouterr()
 
     with monkeypatch.context() as patch:
-        replace_after(MOMENTS[moment], lambda: WAYS[way](file, content), patch)
+        replace_after(moment, lambda: WAYS[way](file, content), patch)
         assert main([*audit, "--out", str(tmp_path / "out")]) == Exit.INCOMPLETE
     assert "Traceback" not in capsys.readouterr().err
     records = numbers(tmp_path / "out" / "ledger.db")
@@ -164,7 +168,7 @@ def test_data_that_is_replaced_is_stored_under_its_own_fingerprint(
     assert main([*audit, "--out", str(tmp_path / "before")]) == Exit.DONE
     expected = numbers(tmp_path / "before" / "ledger.db")
     with monkeypatch.context() as patch:
-        replace_after(MOMENTS[moment], lambda: write(3), patch)
+        replace_after(moment, lambda: write(3), patch)
         assert main([*audit, "--out", str(tmp_path / "out")]) == Exit.DONE
     records = numbers(tmp_path / "out" / "ledger.db")
     pd.testing.assert_frame_equal(records, expected, check_dtype=False, check_exact=False, rtol=1e-6)
