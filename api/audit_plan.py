@@ -46,7 +46,7 @@ from hrx.errors import Exit, HrxError, unknown, without_paths
 from hrx.files import shown_path, user_path
 from hrx.gift_eval import Dataset, open_source
 from hrx.gift_eval.series import StoredSeries, TimedSeries
-from hrx.options import as_settings
+from hrx.options import as_settings, options_of
 from hrx.records.ledger import Ledger, LedgerError
 from hrx.reports.gates import parse
 from hrx.reports.text import counted
@@ -346,7 +346,8 @@ class OtherInterpreter:
     def _start(self, action: str, request: AuditRequest, stdout: int, *more: str) -> subprocess.Popen[str]:
         # In a session of its own, so that a signal from the keyboard reaches it once, through this process. The pipe
         # closes when this process ends, however that happens.
-        command = [str(self._interpreter), "-c", _CHILD, action, json.dumps(as_settings(request)), *more]
+        asked = {name: value for name, value in as_settings(request).items() if name in options_of(AuditRequest)}
+        command = [str(self._interpreter), "-c", _CHILD, action, json.dumps(asked), *more]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, text=True, start_new_session=True)
 
     def _check(self, code: int) -> None:
