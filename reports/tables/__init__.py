@@ -213,7 +213,7 @@ def estimators(runs: ScoredRuns) -> Content:
     for gain in scored.GAIN_COLUMNS:
         interval = TableColumn(f"{gain.name}_ci", "95% CI over runs", Format("span", plus=False))
         figures += [median_of(replace(gain, format=ERROR), gain.name), interval_of(interval, gain.name)]
-    note = runs.note(runs.every_estimator, scored.MARGIN_NOTE)
+    note = runs.note(runs.every_estimator, scored.MARGIN_NOTE, scored.shared_note(runs.every_estimator))
     return by_estimator(runs.every_estimator, "g_margin"), [*figures, scored.MARGIN_OF_MEDIANS, N], note
 
 
@@ -432,12 +432,13 @@ def paired_changes(frame: pd.DataFrame, axis: str, low: int, high: int) -> pd.Da
 def trained_estimators(runs: ScoredRuns) -> Content:
     frame = runs.every_estimator[runs.every_estimator["backbone"] != ""]
     figures = [median_of(replace(gain, format=ERROR), gain.name) for gain in scored.GAIN_COLUMNS]
+    shared = scored.shared_note(frame)
     groups = [
         replace(group, section=str(name))
         for name, one in frame.groupby("dataset_name", sort=True)
         for group in by_estimator(one, "g_own")
     ]
-    return groups, (*figures, scored.MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, scored.MARGIN_NOTE)
+    return groups, (*figures, scored.MARGIN_OF_MEDIANS, N), runs.note_of_trained(frame, scored.MARGIN_NOTE, shared)
 
 
 @table("Gain g_own of trained backbones by domain and naive verdict", "Runs", f"{_TRAINED}, on tslib: data")

@@ -347,6 +347,16 @@ MARGIN_OF_MEDIANS = value_of(
 MARGIN_NOTE = "g_own − g_shuffled is the difference of the two medians, which is what the paper prints as its margin."
 
 
+def shared_note(frame: pd.DataFrame) -> str:
+    """Which rows make the shared vectors of estimators that stand side by side; empty where all are made alike."""
+    if "input_gradient" not in (every := set(frame["estimator"])) or len(every) == 1:
+        return ""
+    return (
+        "The shared vector of input_gradient is the mean of all rows, that of the others the mean of the scored rows: "
+        "the row to compare them with is saliency, input gradient at the scored steps."
+    )
+
+
 def by_estimator(frame: pd.DataFrame, quantity: str, *where: tuple[str, str]) -> list[TableGroup]:
     """Runs of each estimator, in the paper's order, others after them by name."""
     groups = {str(name): group for name, group in frame.groupby("estimator", sort=True)}

@@ -209,6 +209,13 @@ def test_tables_leave_out_gains_over_a_short_test_region_and_say_so(record, fram
     assert "1 of 8 scored runs has a test region of less than 5 horizons" in str(table)
 
 
+def test_a_table_of_estimators_says_which_rows_make_the_shared_vectors(record, frame):
+    both = [record(dataset="s/D", g_own=0.1, estimator=name) for name in ("input_gradient", "saliency")]
+    sentence = "The shared vector of input_gradient is the mean of all rows"
+    assert sentence in tables(frame(both), ["estimators"])[0].note
+    assert sentence not in tables(frame(both[:1]), ["estimators"])[0].note
+
+
 def test_records_without_the_span_of_an_earlier_export_count(record, frame):
     runs = frame(record(dataset=f"s{i}/D", g_own=0.1, g_margin=0.3) for i in range(7)).drop(columns="variance_span")
     assert "positive in 7 of 7 sources" in summarise(runs, [])[0].verdict
