@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 JOBS = 3
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: audit test quick lint types tests faults full-size format clean parity docs bench calibration
+.PHONY: audit test quick lint types tests faults full-size format clean parity contracts docs bench calibration
 
 audit: $(VENV)/.audit
 	$(BIN)/hrx audit bolt-mini
@@ -62,6 +62,10 @@ parity: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 # Simulates the error rates of intervals, verdicts and gates, in some minutes, and writes docs/error-rates.md.
 calibration: $(VENV)/.test
 	$(BIN)/python tests/error_rates.py
+
+# Measures what the official call of every family promises and writes the tables of docs/contracts.md.
+contracts: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
+	for venv in $(VENV) $(VENV)-visionts $(VENV)-generate; do $$venv/bin/python tests/contracts.py || exit 1; done
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

@@ -5,24 +5,19 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, NamedTuple
 
 from hrx.adapters.contract import Forecaster, library_errors
-from hrx.adapters.families import families
 from hrx.adapters.registry import locate, trained_setting
 from hrx.adapters.wrapped import on_device, resolve_device
 from hrx.api.audit import AuditResult, draw_examples, perform
 from hrx.api.audit_plan import open_executor, refuse_empty_plan
-from hrx.api.progress import INTERRUPTED, Progress, duration
+from hrx.api.progress import INTERRUPTED, Progress
 from hrx.audit.admission import Check, admit, admit_channels, sanity
 from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration import BACKBONES, FULL, QUICK, CalibrationTask, check_backbones, tasks
 from hrx.audit.calibration import calibrate as run_calibration
-from hrx.audit.contract import PROPERTIES, Examination, check_names, fitting_setting
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.official_call import OfficialCall
-from hrx.audit.properties import windows as series_like
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import AuditRequest, CalibrateRequest, TrainRequest, VerifyRequest, local_workers
 from hrx.audit.runner.plan import NAMED, Run, Setting, admission_windows, parse_settings, plan
@@ -46,11 +41,7 @@ from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
 from hrx.gift_eval import open_source
 from hrx.records.calibration import Calibration, ModelResult
-from hrx.records.contract import Contract
 from hrx.reports.text import counted
-
-SOON = 20.0
-"""Seconds of a contract that need no announcement."""
 
 
 @dataclass(frozen=True)
@@ -121,39 +112,6 @@ def verify(options: VerifyRequest, progress: Progress) -> Verified:
     if not checks:
         raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
     return Verified(identity.model, identity.library, model.official_call, admitted, checks, unchecked)
-
-
-def verify_contract(options: VerifyRequest, events: Progress) -> Contract:
-    """Measure the contract of a model at one setting; before a large model, tell what it will cost."""
-    if options.channels or options.sanity or options.data != "sample":
-        raise HrxError("--contract needs no data and forecasts single series. Drop --data, --channels and --sanity.")
-    only = check_names([name for name in options.only.split(",") if name])
-    events.say(f"finding {options.model}")
-    located = locate(options.model, merge_adapter=options.merge_adapter)
-    events.say(f"loading {located.identity.model}")
-    model = on_device(located.load(), resolve_device(options.device))
-    if options.settings in NAMED:
-        lookback, horizon = trained_setting(located) or fitting_setting(model.limits)
-    else:
-        setting, *more = parse_settings(options.settings)
-        lookback, horizon = setting.lookback, setting.horizon
-        if more:
-            raise HrxError("--contract measures one setting. Give one, as in --settings 96x24.")
-        if refusal := model.limits.refusal(lookback, horizon):
-            raise HrxError(f"{model.identity.model} {refusal}. Give other --settings.")
-    events.say(f"measuring the contract of {model.identity.model} at {lookback}x{horizon}")
-    family = families().get(model.identity.family)
-    call = OfficialCall(model, seconds=inf if options.budget is None else options.budget)
-    with library_errors(model.identity.model, model.identity.library):
-        found = Examination(call, series_like(lookback), horizon, family.promises if family else ())
-    calls, expected = found.estimate(only)
-    if expected > SOON:
-        events.note(f"About {calls} official calls, {duration(expected)}; --only NAME,… measures less.")
-    events.expect(len(only), {name: float(PROPERTIES[name].calls + 5) for name in only}, "properties")
-    for name in only:
-        events.say(f"measuring {name}")
-        events.step(name, f"{name}: {found.finding(name).verdict}")
-    return found.contract(only)
 
 
 def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: bool) -> list[Run]:

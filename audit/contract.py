@@ -35,6 +35,7 @@ PROPERTIES: Mapping[str, Property] = {
     "repeatable": Property(properties.repeatable, "relative difference of calls at most 1e-6", 5, True, False),
     "seed-free": Property(properties.seed_free, "relative difference between seeds at most 1e-6", 3, compares=False),
     "history": Property(properties.history, "relative difference after other calls at most 1e-6", 11, True, False),
+    "process": Property(properties.process, "relative difference to another process at most 1e-6", 2, True),
     "isolation": Property(properties.isolation, "relative difference in a batch at most 1e-5", 11, True),
     "untouched": Property(properties.untouched, "nothing of the caller's changes", 2, True, False),
     "origin": Property(properties.origin, "relative difference at most 1e-6 under other later values", 2, True),
@@ -80,8 +81,9 @@ class Examination:
     def finding(self, name: str) -> Finding:
         """Measure a property, after those that it rests on."""
         if name not in self.found:
+            obstacle = self._obstacle(name)
             start, calls = self.f.clock(), self.f.calls
-            outcome = self._outcome(name)
+            outcome = obstacle or self._measure(name)
             spent = self.f.calls - calls, self.f.clock() - start
             expectation, required = PROPERTIES[name].expectation, name in self.required
             self.found[name] = Finding(name, *outcome[:2], expectation, outcome.says, required, *spent)
@@ -89,19 +91,22 @@ class Examination:
                 self.reach = outcome.reach
         return self.found[name]
 
-    def _outcome(self, name: str) -> Outcome:
-        measured = PROPERTIES[name]
-        needs = BASES if measured.compares else BASES[: BASES.index(name)] if name in BASES else ()
-        for base in needs:
+    def _obstacle(self, name: str) -> Outcome | None:
+        """Measure what a property rests on; return why it cannot be measured, or None."""
+        compares = PROPERTIES[name].compares
+        for base in BASES if compares else BASES[: BASES.index(name)] if name in BASES else ():
             if (verdict := self.finding(base).verdict) == "not run":
                 return Outcome("not run", math.nan, f"It needs {base}, which was not run.")
             if verdict in ("does not hold", "does not apply"):
                 return Outcome("does not apply", math.nan, f"Forecasts cannot be compared: {base} {verdict}.")
-        if name != "isolation" and name not in BASES and (measured.compares or name in ("finite", "extremes")):
+        if name not in (*BASES, "process", "isolation") and (compares or name in ("finite", "extremes")):
             bases = all(self.finding(base).verdict == "holds" for base in BASES)
             self.f.alone = bases and self.finding("isolation").verdict != "holds"
+        return None
+
+    def _measure(self, name: str) -> Outcome:
         try:
-            return measured.measure(self.f, self.x, self.horizon)
+            return PROPERTIES[name].measure(self.f, self.x, self.horizon)
         except Stopped:
             return Outcome("not run", math.nan, "Its calls or its time ended before.")
         except Exception as error:  # a model may raise anything

@@ -77,6 +77,7 @@ class OfficialCall:
         forecaster: Forecaster | Callable[..., Any],
         *,
         quantiles: Callable[[Tensor, int], Any] | None = None,
+        elsewhere: Callable[[Tensor, int], Tensor] | None = None,
         as_numpy: bool = False,
         most_calls: int = MOST_CALLS,
         seconds: float = math.inf,
@@ -91,6 +92,8 @@ class OfficialCall:
         self.model = forecaster if isinstance(forecaster, Forecaster) else None
         self.function = forecaster
         self.quantiles = quantiles
+        self.elsewhere = elsewhere
+        """The same forecast by another process, where the model can be loaded there."""
         self.as_numpy, self.most_calls, self.clock = as_numpy, most_calls, clock
         self.deadline = clock() + seconds
         self.calls = 0

@@ -59,7 +59,7 @@ def _judged(figure: float, limit: float, good: str, bad: str) -> Outcome:
 
 
 def _of_forecast(figure: float) -> str:
-    return f"by {100 * figure:.2g} % of its size" if math.isfinite(figure) else "to NaN or infinity"
+    return f"by {100 * figure:.3g} % of its size" if math.isfinite(figure) else "to NaN or infinity"
 
 
 def _spread(x: Tensor) -> Tensor:
@@ -101,6 +101,15 @@ def history(f: Call, x: Tensor, horizon: int) -> Outcome:
     return _judged(figures[worst], SAME, "The forecast does not depend on earlier calls.", bad)
 
 
+def process(f: Call, x: Tensor, horizon: int) -> Outcome:
+    if f.elsewhere is None:
+        return Outcome("does not apply", math.nan, "A model in memory has no other process.")
+    f.count(1)
+    figure = relative_difference(f.elsewhere(x[:1].clone(), horizon), f(x[:1], horizon))
+    bad = f"Another process gets a forecast that differs {_of_forecast(figure)}: something random is not in the files."
+    return _judged(figure, SAME, "Another process loads the same model and gets the same forecast.", bad)
+
+
 def isolation(f: Call, x: Tensor, horizon: int) -> Outcome:
     window, other = x[:1], 2 * x[:1].flip(1) + 1
     alone = f(window, horizon)
@@ -119,12 +128,15 @@ def isolation(f: Call, x: Tensor, horizon: int) -> Outcome:
             together = f.attempt(batch, horizon)
             if isinstance(together, Tensor):
                 figures[name] = max(figures.get(name, 0.0), relative_difference(together[place : place + 1], alone))
-    worst = max(figures, key=lambda name: figures[name])
+    if not figures:
+        return Outcome("does not apply", math.nan, "It takes one window per call.")
+    figure = max(figures.values())
+    moved = ", ".join(name for name, one in figures.items() if one > IN_BATCH)
     bad = (
-        f"A forecast moves {_of_forecast(figures[worst])} in a batch with {worst}: forecast one series per call, or "
-        "the others change it."
+        f"A forecast moves {_of_forecast(figure)} in a batch with {moved}: forecast one series per call, or the others "
+        "change it."
     )
-    return _judged(figures[worst], IN_BATCH, "Series may be forecast together or alone, in any order.", bad)
+    return _judged(figure, IN_BATCH, "Series may be forecast together or alone, in any order.", bad)
 
 
 def untouched(f: Call, x: Tensor, horizon: int) -> Outcome:
@@ -242,13 +254,15 @@ def units(f: Call, x: Tensor, horizon: int) -> Outcome:
     # Against the window that is left of the shifted one after rounding.
     off = (f(moved, horizon) - shifts - f(moved - shifts, horizon)).abs().amax(dim=1)
     off = (off - ROUNDING * torch.finfo(y.dtype).eps * shifts[:, 0].abs()).clamp_min(0) / spread[0]
-    figures = {f"at times {a:.1g}": float(one) for a, one in zip(SCALES, scaled, strict=True)}
-    figures |= {f"at {b:+g} standard deviations": float(one) for b, one in zip(SHIFTS, off, strict=True)}
+    figures = {f"multiplied by {a:.0e}": float(one) for a, one in zip(SCALES, scaled, strict=True)}
+    figures |= {f"shifted by {b:+g} of them": float(one) for b, one in zip(SHIFTS, off, strict=True)}
     figures = {name: math.inf if math.isnan(one) else one for name, one in figures.items()}
     worst = max(figures, key=lambda name: figures[name])
     broken = [name for name, one in figures.items() if one > EQUIVARIANT]
-    bad = f"Another unit gives another forecast: off by {figures[worst]:.2g} standard deviations {worst}"
-    bad += f" ({len(broken)} of {len(figures)} units); standardise series before." if broken else "."
+    bad = (
+        f"Another unit gives another forecast: off by {figures[worst]:.2g} standard deviations when {worst} "
+        f"({len(broken)} of {len(figures)} units); standardise series before."
+    )
     return _judged(figures[worst], EQUIVARIANT, "Series may be in any unit between 1e-6 and 1e6 and at any level.", bad)
 
 
@@ -396,7 +410,7 @@ def quantiles(f: Call, x: Tensor, horizon: int) -> Outcome:
     crossing = float((levels.diff(dim=-1) < 0).any(dim=-1).double().mean())
     outside = float(((point < levels[..., 0]) | (point > levels[..., -1])).double().mean())
     bad = (
-        f"{100 * crossing:.2g} % of the steps have crossing quantiles, in {100 * outside:.2g} % the point forecast "
+        f"{crossing:.0%} of the steps have crossing quantiles, in {outside:.0%} the point forecast "
         "lies outside of them: sort them, and distrust narrow intervals."
     )
     return _judged(max(crossing, outside), 0, "Quantiles rise with their level and enclose the point forecast.", bad)

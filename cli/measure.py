@@ -17,6 +17,7 @@ from hrx.api.audit import (
     reasons,
     recheck_audit,
 )
+from hrx.api.contract import verify_contract
 from hrx.api.progress import INTERRUPTED, duration
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.request import CalibrateRequest, TrainRequest, VerifyRequest
@@ -199,7 +200,7 @@ def _contract(request: VerifyRequest) -> int:
     for option, (path, _) in files.items():
         if path is not None:
             check_target(path, option)
-    found = checkpoints.verify_contract(request, progress)
+    found = verify_contract(request, progress)
     if request.json:
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
     else:

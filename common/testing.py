@@ -35,23 +35,24 @@ _SEARCH = 20.0
 def check_forecaster(
     forecaster: Forecaster | Callable[..., Any],
     *,
+    only: Sequence[str] = (),
     lookback: int | None = None,
     horizon: int = 24,
-    only: Sequence[str] = (),
     promises: Sequence[str] = (),
     x: Tensor | None = None,
     **call: Any,
 ) -> Contract:
     """Measure the contract of a forecaster; raise an AssertionError where something required does not hold.
 
-    `promises` names properties that are required beside those of every forecaster, such as `units` or `sign`. `x`
-    `(B, L)`: windows to use. Further keywords belong to the call: `as_numpy=True` for a function of arrays,
-    `quantiles=` a function that returns `(B, H, Q)`, `most_calls=`, `seconds=`.
+    Without `lookback` it is 96, or what fits a checkpoint; `x` `(B, L)` are windows to use instead. `promises` names
+    properties that are required beside those of every forecaster, such as `units` or `sign`. Further keywords belong
+    to the call: `as_numpy=True` for a function of arrays, `quantiles=` a function that returns `(B, H, Q)`,
+    `most_calls=`, `seconds=`.
 
         contract = check_forecaster(hrx.load("bolt-mini"), promises=["units"])
         contract.of("sign").says
     """
-    examination = _examination(forecaster, lookback, horizon, promises, x, call)
+    examination = _examination(forecaster, lookback=lookback, horizon=horizon, promises=promises, x=x, **call)
     contract = examination.contract(only)
     if failed := [one for one in contract.findings if one.failed]:
         raise AssertionError("\n".join(_message(examination, one) for one in failed))
@@ -91,7 +92,7 @@ class _Checks:
             import pytest
 
             if self._examination is None or forecaster is not self._forecaster:  # a test may wrap the forecaster
-                self._forecaster, self._examination = forecaster, _from_settings(forecaster, **self._settings)
+                self._forecaster, self._examination = forecaster, _examination(forecaster, **self._settings)
             finding = self._examination.finding(name)
             if finding.failed:
                 raise AssertionError(_message(self._examination, finding))
@@ -101,7 +102,7 @@ class _Checks:
         return check
 
 
-def _from_settings(
+def _examination(
     forecaster: Any,
     *,
     lookback: int | None = None,
@@ -109,12 +110,6 @@ def _from_settings(
     promises: Sequence[str] = (),
     x: Tensor | None = None,
     **call: Any,
-) -> Examination:
-    return _examination(forecaster, lookback, horizon, promises, x, call)
-
-
-def _examination(
-    forecaster: Any, lookback: int | None, horizon: int, promises: Sequence[str], x: Tensor | None, call: dict[str, Any]
 ) -> Examination:
     from hrx.audit.contract import Examination, fitting_setting
     from hrx.audit.official_call import OfficialCall

@@ -12,7 +12,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-MODULES = ("hrx", "hrx.adapters", "hrx.audit", "hrx.reports", "hrx.gift_eval", "hrx.errors")
+MODULES = ("hrx", "hrx.adapters", "hrx.audit", "hrx.reports", "hrx.gift_eval", "hrx.testing", "hrx.errors")
 _WIDTH = 100
 
 

@@ -28,6 +28,7 @@ from hrx.adapters.families import Family, ModelCard
 TIMESFM_25 = Family(
     "timesfm-2.5", f"{__name__}:TimesFM25", "timesfm", "timesfm",
     architectures=("TimesFmModelForPrediction",), config_keys=("torch_compile",),
+    promises=("units", "sign"),  # the docstring of `ForecastConfig.force_flip_invariance`, which is on by default
     tensors=("tokenizer.hidden_layer.weight", "output_projection_quantiles.output_layer.weight"),
     released=(
         ModelCard(

@@ -22,6 +22,7 @@ from hrx.adapters.families import Family, ModelCard
 
 FAMILY = Family(
     "timestral", f"{__name__}:Timestral", "timecopilot-timestral", "timestral",
+    promises=("sign",),  # symmetric averaging, on by default
     config_keys=("block_schedule", "block_size", "quantile_knots"),
     licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a revenue "
     "of more than 20 million dollars a month: read the LICENSE beside the weights.",

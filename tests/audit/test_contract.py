@@ -34,7 +34,8 @@ def levels_of(f: Callable[..., Any]) -> Callable[..., Tensor]:
 
 
 def verdicts(f: Callable[..., Any], **call: Any) -> dict[str, str]:
-    examination = Examination(OfficialCall(f, **{"quantiles": levels_of(f)} | call), windows(L), H)
+    everything = {"quantiles": levels_of(f), "elsewhere": OfficialCall(f)}
+    examination = Examination(OfficialCall(f, **everything | call), windows(L), H)
     return {one.name: one.verdict for one in examination.contract().findings}
 
 
@@ -222,6 +223,10 @@ def test_a_planted_violation_is_found_by_its_property_and_by_no_other(name: str,
 
 def test_crossing_quantiles_are_found_by_no_other_property() -> None:
     assert broken(line, quantiles=crossing) == ["quantiles"]
+
+
+def test_other_weights_in_another_process_are_found_by_no_other_property() -> None:
+    assert broken(line, elsewhere=lambda x, horizon: 1.01 * line(x, horizon)) == ["process"]
 
 
 def test_a_leaking_model_is_called_with_one_window_at_a_time() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hrx.cli import main
 
+ONLY = "isolation,reach,prefix,units,missing"
 MODEL = """
 import torch
 def clean():
@@ -34,7 +35,7 @@ def test_a_leak_ends_with_exit_code_1_after_everything_is_written(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, junit = tmp_path / "c.html", tmp_path / "c.xml"
-    code, out = contract(capsys, f"{model}:leaks", "--page", str(page), "--junit", str(junit))
+    code, out = contract(capsys, f"{model}:leaks", "--only", ONLY, "--page", str(page), "--junit", str(junit))
     assert code == 1
     assert "DOES NOT HOLD" in out
     assert "Required and does not hold: isolation." in " ".join(out.split())
@@ -90,6 +91,7 @@ def test_a_contract_with_gates_is_refused(model: str, tmp_path: Path, capsys: py
     assert "without gates" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_embedded_checkpoint_keeps_its_contract_in_few_calls(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bolt-mini", "--contract", "--json"]) == 0
     captured = capsys.readouterr()
@@ -106,3 +108,19 @@ def test_the_embedded_checkpoint_keeps_its_contract_in_few_calls(capsys: pytest.
 def test_time_that_ends_is_not_run_and_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bolt-mini", "--contract", "--budget", "0s", "--only", "units"]) == 3
     assert "Not run: units." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_weights_that_are_drawn_when_a_model_is_built_differ_in_another_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "drawn.py").write_text(
+        "import torch\n"
+        "def free():\n    return torch.nn.Linear(24, 6)\n"
+        "def fixed():\n    torch.manual_seed(0)\n    return free()\n"
+    )
+    found = {}
+    for name in ("free", "fixed"):
+        code, out = contract(capsys, f"module:{tmp_path}/drawn.py:{name}", "--only", "process", "--json")
+        found[name] = code, json.loads(out)["properties"][0]["verdict"]
+    assert found == {"free": (1, "does not hold"), "fixed": (0, "holds")}
