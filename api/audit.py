@@ -284,6 +284,8 @@ def _summarise(ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequenc
     with Ledger.open(request.ledger_path, create=False) as ledger:
         frame, checks = frame_of(ledger), ledger.checks()
     frame = frame[frame["key"].isin(keys)]
+    if request.equivalence is not None:
+        frame.attrs["equivalence"] = request.equivalence
     backbones = summarise_backbones(frame, checks, plans)
     gates = judge_audit(request.gate, frame, by_backbone=bool(backbones))
     absent = without_runs(frame, plans)

@@ -144,6 +144,9 @@ class AuditRequest:
         metavar="TIME",
         stored=False,
     )
+    equivalence: float | None = option(
+        None, "gains within ± this are called about as well (default: 0.05)", check=above_zero, metavar="GAIN"
+    )
     until: Literal["decided"] | None = option(
         None,
         "decided: measure in random order, and stop a model when the sign of g_margin over its plan is decided",

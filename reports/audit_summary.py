@@ -33,7 +33,7 @@ from hrx.reports.runs import (
     training_facts,
 )
 from hrx.reports.statistics import median
-from hrx.reports.summary import GAIN_HEADS, ModelSummary, summarise_runs
+from hrx.reports.summary import GAIN_HEADS, ModelSummary, equivalence_bound, summarise_runs
 from hrx.reports.text import (
     INDENT,
     clean,
@@ -126,7 +126,7 @@ def summarise_backbones(
     planned = planned_models(frame, plans)
     found = []
     for name, runs in trained.groupby("backbone", sort=False):
-        summary = summarise_runs(runs, checks, backbone_progress(planned, runs, str(name)))
+        summary = summarise_runs(runs, checks, backbone_progress(planned, runs, str(name)), equivalence_bound(frame))
         because = " ".join([summary.because, *_recipes(runs)])
         cells = [
             _cell(part, str(dataset), f"{lookback}x{horizon}")

@@ -57,7 +57,7 @@ def read(ledger_path: str | Path) -> pd.DataFrame:
 
     A column has the same type in every ledger, also in an empty one. A record that is not as it was written is left
     out, and a `LedgerWarning` names it; `attrs["damaged"]` is their number. `attrs["plans"]` says how
-    many of the planned runs of each model are stored.
+    many of the planned runs of each model are stored, `attrs["equivalence"]` the bound of the last audit that gave one.
 
         runs = hrx.read("my-audit/ledger.db")
         runs.groupby("dataset")["g_margin"].median()
@@ -75,6 +75,9 @@ def frame_of(ledger: Ledger) -> pd.DataFrame:
     planned = [one._asdict() | one.plan.as_json() for one in planned_models(frame, ledger.plans())]
     frame.attrs["damaged"] = damaged
     # Text, which pandas writes with a Parquet file: it copies attributes deeply with each column that is taken.
+    stated = [json.loads(audit.settings).get("equivalence") for audit in ledger.audits()]
+    if bounds := [bound for bound in stated if bound is not None]:
+        frame.attrs["equivalence"] = bounds[-1]
     frame.attrs["plans"] = json.dumps([{name: one[name] for name in one if name != "plan"} for one in planned])
     return frame
 

@@ -259,11 +259,18 @@ def summarise(
     frame: pd.DataFrame, checks: Sequence[StoredCheck], plans: Sequence[StoredPlan] = ()
 ) -> list[ModelSummary]:
     """One summary per model and fingerprint, in the order of the frame's rows."""
-    groups = frame.groupby(["model", "fingerprint"], sort=False, dropna=False)
-    return [summarise_runs(runs, checks, progress(runs, plans)) for _, runs in groups]
+    groups, bound = frame.groupby(["model", "fingerprint"], sort=False, dropna=False), equivalence_bound(frame)
+    return [summarise_runs(runs, checks, progress(runs, plans), bound) for _, runs in groups]
 
 
-def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: PlanProgress | None) -> ModelSummary:
+def equivalence_bound(frame: pd.DataFrame) -> float:
+    """Bound within which gains are called about as well, as the audit of these runs gave it."""
+    return float(frame.attrs.get("equivalence", EQUIVALENCE_BOUND))
+
+
+def summarise_runs(
+    runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: PlanProgress | None, bound: float = EQUIVALENCE_BOUND
+) -> ModelSummary:
     """One summary of the runs of one or several models, each a configuration of its own; named by the first."""
     done = scored_runs(runs)
     beats = beats_naive(done)
@@ -271,7 +278,7 @@ def summarise_runs(runs: pd.DataFrame, checks: Sequence[StoredCheck], plan: Plan
     about = set(versions.itertuples(index=False, name=None))
     mine = [check for check in checks if check[:4] in about]  # made with the weights and versions of some run
     scored, beating = _group(done), _group(done[beats])
-    tone, headline, figures = _verdict(runs, mine, scored, beating)
+    tone, headline, figures = _verdict(runs, mine, scored, beating, bound)
     seasonal, among_beating = _seasonal(done), _seasonal(done[beats])
     medians = fold_seeds(done, ["mase", "naive_mase", "seasonal_mase", "rank"])
     first = runs.iloc[0]
@@ -324,7 +331,7 @@ def worst_parity(checks: Iterable[Any], of_runs: Iterable[float] = ()) -> float:
 
 
 def _verdict(
-    runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup
+    runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup, bound: float
 ) -> tuple[str, str, str]:
     """Tone, the headline and the figures behind it."""
     if not scored.runs:
@@ -333,16 +340,16 @@ def _verdict(
         few = f" ({FEW_TEXT})" if is_few(len(scored.gains["g_margin"])) else ""
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
     own, margin = group.evidence["g_own"], group.evidence["g_margin"]
-    figures = figures_behind(own, margin, int(group.folded["short"].sum()))
+    figures = figures_behind(own, margin, int(group.folded["short"].sum()), bound)
     if left_out := len(scored.folded) - len(group.folded):
         of = f"{left_out} of {counted(len(scored.folded), 'configuration')}"
         lose = "loses to naive and is" if left_out == 1 else "lose to naive and are"
         figures += f" {of} {lose} left out; with them g_margin is {scored.evidence['g_margin']}."
-    return *finding(own, margin), figures
+    return *finding(own, margin, bound), figures
 
 
-def finding(own: Evidence, margin: Evidence) -> tuple[str, str]:
-    """Tone and headline of the verdict, from the clusters of the runs that beat naive."""
+def finding(own: Evidence, margin: Evidence, bound: float) -> tuple[str, str]:
+    """Tone and headline of the verdict, from the clusters that beat naive; gains within ±`bound` are equal."""
     if margin.n < FEWEST_SIGN:
         return "few", f"Too few {'series' if margin.unit == 'series' else 'sources'} to tell"
     if margin.side == "above":
@@ -350,17 +357,17 @@ def finding(own: Evidence, margin: Evidence) -> tuple[str, str]:
             return "yes", "Reads different inputs for different steps"
         if own.side == "below":
             return "partly", "Rows belong to their steps, but one shared vector explains the forecast better"
-        if own.within(EQUIVALENCE_BOUND):
+        if own.within(bound):
             return "partly", "Rows belong to their steps, but one shared vector explains the forecast about as well"
         return "partly", "Rows belong to their steps; whether they explain it better than one vector is not decided"
     if margin.side == "below":
         return "contrary", "Contrary: a step is explained better by another step's row than by its own"
-    if margin.within(EQUIVALENCE_BOUND):
+    if margin.within(bound):
         return "no", "What is read does not depend on the forecast step"
     return "few", "Not decided whether what is read depends on the forecast step"
 
 
-def figures_behind(own: Evidence, margin: Evidence, short: int) -> str:
+def figures_behind(own: Evidence, margin: Evidence, short: int, bound: float) -> str:
     """Figures of a verdict, what they rest on, and what would decide where they do not.
 
     `short` configurations are left out, since their forecasts span too little of the series.
@@ -376,7 +383,10 @@ def figures_behind(own: Evidence, margin: Evidence, short: int) -> str:
         said.append(f"A verdict needs {FEWEST_SIGN} {unit} with runs that beat naive: audit more with --data.")
         return " ".join(said)
     for name, one in (("g_margin", margin), ("g_own", own)):
-        if one.side == "undecided" and not one.within(EQUIVALENCE_BOUND):
+        if one.side == "undecided":
+            if one.within(bound):
+                said.append(f"All of {name}'s interval lies within ±{bound:g}, which counts as equal.")
+                break
             more = f"about {one.needed} {unit}" if one.needed else f"more than {MOST_CLUSTERS} {unit}"
             said.append(f"If further {unit} are alike, {more} would decide the sign of {name}.")
             break

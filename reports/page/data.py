@@ -34,7 +34,7 @@ from hrx.reports.runs import (
     trained_by_hrx,
 )
 from hrx.reports.statistics import FEWEST_INTERVAL, Evidence, evidence, median
-from hrx.reports.summary import figures_behind, finding
+from hrx.reports.summary import equivalence_bound, figures_behind, finding
 from hrx.reports.text import clean, file_stem, listed, number_or_none, shorten
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
@@ -297,6 +297,7 @@ class PageStatistics:
         # A verdict is one of a model or of a backbone: other groups have none, which saves their computation.
         self._judged = {found for names, found in self._computed.items() if not JUDGED.isdisjoint(names)}
         self._findings: dict[tuple[str, str], int] = {}
+        self._bound = equivalence_bound(frame)
         self._figures: dict[str, int] = {}
 
     def as_json(self) -> Json:
@@ -351,8 +352,8 @@ class PageStatistics:
         bins = [[_short(a), _short(b)] for a, b in bin_medians(rank[both], margin[both])]
         verdict = None
         if judged:
-            said = figures_behind(of_own, of_margin, int((~kept).sum()))
-            number = self._findings.setdefault(finding(of_own, of_margin), len(self._findings))
+            said = figures_behind(of_own, of_margin, int((~kept).sum()), self._bound)
+            number = self._findings.setdefault(finding(of_own, of_margin, self._bound), len(self._findings))
             verdict = [number, self._figures.setdefault(said, len(self._figures))]
         return [n, *map(_short, figures), bins, of_margin.counted, verdict]
 

@@ -1,5 +1,6 @@
 """What is said about a model, and when."""
 
+import html
 import json
 import math
 import statistics as standard
@@ -8,8 +9,11 @@ import warnings
 import numpy as np
 import pytest
 
-from hrx.reports import summarise, tables
+from hrx.records.ledger import Ledger
+from hrx.records.record import StoredAudit
+from hrx.reports import read, summarise, tables
 from hrx.reports.audit_summary import render
+from hrx.reports.page.report import render_report
 from hrx.reports.runs import mask_short
 from hrx.reports.summary import worst_parity
 
@@ -75,6 +79,21 @@ def test_medians_and_shares_are_those_of_runs_with_their_seeds_folded(record, fr
     assert summary.beating_naive.evidence["g_margin"].values == pytest.approx(sorted(margins[:11]))
 
 
+def test_the_bound_of_an_equivalence_is_that_of_the_last_audit_that_gave_one(record, ledger, tmp_path):
+    gains = [-0.03, -0.02, -0.01, 0.0, 0.0, 0.01, 0.02, 0.03]
+    path = ledger([record(dataset=f"d{i}/H", g_own=own, g_margin=0.3) for i, own in enumerate(gains)])
+    begins = "Rows belong to their steps"
+    assert "about as well" in summarise(read(path), [])[0].headline
+    for day, settings in enumerate(["{}", '{"equivalence": 0.5}', '{"equivalence": 0.01}', "{}"]):
+        with Ledger.open(path) as opened:
+            opened.write_audit(StoredAudit(f"2026-01-0{day + 1}", "0.1.0", settings))
+    assert read(path).attrs["equivalence"] == 0.01
+    found = summarise(read(path), [])[0]
+    assert found.headline == f"{begins}; whether they explain it better than one vector is not decided"
+    page, _ = render_report(path, read(path), [])
+    assert html.escape(found.headline) in page
+
+
 def test_there_is_one_summary_per_model_and_fingerprint_in_the_order_of_the_ledger(record, frame):
     records = [record(model="b"), record(model="a"), record(model="b", fingerprint="g"), record(model="b", seed=1)]
     found = summarise(frame(records), [])
@@ -95,6 +114,7 @@ def test_gains_above_zero_mean_that_steps_read_different_inputs(verdict):
 def test_a_margin_without_an_own_gain_means_that_one_vector_would_do(verdict):
     begins = "Rows belong to their steps, but one shared vector explains the forecast"
     assert verdict(0.0, 0.3).startswith(f"{begins} about as well: ")
+    assert "All of g_own's interval lies within ±0.05, which counts as equal." in verdict(0.0, 0.3)
     assert verdict(-0.2, 0.3).startswith(f"{begins} better: ")
 
 
