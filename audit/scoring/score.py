@@ -9,7 +9,7 @@ channel at all times.
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -59,7 +59,8 @@ def score(
     gives that of the series' forecasts (`forecast_variance`); without it, it is that of the forecasts of `x`. Flat
     windows are left out and counted.
     """
-    return ScoredRun.of(model, x, horizon, protocol, budget, stream, variance).quantities
+    more = {"budget": budget or MemoryBudget(), "stream": stream, "variance": variance}
+    return ScoredRun.of(model, x, horizon, protocol, **more).quantities
 
 
 def score_channels(
@@ -76,7 +77,7 @@ def score_channels(
         raise Unscorable(
             f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
         )
-    return ScoredRun.of(model, x, horizon, protocol, budget, stream).channel_scores
+    return ScoredRun.of(model, x, horizon, protocol, budget=budget or MemoryBudget(), stream=stream).channel_scores
 
 
 @dataclass(frozen=True)
@@ -98,20 +99,10 @@ class ScoredRun:
     """Windows that `x` lacks because they are flat."""
 
     @classmethod
-    def of(
-        cls,
-        model: Forecaster,
-        x: Tensor,
-        horizon: int,
-        protocol: Protocol | None = None,
-        budget: MemoryBudget | None = None,
-        stream: int = 0,
-        variance: float | None = None,
-    ) -> Self:
-        """Return the run on those windows that are not flat."""
+    def of(cls, model: Forecaster, x: Tensor, horizon: int, protocol: Protocol | None, **more: Any) -> Self:
+        """Return the run on those windows that are not flat; `more` are other fields."""
         kept = moving(x)
-        given = protocol or Protocol(), budget or MemoryBudget(), stream, variance
-        return cls(model, x[kept], horizon, *given, flat_windows=int((~kept).sum()))
+        return cls(model, x[kept], horizon, protocol or Protocol(), flat_windows=int((~kept).sum()), **more)
 
     @cached_property
     @differentiable()
