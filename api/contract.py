@@ -28,7 +28,7 @@ SOON = 20.0
 _CHILD = "import sys; from hrx.api.contract import forecast_for_parent; forecast_for_parent(sys.argv[1])"
 
 
-def verify_contract(options: VerifyRequest, events: Progress) -> Contract:
+def verify_contract(options: VerifyRequest, progress: Progress) -> Contract:
     """Measure the contract of a model at one setting; before a large model, tell what it will cost."""
     if options.channels or options.sanity or options.data != "sample":
         raise HrxError("--contract needs no data and forecasts single series. Drop --data, --channels and --sanity.")
@@ -36,9 +36,9 @@ def verify_contract(options: VerifyRequest, events: Progress) -> Contract:
     settings = parse_settings(options.settings)
     if len(settings) > 1 and options.settings not in NAMED:
         raise HrxError("--contract measures one setting. Give one, as in --settings 96x24.")
-    events.say(f"finding {options.model}")
+    progress.say(f"finding {options.model}")
     located = locate(options.model, merge_adapter=options.merge_adapter)
-    events.say(f"loading {located.identity.model}")
+    progress.say(f"loading {located.identity.model}")
     model = on_device(located.load(), resolve_device(options.device))
     if options.settings in NAMED:
         lookback, horizon = trained_setting(located) or fitting_setting(model.limits)
@@ -46,7 +46,7 @@ def verify_contract(options: VerifyRequest, events: Progress) -> Contract:
         lookback, horizon = settings[0].lookback, settings[0].horizon
         if refusal := model.limits.refusal(lookback, horizon):
             raise HrxError(f"{model.identity.model} {refusal}. Give other --settings.")
-    events.say(f"measuring the contract of {model.identity.model} at {lookback}x{horizon}")
+    progress.say(f"measuring the contract of {model.identity.model} at {lookback}x{horizon}")
     family = families().get(model.identity.family)
     call = OfficialCall(
         model,
@@ -57,11 +57,11 @@ def verify_contract(options: VerifyRequest, events: Progress) -> Contract:
         found = Examination(call, windows(lookback), horizon, family.promises if family else ())
     calls, expected = found.estimate(only)
     if expected > SOON:
-        events.note(f"About {calls} official calls, {duration(expected)}; --only NAME,… measures less.")
-    events.expect(len(only), {name: float(PROPERTIES[name].calls + 5) for name in only}, "properties")
+        progress.note(f"About {calls} official calls, {duration(expected)}; --only NAME,… measures less.")
+    progress.expect(len(only), {name: float(PROPERTIES[name].calls + 5) for name in only}, "properties")
     for name in only:
-        events.say(f"measuring {name}")
-        events.step(name, f"{name}: {found.finding(name).verdict}")
+        progress.say(f"measuring {name}")
+        progress.step(name, f"{name}: {found.finding(name).verdict}")
     return found.contract(only)
 
 

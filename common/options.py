@@ -214,9 +214,9 @@ def as_settings(request: Any, shorten: Callable[[str], str] | None = None) -> Va
 
 
 def from_settings(request: type[Request], settings: Mapping[str, Any]) -> Request:
-    """Return the request of `as_settings`, in another process."""
-    known = options_of(request)
-    return request(**{known[name].name: known[name].read(each) for name, each in settings.items() if each is not None})
+    """Return the request of `as_settings`, in another process; settings of other verbs are left out."""
+    known = {name: one for name, one in options_of(request).items() if settings.get(name) is not None}
+    return request(**{one.name: one.read(settings[name]) for name, one in known.items()})
 
 
 def as_toml(request: Any) -> str:

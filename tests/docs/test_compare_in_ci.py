@@ -290,11 +290,12 @@ def test_the_action_and_the_gitlab_template_run_for_real_in_another_repository(e
     variables |= {"PIP_NO_INDEX": "1", "OMP_NUM_THREADS": "1"}
     command = ["bash", "-eo", "pipefail", "-c", "\n".join(job["script"])]
     done = subprocess.run(command, cwd=elsewhere, env=variables, capture_output=True, text=True, timeout=300)
-    # Four sources are fewer than the five of a gate; parity and admission need none of them.
-    assert done.returncode == 4, done.stdout + done.stderr
+    # Four sources are fewer than the five of a gate, but a dataset that broke fails it alone; parity and admission need
+    # none of them.
+    assert done.returncode == 1, done.stdout + done.stderr
     suite = ElementTree.parse(elsewhere / "junit.xml").getroot()[0]
     tags = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
     assert tags == {
-        "admission": [], "pairs": ["failure"], "g_margin >= -0.02": ["skipped"], "mse <= +2%": ["skipped"],
+        "admission": [], "pairs": ["failure"], "g_margin >= -0.02": ["failure"], "mse <= +2%": ["failure"],
         "parity <= 1e-5": [],
     }  # fmt: skip
