@@ -87,18 +87,18 @@ def _check_regular(path: Path, found: os.stat_result, limit: int | None) -> None
 def open_regular(path: Path, limit: int | None = None) -> Iterator[IO[bytes]]:
     """Open a file for reading, if it is a regular file of at most `limit` bytes; raise otherwise."""
     regular_file(path, limit)  # before it is opened: opening a device may change it
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        _check_regular(path, os.fstat(file.fileno()), limit)
-        yield file
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            _check_regular(path, os.fstat(file.fileno()), limit)
+            yield file
+    except OSError as error:
+        raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
 
 
 def read_file(path: Path, limit: int = MOST_TEXT) -> bytes:
     """Return the content of a regular file of at most `limit` bytes."""
-    try:
-        with open_regular(path, limit) as file:
-            content = file.read(limit + 1)
-    except OSError as error:
-        raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
+    with open_regular(path, limit) as file:
+        content = file.read(limit + 1)
     if len(content) > limit:  # files of the kernel have no size until they are read
         raise HrxError(f"{shown_path(path)} has more than {size(limit)}. Check that it is the right file.")
     return content
