@@ -37,12 +37,12 @@ class Decision(NamedTuple):
 
     def __str__(self) -> str:
         """A sentence."""
-        of = f"{self.used} of {self.planned} planned runs"
         if self.sign is None:
-            return f"The sign of g_margin is not decided after {of}."
-        if self.used == self.planned:
-            return f"All {self.planned} planned runs were used; most of their signs of g_margin are {self.sign}."
-        return f"The sign of g_margin was decided after {of}: {self.sign}."
+            of = f"{self.used} of {self.planned} planned runs"
+            return f"Which sign of g_margin most runs of the plan have is not decided after {of}."
+        when = "all were used" if self.used == self.planned else f"decided after {self.used}"
+        most = f"Most of the {self.planned} planned runs that count have a {self.sign} g_margin"
+        return f"{most} ({when}); this says nothing about other data."
 
 
 class PlanTest:

@@ -31,8 +31,6 @@ from hrx.records.quantities import Floats
 from hrx.records.record import Record
 
 ADMISSION_WINDOWS = 4
-ORDER_SEED = 0
-"""Of the random order; fixed before any run is measured."""
 FLAT_START = 8
 """A window whose first values are equal, this many, starts flat."""
 
@@ -317,14 +315,19 @@ def summarise_plan(runs: Iterable[Run], finished: Collection[str], costs: Costs)
 def in_random_order(runs: Iterable[Run]) -> list[Run]:
     """Return the runs of each model in a uniform random order, the same each time; runs with the same key count once.
 
-    `--until decided` needs it: its test is one of sampling without replacement. Two models of one plan get the same
-    order, so that their runs pair.
+    `--until decided` needs it: its test is one of sampling without replacement. A hash of what is planned, without the
+    model, seeds the order: two models of one plan get the same, so that their runs pair.
     """
     by_model: dict[ModelKey, dict[str, Run]] = {}
     for run in runs:
         by_model.setdefault(run.model_key, {}).setdefault(run.key, run)
     planned = (list(by_key.values()) for by_key in by_model.values())
-    return [part[place] for part in planned for place in np.random.default_rng(ORDER_SEED).permutation(len(part))]
+    ordered: list[Run] = []
+    for part in planned:
+        planned_hash = hashlib.sha256(repr(sorted(run.stream for run in part)).encode()).digest()
+        order = np.random.default_rng(int.from_bytes(planned_hash, "big")).permutation(len(part))
+        ordered += [part[place] for place in order]
+    return ordered
 
 
 def admission_windows(runs: Iterable[Run]) -> Tensor | None:

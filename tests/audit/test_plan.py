@@ -339,3 +339,6 @@ def test_the_random_order_holds_every_run_once_and_is_the_same_for_two_models_an
     assert mixed == in_random_order(runs) != runs
     assert {run.identity for run in mixed[:half]} == {IDENTITY}
     assert [run.stream for run in mixed[:half]] == [run.stream for run in mixed[half:]]
+    # The seed is a hash of the plan: equally large parts of it do not all have one order.
+    parts = (runs[start : start + 6] for start in range(0, half - 5, 6))
+    assert len({tuple(part.index(run) for run in in_random_order(part)) for part in parts}) > 1

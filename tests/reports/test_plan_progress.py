@@ -42,7 +42,8 @@ def test_the_decision_uses_the_order_of_the_plan_up_to_its_first_missing_run(rec
     gap = progress(stored, [plan([1, 2, 99, *range(3, 12)], until="decided")])
     assert gap.decisions == (Decision(None, 2, 12),)
     assert list(gap.sentences()) == [
-        "Rests on 8 of 12 planned runs.", "The sign of g_margin is not decided after 2 of 12 planned runs."
+        "Rests on 8 of 12 planned runs.",
+        "Which sign of g_margin most runs of the plan have is not decided after 2 of 12 planned runs.",
     ]  # fmt: skip
     naive = runs(record, frame, range(1, 9), g_margin=-0.1, beats_naive=0)
     assert progress(naive, [plan(range(1, 13), until="decided")]).decisions == (Decision(None, 8, 12),)
