@@ -211,7 +211,9 @@ class Record:
 
     # How the run was computed
     check_failed: Text = _column("admission check that excluded the run")
-    parity: Number = _column("max|a−b| / max|b| of forward and official call on the run's own windows")
+    parity: Number = _column(
+        "max|a−b| / max|b| of forward and official call on the run's windows, or in a scored batch"
+    )
     official_call: Text = _column("public call of the library that parity compares the forward with")
     device: Text = _column("device of the model: cpu, cuda or mps")
     rewrites: Text = _column("JSON: operations replaced to keep the gradient, as [operation, place, count]")

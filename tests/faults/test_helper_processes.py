@@ -112,7 +112,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
 
 def assert_same(records: pd.DataFrame, expected: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(records, expected, check_dtype=False, check_exact=False, rtol=1e-4)
+    pd.testing.assert_frame_equal(records, expected, check_dtype=False, check_exact=False, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

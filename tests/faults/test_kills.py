@@ -105,5 +105,5 @@ def test_kills_lose_nothing_and_leave_no_process(
         assert set(before["key"]) <= set(after["key"])
         before = after
     assert main(["audit", *plan, "--out", str(out), "--workers", "2"]) == 0
-    pd.testing.assert_frame_equal(stored(out / "ledger.db"), expected, check_exact=False, rtol=1e-4)
+    pd.testing.assert_frame_equal(stored(out / "ledger.db"), expected, check_exact=False, rtol=1e-4, atol=1e-6)
     figure("kills", f"kill -9 of an audit with {engine}: nothing lost, no process left", made=count, handled=count)

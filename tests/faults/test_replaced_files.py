@@ -141,7 +141,9 @@ def test_no_number_is_stored_under_a_fingerprint_that_its_weights_do_not_have(
     assert failed["reason"].str.contains(sentence).all(), list(failed["reason"])
     assert not failed["reason"].str.contains(str(tmp_path)).any()
     kept = records[records["status"] != "failed"]
-    pd.testing.assert_frame_equal(kept, expected.loc[kept.index], check_dtype=False, check_exact=False, rtol=1e-6)
+    pd.testing.assert_frame_equal(
+        kept, expected.loc[kept.index], check_dtype=False, check_exact=False, rtol=1e-6, atol=1e-7
+    )
 
     if way in WHOLE:
         assert main([*audit, "--out", str(tmp_path / "out")]) in (Exit.DONE, Exit.GATE_FAILED)
@@ -171,7 +173,7 @@ def test_data_that_is_replaced_is_stored_under_its_own_fingerprint(
         replace_after(moment, lambda: write(3), patch)
         assert main([*audit, "--out", str(tmp_path / "out")]) == Exit.DONE
     records = numbers(tmp_path / "out" / "ledger.db")
-    pd.testing.assert_frame_equal(records, expected, check_dtype=False, check_exact=False, rtol=1e-6)
+    pd.testing.assert_frame_equal(records, expected, check_dtype=False, check_exact=False, rtol=1e-6, atol=1e-7)
     assert main([*audit, "--out", str(tmp_path / "out")]) == Exit.DONE
     after = numbers(tmp_path / "out" / "ledger.db")
     assert len(set(after["series_fingerprint"])) == 2 * len(set(expected["series_fingerprint"]))
