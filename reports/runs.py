@@ -136,41 +136,6 @@ def mask_short(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**masked) if short.any() else frame
 
 
-def short_remark(frame: pd.DataFrame) -> str:
-    """How many scored runs have gains that `mask_short` removes; empty where none has."""
-    if not (runs := int(too_short(frame).sum())):
-        return ""
-    have = "has" if runs == 1 else "have"
-    return (
-        f"{runs:,} of {counted(len(frame), 'scored run')} {have} a test region of less than {SHORTEST_SPAN} horizons, "
-        "where the variance is too small: their gains are left out."
-    )
-
-
-def sparse_remark(frame: pd.DataFrame) -> str:
-    """How many scored runs are of a model that reads too few values for the published grid; empty where none is."""
-    if "sparse" not in frame or not (runs := int((frame["sparse"] == 1).sum())):
-        return ""
-    return (
-        f"In {runs:,} of {counted(len(frame), 'scored run')} the first deleted fraction holds all that the model "
-        "reads, so g_own is near 0 whatever the rows are: --sweeps fine measures g_own_fine."
-    )
-
-
-def padded_remark(frame: pd.DataFrame) -> str:
-    """How many scored runs have zeros before their lookback that the model reads as values; empty where none has."""
-    padded = (frame["padded"] > 0).fillna(False)
-    if not (runs := int(padded.sum())):
-        return ""
-    lookbacks = listed(sorted(set(frame.loc[padded, "lookback"])))
-    have = "has" if runs == 1 else "have"
-    return (
-        f"{runs:,} of {counted(len(frame), 'scored run')} {have} a lookback below the context ({lookbacks}): the "
-        "library puts zeros before it, which the model reads as observed values, so forecasts and gains there are "
-        "those of the padded window."
-    )
-
-
 def training_facts(text: object) -> dict[str, object]:
     """Facts of the column `training`; empty where a record has none, or another program wrote it."""
     try:
@@ -186,15 +151,34 @@ def trained_by_hrx(frame: pd.DataFrame) -> Bools:
     return known & (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
 
 
-def unknown_rows_remark(frame: pd.DataFrame) -> str:
-    """How many scored runs are of a trained model that may have been trained on their windows; empty where none is."""
+def remarks(frame: pd.DataFrame) -> dict[str, str]:
+    """Sentences on scored runs by what they are about; only those that apply.
+
+    `rows`: a trained model may have been trained on its windows. `padded`: zeros before the lookback are read as
+    values. `short`: `mask_short` removes the gains. `sparse`: the model reads too few values for the published grid.
+    """
     trained = (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
-    stated = [isinstance(training_facts(text).get("training_rows"), int) for text in frame["training"]]
-    unknown = trained & ~np.array(stated, dtype=bool)
-    if not (runs := int(unknown.sum())):
-        return ""
-    of = f"{runs:,} of {counted(len(frame), 'scored run')} {'is' if runs == 1 else 'are'} of a model"
-    return f"{of} whose training rows are unknown: the audited windows may be among them."
+    stated = np.array([isinstance(training_facts(text).get("training_rows"), int) for text in frame["training"]], bool)
+    padded = (frame["padded"] > 0).fillna(False).to_numpy(dtype=bool)
+    lookbacks = listed(sorted(set(frame.loc[padded, "lookback"])))
+    sparse = (frame["sparse"] == 1).fillna(False) if "sparse" in frame else np.zeros(len(frame), dtype=bool)
+    known = {
+        "rows": (trained & ~stated, "{n} {are} of a model whose training rows are unknown: the audited windows may be "
+                 "among them."),
+        "padded": (padded, f"{{n}} {{have}} a lookback below the context ({lookbacks}): the library puts zeros before "
+                   "it, which the model reads as observed values, so forecasts and gains there are those of the padded "
+                   "window."),
+        "short": (too_short(frame), f"{{n}} {{have}} a test region of less than {SHORTEST_SPAN} horizons, where the "
+                  "variance is too small: their gains are left out."),
+        "sparse": (sparse, "In {n} the first deleted fraction holds all that the model reads, so g_own is near 0 "
+                   "whatever the rows are: --sweeps fine measures g_own_fine."),
+    }  # fmt: skip
+    found = {}
+    for name, (mask, sentence) in known.items():
+        if runs := int(np.sum(mask)):
+            are, have = ("is", "has") if runs == 1 else ("are", "have")
+            found[name] = sentence.format(n=f"{runs:,} of {counted(len(frame), 'scored run')}", are=are, have=have)
+    return found
 
 
 def _impossible(frame: pd.DataFrame) -> dict[str, pd.Series[bool]]:

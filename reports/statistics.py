@@ -67,11 +67,6 @@ class GroupStatistics:
     def few(self) -> bool:
         return is_few(self.n)
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero, over at least ten runs."""
-        return not self.few and (self.low > 0 or self.high < 0)
-
 
 def describe(values: npt.ArrayLike) -> GroupStatistics:
     """Median with its interval, share above zero, sign test and count of the finite values."""

@@ -28,13 +28,11 @@ from hrx.reports.runs import (
     count_reasons,
     fold_seeds,
     impossible_remark,
-    padded_remark,
     pooled,
     progress,
+    remarks,
     scored_runs,
-    sparse_remark,
     too_short,
-    unknown_rows_remark,
 )
 from hrx.reports.statistics import (
     FEW_TEXT,
@@ -428,7 +426,8 @@ def _remarks(runs: pd.DataFrame, beating: SeasonalRuns) -> Iterator[str]:
         if seen := int((done["leakage"] == leakage).sum()):
             where = f"{seen} of {counted(len(done), 'scored run')} {'is' if seen == 1 else 'are'} on datasets that it"
             yield f"{where} {words} in training."
-    yield from filter(None, (unknown_rows_remark(done), padded_remark(done), sparse_remark(done)))
+    said = remarks(done)
+    yield from (said[name] for name in ("rows", "padded", "sparse") if name in said)
     if failed := int((runs["status"] == FAILED).sum()):
         yield f"Incomplete: {failed} of {counted(len(runs), 'run')} failed."
     if differing := pooled(done):

@@ -21,11 +21,8 @@ from hrx.reports.runs import (
     impossible_remark,
     mask_impossible,
     mask_short,
-    padded_remark,
     pooled,
-    short_remark,
-    sparse_remark,
-    unknown_rows_remark,
+    remarks,
 )
 from hrx.reports.statistics import (
     FEWEST_INTERVAL,
@@ -79,9 +76,9 @@ class ScoredRuns:
         stored = frame[frame["status"] == DONE].reindex(
             columns=[*CONFIGURATION, *SEEDS, *_MEASURED, *_FACTS, *_TRAINING, "training", "variance_span", "sparse"]
         )
-        remarks = (padded_remark, impossible_remark, short_remark, sparse_remark)
-        self._remarks = tuple(remark(stored) for remark in remarks)
-        self._unknown_rows = unknown_rows_remark(stored)
+        said = {"impossible": impossible_remark(stored)} | remarks(stored)
+        self._unknown_rows = said.pop("rows", "")
+        self._remarks = tuple(said[name] for name in ("padded", "impossible", "short", "sparse") if name in said)
         done = mask_short(mask_impossible(stored)).copy()
         # Unknown is not zero: nothing is declared, or not which parts of the benchmark were seen.
         done["leaked"] = done["leakage"].map({DECLARED: 1.0, NONE_DECLARED: 0.0}).astype("float64")

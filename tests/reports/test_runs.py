@@ -91,14 +91,6 @@ def test_an_interval_needs_three_values():
     assert median_interval([0.5, 0.5, 0.5]) == (0.5, 0.5, 0.5)
 
 
-def test_emphasis_needs_ten_values_and_an_interval_on_one_side_of_zero():
-    assert describe(np.full(10, 0.1)).excludes_zero
-    assert describe(np.full(10, -0.1)).excludes_zero
-    assert not describe(np.full(9, 0.1)).excludes_zero
-    assert not describe(np.r_[np.full(6, 0.1), np.full(5, -0.1)]).excludes_zero
-    assert not describe([0.1]).excludes_zero
-
-
 def test_beating_the_season_is_unknown_where_an_error_is_unknown(record, frame):
     errors = [(0.5, 0.6), (0.6, 0.6), (0.7, 0.6), (0.5, None), (None, 0.6)]
     runs = frame([record(seed=i, mse=mse, mse_seasonal=seasonal) for i, (mse, seasonal) in enumerate(errors)])
