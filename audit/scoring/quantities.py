@@ -6,7 +6,6 @@ windows at once would take twice their memory.
 """
 
 import math
-from collections.abc import Iterable
 from functools import cache
 from itertools import permutations
 from typing import NamedTuple
@@ -64,8 +63,7 @@ def summarise(
     curves = mean_curves(paired) / variance
     gaps = trapezoid(curves.swapaxes(1, 2)) @ np.array([1.0, -1.0])
     effective, reach = rank(matrix), effective_lookback(matrix)
-    fine = None if fine_errors is None else [moments(one) for one in _fine_gains(fine_errors, protocol)]
-    own, shuffled = (one.mean / variance for one in fine[:2]) if fine else (0.0, 0.0)
+    fine, fine_error = (None, None) if fine_errors is None else _fine(fine_errors / variance, protocol)
     return Quantities(
         normalised=_values({name: found[name].mean / scale[name] for name in QUANTITIES}),
         raw=_values({name: found[name].mean for name in QUANTITIES}),
@@ -77,8 +75,8 @@ def summarise(
         shared_rows=matrix.shape[1],
         support=support(matrix),
         first_deleted=int(deletion_counts(matrix.shape[2], protocol.fractions)[1]),
-        fine=Gains(own, shuffled, own - shuffled) if fine else None,
-        fine_error=Gains(*(one.error / variance for one in fine)) if fine else None,
+        fine=fine,
+        fine_error=fine_error,
         p_margin=assignment_share(areas[:, :, ordered.matrix[:-1]].mean(axis=(0, 1))),
         rank=float(effective.participation.nanmean()),
         rank_entropy=float(effective.entropy.nanmean()),
@@ -202,11 +200,13 @@ def _gains(gain: Floats) -> dict[str, Floats]:
     return {"g_own": own, "g_shuffled": shuffled, "g_margin": own - shuffled}
 
 
-def _fine_gains(errors: Floats, protocol: Protocol) -> Iterable[Floats]:
-    """Gains by the mean error over few deleted positions, undivided, from `(W, D, S + 1, K, S)`."""
+def _fine(errors: Floats, protocol: Protocol) -> tuple[Gains, Gains]:
+    """Gains by the mean error over few deleted positions, and their errors, from `(W, D, S + 1, K, S)`."""
     grouped = errors.reshape(len(errors), -1, protocol.draws_per_unit, *errors.shape[2:])
     heights = grouped.mean(axis=(2, 4))
-    return _gains(heights[:, :, :-1] - heights[:, :, -1:]).values()
+    found = [moments(one) for one in _gains(heights[:, :, :-1] - heights[:, :, -1:]).values()]
+    own, shuffled = found[0].mean, found[1].mean
+    return Gains(own, shuffled, own - shuffled), Gains(*(one.error for one in found))
 
 
 def assignment_share(areas: Floats) -> float:
