@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from hrx.records.record import DONE, NAMES
 from hrx.reports.published import dataset_name, published_tables
 from hrx.reports.runs import fold_seeds
-from hrx.reports.statistics import describe
+from hrx.reports.statistics import describe, evidence
 from hrx.reports.text import bracketed, percent, signed
 
 RECORDS = Path(__file__).parent / "results"
@@ -87,6 +87,13 @@ def gains(frame: pd.DataFrame) -> tuple[str, ...]:
     own = describe(frame["g_own"])
     beats = percent(float(frame["beats_naive"].mean()))
     return count(frame), beats, gain(frame, "g_own"), percent(own.positive), gain(frame, "g_margin")
+
+
+def by_source(model: str) -> str:
+    """Gains of the configurations that beat naive with one value per source, as a verdict has them."""
+    kept = beating(configurations(model))
+    found = {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in ("g_margin", "g_own")}
+    return "; ".join(f"`{name}` {one}, positive in {one.positive} of {one.counted}" for name, one in found.items())
 
 
 GAINS = ("n", "beats naive", "g_own", "positive", "g_margin")
@@ -321,6 +328,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "published_own": lambda: _cell("models", "", "TTM-r2", "g_own"),
     "published_runs": lambda: _published_runs("TTM-r2"),
     "published_runs_chronos": lambda: _published_runs("Chronos-2"),
+    "ttm_sources": lambda: by_source("ttm-r2"),
+    "bolt_sources": lambda: by_source("bolt-mini"),
     "correlation": lambda: _correlation(lambda frame: frame),
     "correlation_unpadded": lambda: _correlation(unpadded),
 }

@@ -215,3 +215,13 @@ def test_the_trained_records_say_on_which_rows_each_model_was_trained() -> None:
     assert rows_of == {"ETTh1": [8640], "ETTh2": [8640], "Weather": [int(0.7 * 52696)]}
     (table,) = tables(frame, ["backbones"])
     assert "training rows are unknown" not in table.note
+
+
+def test_the_sources_of_the_prose_are_one_value_each(results: Any) -> None:
+    frame = folded("ttm-r2")
+    kept = frame[frame["beats_naive"] == 1]
+    source = kept["dataset"].str.split("/").str[0]
+    by_series = kept.groupby([source, kept["dataset"], kept["series"]])["g_margin"].median()
+    sources = by_series.groupby(level=0).median()
+    assert results.by_source("ttm-r2").startswith(f"`g_margin` {sources.median():+.3f} [")
+    assert f"positive in {(sources > 0).sum()} of {len(sources)} sources; `g_own`" in results.by_source("ttm-r2")
