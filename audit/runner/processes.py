@@ -109,8 +109,8 @@ class _Worker:
         self._pipe, other = _CONTEXT.Pipe()
         self._process: BaseProcess = _CONTEXT.Process(target=_work, args=(other, threads, settings))
         try:
+            start_server()
             with closing(other), signals_blocked():
-                start_server()
                 self._process.start()
         except (EOFError, OSError) as error:
             self._pipe.close()
@@ -208,7 +208,7 @@ def start_server() -> None:
     """Starts the process that workers are forked from, so that it imports torch while this process does other work."""
     if _SERVED:
         _CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the second is imported by transformers
-        with signals_blocked():
+        with suppress(OSError), signals_blocked():  # the first worker says why it cannot be started
             forkserver.ensure_running()
 
 
