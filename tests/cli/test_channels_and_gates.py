@@ -51,7 +51,7 @@ def test_items_of_several_variates_are_measured_along_both_axes(table: Path, tmp
     # Every step reads one channel of its own, so rows belong to their steps on the channel axis.
     assert record["g_margin_channel"] > 0
     assert record["rank_channel"] > 2
-    assert record["parity"] == 0
+    assert record["parity"] <= 1e-6
 
 
 def test_a_model_of_one_variate_is_excluded_from_the_channel_axis(table: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_gates_of_an_audit_are_judged_after_its_report(tmp_path: Path, capsys: p
     data = ["bolt-mini", "--data", "sample:elnino/M"]
     assert audit(tmp_path, *data, "--gate", "parity <= 1e-5", "--gate", "rank >= 1000") == 4
     output = capsys.readouterr().out
-    assert "Gate parity <= 1e-5 of bolt-mini: passed: the worst run lies within the bound; worst 0.0e+00" in output
+    assert "Gate parity <= 1e-5 of bolt-mini: passed: the worst run lies within the bound; worst " in output
     # One run decides nothing, however far it lies from the bound.
     assert "Gate rank >= 1000 of bolt-mini: undecided: " in output
     assert "undecided: 1 series: a gate needs at least 5 series; " in output
