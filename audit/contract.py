@@ -121,7 +121,7 @@ class Examination:
         else:
             about = getattr(self.f.function, "__name__", type(self.f.function).__name__), "", "the function"
         reach = () if self.reach is None else _rounded(self.reach)
-        return Contract(*about, length, self.horizon, findings, reach)
+        return Contract(*about, length, self.horizon, findings, self.f.calls, reach)
 
     def estimate(self, only: Sequence[str] = ()) -> tuple[int, float]:
         """Return about how many calls and seconds these properties take, from two timed calls."""

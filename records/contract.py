@@ -49,6 +49,8 @@ class Contract:
     lookback: int
     horizon: int
     findings: Sequence[Finding]
+    calls: int
+    """Official calls in all, those of properties that only others rest on included."""
     reach: Sequence[Sequence[float]] = field(default=(), repr=False)
     """`(H, L)`: how far a forecast step moves when an input is replaced, in standard deviations of the window."""
 
@@ -69,7 +71,7 @@ class Contract:
 
     def as_json(self) -> dict[str, Any]:
         """Object of `hrx verify --contract --json`, with null for a missing number."""
-        about = {name: getattr(self, name) for name in ("model", "library", "official_call", "setting")}
+        about = {name: getattr(self, name) for name in ("model", "library", "official_call", "setting", "calls")}
         found = [asdict(one) | {"figure": one.figure if math.isfinite(one.figure) else None} for one in self.findings]
         return {"contract": FORMAT, **about, "properties": found, "reach": [list(row) for row in self.reach]}
 
@@ -87,7 +89,7 @@ def read_contract(path: Path) -> Contract:
         findings = tuple(map(_finding, value["properties"]))
         model, library, official_call = (str(value[name]) for name in ("model", "library", "official_call"))
         reach = tuple(map(tuple, value["reach"]))
-        return Contract(model, library, official_call, lookback, horizon, findings, reach)
+        return Contract(model, library, official_call, lookback, horizon, findings, int(value["calls"]), reach)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise HrxError(f"{path} is damaged: {error!r}. Write it again with: {_COMMAND}") from error
 

@@ -46,11 +46,9 @@ def summary(contract: Contract) -> str:
     failed = [one.name for one in contract.findings if one.failed]
     facts = [one.name for one in contract.findings if one.verdict == "does not hold" and not one.required]
     stopped = [one.name for one in contract.findings if one.verdict == "not run"]
-    calls = sum(one.calls for one in contract.findings)
-    about = f"{contract.model} at {contract.setting}, {calls} official calls ({contract.official_call})"
-    parts = [f"Required and does not hold: {', '.join(failed)}." if failed else "Everything that is required holds."]
+    about = f"{contract.model} at {contract.setting}, {contract.calls} official calls ({contract.official_call})"
+    parts = [f"Required and does not hold: {', '.join(failed)}." if failed else "Nothing that is required fails."]
     if stopped:
-        parts[0] = parts[0] if failed else "Nothing that was run and is required fails."
         parts.append(f"Not run: {', '.join(stopped)}.")
     if facts:
         parts.append(f"Facts to know: {', '.join(facts)} {'does' if len(facts) == 1 else 'do'} not hold, by choice.")
@@ -90,7 +88,6 @@ def contract_page(contract: Contract) -> str:
         ("what it means", "wrap"),
         ("expectation", "wrap"),
     )
-    calls = sum(one.calls for one in contract.findings)
     return render_page(
         "contract.html",
         ("core.js",),
@@ -99,7 +96,7 @@ def contract_page(contract: Contract) -> str:
         kicker="hrx verify --contract",
         heading=f"What {contract.model} promises",
         facts=f"{contract.official_call} ({contract.library or 'a function'}), lookback {contract.lookback}, horizon "
-        f"{contract.horizon}, {calls} official calls",
+        f"{contract.horizon}, {contract.calls} official calls",
         summary=summary(contract).partition(": ")[2],
         tone="contrary" if contract.exit == Exit.GATE_FAILED else "yes",
         heads=heads,

@@ -353,7 +353,7 @@ def test_a_property_without_calls_or_time_is_not_run_and_never_holds() -> None:
     stopped = {one.name for one in few.findings if one.verdict == "not run"}
     assert {"missing", "gradients"} <= stopped
     assert few.exit == 3
-    assert sum(one.calls for one in few.findings) <= 40
+    assert sum(one.calls for one in few.findings) + 1 == few.calls <= 40  # the first call looks for errors
 
     now = iter(range(10**6))
     slow = OfficialCall(line, seconds=30, clock=lambda: next(now))
@@ -411,7 +411,7 @@ def test_a_setting_is_found_within_the_limits() -> None:
 def test_the_estimate_counts_at_least_the_calls_that_are_made() -> None:
     examination = Examination(OfficialCall(from_module(line)), windows(L), H)
     calls, seconds = examination.estimate()
-    made = sum(one.calls for one in examination.contract().findings)
+    made = examination.contract().calls
     assert made <= calls <= 2 * made
     assert seconds > 0
 
