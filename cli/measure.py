@@ -33,7 +33,7 @@ from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.contract import contract_junit, contract_page, contract_text
-from hrx.reports.gates import describe_gate, gate_json
+from hrx.reports.gates import WORDS, describe_gate, gate_json
 from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted, number_or_none
 
@@ -87,7 +87,7 @@ def _show_result(result: AuditResult, *, as_json: bool) -> None:
     if (more := len(absent) - MOST_REASONS) > 0:
         show(f"… and {counted(more, 'model')} more without a stored run; --json names all.")
     for judged in result.gates:
-        outcome = "FAILED" if judged.outcome == "failed" else judged.outcome
+        outcome = WORDS[judged.outcome]
         show(f"Gate {judged.gate.text} of {judged.model}: {outcome}: {'; '.join(describe_gate(judged))}")
     show(f"\nLedger: {result.ledger}")
 

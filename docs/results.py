@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from hrx.records.record import DONE, NAMES
 from hrx.reports.published import dataset_name, published_tables
 from hrx.reports.runs import fold_seeds
-from hrx.reports.statistics import describe, evidence
+from hrx.reports.statistics import describe, evidence, is_few
 from hrx.reports.text import bracketed, percent, signed
 
 RECORDS = Path(__file__).parent / "results"
@@ -79,7 +79,7 @@ def gain(frame: pd.DataFrame, name: str) -> str:
 
 def count(frame: pd.DataFrame) -> str:
     """How many configurations, and whether they are few."""
-    return f"{len(frame)} (few)" if describe(frame["g_own"]).few else str(len(frame))
+    return f"{len(frame)} (few)" if is_few(describe(frame["g_own"]).n) else str(len(frame))
 
 
 def gains(frame: pd.DataFrame) -> tuple[str, ...]:

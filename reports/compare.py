@@ -178,14 +178,13 @@ def _paired(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
 
 def _compared_model(runs: pd.DataFrame, wanted: str | None, unpaired: int) -> ComparedModel:
     first, status = runs.iloc[0], runs["status"]
-    several = runs["fingerprint"].nunique() > 1
+    models = runs["fingerprint"].nunique()
+    several = models > 1
     # Of a backbone that was asked for, only one model may have a run yet.
     of_backbone = several or (wanted == first.get("backbone") and wanted not in (first["model"], first["checkpoint"]))
     of_group = "".join(sorted(runs["fingerprint"].unique())).encode() if several else b""
     return ComparedModel(
-        model=f"{first['backbone']}, {runs['fingerprint'].nunique()} trained models"
-        if several
-        else str(first["model"]),
+        model=f"{first['backbone']}, {models} trained models" if several else str(first["model"]),
         checkpoint=str(first["backbone"] if several else first["checkpoint"]),
         fingerprint=hashlib.sha256(of_group).hexdigest() if several else str(first["fingerprint"]),
         scored=int((status == DONE).sum()),

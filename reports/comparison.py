@@ -11,6 +11,7 @@ import pandas as pd
 from hrx.errors import Exit
 from hrx.reports.gates import (
     GATED,
+    WORDS,
     Judged,
     Leniency,
     describe_gate,
@@ -188,7 +189,7 @@ class CheckpointComparison:
             lines = wrap(f"{_rule(self)}:", width)
             for one in self.gates:
                 first, *more = describe_gate(one)
-                lines += hanging(f"  {_word(one):<9}  ", f"{clean(one.gate.text)}: {clean(first)}", width)
+                lines += hanging(f"  {WORDS[one.outcome]:<9}  ", f"{clean(one.gate.text)}: {clean(first)}", width)
                 lines += [line for why in more for line in hanging(" " * 13, clean(why), width)]
             parts.append("\n".join(lines))
         parts.append("\n".join(wrap(f"Verdict: {self.verdict}", width)))
@@ -204,14 +205,18 @@ class CheckpointComparison:
         if self.gates:
             lines = ["| gate | outcome | why |", "| --- | --- | --- |"]
             for one in self.gates:
-                outcome = "passed" if one.outcome == "passed" else f"**{_word(one)}**"
+                outcome = "passed" if one.outcome == "passed" else f"**{WORDS[one.outcome]}**"
                 figure = "<br>".join(escape_markdown(line) for line in describe_gate(one))
                 lines.append(f"| {escape_markdown(one.gate.text)} | {outcome} | {figure} |")
             parts.append("\n".join([*lines, "", escape_markdown(f"{_rule(self)}.")]))
         parts.append(quantities(self).to_markdown())
         if len(self.datasets):
             parts.append(datasets(self).to_markdown())
-        return _bounded("\n\n".join(parts) + "\n")
+        text = "\n\n".join(parts) + "\n"
+        if len(text.encode()) <= LARGEST_SUMMARY:
+            return text
+        kept = text.encode()[: LARGEST_SUMMARY - len(_CUT.encode())].decode(errors="ignore")
+        return kept[: kept.rfind("\n")] + _CUT
 
     def to_junit(self) -> str:
         """A test case for admission, one for the pairing and one for every gate, with the text report as output.
@@ -255,15 +260,6 @@ class CheckpointComparison:
             "verdict": self.verdict,
             "exit": int(self.exit),
         }
-
-
-def _bounded(text: str) -> str:
-    """Text, or as many of its lines as fit and a sentence that says so."""
-    if len(text.encode()) <= LARGEST_SUMMARY:
-        return text
-    room = LARGEST_SUMMARY - len(_CUT.encode())
-    kept = text.encode()[:room].decode(errors="ignore")
-    return kept[: kept.rfind("\n")] + _CUT
 
 
 def _change_json(change: QuantityChange) -> dict[str, object]:
@@ -359,7 +355,3 @@ def _pairs(comparison: CheckpointComparison) -> str:
 def _rule(comparison: CheckpointComparison) -> str:
     how = f"the whole interval over {comparison.clusters.units} lies on one side of the bound"
     return f"Gates ({'strict: the estimate decides' if comparison.strict else f'passed or failed: {how}'})"
-
-
-def _word(judged: Judged) -> str:
-    return "FAILED" if judged.outcome == "failed" else judged.outcome

@@ -42,6 +42,7 @@ from hrx.reports.statistics import (
 from hrx.reports.text import clean, counted, listed, number_or_none
 
 Outcome = Literal["passed", "failed", "undecided"]
+WORDS: dict[Outcome, str] = {"passed": "passed", "failed": "FAILED", "undecided": "undecided"}
 Leniency = Literal["pass", "fail"]
 """What `--undecided` makes of undecided gates."""
 Kind = Literal["signed", "positive", "share", "worst"]
@@ -65,8 +66,6 @@ GUARD = 10
 """Times the bound that the change of a dataset must exceed to fail a gate alone."""
 LEAST_BOUND = 0.02
 """Bound that the guard takes at least, where a gate bounds by zero: 2 % of an error or rank, 0.02 of a gain."""
-FROM_ZERO = "from 0"
-"""Relative change of what was zero."""
 _MOST_NAMED = 10
 
 
@@ -269,8 +268,7 @@ def _guarded(gate: Gate, one: DatasetJudged, level: float) -> DatasetJudged:
     of = f"this series of {one.dataset}" if one.series == 1 else one.dataset
     every = "its configuration lies" if one.n == 1 else f"all its {one.n} configurations lie"
     times = f"{GUARD} times the bound" if not share and abs(gate.bound) >= smallest else "the least that counts alone"
-    moved = amount(gate, one.change)
-    change = f"its change {moved if moved == FROM_ZERO else f'of {moved}'} exceeds {amount(gate, limit)}, {times}"
+    change = f"its change ({amount(gate, one.change)}) exceeds {amount(gate, limit)}, {times}"
     return one._replace(outcome="failed", reason=f"{of} fails it alone: {every} beyond the bound, and {change}")
 
 
@@ -384,7 +382,7 @@ def interval_json(interval: Interval) -> dict[str, float | None]:
 
 def relative_text(change: float) -> str:
     """A relative change; `from 0` where base is zero."""
-    return FROM_ZERO if math.isinf(change) else written(100 * change, "+.2f", "%")
+    return "from 0" if math.isinf(change) else written(100 * change, "+.2f", "%")
 
 
 def written(value: float, format: str, unit: str = "") -> str:

@@ -47,32 +47,24 @@ class Interval(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
-class GroupStatistics:
-    """Statistics of one quantity over a group of runs; NaN where the group is empty, or too small for an interval."""
+class GroupStatistics(NamedTuple):
+    """Statistics of one quantity over `n` configurations; NaN where there are none, or too few for an interval."""
 
     median: float
     low: float
     high: float
     positive: float
     """Share above zero, 0 to 1."""
-    negative: float
-    """Share below zero: an exact zero is on neither side."""
     p: float
     """Of the two-sided sign test."""
     n: int
-    """Configurations: runs with their seeds folded."""
-
-    @property
-    def few(self) -> bool:
-        return is_few(self.n)
 
 
 def describe(values: npt.ArrayLike) -> GroupStatistics:
     """Median with its interval, share above zero, sign test and count of the finite values."""
     kept = finite(values)
     p = sign_test(int((kept > 0).sum()), int((kept < 0).sum())) if len(kept) else np.nan
-    return GroupStatistics(*median_interval(kept), fraction_positive(kept), fraction_positive(-kept), p, len(kept))
+    return GroupStatistics(*median_interval(kept), fraction_positive(kept), p, len(kept))
 
 
 def is_few(n: int) -> bool:

@@ -39,7 +39,7 @@ def test_a_dataset_that_broke_fails_a_gate_that_the_median_passes_and_is_the_fir
     assert broken[:6] == ("broken/H", "failed", pytest.approx(1.6), 3, 3, 3)
     assert (gate.outcome, found.exit) == ("failed", Exit.GATE_FAILED)
     assert gate.reason == (
-        "broken/H fails it alone: all its 3 configurations lie beyond the bound, and its change of +160.00% exceeds "
+        "broken/H fails it alone: all its 3 configurations lie beyond the bound, and its change (+160.00%) exceeds "
         "+50.00%, 10 times the bound"
     )
     assert found.verdict == "failed: mse <= +5%; over 30 pairs of runs in 10 sources."
@@ -166,5 +166,5 @@ def test_an_error_of_zero_that_became_positive_lies_beyond_any_bound() -> None:
         found = compare(base, new, ["mse <= +500%"])
     (gate,) = found.gates
     assert (gate.outcome, gate.datasets[0].change) == ("failed", math.inf)
-    assert "its change from 0 exceeds +5000.00%" in gate.reason
+    assert "its change (from 0) exceeds +5000.00%" in gate.reason
     assert np.isinf(found.datasets.loc["zero/H", "mse"])
