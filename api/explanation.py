@@ -101,7 +101,7 @@ class Explanation(ExplanationData):
         from hrx.adapters.wrapped import Rescaled
         from hrx.audit.memory import MemoryBudget
         from hrx.audit.runner.run import forecast_series
-        from hrx.audit.scoring.score import Unscorable
+        from hrx.audit.scoring.quantities import Unscorable
         from hrx.gift_eval.series import UnusableSeries
         from hrx.gift_eval.windows import statistics
 

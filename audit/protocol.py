@@ -1,15 +1,18 @@
-"""Settings that decide a number, and the grids that follow from them.
+"""Settings that decide a number, and the grids and draws that follow from them.
 
 Every field is stored with each record. Changing what any of them means raises `PROTOCOL_VERSION`, so that stored runs
 count as stale.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hrx.audit.attribution import find_estimator, stored_name
 from hrx.errors import ProtocolError, unknown
@@ -136,3 +139,24 @@ def fine_counts(lookback: int, fractions: int) -> Ints:
     """1, 2, 4, 8, … positions, up to the first fraction of the grid."""
     first = max(int(deletion_counts(lookback, fractions)[1]), 1)
     return 2 ** np.arange(first.bit_length())
+
+
+def rearranged(x: Tensor, key: Sequence[int], first: int, count: int, pairs: bool = True, shared: int = 1) -> Tensor:
+    """`(W, L) -> (W, J, D, L)`: random rearrangements of each window's values, draws `first … first + count − 1`.
+
+    In `pairs`, the second draw gives each position the value of the opposite rank. The channels of a multivariate
+    window `(W, L, C)` are rearranged by themselves. `J = shared` of them are drawn together. A draw depends only on
+    the key (seed, stream of the run, and what the draw is for), the window's place in its run and the draw's number.
+    """
+    windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
+    index = np.empty((windows, shared, count, length, channels), dtype=np.int64)
+    seed, stream, *purpose = key
+    for w in range(windows):
+        for d in range(count):
+            unit, second = divmod(first + d, 2 if pairs else 1)
+            rng = np.random.default_rng([seed, stream, w, *purpose, unit])
+            u = rng.permuted(np.tile(np.arange(length), (shared, channels, 1)), axis=-1).swapaxes(1, 2)
+            index[w, :, d] = length - 1 - u if second else u
+    ordered = torch.sort(x, dim=1).values.reshape(windows, 1, 1, length, channels).expand(-1, shared, count, -1, -1)
+    drawn = torch.gather(ordered, 3, torch.as_tensor(index, device=x.device))
+    return drawn if x.ndim == 3 else drawn[..., 0]

@@ -5,7 +5,6 @@ deletion sweep. The draws are not those of the sweep: the matrix would otherwise
 is read from the same forecasts.
 """
 
-from collections.abc import Sequence
 from math import factorial
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from hrx.audit.attribution import AttributionTask, Estimate
 from hrx.audit.attribution.settings import OcclusionSettings, ShapleySegmentsSettings, WinITSettings
+from hrx.audit.protocol import rearranged
 from hrx.audit.torch_state import one_thread
 
 REARRANGEMENT_STREAM = 2
@@ -22,27 +22,6 @@ REARRANGEMENT_STREAM = 2
 PERMUTATION_STREAM = 4
 """Separates the permutations from the other random draws under one seed."""
 FORECASTS_AT_ONCE = 64
-
-
-def rearranged(x: Tensor, key: Sequence[int], first: int, count: int, pairs: bool = True, shared: int = 1) -> Tensor:
-    """`(W, L) -> (W, J, D, L)`: random rearrangements of each window's values, draws `first … first + count − 1`.
-
-    In `pairs`, the second draw gives each position the value of the opposite rank. The channels of a multivariate
-    window `(W, L, C)` are rearranged by themselves. `J = shared` of them are drawn together. A draw depends only on
-    the key (seed, stream of the run, and what the draw is for), the window's place in its run and the draw's number.
-    """
-    windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
-    index = np.empty((windows, shared, count, length, channels), dtype=np.int64)
-    seed, stream, *purpose = key
-    for w in range(windows):
-        for d in range(count):
-            unit, second = divmod(first + d, 2 if pairs else 1)
-            rng = np.random.default_rng([seed, stream, w, *purpose, unit])
-            u = rng.permuted(np.tile(np.arange(length), (shared, channels, 1)), axis=-1).swapaxes(1, 2)
-            index[w, :, d] = length - 1 - u if second else u
-    ordered = torch.sort(x, dim=1).values.reshape(windows, 1, 1, length, channels).expand(-1, shared, count, -1, -1)
-    drawn = torch.gather(ordered, 3, torch.as_tensor(index, device=x.device))
-    return drawn if x.ndim == 3 else drawn[..., 0]
 
 
 def replacements_of(task: AttributionTask, kind: str, first: int, count: int) -> Tensor:

@@ -23,15 +23,12 @@ from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, RunCost, Setting, admission_windows
 from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
-from hrx.audit.scoring.quantities import skill
+from hrx.audit.scoring.quantities import Unscorable, forecast_variance, skill, usable_variance
 from hrx.audit.scoring.score import (
     ScoredRun,
-    Unscorable,
-    forecast_variance,
     moving,
     score,
     score_channels,
-    usable_variance,
 )
 from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
-from hrx.audit.attribution.perturbation import rearranged
 from hrx.audit.memory import MemoryBudget
-from hrx.audit.protocol import Protocol, deletion_counts, fine_counts
+from hrx.audit.protocol import Protocol, deletion_counts, fine_counts, rearranged
 from hrx.audit.torch_state import one_thread
 from hrx.errors import ProtocolError
 from hrx.records.quantities import DISTANCES, TRUNCATIONS, Floats, Ints

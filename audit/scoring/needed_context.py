@@ -16,7 +16,7 @@ from hrx.adapters.contract import Forecaster
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
-from hrx.audit.scoring.score import usable_variance
+from hrx.audit.scoring.quantities import usable_variance
 from hrx.errors import ProtocolError, stored_reason
 from hrx.records.quantities import Ints, NeededContext, kept_contexts
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hrx.audit.protocol import Area, Protocol, deletion_counts
 from hrx.audit.scoring.deletion import Orderings
+from hrx.errors import HrxError
 from hrx.records.quantities import (
     GAINS,
     QUANTITIES,
@@ -36,6 +37,12 @@ MOST_ASSIGNED = 8
 """Scored steps whose assignments to rows are all enumerated; of more steps as many are drawn at random."""
 SAME_AREA = 1e-6
 """Two areas that differ by this share of the largest one are equal but for rounding."""
+
+LEAST_NORMAL = float(np.finfo(np.float64).tiny)
+
+
+class Unscorable(HrxError):
+    """A run that cannot be scored: a result, recorded as excluded with this reason."""
 
 
 def summarise(
@@ -314,3 +321,23 @@ def skill(forecast: Floats, truth: Floats, last: Floats, seasonal: Floats, seaso
         naive_mase=scaled["last"],
         seasonal_mase=scaled["seasonal"],
     )
+
+
+def forecast_variance(forecast: Tensor) -> float:
+    """Variance of forecasts `(W, H)` or `(W, H, C)` over all windows and steps, summed over the channels."""
+    if not torch.isfinite(forecast).all():
+        raise Unscorable("non-finite forecast: the model returned NaN or infinity on these windows")
+    return float(forecast.double().var(dim=(0, 1), correction=0).sum())
+
+
+def usable_variance(forecast: Tensor, where: str = "every window") -> float:
+    """Variance of the forecasts; refuses one that nothing can be divided by. `where` the forecasts are."""
+    variance = forecast_variance(forecast)
+    if variance == 0:
+        raise Unscorable(f"constant forecast: the same value at every step of {where}")
+    largest, type_ = float(forecast.abs().max()), torch.finfo(forecast.dtype)
+    if largest < type_.tiny:
+        raise Unscorable(f"subnormal forecast: no value is larger than {largest:.3g}, where {type_.dtype} loses digits")
+    if not LEAST_NORMAL <= variance < math.inf:
+        raise Unscorable(f"the variance of the forecasts is {variance:.3g}, beyond the range of float64")
+    return variance

@@ -22,18 +22,13 @@ from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, scored_steps
 from hrx.audit.scoring.deletion import Along, Sweep, orderings
-from hrx.audit.scoring.quantities import needs_draws, summarise
+from hrx.audit.scoring.quantities import Unscorable, forecast_variance, needs_draws, summarise, usable_variance
 from hrx.audit.torch_state import differentiable, plain
-from hrx.errors import HrxError, ProtocolError
+from hrx.errors import ProtocolError
 from hrx.records.quantities import Floats, Quantities
 
 AXES: dict[Along, int] = {"time": 3, "channel": 2}
 """Input axes, and the dimension of `(W, H, L, C)` that is summed for the matrix of each."""
-LEAST_NORMAL = float(np.finfo(np.float64).tiny)
-
-
-class Unscorable(HrxError):
-    """A run that cannot be scored: a result, recorded as excluded with this reason."""
 
 
 class ChannelScores(NamedTuple):
@@ -214,26 +209,6 @@ def moving(x: Tensor) -> Tensor:
     if not kept.any():
         raise Unscorable("flat windows: the same value at every position, so there is nothing to delete")
     return kept
-
-
-def forecast_variance(forecast: Tensor) -> float:
-    """Variance of forecasts `(W, H)` or `(W, H, C)` over all windows and steps, summed over the channels."""
-    if not torch.isfinite(forecast).all():
-        raise Unscorable("non-finite forecast: the model returned NaN or infinity on these windows")
-    return float(forecast.double().var(dim=(0, 1), correction=0).sum())
-
-
-def usable_variance(forecast: Tensor, where: str = "every window") -> float:
-    """Variance of the forecasts; refuses one that nothing can be divided by. `where` the forecasts are."""
-    variance = forecast_variance(forecast)
-    if variance == 0:
-        raise Unscorable(f"constant forecast: the same value at every step of {where}")
-    largest, type_ = float(forecast.abs().max()), torch.finfo(forecast.dtype)
-    if largest < type_.tiny:
-        raise Unscorable(f"subnormal forecast: no value is larger than {largest:.3g}, where {type_.dtype} loses digits")
-    if not LEAST_NORMAL <= variance < math.inf:
-        raise Unscorable(f"the variance of the forecasts is {variance:.3g}, beyond the range of float64")
-    return variance
 
 
 def _within_range(errors: Floats) -> Floats:

@@ -13,7 +13,8 @@ from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, score
 from hrx.audit.admission import admit_channels
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.score import ScoredRun, Unscorable, score_channels
+from hrx.audit.scoring.quantities import Unscorable
+from hrx.audit.scoring.score import ScoredRun, score_channels
 from hrx.errors import ProtocolError
 
 

@@ -20,7 +20,8 @@ from hrx.audit.attribution import AttributionTask, Inapplicable, find_estimator,
 from hrx.audit.attribution.libraries import CAPTUM, LIBRARIES, LIBRARY_STREAM, TINT, library_names
 from hrx.audit.attribution.perturbation import replacements_of
 from hrx.audit.memory import MemoryBudget
-from hrx.audit.scoring.score import Unscorable, score
+from hrx.audit.scoring.quantities import Unscorable
+from hrx.audit.scoring.score import score
 from hrx.audit.torch_state import seeded
 from hrx.errors import ProtocolError
 

@@ -12,7 +12,8 @@ from hrx.adapters import Forecaster, ModelError, from_module, load
 from hrx.audit import Protocol, explain, score
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.score import Unscorable, moving
+from hrx.audit.scoring.quantities import Unscorable
+from hrx.audit.scoring.score import moving
 from hrx.errors import HrxError
 from hrx.records.quantities import QUANTITIES
 
