@@ -33,7 +33,7 @@ CHECKED_AT = {
     "tirex-2": [(96, 24)],
     "toto-2": [(96, 24), (512, 96)],
 }
-"""Settings at which all five admission checks run, for families that are checked at fewer than the others."""
+"""Settings at which all admission checks run, for families that are checked at fewer than the others."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -68,7 +68,7 @@ def test_a_class_forecasts_as_predict_does_and_has_its_derivative(saved: Path, n
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COUPLED_OR_DETACHED)
-def test_all_five_checks_admit_a_class_that_detaches_writes_in_place_or_couples_windows(saved: Path, name: str) -> None:
+def test_every_check_admits_a_class_that_detaches_writes_in_place_or_couples_windows(saved: Path, name: str) -> None:
     checks = admit(load(f"neuralforecast:{saved}:{name}"), series(1, LOOKBACK), HORIZON)
     assert [check for check in checks if not check.passed] == []
     assert "float64" in checks[-1].note

@@ -240,8 +240,8 @@ def test_a_sampled_forecast_is_refused_also_with_a_fixed_seed(
     # With a fixed seed each window draws by its position in the batch.
     checks = checked(Seeded, save, tmp_path / "seeded")
     assert checks["determinism"].passed
-    assert {"equivalence", "derivative"} <= failed(checks)
-    assert checks["equivalence"].figure > 1000 * EQUIVALENCE_LIMIT
+    assert {"isolation", "derivative"} <= failed(checks)
+    assert checks["isolation"].figure > 1000 * EQUIVALENCE_LIMIT
     assert checks["derivative"].figure > DERIVATIVE_LIMIT
 
 

@@ -192,7 +192,7 @@ def test_a_full_file_system_stops_the_audit_with_a_sentence_too(
     code, output = server.run(audit(model, "held", "--ledger", str(disk / "ledger.db")), tmp_path)
     assert code == 3, output
     assert "verdict" in output.lower()
-    assert "free disk space" in output
+    assert "Free some space" in output
     kept = stored(disk / "ledger.db")
     shutil.copytree(disk, tmp_path / "larger")
     ledger = tmp_path / "larger" / "ledger.db"

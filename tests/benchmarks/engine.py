@@ -113,7 +113,7 @@ def published_size(folder: Path, runs: int = PUBLISHED, datasets: int = 66) -> F
 
     def run_until(count: int) -> int:
         with Ledger.open(path) as ledger, closing(SimulatedExecutor()) as executor:
-            return measure(planned, models, ledger, executor, count)
+            return measure(planned, ledger, executor, count)
 
     first = timed(seconds, "first half", lambda: run_until(runs // 2))
     with Ledger.open(path) as ledger:

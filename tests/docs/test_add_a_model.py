@@ -61,7 +61,7 @@ def test_the_test_of_the_skeleton_passes_for_t0_and_finds_a_mistake(tmp_path: Pa
     filled = (ROOT / "adapters" / "families" / "t0.py").read_text(encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
     wrong = filled.replace("levels.index(0.5)]", "levels.index(0.5) + 1]")
-    for code, selected, expected in ((filled, "", 0), (wrong, "five_checks", 1)):
+    for code, selected, expected in ((filled, "", 0), (wrong, "every_check", 1)):
         (tmp_path / adapter).write_text(code)
         done = subprocess.run([*command, "-k", selected], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == expected, done.stdout

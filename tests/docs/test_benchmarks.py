@@ -48,7 +48,7 @@ def test_every_benchmark_is_described_and_every_command_names_one(benchmark_of: 
     files = {file.name for file in FOLDER.glob("*.py")} - {"run.py", "side_by_side.py"}
     assert described == files
     run = {command[0] for command in benchmark_of("run").BENCHMARKS.values()}
-    assert run == files - {"memory_of_opening.py", "corridors.py"}
+    assert run == files - {"memory_of_opening.py", "report_size.py", "corridors.py"}
 
 
 def test_rows_are_compared_with_every_method_that_gives_the_same_rows(benchmark_of: Any, model: Forecaster) -> None:
