@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hrx.adapters import Forecaster, Identity, Limits, Located, locate
+from hrx.adapters import Identity, Limits, locate
 from hrx.audit import Protocol
 from hrx.audit.admission import Check
 from hrx.audit.memory import GIBIBYTE
@@ -46,16 +46,6 @@ from hrx.reports import read, render_table
 
 PUBLISHED = 16_729
 Figures = dict[str, float]
-
-
-class NamedModel:
-    """A located model of which only the identity is used."""
-
-    def __init__(self, identity: Identity):
-        self.identity = identity
-
-    def load(self) -> Forecaster:
-        raise NotImplementedError
 
 
 class SimulatedExecutor:
@@ -91,7 +81,7 @@ class SimulatedExecutor:
         pass
 
 
-def simulated_plan(runs: int, datasets: int) -> tuple[list[Run], list[Located]]:
+def simulated_plan(runs: int, datasets: int) -> list[Run]:
     """So many runs of the seven settings over so many datasets, as in the published table."""
     values = np.random.default_rng(0).normal(size=(3, 900)).cumsum(axis=1)
     sources = [
@@ -101,13 +91,13 @@ def simulated_plan(runs: int, datasets: int) -> tuple[list[Run], list[Located]]:
     models = -(-runs // (datasets * 42))
     identities = [Identity(f"model-{i}", "simulated", f"model-{i}", f"{i:064}", "none 1") for i in range(models)]
     planned = plan(identities, sources, STAR, series=3, seeds=2, windows=4, protocol=Protocol())
-    return planned[:runs], [NamedModel(identity) for identity in identities]
+    return planned[:runs]
 
 
 def published_size(folder: Path, runs: int = PUBLISHED, datasets: int = 66) -> Figures:
     """Seconds to plan, execute, resume and read a plan of the published size."""
     seconds: Figures = {}
-    planned, models = timed(seconds, "plan", lambda: simulated_plan(runs, datasets))
+    planned = timed(seconds, "plan", lambda: simulated_plan(runs, datasets))
     timed(seconds, "keys", lambda: [run.key for run in planned])
     path = folder / "simulated.db"
 
