@@ -19,7 +19,8 @@ from scipy.stats import spearmanr
 from hrx.records.record import DONE, NAMES
 from hrx.reports.published import dataset_name, published_tables
 from hrx.reports.runs import fold_seeds
-from hrx.reports.statistics import describe, evidence, is_few
+from hrx.reports.statistics import describe, is_few
+from hrx.reports.summary import summarise
 from hrx.reports.text import bracketed, percent, signed
 
 RECORDS = Path(__file__).parent / "results"
@@ -90,9 +91,9 @@ def gains(frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def by_source(model: str) -> str:
-    """Gains of the configurations that beat naive with one value per source, as a verdict has them."""
-    kept = beating(configurations(model))
-    found = {name: evidence(kept[name], kept["dataset"], kept["series"]) for name in ("g_margin", "g_own")}
+    """Gains of the runs that beat naive with one value per source: those of the verdict."""
+    (summary,) = summarise(records(model), [])
+    found = {name: summary.beating_naive.evidence[name] for name in ("g_margin", "g_own")}
     return "; ".join(f"`{name}` {one}, positive in {one.positive} of {one.counted}" for name, one in found.items())
 
 
