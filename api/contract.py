@@ -25,7 +25,7 @@ from hrx.records.contract import Contract
 
 SOON = 20.0
 """Seconds of a contract that need no announcement."""
-_CHILD = "import sys; from hrx.api.contract import forecast_for_parent; forecast_for_parent(sys.argv[1])"
+_CHILD = "import sys; from hrx.api.contract import forecast_for_parent; forecast_for_parent(*sys.argv[1:])"
 
 
 def verify_contract(options: VerifyRequest, progress: Progress) -> Contract:
@@ -67,17 +67,17 @@ def verify_contract(options: VerifyRequest, progress: Progress) -> Contract:
 
 def _forecast_elsewhere(options: VerifyRequest, x: Tensor, horizon: int) -> Tensor:
     """`(B, L) -> (B, H)` by a new process, with other hashes and seeds, that loads the model by its name."""
+    words = [options.model, options.device, "merge" if options.merge_adapter else "", str(horizon)]
     with TemporaryDirectory() as folder:
-        torch.save((options, x, horizon), f"{folder}/request")
-        done = subprocess.run([sys.executable, "-c", _CHILD, folder], capture_output=True, text=True)
+        torch.save(x, f"{folder}/windows")
+        done = subprocess.run([sys.executable, "-c", _CHILD, folder, *words], capture_output=True, text=True)
         if done.returncode:
             raise ModelError(f"Another process cannot forecast: {(done.stderr.splitlines() or ['no message'])[-1]}")
-        return cast(Tensor, torch.load(f"{folder}/forecast"))
+        return cast(Tensor, torch.load(f"{folder}/forecast", weights_only=True))
 
 
-def forecast_for_parent(folder: str) -> None:
-    """Read a request of `_forecast_elsewhere` from a folder and write its forecast there."""
-    options, x, horizon = torch.load(f"{folder}/request", weights_only=False)
-    located = locate(options.model, merge_adapter=options.merge_adapter)
-    model = on_device(located.load(), resolve_device(options.device))
-    torch.save(model.official(x, horizon), f"{folder}/forecast")
+def forecast_for_parent(folder: str, model: str, device: str, merge_adapter: str, horizon: str) -> None:
+    """Read the windows of `_forecast_elsewhere` from a folder and write their forecast there."""
+    located = locate(model, merge_adapter=bool(merge_adapter))
+    loaded = on_device(located.load(), resolve_device(device))
+    torch.save(loaded.official(torch.load(f"{folder}/windows", weights_only=True), int(horizon)), f"{folder}/forecast")

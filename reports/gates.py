@@ -331,7 +331,7 @@ def describe_gate(judged: Judged) -> list[str]:
     known = not math.isnan(judged.estimate.point)
     lines = [judged.reason, ", ".join(part for part in (_figure(judged) if known else "", judged.scope) if part)]
     listing = [one for one in judged.datasets if one.outcome != "undecided"]
-    named = [f"{clean(one.dataset)} {amount(judged.gate, one.change)} ({one.beyond} of {one.n})" for one in listing]
+    named = [f"{clean(one.dataset)} {_listed_change(judged.gate, one)} ({one.beyond} of {one.n})" for one in listing]
     more = [counted(len(named) - _MOST_NAMED, "more dataset")] if len(named) > _MOST_NAMED else []
     beyond = f"{len(named)} of {counted(judged.tested, 'dataset')} beyond the bound (of their configurations)"
     lines.append(f"{beyond}: {listed([*named[:_MOST_NAMED], *more])}" if named else "")
@@ -339,10 +339,21 @@ def describe_gate(judged: Judged) -> list[str]:
     return [line for line in (*lines, listed(lost[:_MOST_NAMED])) if line]
 
 
+def _listed_change(gate: Gate, one: DatasetJudged) -> str:
+    """Change of a dataset beyond the bound; a change within it is beyond because NEW no longer beats naive."""
+    stopped = gate.kind == "signed" and not is_beyond(gate, one.change)
+    return amount(gate, math.inf if stopped else one.change)
+
+
 def amount(gate: Gate, value: float) -> str:
-    """A change or figure in the unit of its gate: `+1.60%`, `-5.00 pt`, `-0.0200`; `from 0` where base is zero."""
+    """A change or figure in the unit of its gate: `+1.60%`, `-5.00 pt`, `-0.0200`; `from 0` where base is zero.
+
+    A change of a gain that is infinite stands for a new model that no longer beats naive.
+    """
     if gate.relative:
         return relative_text(value)
+    if gate.kind == "signed" and math.isinf(value):
+        return "no longer beats naive"
     scale, decimals, unit = (100, 2, "%" if gate.absolute else " pt") if gate.kind == "share" else (1, 4, "")
     return written(scale * value + 0.0, f"{'' if gate.absolute else '+'}.{decimals}f", unit)
 

@@ -212,7 +212,7 @@ def test_the_action_refuses_inputs_that_are_options_lines_of_their_own_or_other_
         {"hrx": "installed", "extras": "", "undecided": "fail", "strict": "true"},
         {"hrx": "git+https://example.com/hrx.git@main", "extras": "ttm,gift-eval", "base": "ttm:./a b"},
         {"hrx": "0.1.0.dev3+g12", "data": "csv:a.csv?decimal=,", "gates": "\n  mse <= +2%\n\n$(touch hacked)\n"},
-        {"base": "", "base_ledger": "stored ledger.db", "out": "/tmp/ergebnis ä"},
+        {"base": "", "base_ledger": "stored ledger.db", "out": "ergebnis ä"},
     ],
 )
 def test_the_action_takes_every_valid_input(inputs: dict[str, str], tmp_path: Path) -> None:

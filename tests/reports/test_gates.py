@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from scipy import stats
 
 from hrx.errors import Exit, HrxError
-from hrx.reports.gates import EXAMPLES, GATED, Judged, exit_code, judge, judge_audit, judge_worst, parse
+from hrx.reports.gates import EXAMPLES, GATED, Judged, describe_gate, exit_code, judge, judge_audit, judge_worst, parse
 from hrx.reports.statistics import cluster_interval, share_interval
 
 
@@ -236,3 +236,11 @@ def test_gates_of_an_audit_leave_out_impossible_numbers() -> None:
     assert (found.outcome, found.clusters.counted) == ("passed", "10 series")
     assert found.clusters.values == pytest.approx(good)
     assert found.estimate.point == pytest.approx(0.145)
+
+
+def test_a_source_that_no_longer_beats_naive_is_named_so_and_never_shown_with_its_gain() -> None:
+    gate, places = parse("g_margin >= -0.02"), [f"d{i}/H" for i in range(8)]
+    text = " ".join(describe_gate(judge(gate, [0.01] * 8, places, ["a"] * 8, stopped=[True, *[False] * 7])))
+    assert "d0/H no longer beats naive (1 of 1)" in text
+    assert "[no longer beats naive, +0.0100]" in text
+    assert "inf" not in text
