@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from hrx.adapters.inputs import Column, Inputs, Outputs, Window
 from hrx.errors import HrxError, describe_error, without_paths
 from hrx.text import ComputedText
 
@@ -219,6 +220,10 @@ class Forecaster(ABC):
 
     A released model scales its windows itself: it gets standardised ones, as published.
     """
+    inputs: Inputs = Inputs()
+    outputs: Outputs = Outputs()
+    sections: tuple[int, ...] | None = None
+    """Lengths of the channels that lie one after another in its windows; None: one series."""
     scale: ReadScale = "raw"
     """What it reads; a model that was trained on standardised values names their scale where it is stored."""
 
@@ -236,6 +241,17 @@ class Forecaster(ABC):
         It uses the loaded weights and nothing else that `predict` uses: no helper, no constant, no index. Otherwise a
         mistake would be in both, and parity would not see it.
         """
+
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        """`(B, H, K, Q)`, differentiable: the columns of a forecast that may read covariates and several targets.
+
+        A family with `inputs` or `outputs` implements it and `official_window`; `Bound` turns them into a forecaster.
+        """
+        return _point(self.predict, window, horizon, columns)
+
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        """`(B, H, K, Q)`: the same by the library's public call, which shares nothing but the weights."""
+        return _point(self.official, window, horizon, columns)
 
     def forward(self, x: Tensor, horizon: int) -> Tensor:
         """`(B, L) -> (B, H)`, differentiable in `x`; without gradients if they are disabled by the caller.
@@ -301,6 +317,13 @@ class Forecaster(ABC):
     def unloaded(self) -> tuple[str, ...]:
         """Names of parameters that differ from the checkpoint's file."""
         return ()
+
+
+def _point(call: Callable[[Tensor, int], Tensor], window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+    """Point forecast of one target without covariates, for a model that knows nothing else."""
+    if [*columns] not in (["point"], [0.5]) or window.target.shape[2] != 1:
+        raise NotImplementedError("a family with inputs or outputs implements predict_window and official_window")
+    return call(window.target[..., 0], horizon)[..., None, None]
 
 
 def freeze(module: torch.nn.Module) -> torch.nn.Module:

@@ -1,9 +1,11 @@
-"""Forecasters around another one: `OnDevice`, `DoubleTwin` in float64, and `Rescaled` between two units of values.
+"""Forecasters around another one: `OnDevice`, `DoubleTwin` in float64, `Rescaled` between two units of values, `Bound`
+to one layout of channels, one target and one output.
 
 The library's official call stays on the CPU, so the parity check compares the device that is used with the library.
 Errors and gains of an audit are on standardised values, so that they have the same scale for all series.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hrx.adapters.contract import Convert, Forecaster, ModelError
+from hrx.adapters.inputs import POINT, Column, Layout, Output, Window
 from hrx.errors import HrxError, unknown
 
 DEVICES = ("cpu", "cuda", "mps", "auto")
@@ -43,6 +46,7 @@ class Wrapped(Forecaster):
     def __init__(self, base: Forecaster):
         self._base = base
         self.identity, self.limits, self.official_call = base.identity, base.limits, base.official_call
+        self.inputs, self.outputs, self.sections = base.inputs, base.outputs, base.sections
 
     def _around(self, change: Change) -> Forecaster | None:
         """Return the same around a changed model, or None where there is none."""
@@ -101,6 +105,14 @@ class OnDevice(Wrapped):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         return self._base.official(x, horizon)
 
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        with self.device:
+            moved = self._moved.predict_window(window.map(lambda one: one.to(self.device)), horizon, columns)
+        return moved.to(window.target.device)
+
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        return self._base.official_window(window, horizon, columns)
+
     def _around(self, change: Change) -> Forecaster | None:
         base, moved = change(self._base), change(self._moved)
         if base is None or moved is None:
@@ -149,6 +161,48 @@ def in_own_unit(model: Forecaster, scale: tuple[float, float] | None) -> Forecas
     return model if scale is None else Rescaled(model, *scale, standardise=True)
 
 
+class Bound(Wrapped):
+    """A model on packed windows of one layout, `(B, P) -> (B, H)`: one target's forecast of one output."""
+
+    def __init__(self, base: Forecaster, layout: Layout, explained: int = 0, output: Output = POINT):
+        super().__init__(base)
+        self.identity = copy.copy(base.identity)  # its batches need other memory than those of `base`
+        self.layout, self.explained, self.output = layout, explained, output
+        self.sections = layout.sections
+        if refusal := self.refusal():
+            raise ModelError(f"{self.identity.model} {refusal}.")
+
+    def refusal(self) -> str | None:
+        """Why the model does not take this layout or output, as a clause, or None if it does."""
+        layout = self.layout
+        return (
+            self._base.limits.refusal(layout.lookback, layout.horizon)
+            or self._base.inputs.refusal(layout.names, [c.name for c in layout.channels if c.kind == "categorical"])
+            or self._base.outputs.refusal(self.output)
+        )
+
+    def check(self, x: Tensor, horizon: int) -> None:
+        if x.ndim != 2 or x.shape[1] != self.layout.size or horizon != self.layout.horizon:
+            raise ModelError(
+                f"{self.identity.model} is bound to windows of {self.layout.size} positions and a horizon of "
+                f"{self.layout.horizon}, not to {tuple(x.shape)} and {horizon}."
+            )
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        return self._chosen(self._base.predict_window(self.layout.unpack(x), horizon, self.output.columns))
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        return self._chosen(self._base.official_window(self.layout.unpack(x), horizon, self.output.columns))
+
+    def _chosen(self, y: Tensor) -> Tensor:
+        """`(B, H, K, Q) -> (B, H)`."""
+        y = y[:, :, self.explained]
+        return y[..., -1] - y[..., 0] if self.output.is_spread else y[..., 0]
+
+    def _with(self, base: Forecaster) -> Forecaster:
+        return Bound(base, self.layout, self.explained, self.output)
+
+
 def to_double(module: torch.nn.Module) -> torch.nn.Module:
     """Float64 weights, complex ones too, which `torch.nn.Module.double` leaves as they are."""
     for weight in (*module.parameters(), *module.buffers()):
@@ -171,6 +225,14 @@ class DoubleTwin(Wrapped):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         with double_precision():
             return self._base.official(x, horizon)
+
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        with double_precision():
+            return self._base.predict_window(window, horizon, columns)
+
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        with double_precision():
+            return self._base.official_window(window, horizon, columns)
 
 
 @contextmanager
