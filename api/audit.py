@@ -44,11 +44,10 @@ from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, St
 from hrx.records.quantities import SHORTEST_SPAN
 from hrx.records.record import DONE, FAILED, Record
 from hrx.reports import heatmaps, summarise
-from hrx.reports.audit_summary import AuditSummary, BackboneSummary, summarise_backbones
+from hrx.reports.audit_summary import AuditSummary, summarise_backbones
 from hrx.reports.gates import Judged, exit_code, judge_audit
 from hrx.reports.runs import CONFIGURATION, LARGEST, SEEDS, frame_of, without_runs
 from hrx.reports.statistics import evidence
-from hrx.reports.summary import ModelSummary
 from hrx.reports.text import counted
 from hrx.text import message
 
@@ -95,52 +94,29 @@ def run_audit(
     given = {"models": named, "data": source, "out": out, "settings": settings, "workers": workers, **options}
     request = from_keywords(AuditRequest, given, "run_audit")
     with progress.running("hrx.run_audit"):
-        result = perform(
-            request,
-            held,
-            held_datasets(series, "data"),
-            progress=progress,
-            on_plan=lambda runs: progress.note(headline(runs, request)),
-        )
+        result = perform(request, held, held_datasets(series, "data"), progress=progress, tell=True)
         if result.exit > 128:  # that of a signal
             raise KeyboardInterrupt
-        code = result.exit
-        try:
-            if not result.interrupted:
-                draw_examples(result, progress)
-        except NotWritten as error:
-            progress.note(f"run_audit: {error}")
-            code = code or Exit.INCOMPLETE
-        for sentence in (result.ended, result.unwritten):
-            if sentence:
-                progress.note(f"run_audit: {sentence}")
-    return AuditSummary(tuple(result.summaries), result.ledger, Exit(code), tuple(result.backbones))
+        for sentence in result.notes:
+            progress.note(f"run_audit: {sentence}")
+    return result
 
 
 @dataclass(frozen=True)
-class AuditResult:
-    """What an audit found."""
+class AuditResult(AuditSummary):
+    """What an audit found, with what the command tells beside it; `exit` is 130 or 143 where a signal ended it."""
 
-    request: AuditRequest
-    exit: int = Exit.DONE
-    """Exit code of the command, 130 or 143 where a signal ended it."""
-    summaries: Sequence[ModelSummary] = ()
-    backbones: Sequence[BackboneSummary] = ()
     gates: Sequence[Judged] = ()
     without_runs: Mapping[str, int] = field(default_factory=dict)
     """Number of planned runs of each model of which none is stored."""
     keys: frozenset[str] = frozenset()
     """Keys of the planned runs; empty where a second signal ended it before anything was summarised."""
-    ended: str = ""
-    """Why it ended before its plan was complete, as a sentence."""
     interrupted: bool = False
     """Whether a signal or the loss of all workers ended it."""
-    unwritten: LedgerError | None = None
-    """Why results could not be stored, such as a full disk; the summaries are those of the stored runs."""
-
-    @property
-    def ledger(self) -> Path:
-        return self.request.ledger_path
+    notes: tuple[str, ...] = ()
+    """Why it ended before its plan was complete, and what could not be written, such as on a full disk."""
+    figures: Sequence[Path] = ()
+    """Heat maps, one for each model and dataset."""
 
 
 def perform(
@@ -149,44 +125,60 @@ def perform(
     datasets: Sequence[Dataset] = (),
     *,
     progress: Progress,
-    on_plan: Callable[[Sequence[PlannedRun]], None] = lambda runs: None,
+    tell: bool = False,
 ) -> AuditResult:
-    """Plan, measure what the ledger does not hold, and summarise; signals end it after the running tasks.
+    """Plan, measure what the ledger does not hold, summarise, and draw a heat map of each model and dataset.
 
-    `models` and `datasets` are those in memory, beside the names of the request.
+    `models` and `datasets` are those in memory, beside the names of the request. Signals end it after the running
+    tasks. With `tell`, the progress says how many runs there are.
     """
+    result = _measure_and_summarise(request, models, datasets, progress, tell)
+    if not result.keys or result.interrupted:
+        return result
+    progress.stage("drawing heat maps")
+    try:
+        with noting_damage(progress):
+            return replace(result, figures=heatmaps(result.ledger, request.out, result.keys))
+    except NotWritten as error:
+        return replace(result, exit=result.exit or Exit.INCOMPLETE, notes=(*result.notes, str(error)))
+
+
+def _measure_and_summarise(
+    request: AuditRequest,
+    models: Sequence[Forecaster],
+    datasets: Sequence[Dataset],
+    progress: Progress,
+    tell: bool,
+) -> AuditResult:
     stop = Stop(progress, request.budget)
     plan = plan_audit(request, progress, models, datasets)
     existed = os.path.lexists(plan.ledger)
     check_directory(request.out, "--out")
     if not existed:
         check_target(plan.ledger, "--ledger")
+    absent = [folder for folder in plan.ledger.absolute().parents if not folder.exists()]
     try:
         with noting_damage(progress):
             # First, because another interpreter may refuse the request, which leaves no ledger behind then.
             elsewhere = [run for other in plan.others for run in other.plan(estimate=False)]
-            plans, ended = _measure_missing(plan, elsewhere, stop, progress, on_plan)
+            plans, ended = _measure_missing(plan, elsewhere, stop, progress, tell)
     except HrxError:
-        if not existed:  # refused before its first run: no ledger stays, unless another audit has begun to use it
+        if not existed:  # refused before its first run: nothing stays, unless another audit has begun to use the ledger
             used = False
             with suppress(LedgerError, OSError), Ledger.open(plan.ledger, create=False, warn=False) as opened:
                 used = bool(opened.rows()) or len(opened.audits()) > 1
             if not used:
                 plan.ledger.unlink(missing_ok=True)  # SQLite refuses to write to a file that was removed
+                with suppress(OSError):  # a folder that is not empty stays
+                    for folder in absent:
+                        folder.rmdir()
         raise
     if not plans:
         return ended
     # A damaged run of this plan has been measured again; what is damaged beside the plan is named here.
     with noting_damage(progress) as damaged:
         progress.stage("reading the ledger")
-        return _summarise(ended, plans, damaged)
-
-
-def draw_examples(result: AuditResult, progress: Progress) -> list[Path]:
-    """Draw a heat map of each model and dataset into `--out`."""
-    progress.stage("drawing heat maps")
-    with noting_damage(progress):
-        return heatmaps(result.ledger, result.request.out, result.keys)
+        return _summarise(request, ended, plans, damaged)
 
 
 def headline(runs: Sequence[PlannedRun], request: AuditRequest) -> str:
@@ -213,10 +205,10 @@ def _measure_missing(
     elsewhere: Sequence[PlannedRun],
     stop: Stop,
     progress: Progress,
-    on_plan: Callable[[Sequence[PlannedRun]], None],
+    tell: bool,
 ) -> tuple[list[StoredPlan], AuditResult]:
     """Store the plan and measure its missing runs; return the plans, none after a second signal, and how it ended."""
-    measuring, plans, ended = False, list[StoredPlan](), AuditResult(plan.request)
+    measuring, plans, ended = False, list[StoredPlan](), AuditResult((), plan.ledger, Exit.DONE)
     try:
         with Ledger.open(plan.ledger, warn=False) as ledger:
             refuse_damaged(ledger)
@@ -227,7 +219,8 @@ def _measure_missing(
                 keys.setdefault((run.model, run.fingerprint), []).append(run.key)
             until = plan.request.until or ""
             plans = [StoredPlan.of(*model, until, of_model, utc_now()) for model, of_model in keys.items()]
-            on_plan(planned)
+            if tell:
+                progress.note(headline(planned, plan.request))
             settings = StoredAudit(utc_now(), __version__, json.dumps(plan.request.stored(), sort_keys=True))
             if any(run.state != "stored" for run in planned):
                 ledger.write_audit(settings)
@@ -246,12 +239,12 @@ def _measure_missing(
             elif stop.over and not because and ledger.finished(every) != every:
                 because = "--budget is over."
             if because:
-                because = f"{because} {stored_part(plan, ledger)}"
-                ended = replace(ended, exit=code, ended=because, interrupted=code != Exit.DONE)
+                notes = (f"{because} {stored_part(plan, ledger)}",)
+                ended = replace(ended, exit=code, notes=notes, interrupted=code != Exit.DONE)
     except LedgerError as error:
         if not measuring:
             raise
-        return plans, replace(ended, unwritten=error)  # a full disk, say: the verdict is that of the stored runs
+        ended = replace(ended, exit=Exit.INCOMPLETE, notes=(str(error),))  # the verdict is that of the stored runs
     return plans, ended
 
 
@@ -275,13 +268,15 @@ def _measure(plan: AuditPlan, stored: Sequence[Record], ledger: Ledger, stop: St
             other.audit(stop)
 
 
-def _summarise(ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequence[str]) -> AuditResult:
+def _summarise(
+    request: AuditRequest, ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequence[str]
+) -> AuditResult:
     """Return the result of the planned runs, whatever else the ledger holds; `damaged` grows while it is read.
 
     A failed admission check or gate decides the exit code first, then gates that are not decided, then what is missing.
     """
-    request, keys = ended.request, frozenset(key for plan in plans for key in plan.run_keys)
-    with Ledger.open(request.ledger_path, create=False) as ledger:
+    keys = frozenset(key for plan in plans for key in plan.run_keys)
+    with Ledger.open(ended.ledger, create=False) as ledger:
         frame, checks = frame_of(ledger), ledger.checks()
     frame = frame[frame["key"].isin(keys)]
     if request.equivalence is not None:
@@ -292,13 +287,13 @@ def _summarise(ended: AuditResult, plans: Sequence[StoredPlan], damaged: Sequenc
     code: int = Exit.GATE_FAILED
     if not frame["check_failed"].notna().any():
         code = exit_code(gates, request.undecided)
-    if code == Exit.DONE and (absent or damaged or ended.unwritten or (frame["status"] == FAILED).any()):
+    if code == Exit.DONE and (absent or damaged or (frame["status"] == FAILED).any()):
         code = Exit.INCOMPLETE
     return replace(
         ended,
-        exit=ended.exit if ended.interrupted else code,
-        summaries=summarise(frame, checks, plans),
-        backbones=backbones,
+        models=tuple(summarise(frame, checks, plans)),
+        exit=ended.exit if ended.interrupted else code or ended.exit,
+        backbones=tuple(backbones),
         gates=gates,
         without_runs=absent,
         keys=keys,
@@ -437,7 +432,7 @@ def run_child(action: str, settings: str, count: str = "0") -> int:
         with progress.running("hrx audit"):
             if int(count):
                 return recheck_audit(request, int(count), progress).exit
-            return perform(request, progress=progress).exit
+            return _measure_and_summarise(request, (), (), progress, tell=False).exit
     except HrxError as error:
         sys.stderr.write(f"{message(f'hrx audit: {error}')}\n")
         return error.exit

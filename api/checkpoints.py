@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hrx.adapters.contract import Forecaster, library_errors
 from hrx.adapters.registry import locate, trained_setting
 from hrx.adapters.wrapped import on_device, resolve_device
-from hrx.api.audit import AuditResult, draw_examples, perform
+from hrx.api.audit import AuditResult, perform
 from hrx.api.audit_plan import open_executor, refuse_empty_plan
 from hrx.api.progress import INTERRUPTED, Progress
 from hrx.audit.admission import Check, admit, admit_channels, sanity
@@ -199,8 +199,6 @@ def train(request: TrainRequest, progress: Progress) -> Trained:
         same = {name: getattr(request, name) for name in names}
         asked = AuditRequest(models=(str(request.out),), out=request.out / "audit", effort="paper", **same)
         audited = perform(asked, progress=progress)
-        if not audited.interrupted:
-            draw_examples(audited, progress)
     return Trained(len(planned.tasks), failed, (audited.exit if audited else 0) or code, audit=audited)
 
 

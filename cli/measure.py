@@ -10,7 +10,6 @@ from hrx.api import checkpoints
 from hrx.api.audit import (
     MOST_REASONS,
     AuditResult,
-    draw_examples,
     estimate_audit,
     headline,
     perform,
@@ -36,6 +35,7 @@ from hrx.reports.contract import contract_junit, contract_page, contract_text
 from hrx.reports.gates import WORDS, describe_gate, gate_json
 from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted, number_or_none
+from hrx.text import message as one_line
 
 
 def audit(request: AuditCommand) -> int:
@@ -44,30 +44,19 @@ def audit(request: AuditCommand) -> int:
         return _dry_run(request)
     if request.recheck:
         return _recheck(request, request.recheck)
-
-    def show_plan(runs: Sequence[PlannedRun]) -> None:
-        if not request.json:
-            note(headline(runs, request))
-
-    result = perform(request, progress=progress, on_plan=show_plan)
-    code = result.exit
+    result = perform(request, progress=progress, tell=not request.json)
     if result.keys:
         _show_result(result, as_json=request.json)
-    if result.keys and not result.interrupted:
-        try:
-            figures = draw_examples(result, progress)
-            if not request.json:
-                show(f"Heat maps: {len(figures)} in {request.out}")
-                show(f"Page: hrx report {result.ledger} --out {request.out / 'page'}")
-        except NotWritten as error:
-            code = not_written("audit", error, code)
-    if result.ended:
-        note(f"hrx audit: {result.ended}")
-    return not_written("audit", result.unwritten, code) if result.unwritten else code
+    if result.keys and not result.interrupted and not request.json:
+        show(f"Heat maps: {len(result.figures)} in {request.out}")
+        show(f"Page: hrx report {result.ledger} --out {request.out / 'page'}")
+    for sentence in result.notes:
+        note(one_line(f"hrx audit: {sentence}"))
+    return result.exit
 
 
 def _show_result(result: AuditResult, *, as_json: bool) -> None:
-    summaries, backbones, absent = result.summaries, result.backbones, result.without_runs
+    summaries, backbones, absent = result.models, result.backbones, result.without_runs
     if as_json:
         document: dict[str, Any] = {
             "ledger": str(result.ledger),
@@ -222,10 +211,10 @@ def train(request: TrainRequest) -> int:
         return found.exit
     total, trained = counted(found.planned, "model"), found.planned - len(found.failed)
     if found.audit:
-        show(f"{render_audit(found.audit.summaries, found.audit.backbones)}\nLedger: {found.audit.ledger}")
+        show(str(found.audit))
         show(f"Page: hrx report {found.audit.ledger} --out {request.out / 'audit' / 'page'}")
-        if found.audit.ended:
-            note(f"hrx train: {found.audit.ended}")
+        for sentence in found.audit.notes:
+            note(one_line(f"hrx train: {sentence}"))
     elif trained:
         series = "" if request.series == 3 else f" --series {request.series}"
         show(f"{counted(trained, 'trained model')} in {request.out}")

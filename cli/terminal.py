@@ -22,6 +22,7 @@ Verb = Callable[[Any], int]
 
 progress = Progress()
 """That of this process: there is one terminal."""
+note = progress.note
 
 
 class PlainConsole(Console):
@@ -56,11 +57,6 @@ def incomplete_if_damaged(verb: Verb) -> Verb:
         return Exit.INCOMPLETE if damaged and code == Exit.DONE else code
 
     return named
-
-
-def note(text: str) -> None:
-    """Print lines beside the result, on standard error."""
-    print(clean_lines(text), file=sys.stderr)
 
 
 def not_written(verb: str, error: HrxError, code: int) -> int:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from hrx.errors import Exit
 from hrx.records.quantities import GAINS
 from hrx.records.record import DONE, EXCLUDED, FAILED, StoredCheck, StoredPlan
 from hrx.reports.context import context_lines
@@ -261,7 +260,7 @@ class AuditSummary:
     """What the runs of this audit show about each model."""
     ledger: Path
     """Holds every run; `hrx.read(summary.ledger)` is a frame of them."""
-    exit: Exit
+    exit: int
     """Exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
     backbones: tuple[BackboneSummary, ...] = ()
     """Models of `hrx train` by backbone, where some backbone has several of them."""

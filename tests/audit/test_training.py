@@ -355,9 +355,8 @@ def test_the_audit_of_a_preset_gets_the_engine_of_the_training(
     seen: list[Any] = []
     monkeypatch.setattr("hrx.api.checkpoints.is_trained", lambda task, out: True)
     monkeypatch.setattr(
-        "hrx.api.checkpoints.perform", lambda request, **_: seen.append(request) or AuditResult(request, 0)
+        "hrx.api.checkpoints.perform", lambda request, **_: seen.append(request) or AuditResult((), tmp_path, 0)
     )
-    monkeypatch.setattr("hrx.api.checkpoints.draw_examples", lambda *_: [])
     command = ["train", "--preset", "paper-small", "--data", f"tslib:{ett}", *words, "--out", str(tmp_path / "out")]
     assert main(command) == 0
     assert {name: getattr(seen[0], name) for name in expected} == expected

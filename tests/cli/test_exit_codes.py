@@ -223,3 +223,15 @@ def test_limits_hold_at_the_byte_and_at_the_level(tmp_path: Path) -> None:
 def test_checking_a_target_creates_nothing(tmp_path: Path) -> None:
     check_target(tmp_path / "a" / "b" / "page.html", "--out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_audit_that_its_only_model_refuses_leaves_no_directory(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ["--data", "sample:sf_temps", "--settings", "600x8", "--series", "1", "--workers", "0"]
+    assert main(["audit", "bolt-mini", *plan, "--out", "new/out"]) == 2
+    assert "bolt-mini reads a lookback of at most 512" in capsys.readouterr().err
+    assert not Path("new").exists()
+    Path("kept").mkdir()
+    assert main(["audit", "bolt-mini", *plan, "--out", "kept"]) == 2
+    assert list(Path("kept").iterdir()) == []
