@@ -1,6 +1,6 @@
-"""`hrx.explain` and `hrx.score`, on the objects that people hold; `hrx explain` calls the same function.
+"""`hrx.explain`, on the objects that people hold; `hrx explain` calls the same function.
 
-`hrx.audit.explain` and `hrx.audit.score` are the same measurement on tensors.
+`hrx.audit.explain` is the same measurement on tensors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hrx.gift_eval.windows import scaling_end, standardise, test_start
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Method
 
 if TYPE_CHECKING:
-    from hrx.records.quantities import Bools, Quantities
+    from hrx.records.quantities import Bools
 
 Model = Forecaster | str | torch.nn.Module | Callable[..., Tensor]
 Names = str | Sequence[str]
@@ -153,44 +153,6 @@ def explain(
         forecaster=forecaster,
         series=() if given.windows else tuple(one.series for one in given.series),
     )
-
-
-def score(
-    model: Model,
-    data: Any,
-    horizon: int,
-    *,
-    lookback: int | None = None,
-    protocol: Protocol | None = None,
-    date: str = "",
-    id: Names = (),
-    value: Names = (),
-    frequency: str = "",
-    season: int | None = None,
-) -> Quantities:
-    """Return the quantities of one run: of one series, or of windows `(W, L)`. Arguments as those of `explain`.
-
-    It scores the window before the end of a series, or all rows of an array together.
-
-        q = hrx.score("bolt-mini", "sample:elnino/M", horizon=12, lookback=96)
-        q.g_margin, q.plus_minus("g_margin")    # the gain, and half of its 95 % interval over draws
-    """
-    protocol = protocol or Protocol()
-    explained = explain(
-        model,
-        data,
-        horizon,
-        lookback=lookback,
-        estimator=protocol.estimator,
-        settings=protocol.estimator_settings,
-        seed=protocol.seed,
-        date=date,
-        id=id,
-        value=value,
-        frequency=frequency,
-        season=season,
-    )
-    return explained.score(protocol=protocol)
 
 
 def _options(date: str, id: Names, value: Names, frequency: str, season: int | None) -> Options:

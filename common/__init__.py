@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from hrx.api.audit import run_audit
     from hrx.api.callbacks import LightningAudit as LightningAudit
     from hrx.api.callbacks import TrainerAudit as TrainerAudit
-    from hrx.api.explain import explain, score
+    from hrx.api.explain import explain
     from hrx.api.explanation import Explanation
+    from hrx.api.score import score
     from hrx.audit.protocol import Protocol
     from hrx.reports.compare import compare
     from hrx.reports.runs import read
@@ -46,8 +47,9 @@ _HOME = {
     "hrx.adapters": ("from_module", "load"),
     "hrx.api.audit": ("run_audit",),
     "hrx.api.callbacks": ("LightningAudit", "TrainerAudit"),  # not in `__all__`: `*` would need their libraries
-    "hrx.api.explain": ("explain", "score"),
+    "hrx.api.explain": ("explain",),
     "hrx.api.explanation": ("Explanation",),
+    "hrx.api.score": ("score",),
     "hrx.audit.protocol": ("Protocol",),
     "hrx.reports": ("compare", "read", "tables"),
 }
