@@ -1,28 +1,21 @@
-"""Jobs beside audits: admission checks of a model (`verify`), training models (`train`), checking the instrument itself
-(`calibrate`).
-"""
+"""Jobs beside audits: training models (`train`), checking the instrument itself (`calibrate`)."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from hrx.adapters.contract import Forecaster, library_errors
-from hrx.adapters.registry import locate, trained_setting
-from hrx.adapters.wrapped import on_device, resolve_device
+from hrx.adapters.wrapped import resolve_device
 from hrx.api.audit import AuditResult, perform
-from hrx.api.audit_plan import open_executor, refuse_empty_plan
+from hrx.api.audit_plan import open_executor
 from hrx.api.progress import INTERRUPTED, Progress
-from hrx.audit.admission import Check, admit, admit_channels, sanity
 from hrx.audit.attribution import find_estimator
 from hrx.audit.calibration import BACKBONES, FULL, QUICK, CalibrationTask, check_backbones, tasks
 from hrx.audit.calibration import calibrate as run_calibration
 from hrx.audit.memory import GIBIBYTE
-from hrx.audit.protocol import Protocol
-from hrx.audit.request import AuditRequest, CalibrateRequest, TrainRequest, VerifyRequest, local_workers
-from hrx.audit.runner.plan import NAMED, Run, Setting, admission_windows, parse_settings, plan
+from hrx.audit.request import AuditRequest, CalibrateRequest, TrainRequest, local_workers
+from hrx.audit.runner.plan import parse_settings
 from hrx.audit.runner.processes import start_server
-from hrx.audit.runner.run import no_channel_axis
 from hrx.audit.runner.scheduler import in_order, run_tasks
 from hrx.audit.runner.worker import ExecutorLost, Task, TaskFailed, WorkerSettings
 from hrx.audit.training import NAMES, Recipe, check_backbone
@@ -42,92 +35,6 @@ from hrx.files import check_directory
 from hrx.gift_eval import open_source
 from hrx.records.calibration import Calibration, ModelResult
 from hrx.reports.text import counted
-
-
-@dataclass(frozen=True)
-class Verified:
-    """Admission checks of a model."""
-
-    model: str
-    library: str
-    official_call: str
-    admitted: bool
-    checks: Sequence[Check]
-    """Of every setting; sanity checks, which are not part of admission, after the others of the setting."""
-    unchecked: Sequence[Setting]
-    """Settings for which no series has a window."""
-
-    @property
-    def exit(self) -> Exit:
-        return Exit.DONE if all(check.passed for check in self.checks) else Exit.GATE_FAILED
-
-
-def verify(options: VerifyRequest, progress: Progress) -> Verified:
-    """Check a model at every setting."""
-    if options.channels and options.sanity:
-        raise HrxError("--sanity checks windows of one variate. Drop --channels, or drop --sanity.")
-    settings = parse_settings(options.settings)
-    device = resolve_device(options.device)
-    progress.say(f"finding {options.model}")
-    located = locate(options.model, merge_adapter=options.merge_adapter)
-    if options.settings in NAMED and (own := trained_setting(located)):
-        settings = (Setting(*own),)
-    runs = plan(
-        [located.identity],
-        open_source(options.data),
-        settings,
-        series=3,
-        seeds=1,
-        windows=4,
-        protocol=Protocol(),
-        channels=options.channels,
-    )
-    if runs or not options.channels:  # a source without several variates gets its own sentence below
-        refuse_empty_plan(runs, options.data)
-    progress.say(f"loading {located.identity.model}")
-    model = on_device(located.load(), device)
-    if options.channels:
-        if (together := model.multivariate()) is None:
-            raise HrxError(f"{no_channel_axis(model.identity)}. Drop --channels.")
-        model = together
-    identity = model.identity
-    runs = _that_fit(model, runs, options.data, channels=options.channels)
-    checks, unchecked, admitted = list[Check](), list[Setting](), True
-    progress.expect(len(settings), {str(one): float(one.lookback + one.horizon) for one in settings}, "settings")
-    with library_errors(identity.model, identity.library):
-        for setting in settings:
-            progress.say(f"checking {identity.model} at {setting}")
-            refusal = model.limits.refusal(setting.lookback, setting.horizon)
-            windows = None if refusal else admission_windows(run for run in runs if run.setting == setting)
-            if windows is not None:
-                found = (admit_channels if windows.ndim == 3 else admit)(model, windows, setting.horizon)
-                admitted &= all(check.passed for check in found)
-                checks += [*found, *(sanity(model, windows, setting.horizon) if options.sanity else ())]
-            elif refusal:
-                admitted, note = False, f"{identity.model} {refusal}"
-                checks.append(Check("limits", str(setting), False, float(setting.lookback), 0.0, note))
-            else:
-                unchecked.append(setting)
-            progress.step(str(setting), f"{identity.model} at {setting} checked")
-    if not checks:
-        raise HrxError(f"No series of {options.data} has a window for these settings. Give other --settings or --data.")
-    return Verified(identity.model, identity.library, model.official_call, admitted, checks, unchecked)
-
-
-def _that_fit(model: Forecaster, runs: Sequence[Run], source: str, *, channels: bool) -> list[Run]:
-    """Runs on items with as many variates as the model reads; those of the first count where it takes any."""
-    counts = list(dict.fromkeys(run.channels for run in runs if run.series is not None))
-    if channels and not counts:
-        wanted = model.limits.channels or "several"
-        raise HrxError(f"No dataset of {source} has {wanted} variates. Give other --data.")
-    refusals = {count: model.limits.refusal_of_channels(count) for count in counts}
-    fitting = [count for count in counts if refusals[count] is None]
-    if counts and not fitting:
-        asked = "" if channels else " and --channels"
-        raise HrxError(f"{model.identity.model} {refusals[counts[0]]}{asked}.")
-    # Windows of one batch have one number of variates.
-    return [run for run in runs if run.series is None or run.channels == fitting[0]]
-
 
 DEFAULT_SETTINGS = "96x24,96x96,336x96"
 DEFAULT_SEEDS = 3

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hrx.cli.main import Check, CompareRequest, Export, Merge, Report, Tables
-from hrx.cli.terminal import incomplete_if_damaged, not_written, note, show, terminal_width, write
-from hrx.errors import Exit, HrxError, NotWritten
+from hrx.cli.terminal import check_targets, incomplete_if_damaged, note, show, terminal_width, write, write_all
+from hrx.errors import Exit, HrxError
 from hrx.files import check_directory, check_target, regular_file
 from hrx.records.contract import Contract, read_contract
 from hrx.records.ledger import MOST_NAMED, SCHEMA_VERSION, TABLES, Ledger, LedgerError
@@ -105,9 +105,7 @@ def compare(options: CompareRequest) -> int:
     """Compares, and writes every report before the exit code is decided."""
     files = {"--summary": options.summary, "--junit": options.junit}
     files |= {} if options.json == STDOUT else {"--json": options.json}
-    for option, path in files.items():
-        if path is not None:
-            check_target(path, option)
+    check_targets(files)
     if options.new and options.base.suffix == options.new.suffix == ".json":
         return _compare_contracts(read_contract(options.base), read_contract(options.new), options)
     if options.new is None and not (options.base_model and options.new_model):
@@ -133,13 +131,7 @@ def compare(options: CompareRequest) -> int:
     else:
         show(comparison.to_text(terminal_width(_COMPARE_WIDTH)))
     texts = {"--summary": comparison.to_markdown(), "--junit": comparison.to_junit(), "--json": report}
-    try:
-        for option, path in files.items():
-            if path is not None:
-                write(path, texts[option], option)
-    except NotWritten as error:
-        return not_written("compare", error, comparison.exit)
-    return comparison.exit
+    return write_all("compare", files, texts, comparison.exit)
 
 
 def _compare_contracts(base: Contract, new: Contract, options: CompareRequest) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hrx.api import checkpoints
+from hrx.api import verify as verifying
 from hrx.api.audit import (
     MOST_REASONS,
     AuditResult,
@@ -16,16 +17,14 @@ from hrx.api.audit import (
     reasons,
     recheck_audit,
 )
-from hrx.api.contract import verify_contract
 from hrx.api.progress import INTERRUPTED, duration
 from hrx.audit.memory import GIBIBYTE
 from hrx.audit.request import CalibrateRequest, TrainRequest, VerifyRequest
 from hrx.audit.runner.plan import PlannedRun
 from hrx.audit.runner.scheduler import Recheck
 from hrx.cli.main import AuditCommand
-from hrx.cli.terminal import not_written, note, progress, show, terminal_width, write
+from hrx.cli.terminal import check_targets, not_written, note, progress, show, terminal_width, write_all
 from hrx.errors import Exit, HrxError, NotWritten
-from hrx.files import check_target
 from hrx.options import as_settings, as_toml
 from hrx.records.calibration import judge
 from hrx.reports import render_table
@@ -162,7 +161,7 @@ def verify(request: VerifyRequest) -> int:
         return _contract(request)
     if request.only or request.page or request.junit or request.budget is not None:
         raise HrxError("--only, --page, --junit and --budget belong to the contract. Add --contract, or drop them.")
-    found = checkpoints.verify(request, progress)
+    found = verifying.verify(request, progress)
     parity = worst_parity(found.checks)  # NaN where it was not measured
     if request.json:
         figures = [vars(check) | {"figure": number_or_none(check.figure)} for check in found.checks]
@@ -185,22 +184,14 @@ def verify(request: VerifyRequest) -> int:
 
 
 def _contract(request: VerifyRequest) -> int:
-    files = {"--page": (request.page, contract_page), "--junit": (request.junit, contract_junit)}
-    for option, (path, _) in files.items():
-        if path is not None:
-            check_target(path, option)
-    found = verify_contract(request, progress)
+    files = {"--page": request.page, "--junit": request.junit}
+    check_targets(files)
+    found = verifying.verify_contract(request, progress)
     if request.json:
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
     else:
         show(contract_text(found, terminal_width(100)))
-    try:
-        for option, (path, render) in files.items():
-            if path is not None:
-                write(path, render(found), option)
-    except NotWritten as error:
-        return not_written("verify", error, found.exit)
-    return found.exit
+    return write_all("verify", files, {"--page": contract_page(found), "--junit": contract_junit(found)}, found.exit)
 
 
 def train(request: TrainRequest) -> int:

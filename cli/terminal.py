@@ -4,7 +4,7 @@ Plain text when piped. Files are written atomically, and never over a ledger.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -74,3 +74,21 @@ def write(path: Path, text: str, option: str) -> None:
         write_bytes(path, text.encode("utf-8", "replace"))
     except NotWritten as error:
         raise NotWritten(f"{option}: {error}") from error
+
+
+def check_targets(files: Mapping[str, Path | None]) -> None:
+    """Refuse files of options that cannot be written, before the work."""
+    for option, path in files.items():
+        if path is not None:
+            check_target(path, option)
+
+
+def write_all(verb: str, files: Mapping[str, Path | None], texts: Mapping[str, str], code: int) -> int:
+    """Write the text of each option that names a file. Return the exit code, that of `not_written` where one fails."""
+    try:
+        for option, path in files.items():
+            if path is not None:
+                write(path, texts[option], option)
+    except NotWritten as error:
+        return not_written(verb, error, code)
+    return code
