@@ -23,10 +23,11 @@ from hrx.files import user_path
 
 from . import catalogue, frequency
 from .arrow_folders import open_directory
-from .cells import ID_NAMES, as_table, read_table, table_kind
+from .cells import ID_NAMES
 from .frequency import Clock, TimeGrid
 from .sample import open_sample, read_sample, sample_file
 from .series import Dataset, Series, StoredSeries, TimedSeries, place
+from .table_files import as_table, read_table, table_kind
 from .tables import Options, open_table, parse_source, table_series
 from .tslib import open_tslib
 

@@ -34,10 +34,10 @@ from .cells import (
     is_numeric,
     parse_dates,
     parse_numbers,
-    read_table,
 )
 from .frequency import NumberGrid, Stamps, TimeGrid
 from .series import Dataset, StoredSeries, TimedSeries, UnusableSeries, place
+from .table_files import read_table
 
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""

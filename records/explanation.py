@@ -22,8 +22,9 @@ from hrx.files import MOST_TABLE, atomic_write, check_target, read_file
 from hrx.text import ComputedText
 
 if TYPE_CHECKING:
+    from hrx.records.context import NeededContext
     from hrx.records.ledger import StoredCheck
-    from hrx.records.quantities import Bools, Floats, NeededContext, Quantities, Skill
+    from hrx.records.quantities import Bools, Floats, Quantities, Skill
 
 _FORMAT = 2
 _ARRAYS = ("matrix", "forecast", "x", "observed")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from hrx.records.quantities import CutForecasts, NeededContext, context_from_columns, mean_context
+from hrx.records.context import CutForecasts, NeededContext, context_from_columns, mean_context
 from hrx.records.record import DONE
 from hrx.reports.page import render_macro
 from hrx.reports.text import INDENT, clean, counted, hanging, number_or_none

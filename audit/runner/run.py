@@ -33,18 +33,10 @@ from hrx.audit.scoring.score import (
 from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
 from hrx.gift_eval.windows import Windows, cut, cut_region, refuse_extreme, refuse_missing, statistics
+from hrx.records.context import NeededContext, kept_contexts
 from hrx.records.explanation import HeldOut
 from hrx.records.ledger import StoredExample
-from hrx.records.quantities import (
-    DISTANCES,
-    GAINS,
-    QUANTITIES,
-    TRUNCATIONS,
-    NeededContext,
-    Quantities,
-    Skill,
-    kept_contexts,
-)
+from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities, Skill
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
 HELD_OUT = 4

@@ -18,7 +18,8 @@ from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.quantities import usable_variance
 from hrx.errors import ProtocolError, stored_reason
-from hrx.records.quantities import Ints, NeededContext, kept_contexts
+from hrx.records.context import NeededContext, kept_contexts
+from hrx.records.quantities import Ints
 
 MOST_REPEATS, REPEAT_SECONDS = 5, 0.25
 """A short call is timed several times, since a busy machine disturbs it more than a long one."""

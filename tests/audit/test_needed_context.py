@@ -22,8 +22,8 @@ from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
 from hrx.errors import ProtocolError
 from hrx.gift_eval import Dataset, Series, cut_region
 from hrx.gift_eval.windows import seasonal_error, split, standardise
+from hrx.records.context import context_from_columns, kept_contexts, mean_context, shortest_within
 from hrx.records.merge import differences
-from hrx.records.quantities import context_from_columns, kept_contexts, mean_context, shortest_within
 from hrx.records.record import DONE, NAMES, Record
 
 LOOKBACK, HORIZON = 64, 6

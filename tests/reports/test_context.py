@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hrx.records.quantities import NeededContext
+from hrx.records.context import NeededContext
 from hrx.records.record import Record
 from hrx.reports.audit_summary import render
 from hrx.reports.context import context_lines, context_section, context_sentence, dataset_contexts, padding_sentence
