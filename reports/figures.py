@@ -22,7 +22,7 @@ from hrx.errors import HrxError
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import Floats
 from hrx.reports.runs import beats_naive, fold_seeds, mask_short, scored_runs
-from hrx.reports.statistics import FEW, FEWEST_INTERVAL, FEWEST_SIGN, Evidence, evidence, finite, median
+from hrx.reports.statistics import FEW, FEWEST_SIGN, Evidence, evidence, finite, median
 from hrx.reports.text import clean, counted, listed, make_directory, shorten, slug, write_bytes
 
 if TYPE_CHECKING:
@@ -78,12 +78,6 @@ class ForestBar(NamedTuple):
         """Whether it has too few clusters for a verdict on the sign."""
         return self.found.n < FEWEST_SIGN
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Interval; NaN below five clusters."""
-        _, low, high = self.found.interval
-        return (low, high) if self.found.n >= FEWEST_INTERVAL else (np.nan, np.nan)
-
 
 def beating(frame: pd.DataFrame) -> pd.DataFrame:
     """Scored runs that beat naive, the only ones with a meaningful gain; impossible numbers and short ones are NaN."""
@@ -110,7 +104,7 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = 
         few: {"color": GUIDE if few else TRUTH, "markerfacecolor": "white" if few else TRUTH} for few in (False, True)
     }
     for row, bar in enumerate(shown):
-        axes.plot(bar.ends, [row, row], color=looks[bar.few]["color"], linewidth=1.0 if bar.few else 1.8)
+        axes.plot(bar.found.known[1:], [row, row], color=looks[bar.few]["color"], linewidth=1.0 if bar.few else 1.8)
         axes.plot(bar.found.interval.point, row, "o", markersize=5.5, **looks[bar.few])
     units = listed(sorted({bar.found.unit for bar in shown}, reverse=True)).replace(" and ", " or ")
     for few in sorted({bar.few for bar in shown}):
@@ -128,7 +122,7 @@ def forest(shown: Sequence[ForestBar], quantity: str = "g_margin", title: str = 
     counts.tick_params(length=0, labelsize=8)
     # A group of few may have an interval of any width: the axis is that of the large groups.
     if large := [bar for bar in shown if not bar.few] or list(shown):
-        ends = finite([end for bar in large for end in (*bar.ends, bar.found.interval.point)])
+        ends = finite([end for bar in large for end in bar.found.known])
         axes.set_xlim(*_with_zero(float(ends.min()), float(ends.max())))
     _tidy(axes)
     counts.spines["right"].set_visible(False)

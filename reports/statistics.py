@@ -200,6 +200,12 @@ class Evidence:
         return cluster_interval(np.array(self.values))
 
     @property
+    def known(self) -> Interval:
+        """The same with NaN for the ends of a range that is no interval, below five clusters."""
+        point, low, high = self.interval
+        return Interval(point, low, high) if self.n >= FEWEST_INTERVAL else Interval(point, math.nan, math.nan)
+
+    @property
     def positive(self) -> int:
         return sum(value > 0 for value in self.values)
 
@@ -251,9 +257,8 @@ class Evidence:
     @property
     def cells(self) -> tuple[str, ...]:
         """Median, interval, clusters above zero and p of the sign test, as in a row of a table."""
-        point, low, high = self.interval
-        level = " (94 %)" if self.n == FEWEST_INTERVAL else ""
-        interval = f"{bracketed(low, high)}{level}" if self.n >= FEWEST_INTERVAL else "-"
+        point, low, high = self.known
+        interval = bracketed(low, high) + (" (94 %)" if self.n == FEWEST_INTERVAL else "")
         p = "-" if self.n < FEWEST_SIGN else "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
         return signed(point), interval, f"{self.positive} of {self.n}", p
 

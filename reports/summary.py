@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hrx.records.quantities import GAINS, SHORTEST_SPAN, Floats
+from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE, StoredCheck, StoredPlan
 from hrx.reports.context import DatasetContext, dataset_contexts
 from hrx.reports.page import render
@@ -34,23 +34,11 @@ from hrx.reports.runs import (
     scored_runs,
     too_short,
 )
-from hrx.reports.statistics import (
-    FEW_TEXT,
-    FEWEST_SIGN,
-    MOST_CLUSTERS,
-    Evidence,
-    evidence,
-    finite,
-    fraction_positive,
-    is_few,
-    median,
-)
+from hrx.reports.statistics import FEW_TEXT, Evidence, evidence, finite, fraction_positive, is_few, median
 from hrx.reports.text import clean, counted, listed, number_or_none, percent, shorten
+from hrx.reports.verdict import EQUIVALENCE_BOUND, Finding
 
 GAIN_HEADS = ("gain", "median", "95 % interval", "positive", "sign test p")
-EQUIVALENCE_BOUND = 0.05
-"""Gains within it are called equal. The paper's runs of rank below 1.1, whose rows hardly differ, gain 0.015 in the
-median, and those just above gain 0.074."""
 EQUIVALENCE = "equivalence"
 """Admission check whose figure is a parity."""
 
@@ -337,58 +325,13 @@ def _verdict(
     if not group.runs:
         few = f" ({FEW_TEXT})" if is_few(len(scored.gains["g_margin"])) else ""
         return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
-    own, margin = group.evidence["g_own"], group.evidence["g_margin"]
-    figures = figures_behind(own, margin, int(group.folded["short"].sum()), bound)
+    found = Finding(group.evidence["g_own"], group.evidence["g_margin"], int(group.folded["short"].sum()), bound)
+    figures = found.figures
     if left_out := len(scored.folded) - len(group.folded):
         of = f"{left_out} of {counted(len(scored.folded), 'configuration')}"
         lose = "loses to naive and is" if left_out == 1 else "lose to naive and are"
         figures += f" {of} {lose} left out; with them g_margin is {scored.evidence['g_margin']}."
-    return *finding(own, margin, bound), figures
-
-
-def finding(own: Evidence, margin: Evidence, bound: float) -> tuple[str, str]:
-    """Tone and headline of the verdict, from the clusters that beat naive; gains within ±`bound` are equal."""
-    if margin.n < FEWEST_SIGN:
-        return "few", f"Too few {'series' if margin.unit == 'series' else 'sources'} to tell"
-    if margin.side == "above":
-        if own.side == "above":
-            return "yes", "Reads different inputs for different steps"
-        if own.side == "below":
-            return "partly", "Rows belong to their steps, but one shared vector explains the forecast better"
-        if own.within(bound):
-            return "partly", "Rows belong to their steps, but one shared vector explains the forecast about as well"
-        return "partly", "Rows belong to their steps; whether they explain it better than one vector is not decided"
-    if margin.side == "below":
-        return "contrary", "Contrary: a step is explained better by another step's row than by its own"
-    if margin.within(bound):
-        return "no", "What is read does not depend on the forecast step"
-    return "few", "Not decided whether what is read depends on the forecast step"
-
-
-def figures_behind(own: Evidence, margin: Evidence, short: int, bound: float) -> str:
-    """Figures of a verdict, what they rest on, and what would decide where they do not.
-
-    `short` configurations are left out, since their forecasts span too little of the series.
-    """
-    tested = f", p = {margin.p:.2g}" if margin.n >= FEWEST_SIGN else ""
-    positive = f"positive in {margin.positive} of {margin.counted}{tested}"
-    said = [f"g_margin {margin}, {positive}; g_own {own}. {margin.about}"]
-    if short:
-        runs = f"{counted(short, 'configuration')} {'is' if short == 1 else 'are'} left out"
-        said.append(f"{runs}: less than {SHORTEST_SPAN} horizons of test region make the variance too small.")
-    unit = "series" if margin.unit == "series" else "sources"
-    if margin.n < FEWEST_SIGN:
-        said.append(f"A verdict needs {FEWEST_SIGN} {unit} with runs that beat naive: audit more with --data.")
-        return " ".join(said)
-    for name, one in (("g_margin", margin), ("g_own", own)):
-        if one.side == "undecided":
-            if one.within(bound):
-                said.append(f"All of {name}'s interval lies within ±{bound:g}, which counts as equal.")
-                break
-            more = f"about {one.needed} {unit}" if one.needed else f"more than {MOST_CLUSTERS} {unit}"
-            said.append(f"If further {unit} are alike, {more} would decide the sign of {name}.")
-            break
-    return " ".join(said)
+    return *found.headline, figures
 
 
 def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:

@@ -33,9 +33,10 @@ from hrx.reports.runs import (
     too_short,
     trained_by_hrx,
 )
-from hrx.reports.statistics import FEWEST_INTERVAL, Evidence, evidence, median
-from hrx.reports.summary import equivalence_bound, figures_behind, finding
+from hrx.reports.statistics import evidence, median
+from hrx.reports.summary import equivalence_bound
 from hrx.reports.text import clean, file_stem, listed, number_or_none, shorten
+from hrx.reports.verdict import Finding
 
 GROUPINGS = ("model", "dataset", "domain", "setting", "estimator", "leakage")
 """Columns that runs can be filtered and grouped by."""
@@ -347,14 +348,14 @@ class PageStatistics:
         of_own, of_shuffled, of_margin = (evidence(one[kept], *of) for one in (own, shuffled, margin))
         n = int(np.isfinite(margin[kept]).sum())
         share = of_margin.positive / of_margin.n if of_margin.n else math.nan
-        figures = (*_ends(of_own), of_shuffled.interval.point, *_ends(of_margin), share, median(rank))
+        figures = (*of_own.known, of_shuffled.interval.point, *of_margin.known, share, median(rank))
         both = np.isfinite(rank) & np.isfinite(margin)
         bins = [[_short(a), _short(b)] for a, b in bin_medians(rank[both], margin[both])]
         verdict = None
         if judged:
-            said = figures_behind(of_own, of_margin, int((~kept).sum()), self._bound)
-            number = self._findings.setdefault(finding(of_own, of_margin, self._bound), len(self._findings))
-            verdict = [number, self._figures.setdefault(said, len(self._figures))]
+            said = Finding(of_own, of_margin, int((~kept).sum()), self._bound)
+            number = self._findings.setdefault(said.headline, len(self._findings))
+            verdict = [number, self._figures.setdefault(said.figures, len(self._figures))]
         return [n, *map(_short, figures), bins, of_margin.counted, verdict]
 
 
@@ -372,12 +373,6 @@ def split_groups(statistics: Json) -> tuple[Json, dict[str, Json]]:
     known, figures = max(judged, default=-1) + 1, list(statistics["figures"])  # type: ignore[call-overload]
     here = statistics | {"groups": first, "figures": figures[:known]}
     return here, {"further-groups": {"groups": later, "figures": figures[known:]}}
-
-
-def _ends(found: Evidence) -> tuple[float, float, float]:
-    """The median cluster, with its interval from five clusters on."""
-    point, low, high = found.interval
-    return (point, low, high) if found.n >= FEWEST_INTERVAL else (point, math.nan, math.nan)
 
 
 def _reduce(codes: pd.DataFrame, most_groups: int) -> dict[Names, Names | None]:

@@ -58,7 +58,7 @@ def test_the_bars_of_a_forest_are_median_clusters_of_runs_that_beat_naive(frame)
             assert one.found.counted == f"{len(values)} {unit}"
             assert one.found.interval.point == pytest.approx(np.median(values), rel=1e-12)
             low, high = bootstrap.order_statistics(values)
-            assert one.ends == pytest.approx((np.nan, np.nan) if low is None else (low, high), nan_ok=True)
+            assert one.found.known[1:] == pytest.approx((np.nan, np.nan) if low is None else (low, high), nan_ok=True)
         medians = [one.found.interval.point for one in bars(chosen, by)]
         assert medians == sorted(medians, reverse=True)
 
@@ -78,7 +78,7 @@ def test_a_group_of_two_has_a_median_and_no_interval(frame, record):
     runs = frame([record(series="T1", g_margin=0.1), record(series="T2", g_margin=0.3)])
     (one,) = bars(runs, "model")
     assert (one.found.interval.point, one.found.n) == (pytest.approx(0.2), 2)
-    assert np.isnan(one.ends).all()
+    assert np.isnan(one.found.known[1:]).all()
     figure = _drawn(forest([one], title="g_margin by model, m: runs that beat naive"))
     assert np.isnan(figure.axes[0].lines[0].get_xdata()).all()
     (legend,) = figure.legends
