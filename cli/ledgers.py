@@ -21,8 +21,9 @@ from hrx.reports import ReportTable, read, render_table, write_report
 from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
 from hrx.reports.contract import comparison_exit, comparison_json, comparison_text
+from hrx.reports.latex import latex_document
 from hrx.reports.runs import overall_progress, rests_on
-from hrx.reports.table import html_page, latex_document
+from hrx.reports.table import html_page
 from hrx.reports.text import counted
 from hrx.text import message as one_line
 

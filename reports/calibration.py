@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 
 from hrx.records.calibration import GENERATORS, PLANTED, QUANTITIES, Calibration, Example, judge, median_of, verdict
+from hrx.reports.cells import TEXT, Cell, Format, TableColumn, TableRow
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, plain_style, save
 from hrx.reports.heatmap import draw_image, draw_window, label_steps
 from hrx.reports.published import published_ground_truth
-from hrx.reports.table import TEXT, Cell, Format, ReportTable, TableColumn, TableRow
+from hrx.reports.table import ReportTable
 from hrx.reports.tables.scored import DEFAULT_ESTIMATOR
 from hrx.reports.text import counted, make_directory, number_or_none, wrap, write_bytes
 

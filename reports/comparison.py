@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from hrx.errors import Exit
+from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, Format, Span, TableColumn, TableRow, Value
 from hrx.reports.gates import (
     GATED,
     WORDS,
@@ -24,7 +25,7 @@ from hrx.reports.gates import (
 from hrx.reports.page import render
 from hrx.reports.runs import PlanProgress
 from hrx.reports.statistics import FEWEST_INTERVAL, Evidence, Interval
-from hrx.reports.table import COUNT, FINE_GAIN, GAIN, Format, ReportTable, Span, TableColumn, TableRow, Value
+from hrx.reports.table import ReportTable
 from hrx.reports.text import LONGEST, clean, counted, escape_markdown, hanging, listed, number_or_none, shorten, wrap
 
 MIN_CLUSTERS = FEWEST_INTERVAL

@@ -11,8 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from hrx.reports.cells import Basis, Cell, Span, TableColumn, TableRow
 from hrx.reports.statistics import FEW_TEXT
-from hrx.reports.table import Basis, Cell, ReportTable, Span, TableColumn, TableRow
+from hrx.reports.table import ReportTable
 from hrx.reports.text import clean, counted, listed, shorten
 
 ALL_MODELS = "All zero-shot TSFMs"

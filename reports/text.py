@@ -20,7 +20,6 @@ from rich.text import Text
 
 from hrx.files import atomic_write
 from hrx.files import make_directory as make_directory
-from hrx.text import REPLACEMENT
 from hrx.text import clean as clean
 
 INDENT = "  "
@@ -148,21 +147,6 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 _LINE_START = re.compile(r"^(\s*\d*)([-+=#:.)])")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www)(?=[:.])")
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': "''", "`": r"\textasciigrave{}", "×": r"$\times$", "−": "$-$",
-    "∞": r"$\infty$", "Δ": r"$\Delta$", "π": r"$\pi$", "Ē": r"$\bar{E}$", "ŷ": r"$\hat{y}$", "…": r"\ldots{}",
-    REPLACEMENT: "?", "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}",
-    "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "–": "--", "—": "---", "’": "'", "‘": "`", "“": "``",
-    "”": "''", "±": r"$\pm$", "≥": r"$\geq$", "≤": r"$\leq$", "µ": r"$\mu$", "°": r"$^\circ$",
-}  # fmt: skip
-_ACCENTS = {
-    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
-    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0323": "d", "\u0327": "c",
-}  # fmt: skip
-"""LaTeX's accents by combining mark."""
-_BELOW = ("\u0323", "\u0327")
 
 
 def escape_markdown(text: object) -> str:
@@ -170,21 +154,6 @@ def escape_markdown(text: object) -> str:
     shown = html.escape(clean(text), quote=False)
     shown = _LINE_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", shown))
     return _ADDRESS.sub(r"\1<!-- -->", _MENTION.sub("@<!-- -->", shown))
-
-
-def escape_latex(text: object) -> str:
-    """A sentence as text that `pdflatex` sets in any encoding: a character that it does not have becomes `?`."""
-    shown = []
-    for character in clean(text):
-        base, *marks = list(unicodedata.normalize("NFD", character))
-        mark = "".join(marks)
-        if character not in _LATEX and base.isascii() and base.isalpha() and mark in _ACCENTS:
-            # An accent takes the place of the dot.
-            under = base if mark in _BELOW else {"i": r"\i", "j": r"\j"}.get(base, base)
-            shown.append(rf"\{_ACCENTS[mark]}{{{under}}}")
-        else:
-            shown.append(_LATEX.get(character, character if character.isascii() else "?"))
-    return "".join(shown)
 
 
 def escape_csv(text: object) -> str:

@@ -15,9 +15,10 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 from hrx.records.quantities import DISTANCES, GAINS, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
+from hrx.reports.cells import FINE_GAIN, GAIN, INTERVAL, Cell, Format, Span, TableColumn
 from hrx.reports.runs import CONFIGURATION, SEEDS, TASK, VERSIONS, require_runs
 from hrx.reports.statistics import Interval, median, student_interval, trimmed_mean
-from hrx.reports.table import FINE_GAIN, GAIN, INTERVAL, Cell, Format, ReportTable, ReportTables, Span, TableColumn
+from hrx.reports.table import ReportTable, ReportTables
 from hrx.reports.tables import scored
 from hrx.reports.tables.scored import (
     POSITIVE,

@@ -12,6 +12,7 @@ import pandas as pd
 
 from hrx.records.quantities import DISTANCES, TRUNCATIONS
 from hrx.records.record import DECLARED, DONE
+from hrx.reports.cells import COUNT, GAIN, INTERVAL, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.published import backbone_name, benchmark_name, dataset_name, domain_name, model_name
 from hrx.reports.runs import (
     CONFIGURATION,
@@ -34,7 +35,6 @@ from hrx.reports.statistics import (
     evidence,
     holm,
 )
-from hrx.reports.table import COUNT, GAIN, INTERVAL, SHARE, Basis, Cell, P, Span, TableColumn, TableRow, Value
 from hrx.reports.text import counted, listed
 
 DEFAULT_ESTIMATOR = "input_gradient"

@@ -11,8 +11,10 @@ from helpers.constructed import runs, store
 
 from hrx.cli import main
 from hrx.reports import tables
+from hrx.reports.cells import TableColumn, TableRow
+from hrx.reports.latex import latex_document
 from hrx.reports.published import datasets
-from hrx.reports.table import ReportTable, TableColumn, TableRow, latex_document
+from hrx.reports.table import ReportTable
 
 LATEX = shutil.which("pdflatex")
 needs_latex = pytest.mark.skipif(

@@ -11,7 +11,7 @@ import pytest
 from helpers.constructed import runs
 
 from hrx.reports import tables
-from hrx.reports.table import (
+from hrx.reports.cells import (
     COUNT,
     FINE_GAIN,
     GAIN,
@@ -21,14 +21,14 @@ from hrx.reports.table import (
     Cell,
     Format,
     P,
-    ReportTable,
     Span,
     TableColumn,
     TableRow,
-    latex_number,
     plain,
 )
-from hrx.reports.text import escape_latex, escape_markdown
+from hrx.reports.latex import escape_latex, latex_number
+from hrx.reports.table import ReportTable
+from hrx.reports.text import escape_markdown
 
 HOSTILE = {
     "html": "<script>alert('x')</script><img src=x onerror=alert(1)>",

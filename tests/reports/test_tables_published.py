@@ -13,8 +13,9 @@ from helpers.constructed import runs
 from scipy.stats import binomtest, trim_mean
 
 from hrx.reports import tables
+from hrx.reports.cells import Cell, Span
 from hrx.reports.published import datasets, published_tables
-from hrx.reports.table import Cell, ReportTable, Span
+from hrx.reports.table import ReportTable
 from hrx.reports.tables import NAMES
 
 PUBLISHED = published_tables()

@@ -14,8 +14,9 @@ from scipy.stats import ttest_1samp
 
 from hrx.cli.main import main
 from hrx.reports import compare, tables
+from hrx.reports.cells import Span
 from hrx.reports.published import SWEPT, backbone_name, backbones, benchmarks, published_tables
-from hrx.reports.table import ReportTable, Span
+from hrx.reports.table import ReportTable
 from hrx.reports.tables import AXES, NAMES
 
 CLASSES = {"DLinear": "DLinear", "VanillaTransformer": "Transformer", "iTransformer": "ITransformer", "NHITS": "NHITS"}
