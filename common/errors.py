@@ -59,8 +59,13 @@ class NotWritten(HrxError):
 
 def describe_error(error: BaseException) -> str:
     """Return a library's exception in one line."""
-    text = _text(error)
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
+    return f"{type(error).__name__}: {_first_line(error) or 'no reason given'}"
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of its text, without torch's advice to load a pickle that may run code."""
+    lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
+    return next((line for line in lines if "weights_only" not in line), lines[0] if lines else "")
 
 
 def _text(error: BaseException) -> str:
@@ -103,7 +108,7 @@ def stored_reason(error: BaseException) -> str:
         while cause is not None:
             if type(cause).__module__.partition(".")[0] != "hrx":
                 text = _without_quotation(text, " ".join(_text(cause).split()))
-                text = _without_quotation(text, " ".join(_text(cause).partition("\n")[0].split()))
+                text = _without_quotation(text, " ".join(_first_line(cause).split()))
             cause = cause.__cause__
         return without_paths(text)
     return f"{_name(type(error).__name__)}{_place(error)} (--debug keeps its text)"

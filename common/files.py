@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -93,6 +94,30 @@ def open_regular(path: Path, limit: int | None = None) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise HrxError(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
+
+
+@contextmanager
+def fifos_released(files: Iterable[Path]) -> Iterator[None]:
+    """Around code that opens files by their names: a FIFO that takes such a name after its check does not hold it up.
+
+    Who waits for the other end of a FIFO goes on as soon as that is opened, and fails at what can be read.
+    """
+    done = threading.Event()
+
+    def release() -> None:
+        while not done.wait(0.5):
+            for file in files:
+                with suppress(OSError, ValueError):
+                    if stat.S_ISFIFO(os.stat(file).st_mode):
+                        os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+
+    thread = threading.Thread(target=release, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def read_file(path: Path, limit: int = MOST_TEXT) -> bytes:

@@ -28,7 +28,7 @@ import numpy as np
 
 from hrx import __version__
 from hrx.errors import Exit, HrxError
-from hrx.files import open_regular, regular_file
+from hrx.files import fifos_released, open_regular, regular_file
 from hrx.records.quantities import Floats
 from hrx.records.record import COLUMNS, FAILED, NAMES, Record, Value
 from hrx.records.record import StoredAudit as StoredAudit
@@ -170,8 +170,9 @@ class Ledger:
         """
         path = Path(path)
         with ExitStack() as opened, _naming(path):
-            connection = _connect(path, "rwc", opened) if create else _connect_to_read(path, opened)
-            prepare(connection, path, create=create)
+            with fifos_released([path, *_beside(path)]):  # SQLite opens them by their names
+                connection = _connect(path, "rwc", opened) if create else _connect_to_read(path, opened)
+                prepare(connection, path, create=create)
             ledger = cls(connection, path)
             yield ledger
         if warn and ledger.damaged:
@@ -453,7 +454,7 @@ def _connect(path: Path, mode: str, opened: ExitStack) -> sqlite3.Connection:
         raise LedgerError(f"{path} is a link to a file that does not exist. Give the name of the file itself.")
     if os.path.isdir(path):
         raise LedgerError(f"{path} is a directory. A ledger is a file, for example {path / 'ledger.db'}.")
-    for file in (path, *(path.with_name(f"{path.name}{end}") for end in BESIDE)):
+    for file in (path, *_beside(path)):
         try:  # SQLite would wait for a FIFO or a device
             if os.path.exists(file):
                 regular_file(file)
@@ -472,6 +473,11 @@ def _connect(path: Path, mode: str, opened: ExitStack) -> sqlite3.Connection:
     return opened.enter_context(closing(connection))
 
 
+def _beside(path: Path) -> list[Path]:
+    """Files that SQLite may keep beside a ledger."""
+    return [path.with_name(f"{path.name}{end}") for end in BESIDE]
+
+
 def _connect_to_read(path: Path, opened: ExitStack) -> sqlite3.Connection:
     """Open the file for reading; where a killed writer left a transaction half-done, a copy in which it is undone."""
     connection = _connect(path, "ro", opened)
@@ -486,7 +492,7 @@ def _connect_to_read(path: Path, opened: ExitStack) -> sqlite3.Connection:
             raise
     connection.close()
     source = path.resolve()  # SQLite keeps its files beside the one that a link names
-    files = [source, *(source.with_name(f"{source.name}{end}") for end in BESIDE[:2])]
+    files = [source, *_beside(source)[:2]]
     try:
         folder = Path(opened.enter_context(TemporaryDirectory(prefix="hrx-")))
         changed = True

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import torch
 
@@ -42,6 +45,7 @@ from hrx.audit.runner.worker import (
     unpacked,
 )
 from hrx.errors import describe_error
+from hrx.files import make_temporary
 
 _SERVED = sys.platform == "linux"
 _CONTEXT = multiprocessing.get_context("forkserver") if _SERVED else multiprocessing.get_context("spawn")
@@ -209,7 +213,17 @@ def start_server() -> None:
     if _SERVED:
         _CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the second is imported by transformers
         with suppress(OSError), signals_blocked():  # the first worker says why it cannot be started
+            _choose_socket_folder()
             forkserver.ensure_running()
+
+
+def _choose_socket_folder() -> None:
+    """Give multiprocessing a folder for its sockets that the next start removes where a `kill -9` has left it."""
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" not in config:
+        _, folder = make_temporary(Path(tempfile.gettempdir()), directory=True)  # locked until this process ends
+        util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
+        config["tempdir"] = folder
 
 
 @contextmanager

@@ -1,9 +1,13 @@
 import json
+import pickle
 import re
+from pathlib import Path
 from textwrap import shorten
 
 import pytest
+import torch
 
+from hrx.adapters.checkpoint import read_state
 from hrx.errors import HrxError, describe_error, stored_reason, without_paths
 
 
@@ -97,6 +101,20 @@ def test_the_sentence_of_hrx_stays_without_what_it_quotes_of_a_library() -> None
         assert reason.startswith("lib could not load w.bin: ")
         assert reason.endswith(" Check that the directory is complete.")
     assert stored_reason(raised(HrxError("no library was involved"))) == "no library was involved"
+
+
+@pytest.mark.parametrize(
+    "content", [{"a": print}, pickle.dumps({"a": print}, protocol=2)], ids=["saved by torch", "a bare pickle"]
+)
+def test_torch_s_advice_to_load_weights_unsafely_is_not_passed_on(content: object, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
+    with pytest.raises(HrxError) as caught:
+        read_state(file)
+    assert "weights_only" in str(caught.value.__cause__)
+    assert re.search(r"weights: UnpicklingError: \w.+ Restore it, or save it as safetensors\.$", str(caught.value))
+    assert "weights_only" not in str(caught.value)
+    assert stored_reason(caught.value).count("…") == 1
 
 
 def test_a_sentence_is_not_changed_by_a_cause_with_a_short_text() -> None:
