@@ -350,7 +350,9 @@ class CheckpointForecaster(Forecaster):
         return other
 
     def reload(self) -> Self:
-        return type(self)(self.checkpoint, self.identity)
+        again = type(self)(self.checkpoint, self.identity)
+        again.limits = self.limits  # with the season and the channels that it was given
+        return again
 
     def module_name(self, stored: str) -> str:
         """Name in the module's state of a tensor in the file, where the library renames it."""
@@ -368,10 +370,6 @@ class ChannelForecaster(CheckpointForecaster):
         other = copy.copy(self)
         other.limits = replace(self.limits, multivariate=True)
         return other
-
-    def reload(self) -> Self:
-        again = super().reload()
-        return again.multivariate() if self.limits.multivariate else again
 
     def to_series(self, x: Tensor) -> Tensor:
         """Windows as `(B, C, L)`: one channel, or all of those of a multivariate model."""

@@ -1,14 +1,9 @@
 """Chronos-Bolt and Chronos-2 (`chronos-forecasting`): the median of the pipeline's quantiles.
 
-Chronos-Bolt: `ChronosBoltPipeline.predict` is the library's whole computation inside no-grad blocks, which
-`GradientPath` undoes. The public call, `predict_quantiles`, detaches it.
-
-Chronos-2: the public call pads future covariates with NaN, which makes every gradient NaN. Without covariates the
-library computes the same forecast, so `predict` repeats the pipeline's steps with none. Group attention runs over the
-batch axis with one group per window. In a group of one series the attention weight is exactly 1, so for univariate
-windows `predict` skips scores, weights and their two projections; the forecast keeps every bit.
-
-Both unroll nine quantile paths beyond the native horizon.
+The public calls detach, and Chronos-2's pads future covariates with NaN, which makes every gradient NaN. `predict` runs
+the pipeline's steps below them. Chronos-2's group attention runs over the batch axis with one group per window; in a
+group of one series the attention weight is exactly 1, so for univariate windows `predict` skips scores, weights and
+their two projections, and the forecast keeps every bit.
 """
 
 import copy
@@ -90,10 +85,6 @@ class ChronosForecaster(CheckpointForecaster):
     def read_limits(self) -> Limits:
         return Limits(longest_lookback=self.library.model_context_length)
 
-    @property
-    def median_index(self) -> int:
-        return cast(int, self.library.quantiles.index(0.5))
-
 
 class ChronosBolt(ChronosForecaster):
     """Median of a Chronos-Bolt checkpoint."""
@@ -103,7 +94,8 @@ class ChronosBolt(ChronosForecaster):
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         with ignore_warning(LONG_HORIZON):
-            return cast(Tensor, self.library.predict(x, prediction_length=horizon)[:, self.median_index])
+            quantiles: Tensor = self.library.predict(x, prediction_length=horizon)
+        return quantiles[:, self.library.quantiles.index(0.5)]
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
@@ -157,7 +149,7 @@ class Chronos2(ChannelForecaster, ChronosForecaster):
             )
             steps.append(step)
             remaining -= step.shape[-1]
-        return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]
+        return torch.cat(steps, dim=-1)[:, self.library.quantiles.index(0.5), :horizon]
 
     def _patches(self, steps: int) -> int:
         """Output patches of one pass that forecasts `steps` steps."""

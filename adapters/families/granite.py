@@ -1,16 +1,12 @@
 """PatchTST-FM and FlowState (`granite-tsfm`), and the library's forecasting pipeline, which is TTM's official call too.
 
-Both forecast any horizon in one pass of the model, and their point forecast is the library's default, a mean over the
-predicted quantiles. PatchTST-FM computes it under `no_grad`; FlowState detaches the mean and the standard deviation of
-a window: `hrx.adapters.gradients` handles both.
+Both forecast any horizon in one pass, and their point forecast is the library's default, a mean over the predicted
+quantiles. Both store the statistics of the last window in the module, and FlowState also a length in its configuration:
+`predict` has a second object on the same weights, so the module of the official call never holds a gradient, which
+could not be copied, and a lock lets one thread at a time run an object.
 
-Both store the statistics of the last window in the module, and FlowState also a length in its configuration. `predict`
-therefore has a second object on the same weights, so the module of the official call never holds a gradient, which
-could not be copied; a lock lets one thread at a time run an object.
-
-The official call is the library's forecasting pipeline on a data frame, without a preprocessor. The pipeline rounds its
-input to fp32, so a float64 copy is compared with the library's model call. On a GPU, PatchTST-FM computes in bfloat16,
-which parity with the forecast on the CPU does not admit.
+The pipeline rounds its input to fp32, so a float64 copy is compared with the library's model call. On a GPU,
+PatchTST-FM computes in bfloat16, which parity with the forecast on the CPU does not admit.
 """
 
 import copy
@@ -219,8 +215,3 @@ class FlowState(_OnePass):
         other = copy.copy(self)
         other.limits = ScaleLimits.at(self.module.config, scale_factor)
         return other
-
-    def reload(self) -> Self:
-        again = super().reload()
-        again.limits = self.limits
-        return again

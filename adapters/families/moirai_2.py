@@ -1,8 +1,7 @@
 """Moirai-2.0 (`uni2ts`): a causal transformer over patches of 16 steps that forecasts nine quantiles.
 
-The public call takes numpy arrays and may write into them. The library's `forward` below it computes the same forecast
-and is differentiable, so `predict` repeats only the few lines in between. Beyond the native horizon the library
-recurses over nine quantile paths.
+The public call takes numpy arrays and may write into them. `predict` repeats the few lines between it and the library's
+differentiable `forward`. Beyond the native horizon the library recurses over nine quantile paths.
 """
 
 from contextlib import redirect_stdout

@@ -1,9 +1,8 @@
 """T0 (`tfc-t0`): a causal transformer over patches that forecasts quantiles, up to 1024 steps in one pass.
 
-The public call runs in inference mode, which has no gradient, so `predict` makes the same forecast from the library's
-parts: its rollout around one pass of scaler and model. Beyond one pass every requested level is fed back as a path of
-its own, so the median depends on the levels. The audited forecast is the median of `predict` with its defaults. The
-scores that the publisher reports use four adjustments that are off by default; that is a different forecast.
+The audited forecast is the median of the public call with its defaults; the publisher's scores use four adjustments
+that are off by default. Beyond one pass every requested level is fed back as a path of its own, so the median depends
+on the levels. `predict` makes the forecast from the library's parts: its rollout around one pass of scaler and model.
 """
 
 from contextlib import redirect_stdout

@@ -1,11 +1,10 @@
 """Timer and TimeMoE (`sktime.libs`): two families whose official call is `generate`.
 
-`generate` runs with transformers 4.40 only; the model's forward runs with any release. `predict` repeats the steps of
-`generate` on that forward, with a key-value cache through which gradients flow.
+`generate` runs with transformers 4.40 only; the model's forward runs with any release, and `predict` repeats the steps
+of `generate` on it.
 
-Timer reads and forecasts patches. A window is cut from the left to whole patches, and `revin` standardises the input of
-each step by itself: the window in the first step, only the newest patches in every later one. Both are the library's
-defaults and are audited as such.
+Timer reads and forecasts patches. By default a window is cut from the left to whole patches, and `revin` standardises
+the input of each step by itself: the window in the first step, only the newest patches in every later one.
 
 TimeMoE reads one value per token and has heads of several lengths; two of many experts process each token. The official
 recipe standardises the window by its mean and unbiased standard deviation, calls `generate`, takes the last `H` values

@@ -1,15 +1,13 @@
 """TimesFM-2.5 and TimesFM-3 (`timesfm`): the median, computed by the library's own `decode`.
 
-TimesFM-2.5: the public call goes through numpy, so `predict` repeats its few steps around `decode`: masked zeros fill
-the first patch, the forecast of the negated window is subtracted (flip invariance), and a window without negative
-values gets a forecast without negative values. These are the defaults of `ForecastConfig`. The other options in the
-project's examples change the quantiles or the rounding, not the point forecast. Beyond 128 steps the decoder continues
-through a key-value cache.
+TimesFM-2.5: the public call goes through numpy, so `predict` repeats the defaults of `ForecastConfig` around `decode`:
+masked zeros fill the first patch, the forecast of the negated window is subtracted (flip invariance), and a window
+without negative values gets a forecast without negative values. The other options in the project's examples change the
+quantiles or the rounding, not the point forecast.
 
-TimesFM-3 forecasts the whole horizon in one pass. Its public call runs in inference mode, which has no gradient, so
-`predict` repeats its few steps as well: whole patches on both sides, and quantiles sorted before the median is taken.
-The audited forecast is the default of `TimesFM3Forecaster`. `TimesFM3Evaluator`, the variant for benchmarks, averages
-with the negated window and clamps at zero, which is a different forecast.
+TimesFM-3 forecasts the whole horizon in one pass. The audited forecast is the default of `TimesFM3Forecaster`, whose
+steps `predict` repeats outside of inference mode: whole patches on both sides, and quantiles sorted. The variant for
+benchmarks, `TimesFM3Evaluator`, averages with the negated window and clamps at zero, which is a different forecast.
 """
 
 import math

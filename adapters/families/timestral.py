@@ -1,13 +1,11 @@
 """Timestral (`timecopilot-timestral`): a causal transformer over patches that forecasts 21 quantiles.
 
-The public call runs in inference mode and computes the statistics of a window under `no_grad`. `predict` runs the pass
-beneath it and repeats the two adjustments that are on by default: the forecast of the negated window is subtracted
-(symmetric averaging), and a window without negative values gets a forecast without negative values. Beyond one block of
-patches the library feeds the median back.
+`predict` runs the pass beneath the public call, which runs in inference mode, and repeats the two adjustments that are
+on by default: the forecast of the negated window is subtracted (symmetric averaging), and a window without negative
+values gets a forecast without negative values.
 
-A patch is divided by the standard deviation of everything up to its end, and by no less than 1e-6. A window that
-starts flat therefore has true gradients of up to a million times the usual size at the flat positions: a small step
-there changes what the model reads entirely.
+A patch is divided by the standard deviation of everything up to its end, and by no less than 1e-6: a window that starts
+flat has true gradients of up to a million times the usual size there.
 """
 
 from typing import Any

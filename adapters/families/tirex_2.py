@@ -1,9 +1,8 @@
 """TiRex-2 (`tirex-2`): a recurrent model over patches that forecasts nine quantiles of up to `future_len` steps.
 
-The public call standardises a window, pads it with NaN to the model's whole context, and forecasts the differences of a
-window instead of its values where a straight line fits it well. The last is decided by a numpy regression, so the
-forecast is smooth only between the windows at which the decision changes. `predict` repeats these steps for the median,
-which the calibration of the other quantiles leaves as it is, on the model's forward.
+The public call pads a window with NaN to the model's whole context, and forecasts its differences instead of its values
+where a straight line fits it well, as a numpy regression decides: the forecast is smooth only between the windows at
+which the decision changes. `predict` repeats these steps for the median on the model's forward.
 
 The library compiles two of its layers with `torch.compile`, which takes a minute, needs a C++ compiler and cannot run
 inside a gradient path. hrx runs them as they are written; the forecast is the same.

@@ -8,12 +8,10 @@ Its layers (`dd_unit_scaling`) multiply by one factor forward and by another bac
 gradients of a training run near one. The forecast is right, and backward returns something other than its derivative,
 finite and plausible: only finite differences show it. Under `exact_gradients` both factors are the same.
 
-A window whose length is not a multiple of the patch is padded on its left with masked zeros, as the library's GluonTS
-wrapper does.
-The scale of a patch is the standard deviation of the values so far, at least 1e-6. Where a window starts flat, the
-forecast therefore has slopes of 1e5 and more that hold within 1e-9 of the window only: they are true, and the
-derivative check, whose steps are longer, refuses them. Admission takes such windows only where there are too few
-others.
+A window whose length is not a multiple of the patch is padded on its left with masked zeros, as by that wrapper. The
+scale of a patch is the standard deviation of the values so far, at least 1e-6. Where a window starts flat, the forecast
+therefore has true slopes of 1e5 and more that hold within 1e-9 of the window only, shorter than the steps of the
+derivative check.
 """
 
 import math

@@ -1,19 +1,16 @@
 """TTM-r1 to r3 (`granite-tsfm`): a fixed context and a fixed native horizon, continued recursively beyond it.
 
-The library's model call is differentiable as it is. It cuts a window that is longer than the context and pads a shorter
-one with zeros; both are its defaults and are audited as such. The point forecast is the library's default, which for
-TTM-r3 is the median. A directory or a hub id is one checkpoint at every setting; `@auto` selects a release per lookback
-and horizon with the library's own rule.
+The library cuts a window that is longer than the context and pads a shorter one with zeros that count as observed, in
+the model as in its forecasting pipeline, which is the official call: both are its defaults and are audited as such. The
+point forecast is the library's default, which for TTM-r3 is the median. A directory or a hub id is one checkpoint at
+every setting; `@auto` selects a release per lookback and horizon with the library's own rule.
 
-A decomposed model of TTM-r3 forecasts trend and residual apart. It smooths the window under `no_grad` and detaches the
-trend: `hrx.adapters.gradients` handles both. It gets a short window unpadded, as from the library's own forecaster
-class: in a window that is mostly zeros the scale of its smoother is rounding error, and so is the forecast.
+A decomposed model of TTM-r3 forecasts trend and residual apart. It gets a short window unpadded, as from the library's
+own forecaster class: in a window that is mostly zeros the scale of its smoother is rounding error, and so is the
+forecast.
 
 A fine-tune may mix its channels (`mix_channel`), or forecast some of them only (`prediction_channel_indices`). Such a
 model reads all its channels together: `(B, L, C) -> (B, H, K)`. One that needs more than past values is refused.
-
-The official call is the library's forecasting pipeline on a data frame, without a preprocessor, so without a scaling of
-its own. It pads a short series with zeros that count as observed, as the model itself does.
 """
 
 from functools import lru_cache

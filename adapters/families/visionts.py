@@ -1,12 +1,9 @@
 """VisionTS (`visionts`): a masked image autoencoder that paints the series' future beside its past.
 
 A checkpoint is a directory with one of the autoencoder's released files, `mae_visualize_vit_base.pth` (or large, huge),
-without a `config.json`. The library loads it; because it runs with random weights if it cannot read the file, and
-downloads one if the file is missing, the file is read here as well and compared. The library detaches the forecast's
-mean and divides by its standard deviation in place: `hrx.adapters.gradients` handles both.
-
-The official call is that of the library's README, on the object that the library loaded. `predict` has a second object
-on the same weights: a call of one, which stores its lengths in the object, does not affect the other.
+without a `config.json`. The library runs with random weights if it cannot read the file, and downloads one if it is
+missing, so the file is read here as well and compared. A call stores its lengths in the object: `predict` has a second
+one on the same weights.
 """
 
 import copy
@@ -111,9 +108,6 @@ class VisionTSModel(CheckpointForecaster):
         other = copy.copy(self)
         other.limits = replace(self.limits, periodicity=season)
         return other
-
-    def reload(self) -> Self:
-        return super().reload().for_season(self.limits.periodicity)
 
     @property
     def stored_module(self) -> Any:

@@ -23,21 +23,16 @@ FAMILY = Family(
     config_keys=("hrx_trained", "backbone", "lookback", "horizon"),
 )  # fmt: skip
 WIDTH = 16
-KERNEL = 5
-DEPTH = 3
-"""Convolutions of the CNN where none is requested; the dilation doubles from one to the next."""
-HEADS = 2
-LAYERS = 1
 
 
 class CNN(nn.Module):
     """A stack of dilated temporal convolutions with residual connections, followed by one linear head."""
 
-    def __init__(self, lookback: int, horizon: int, depth: int = DEPTH):
+    def __init__(self, lookback: int, horizon: int, depth: int = 3):
         super().__init__()
         self.embed = nn.Conv1d(1, WIDTH, 1)
         self.blocks = nn.ModuleList(
-            nn.Conv1d(WIDTH, WIDTH, KERNEL, padding="same", dilation=2**place) for place in range(depth)
+            nn.Conv1d(WIDTH, WIDTH, 5, padding="same", dilation=2**place) for place in range(depth)
         )
         self.head = nn.Linear(WIDTH * lookback, horizon)
 
@@ -58,9 +53,9 @@ class Transformer(nn.Module):
         self.embed = nn.Linear(1, WIDTH)
         self.position = nn.Parameter(0.02 * torch.randn(lookback, WIDTH))
         layer = nn.TransformerEncoderLayer(
-            WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            WIDTH, 2, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
         )
-        self.encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH * lookback, horizon)
 
     def forward(self, x: Tensor) -> Tensor:

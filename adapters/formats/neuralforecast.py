@@ -1,15 +1,14 @@
 """Models that `neuralforecast` trained, from a directory that `NeuralForecast.save` wrote.
 
-The official call is `NeuralForecast.predict` on a data frame with one series per window, with the directory's own
-scaler. Lightning runs it in inference mode, where there is no gradient, so `predict` runs the parts itself: local
-scaler, window scaler, network, the loss's map to the domain of the target, and the inverses of both scalers. Detached
-statistics and in-place normalisation inside the network are left to `hrx.adapters.gradients`.
+The official call is `NeuralForecast.predict` on a data frame with one series per window. Lightning runs it in inference
+mode, so `predict` runs the parts itself: local scaler, window scaler, network, the loss's map to the domain of the
+target, and the inverses of both scalers.
 
 A model keeps the statistics of the last window, and the official call a trainer. So the loaded module is never run: two
 further objects share its weights, one for each call. The library seeds torch with a stored number before it forecasts,
 which would hide a sampled forecast, so the seed is drawn from the caller's random state, and that state is restored.
-Informer is the exception: it draws the keys that it attends to, and the stored number decides which. The draw does not
-depend on the window, so the official call is a fixed function of it, which `predict` computes with the same draw.
+Informer is the exception: the stored number decides which keys it attends to, whatever the window, and `predict` draws
+the same.
 """
 
 import copy

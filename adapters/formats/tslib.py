@@ -1,15 +1,12 @@
 """A trained run of a Time-Series-Library checkout, run by the code of that checkout.
 
-The official call is the evaluation step of the checkout's own experiment class, `Exp_Long_Term_Forecast.vali`, on one
-batch and with a criterion that keeps the forecast. `predict` calls the model itself, with what that step feeds it: the
-window, the end of the window followed by zeros as decoder input, and the time marks of both.
-
-The windows of an audit have no dates. All of them get the marks of one calendar, which starts on Monday 2018-01-01, in
-the run's own frequency and encoding.
+The official call is the evaluation step of the checkout's own experiment class, on one batch and with a criterion that
+keeps the forecast. `predict` calls the model with what that step feeds it: the window, the end of the window followed
+by zeros as decoder input, and the time marks of both. Windows have no dates: all get the marks of one calendar, which
+starts on Monday 2018-01-01, in the run's own frequency and encoding.
 
 A checkout names its packages `models`, `layers`, `utils`, `exp`. They are imported in isolation: other modules of these
-names, of another checkout or of the user, stay as they are. Its data loaders are not imported, since hrx gives the
-windows: they need packages that a forecast does not.
+names stay as they are. Its data loaders are not imported: they need packages that a forecast does not.
 """
 
 import importlib
