@@ -9,7 +9,8 @@ evidence.
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from math import isfinite, nan
 
 import numpy as np
@@ -69,38 +70,9 @@ def at_most(check: str, setting: str, figure: float, limit: float, note: str, fa
 
 def admit(model: Forecaster, x: Tensor, horizon: int, budget: MemoryBudget | None = None) -> tuple[Check, ...]:
     """All six checks on real windows `x` `(W, L)` of one setting; `budget` is that of the runs."""
-    setting, given = f"{x.shape[1]}x{horizon}", (model, x, horizon)
-    return (
-        _equivalence(*given, setting),
-        _isolation(*given, setting, budget or MemoryBudget()),
-        *(check(*given, setting) for check in (_determinism, _gradient_path, _trained_head, _derivative)),
-    )
-
-
-def _equivalence(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    note = "forward against the official call, max|a−b| / max|b|"
-    failure = "the adapter computes another forecast than the library"
-    return at_most("equivalence", setting, parity(model, x, horizon), EQUIVALENCE_LIMIT, note, failure)
-
-
-def _isolation(model: Forecaster, x: Tensor, horizon: int, setting: str, budget: MemoryBudget) -> Check:
-    """Windows alone against the same windows in the largest batch of a run, by the official call and by forward."""
-    different = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)])
-    rows = max(budget.fastest(model, x[0], horizon, MOST_ROWS), len(different))
-    window = np.arange(rows) % len(different)
-    window[-1] = 0
-    alone = np.unique([0, len(different) // 2, len(different) - 1])
-    compared = np.isin(window, alone)  # a call for each window would take long
-    apart: list[float] = []
-    for call in (model.official, model.forward):
-        with torch.no_grad():
-            expected = torch.cat([call(different[one : one + 1].clone(), horizon) for one in alone])
-            found = call(different[window], horizon)[compared]
-        apart.append(relative_difference(found, expected[np.searchsorted(alone, window[compared])]))
-    figure = float(np.max(apart))
-    note = f"windows alone and in a batch of {rows}, max|a−b| / max|b|: official {apart[0]:.1e}, forward {apart[1]:.1e}"
-    failure = "the forecast of a window depends on its batch"
-    return at_most("isolation", setting, figure, EQUIVALENCE_LIMIT, note, failure)
+    one = _Admission(model, x, horizon, budget or MemoryBudget())
+    checks = one.equivalence, one.isolation, one.determinism, one.gradient_path, one.trained_head, one.derivative
+    return tuple(check() for check in checks)
 
 
 def parity(model: Forecaster, x: Tensor, horizon: int, forecast: Tensor | None = None) -> float:
@@ -117,81 +89,138 @@ def parity(model: Forecaster, x: Tensor, horizon: int, forecast: Tensor | None =
     return max(relative_difference(ours.detach(), official), relative_difference(forecast, official))
 
 
-def _determinism(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    figure = _seeded_difference(model, model, x, horizon)
-    note = "two official calls under different seeds, with another call in between, max|a−b| / max|b|"
-    failure = "the forecast is sampled, so it has no input gradient, or it depends on earlier calls"
-    return at_most("determinism", setting, figure, AGREEMENT_LIMIT, note, failure)
+@dataclass(frozen=True)
+class _Admission:
+    """A model on windows of one setting; the forecast and the rows that several checks need are computed once."""
 
+    model: Forecaster
+    x: Tensor
+    horizon: int
+    budget: MemoryBudget
 
-def _gradient_path(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    """`∂ŷ/∂x` exists, is finite, is not zero everywhere, and does not have one magnitude at every position."""
-    magnitude = jacobian(model, x, horizon).jacobian.abs().double()
-    largest = magnitude.amax(dim=-1)
-    spread = (largest - magnitude.amin(dim=-1)) / largest.clamp_min(torch.finfo(torch.float64).tiny)
-    figure = float(spread.max())
-    note = "relative spread of |∂ŷ/∂x| over the lookback"
-    if not torch.isfinite(magnitude).all():
-        figure, note = float("nan"), "the gradient is NaN or infinite"
-    elif not largest.any():
-        note = "the gradient is zero everywhere: the forecast ignores its input, or the path is detached"
-    elif figure <= LEAST_SPREAD:
-        note += ": the same magnitude at every position, as if it flowed through a scale only"
-    return Check("gradient path", setting, figure > LEAST_SPREAD, figure, LEAST_SPREAD, note)
+    @cached_property
+    def setting(self) -> str:
+        return f"{self.x.shape[1]}x{self.horizon}"
 
+    @cached_property
+    def official(self) -> Tensor:
+        """Official forecast under seed 0."""
+        torch.manual_seed(0)
+        return self.model.official(self.x.clone(), self.horizon)
 
-def _trained_head(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    """No parameter was missing from the checkpoint or re-initialised after loading."""
-    if unloaded := model.unloaded():
-        note = f"{len(unloaded)} parameters do not hold the checkpoint's values, first {unloaded[0]}"
-        return Check("trained head", setting, False, float(len(unloaded)), AGREEMENT_LIMIT, note)
-    torch.manual_seed(RELOAD_SEED)
-    again = model.reload()
-    if again is None:
-        return Check("trained head", setting, True, 0.0, 0.0, "passed in memory: there is no file to compare")
-    figure = _seeded_difference(model, again, x, horizon)
-    note = "no parameter differs from its file; two loads under different seeds"
-    if figure > 0:
-        note = "two loads under different seeds disagree: a part of the model is initialised anew after loading"
-    return Check("trained head", setting, figure == 0, figure, 0.0, note)
+    @cached_property
+    def rows(self) -> Tensor:
+        """Jacobian rows `(W, H, L)`."""
+        return jacobian(self.model, self.x, self.horizon).jacobian
 
+    def equivalence(self) -> Check:
+        note = "forward against the official call, max|a−b| / max|b|"
+        failure = "the adapter computes another forecast than the library"
+        figure = parity(self.model, self.x, self.horizon)
+        return at_most("equivalence", self.setting, figure, EQUIVALENCE_LIMIT, note, failure)
 
-def _seeded_difference(first: Forecaster, second: Forecaster, x: Tensor, horizon: int) -> float:
-    """Relative difference of two official calls under different seeds, the second after a forecast of other windows."""
-    torch.manual_seed(0)
-    a = first.official(x.clone(), horizon)
-    second.official(3 * x.flip(1) + 1, horizon)
-    torch.manual_seed(1)
-    b = second.official(x.clone(), horizon)
-    return relative_difference(a, b)
+    def isolation(self) -> Check:
+        """Windows alone against the same windows in the largest batch of a run, by the official call and by forward."""
+        model, x, horizon = self.model, self.x, self.horizon
+        different = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)])
+        rows = max(self.budget.fastest(model, x[0], horizon, MOST_ROWS), len(different))
+        window = np.arange(rows) % len(different)
+        window[-1] = 0
+        alone = np.unique([0, len(different) // 2, len(different) - 1])
+        compared = np.isin(window, alone)  # a call for each window would take long
+        apart: list[float] = []
+        for call in (model.official, model.forward):
+            with torch.no_grad():
+                expected = torch.cat([call(different[one : one + 1].clone(), horizon) for one in alone])
+                found = call(different[window], horizon)[compared]
+            apart.append(relative_difference(found, expected[np.searchsorted(alone, window[compared])]))
+        note = f"windows alone and in a batch of {rows}, max|a−b| / max|b|: "
+        note += f"official {apart[0]:.1e}, forward {apart[1]:.1e}"
+        failure = "the forecast of a window depends on its batch"
+        return at_most("isolation", self.setting, float(np.max(apart)), EQUIVALENCE_LIMIT, note, failure)
 
+    def determinism(self) -> Check:
+        figure = self._difference_of_next_call(self.model)
+        note = "two official calls under different seeds, with another call in between, max|a−b| / max|b|"
+        failure = "the forecast is sampled, so it has no input gradient, or it depends on earlier calls"
+        return at_most("determinism", self.setting, figure, AGREEMENT_LIMIT, note, failure)
 
-def _derivative(model: Forecaster, x: Tensor, horizon: int, setting: str) -> Check:
-    """Directional derivatives of the forward against central finite differences of the official call.
+    def _difference_of_next_call(self, model: Forecaster) -> float:
+        """Relative difference from the official forecast under another seed, after a forecast of other windows."""
+        expected = self.official
+        model.official(3 * self.x.flip(1) + 1, self.horizon)
+        torch.manual_seed(1)
+        return relative_difference(expected, model.official(self.x.clone(), self.horizon))
 
-    Float64 where the model allows it. A long step suffers from curvature, a short one from rounding, so each direction
-    takes the best of several step lengths.
-    """
-    rows = jacobian(model, x, horizon).jacobian
-    steps, limit = STEPS, DERIVATIVE_LIMIT
-    if double := _double(model, x, horizon):
-        used, rows = rows, jacobian(double, x.double(), horizon).jacobian
-        apart = float(torch.linalg.vector_norm(used - rows) / torch.linalg.vector_norm(rows))
-        if not apart <= DERIVATIVE_LIMIT:
-            note = "the gradient in fp32 against that of the same code in float64: they disagree"
-            return Check("derivative", setting, False, apart, DERIVATIVE_LIMIT, note)
-        model, x, steps, limit = double, x.double(), STEPS_DOUBLE, DERIVATIVE_LIMIT_DOUBLE
-    figure = _derivative_error(model, x, horizon, rows, steps)
-    note = f"directional derivatives against finite differences of the official call, {str(x.dtype).split('.')[-1]}"
-    if double and not figure <= limit:
-        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype)
-        x = x + KINK_DISTANCE * noise
-        moved = _derivative_error(model, x, horizon, jacobian(model, x, horizon).jacobian, steps)
-        if moved <= limit:
-            note += f", at windows moved by {KINK_DISTANCE:g}: they lie on a kink, as a maximum has at equal values"
-            figure = moved
-    failure = "the gradient is not the forecast's derivative, as when a part of the path is detached"
-    return at_most("derivative", setting, figure, limit, note, failure)
+    def gradient_path(self) -> Check:
+        """`∂ŷ/∂x` exists, is finite, is not zero everywhere, and does not have one magnitude at every position."""
+        magnitude = self.rows.abs().double()
+        largest = magnitude.amax(dim=-1)
+        spread = (largest - magnitude.amin(dim=-1)) / largest.clamp_min(torch.finfo(torch.float64).tiny)
+        figure = float(spread.max())
+        note = "relative spread of |∂ŷ/∂x| over the lookback"
+        if not torch.isfinite(magnitude).all():
+            figure, note = float("nan"), "the gradient is NaN or infinite"
+        elif not largest.any():
+            note = "the gradient is zero everywhere: the forecast ignores its input, or the path is detached"
+        elif figure <= LEAST_SPREAD:
+            note += ": the same magnitude at every position, as if it flowed through a scale only"
+        return Check("gradient path", self.setting, figure > LEAST_SPREAD, figure, LEAST_SPREAD, note)
+
+    def trained_head(self) -> Check:
+        """No parameter was missing from the checkpoint or re-initialised after loading."""
+        name, setting = "trained head", self.setting
+        if unloaded := self.model.unloaded():
+            note = f"{len(unloaded)} parameters do not hold the checkpoint's values, first {unloaded[0]}"
+            return Check(name, setting, False, float(len(unloaded)), AGREEMENT_LIMIT, note)
+        torch.manual_seed(RELOAD_SEED)
+        again = self.model.reload()
+        if again is None:
+            return Check(name, setting, True, 0.0, 0.0, "passed in memory: there is no file to compare")
+        figure = self._difference_of_next_call(again)
+        note = "no parameter differs from its file; two loads under different seeds"
+        if figure > 0:
+            note = "two loads under different seeds disagree: a part of the model is initialised anew after loading"
+        return Check(name, setting, figure == 0, figure, 0.0, note)
+
+    def derivative(self) -> Check:
+        """Directional derivatives of the forward against central finite differences of the official call.
+
+        Float64 where the model allows it. A long step suffers from curvature, a short one from rounding, so each
+        direction takes the best of several step lengths.
+        """
+        model, x, horizon, rows = self.model, self.x, self.horizon, self.rows
+        steps, limit = STEPS, DERIVATIVE_LIMIT
+        if double := self._double():
+            rows = jacobian(double, x.double(), horizon).jacobian
+            apart = float(torch.linalg.vector_norm(self.rows - rows) / torch.linalg.vector_norm(rows))
+            if not apart <= DERIVATIVE_LIMIT:
+                note = "the gradient in fp32 against that of the same code in float64: they disagree"
+                return Check("derivative", self.setting, False, apart, DERIVATIVE_LIMIT, note)
+            model, x, steps, limit = double, x.double(), STEPS_DOUBLE, DERIVATIVE_LIMIT_DOUBLE
+        figure = _derivative_error(model, x, horizon, rows, steps)
+        note = f"directional derivatives against finite differences of the official call, {str(x.dtype).split('.')[-1]}"
+        if double and not figure <= limit:
+            noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype)
+            x = x + KINK_DISTANCE * noise
+            moved = _derivative_error(model, x, horizon, jacobian(model, x, horizon).jacobian, steps)
+            if moved <= limit:
+                note += f", at windows moved by {KINK_DISTANCE:g}: they lie on a kink, as a maximum has at equal values"
+                figure = moved
+        failure = "the gradient is not the forecast's derivative, as when a part of the path is detached"
+        return at_most("derivative", self.setting, figure, limit, note, failure)
+
+    def _double(self) -> Forecaster | None:
+        """Return the model in float64, where it computes in float64 and makes the same forecast."""
+        try:
+            double = self.model.double()
+            if double is None:
+                return None
+            computed = double.official(self.x.double(), self.horizon)
+        except Exception:  # a model that cannot be copied, or computes in fp32 only, is checked in fp32
+            return None
+        same = relative_difference(computed, self.official.double()) <= DOUBLE_LIMIT
+        return double if same and computed.dtype == torch.float64 else None
 
 
 def _derivative_error(model: Forecaster, x: Tensor, horizon: int, rows: Tensor, steps: tuple[float, ...]) -> float:
@@ -201,19 +230,6 @@ def _derivative_error(model: Forecaster, x: Tensor, horizon: int, rows: Tensor, 
     slope = torch.einsum("whl,dl->dwh", rows, direction)
     errors = torch.stack([_against_differences(model, x, horizon, direction * step, slope * step) for step in steps])
     return float(errors.amin(dim=0).max())
-
-
-def _double(model: Forecaster, x: Tensor, horizon: int) -> Forecaster | None:
-    """Return the model in float64, where it computes in float64 and makes the same forecast."""
-    try:
-        double = model.double()
-        if double is None:
-            return None
-        computed = double.official(x.double(), horizon)
-    except Exception:  # a model that cannot be copied, or computes in fp32 only, is checked in fp32
-        return None
-    same = relative_difference(computed, model.official(x.clone(), horizon).double()) <= DOUBLE_LIMIT
-    return double if same and computed.dtype == torch.float64 else None
 
 
 def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tensor, slope: Tensor) -> Tensor:
@@ -271,17 +287,7 @@ class _Flattened(Forecaster):
 
 def to_stored(identity: Identity, check: Check, digest: str = "") -> StoredCheck:
     """A check with the model and versions it was made with."""
-    return StoredCheck(
-        *versions(identity),
-        model=identity.model,
-        setting=check.setting,
-        check=check.check,
-        passed=check.passed,
-        figure=check.figure,
-        limit=check.limit,
-        note=check.note,
-        windows=digest,
-    )
+    return StoredCheck(*versions(identity), model=identity.model, windows=digest, **asdict(check))
 
 
 def versions(identity: Identity) -> tuple[str, str, str, str]:

@@ -80,6 +80,12 @@ class MemoryBudget:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
+    def forecasts(self, model: Forecaster, x: Tensor, horizon: int) -> Tensor:
+        """Forecasts of all windows without gradients, in batches, on the CPU."""
+        parts = torch.split(x, self.fastest(model, x[0], horizon, len(x)))
+        with torch.no_grad():
+            return torch.cat([self.forward(model, some, horizon) for some in parts]).cpu()
+
     def _key(self, model: Forecaster, window: Tensor, horizon: int) -> BatchKey:
         # By object: the fingerprint of a model in memory takes as long as rows do.
         self._identities[id(model.identity)] = model.identity

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +23,9 @@ from hrx.audit.admission import EQUIVALENCE_LIMIT, admit, parity, to_stored
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.plan import Run, RunCost, Setting, admission_windows
-from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
+from hrx.audit.scoring.needed_context import needed_context
 from hrx.audit.scoring.quantities import Unscorable, forecast_variance, skill, usable_variance
-from hrx.audit.scoring.score import (
-    ScoredRun,
-    moving,
-    score,
-    score_channels,
-)
+from hrx.audit.scoring.score import ScoredRun, moving
 from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
 from hrx.gift_eval.windows import Windows, cut, cut_region, refuse_extreme, refuse_missing, statistics
@@ -137,9 +133,7 @@ def forecast_series(
     windows = cut_region(series, lookback, horizon, count)
     refuse_extreme(windows, series.label)
     x = torch.as_tensor(windows.x, dtype=torch.float32)
-    rows = budget.fastest(model, x[0], horizon, len(x))
-    with torch.no_grad():
-        forecast = torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
+    forecast = budget.forecasts(model, x, horizon)
     variance = usable_variance(forecast, "every window of the test region")
     span = float(windows.starts.max() - windows.starts.min()) / horizon
     return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x), span)
@@ -157,22 +151,9 @@ def series_context(
 ) -> NeededContext:
     """Return the needed context of a series, on windows that are evenly spaced over its test region."""
     windows = cut_region(series, lookback, horizon, protocol.context_windows)
-    compared = _forecast_part(windows, model.limits)
-
-    def errors(forecast: Tensor) -> ForecastErrors:
-        found = _skill(forecast, compared)
-        return ForecastErrors(found.mse, found.mase)
-
-    return needed_context(
-        model,
-        torch.as_tensor(windows.x, dtype=torch.float32),
-        horizon,
-        errors=errors,
-        protocol=protocol,
-        variance=variance,
-        budget=budget,
-        stream=stream,
-    )
+    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    context = partial(needed_context, protocol=protocol, variance=variance, budget=budget, stream=stream)
+    return context(model, x, horizon, errors=partial(_skill, windows=_forecast_part(windows, model.limits)))
 
 
 def _context(model: Forecaster, run: Run, budget: MemoryBudget, variance: float) -> NeededContext | None:
@@ -220,9 +201,9 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
     variance = None if series is None else series.variance
     scored = ScoredRun(model, x, horizon, run.protocol, budget, run.stream, variance, forecast, flat)
     forecast, start = scored.forecast, time.perf_counter()  # refuses one that cannot be scored
-    explanation = scored.explanation if x.ndim == 2 else scored.both_axes["time"]
+    explanation = scored.explanation
     matrix_seconds = time.perf_counter() - start
-    quantities, channel = (scored.quantities, None) if x.ndim == 2 else scored.channel_scores
+    quantities, channel = scored.quantities, scored.channel_quantities
     context = _context(model, run, budget, quantities.variance) if series is None else series.context
     with torch.no_grad():
         repeated = relative_difference(model.forward(x, horizon), forecast)
@@ -431,11 +412,8 @@ def estimate_run(model: Forecaster, runs: Sequence[Run], budget: MemoryBudget) -
     memory = resident + budget.peak(model, windows[0], horizon)  # also the warm-up of the model
     protocol = replace(run.protocol, draws=run.protocol.draws_per_unit, precision=None)
     start = time.perf_counter()
-    if windows.ndim == 3:
-        scores = score_channels(model, windows[:1], horizon, protocol=protocol, budget=budget)
-        forecasts = scores.time.forecasts + scores.channel.forecasts
-    else:
-        forecasts = score(model, windows[:1], horizon, protocol=protocol, budget=budget).forecasts
+    scored = ScoredRun.of(model, windows[:1], horizon, protocol, budget=budget)
+    forecasts = sum(axis.forecasts for axis in (scored.quantities, scored.channel_quantities) if axis)
     first = time.perf_counter() - start
     batch = torch.cat([windows[:1]] * min(PROBE_BATCH, budget.rows(model, windows[0], horizon, PROBE_BATCH)))
     start = time.perf_counter()

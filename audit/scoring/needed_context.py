@@ -19,17 +19,10 @@ from hrx.audit.scoring.deletion import Sweep, masks, ranks, replacements
 from hrx.audit.scoring.quantities import usable_variance
 from hrx.errors import ProtocolError, stored_reason
 from hrx.records.context import NeededContext, kept_contexts
-from hrx.records.quantities import Ints
+from hrx.records.quantities import Ints, Skill
 
 MOST_REPEATS, REPEAT_SECONDS = 5, 0.25
 """A short call is timed several times, since a busy machine disturbs it more than a long one."""
-
-
-class ForecastErrors(NamedTuple):
-    """Errors of forecasts against the truth; NaN where they are unknown."""
-
-    mse: float
-    mase: float
 
 
 def needed_context(
@@ -37,7 +30,7 @@ def needed_context(
     x: Tensor,
     horizon: int,
     *,
-    errors: Callable[[Tensor], ForecastErrors] | None = None,
+    errors: Callable[[Tensor], Skill] | None = None,
     protocol: Protocol | None = None,
     kept: Ints | None = None,
     variance: float | None = None,
@@ -56,7 +49,7 @@ def needed_context(
         contexts = np.unique(np.append(np.asarray(kept, dtype=np.int64), lookback))[::-1]
         if contexts[-1] < 1 or contexts[0] > lookback:
             raise ProtocolError(f"A kept context is between 1 and the lookback {lookback}, not {kept}.")
-    full = _forecast(model, x, horizon, budget)
+    full = budget.forecasts(model, x, horizon)
     variance = usable_variance(full) if variance is None else variance
 
     oldest_first = torch.arange(lookback, 0, -1, dtype=torch.float64).expand(len(x), 1, lookback)
@@ -73,8 +66,8 @@ def needed_context(
     lookbacks = [taken(context) for context in contexts.tolist()]
     cuts = {one: _cut(model, x, one, horizon, budget) for one in dict.fromkeys(lookbacks) if one != lookback}
     cuts[lookback] = _Cut(full, np.nan, np.nan)
-    measured, unknown = [cuts[one] for one in lookbacks], ForecastErrors(np.nan, np.nan)
-    found = [unknown if errors is None or one.forecast is None else errors(one.forecast) for one in measured]
+    measured = [cuts[one] for one in lookbacks]
+    found = [None if errors is None or one.forecast is None else errors(one.forecast) for one in measured]
     return NeededContext(
         bound=protocol.context_bound,
         windows=len(x),
@@ -82,19 +75,13 @@ def needed_context(
         change=np.array([0.0, *replaced]) / variance,
         lookbacks=np.array(lookbacks),
         cut_change=np.array([_change(one.forecast, full) for one in measured]) / variance,
-        mse=np.array([one.mse for one in found]),
-        mase=np.array([one.mase for one in found]),
+        mse=np.array([np.nan if one is None else one.mse for one in found]),
+        mase=np.array([np.nan if one is None else one.mase for one in found]),
         cut_seconds=np.array([one.seconds for one in measured]),
         full_seconds=np.array([one.full_seconds for one in measured]),
         padded_to=model.limits.padded_to,
         refusal=next((one.refusal for one in cuts.values() if one.refusal), ""),
     )
-
-
-def _forecast(model: Forecaster, x: Tensor, horizon: int, budget: MemoryBudget) -> Tensor:
-    rows = budget.fastest(model, x[0], horizon, len(x))
-    with torch.no_grad():
-        return torch.cat([budget.forward(model, some, horizon) for some in torch.split(x, rows)]).cpu()
 
 
 class _Cut(NamedTuple):
@@ -110,7 +97,7 @@ def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: Memo
     """Forecasts from the last `lookback` values, timed side by side with the whole lookback."""
     short = x[:, -lookback:]
     try:
-        forecast = _forecast(model, short, horizon, budget)
+        forecast = budget.forecasts(model, short, horizon)
     except Exception as error:  # a model may take one lookback only, and need not declare it
         if out_of_memory(error):
             raise
@@ -122,9 +109,9 @@ def _cut(model: Forecaster, x: Tensor, lookback: int, horizon: int, budget: Memo
     start = clock()
     while not seconds or (len(seconds) < MOST_REPEATS and clock() - start < REPEAT_SECONDS):
         began = clock()
-        _forecast(model, x, horizon, budget)
+        budget.forecasts(model, x, horizon)
         between = clock()
-        _forecast(model, short, horizon, budget)
+        budget.forecasts(model, short, horizon)
         seconds.append((clock() - between, between - began))
     return _Cut(forecast, *np.min(seconds, axis=0).tolist())
 

@@ -9,7 +9,7 @@ channel at all times.
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,16 +26,6 @@ from hrx.audit.scoring.quantities import Unscorable, forecast_variance, needs_dr
 from hrx.audit.torch_state import differentiable, plain
 from hrx.errors import ProtocolError
 from hrx.records.quantities import Floats, Quantities
-
-AXES: dict[Along, int] = {"time": 3, "channel": 2}
-"""Input axes, and the dimension of `(W, H, L, C)` that is summed for the matrix of each."""
-
-
-class ChannelScores(NamedTuple):
-    """Quantities of one run on multivariate windows, along either input axis."""
-
-    time: Quantities
-    channel: Quantities
 
 
 def score(
@@ -56,23 +46,6 @@ def score(
     """
     more = {"budget": budget or MemoryBudget(), "stream": stream, "variance": variance}
     return ScoredRun.of(model, x, horizon, protocol, **more).quantities
-
-
-def score_channels(
-    model: Forecaster,
-    x: Tensor,
-    horizon: int,
-    *,
-    protocol: Protocol | None = None,
-    budget: MemoryBudget | None = None,
-    stream: int = 0,
-) -> ChannelScores:
-    """Quantities of one run on multivariate windows `x` `(W, L, C)`, along time and along the channels."""
-    if x.ndim != 3:
-        raise Unscorable(
-            f"Channels are scored on windows of shape (windows, lookback, channels), not {tuple(x.shape)}."
-        )
-    return ScoredRun.of(model, x, horizon, protocol, budget=budget or MemoryBudget(), stream=stream).channel_scores
 
 
 @dataclass(frozen=True)
@@ -123,7 +96,9 @@ class ScoredRun:
     @cached_property
     def explanation(self) -> Estimate:
         """Explanation that the run scores, `(W, R, L)`."""
-        _ = self.divisor  # what cannot be scored is not explained
+        _ = self.divisor  # refuses what cannot be scored
+        if self.x.ndim == 3 and self.protocol.estimator == "input_gradient" and self.protocol.axis == "step":
+            return self._along(3)
         given = self.model, self.x, self.horizon, self.protocol
         try:
             return self._finite(estimate(*given, budget=self.budget, stream=self.stream))
@@ -136,28 +111,32 @@ class ScoredRun:
         return self.score(self.explanation)
 
     @cached_property
-    def both_axes(self) -> dict[Along, Estimate]:
-        """Explanation of multivariate windows by input gradient: `(W, H, L)`, and `(W, H, C)`.
+    def channel_quantities(self) -> Quantities | None:
+        """Quantities along the channels; None for univariate windows.
 
-        The channels of the forecast are summed before differentiating, an input axis after taking magnitudes.
+        Truncations, distances and few positions are swept along time only.
         """
+        if self.x.ndim == 2:
+            return None
         if self.protocol.estimator != "input_gradient" or self.protocol.axis != "step":
             raise ProtocolError(
                 f"The channel axis needs the estimator input_gradient with the axis 'step', not "
                 f"{self.protocol.estimator} with the axis {self.protocol.axis!r}. Use the default of both."
             )
         _ = self.divisor
-        rows = jacobian(self.model, self.x, self.horizon, budget=self.budget)
-        steps, settings = tuple(range(1, self.horizon + 1)), self.protocol.estimator_settings
-        both = self._finite(Estimate(rows.jacobian.abs(), rows.rewrites, steps=steps, settings=settings))
-        return {axis: both._replace(matrix=both.matrix.sum(dim=d)) for axis, d in AXES.items()}
+        unswept = replace(self, protocol=replace(self.protocol, truncation=False, distance=False, fine=False))
+        return unswept.score(self._along(2), along="channel")
 
     @cached_property
-    def channel_scores(self) -> ChannelScores:
-        """Quantities along either axis; truncations, distances and few positions are swept along time only."""
-        unswept = replace(self, protocol=replace(self.protocol, truncation=False, distance=False, fine=False))
-        both = self.both_axes
-        return ChannelScores(self.score(both["time"]), unswept.score(both["channel"], along="channel"))
+    def _gradient(self) -> Estimate:
+        """Input gradient of multivariate windows `(W, H, L, C)`; the channels of the forecast are summed before it."""
+        rows = jacobian(self.model, self.x, self.horizon, budget=self.budget)
+        steps, settings = tuple(range(1, self.horizon + 1)), self.protocol.estimator_settings
+        return self._finite(Estimate(rows.jacobian.abs(), rows.rewrites, steps=steps, settings=settings))
+
+    def _along(self, summed: int) -> Estimate:
+        """Magnitudes summed over one input axis: dimension 3 leaves `(W, H, L)`, dimension 2 `(W, H, C)`."""
+        return self._gradient._replace(matrix=self._gradient.matrix.sum(dim=summed))
 
     @differentiable()
     def score(self, explanation: Estimate, along: Along = "time") -> Quantities:

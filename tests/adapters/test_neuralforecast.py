@@ -16,10 +16,10 @@ from helpers.tiny import forecast_and_gradient, hard_windows, series
 from helpers.tiny_neuralforecast import HORIZON, LOOKBACK, MODELS, build, save
 
 import hrx
-from hrx.adapters import ModelError, load, locate, locate_each, trained_setting
+from hrx.adapters import Forecaster, ModelError, load, locate, locate_each, trained_setting
 from hrx.adapters.formats.trained import saved_models
 from hrx.adapters.gradients import relative_difference
-from hrx.audit.admission import EQUIVALENCE_LIMIT, _determinism, admit, parity
+from hrx.audit.admission import EQUIVALENCE_LIMIT, Check, admit, parity
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.runner.run import in_units
 from hrx.cli.main import main
@@ -74,6 +74,10 @@ def test_every_check_admits_a_class_that_detaches_writes_in_place_or_couples_win
     assert "float64" in checks[-1].note
 
 
+def determinism(model: Forecaster, x: torch.Tensor) -> Check:
+    return next(check for check in admit(model, x, HORIZON) if check.check == "determinism")
+
+
 def test_the_stored_seed_decides_the_keys_of_an_informer_and_a_sampled_forecast_is_found(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +87,7 @@ def test_the_stored_seed_decides_the_keys_of_an_informer_and_a_sampled_forecast_
 
     x = series(2, LOOKBACK)
     model = load(f"neuralforecast:{saved}:Informer")
-    assert _determinism(model, x, HORIZON, "32x8").passed
+    assert determinism(model, x).passed
     library = NeuralForecast.load(str(saved))  # as a user calls it, whatever the state of torch's generator
     library.models = [one for one in library.models if repr(one) == "Informer"]
     torch.manual_seed(99)
@@ -94,7 +98,7 @@ def test_the_stored_seed_decides_the_keys_of_an_informer_and_a_sampled_forecast_
     other = torch.as_tensor(library.predict(frame)["Informer"].to_numpy(copy=True))
     assert (other - expected).abs().max() > 1e-3
     monkeypatch.setattr(adapter, "_SEEDED", ())
-    check = _determinism(load(f"neuralforecast:{saved}:Informer"), x, HORIZON, "32x8")
+    check = determinism(load(f"neuralforecast:{saved}:Informer"), x)
     assert not check.passed
     assert "the forecast is sampled" in check.note
 

@@ -1,6 +1,7 @@
 """The channel axis, against closed forms, the definitions and a library's multivariate model."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,9 +14,20 @@ from hrx.adapters import Forecaster, from_module, load
 from hrx.audit import Protocol, score
 from hrx.audit.admission import admit_channels
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.quantities import Unscorable
-from hrx.audit.scoring.score import ScoredRun, score_channels
+from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import ProtocolError
+from hrx.records.quantities import Quantities
+
+
+class Scores(NamedTuple):
+    time: Quantities
+    channel: Quantities
+
+
+def score_channels(model: Forecaster, x: torch.Tensor, horizon: int, protocol: Protocol, stream: int = 0) -> Scores:
+    run = ScoredRun.of(model, x, horizon, protocol, stream=stream)
+    assert run.channel_quantities
+    return Scores(run.quantities, run.channel_quantities)
 
 
 def test_a_step_that_depends_on_one_channel_has_the_gain_and_the_rank_of_the_closed_form() -> None:
@@ -73,7 +85,7 @@ def test_a_single_channel_is_measured_like_a_univariate_window() -> None:
     x = series(3, 40)
     alone = score(from_module(linear), x, 12)
     model = from_module(lambda x: linear(x[..., 0])[..., None], limits=MULTIVARIATE)
-    both = score_channels(model, x[..., None], 12)
+    both = score_channels(model, x[..., None], 12, Protocol())
     np.testing.assert_allclose(both.time.normalised, alone.normalised, rtol=1e-6)
     assert both.time.rank == pytest.approx(alone.rank)
     assert (both.channel.g_own, both.channel.rank) == (0.0, pytest.approx(1))
@@ -123,10 +135,7 @@ def test_the_multivariate_forecast_of_chronos_2_equals_its_official_call(
 def test_chronos_2_is_scored_along_both_axes(chronos_2: Forecaster) -> None:
     x = windows(2, 96, 3)
     result = score_channels(chronos_2, x, 24, protocol=Protocol(draws=2))
-    both = ScoredRun(chronos_2, x, 24).both_axes
-    assert both["time"].matrix.shape == (2, 24, 96)
-    assert both["channel"].matrix.shape == (2, 24, 3)
-    torch.testing.assert_close(both["time"].matrix.sum(dim=2), both["channel"].matrix.sum(dim=2))
+    assert ScoredRun(chronos_2, x, 24).explanation.matrix.shape == (2, 24, 96)
     assert 1 <= result.channel.rank <= 3
     assert result.time.g_own != 0
 
@@ -142,7 +151,7 @@ def test_a_multivariate_model_passes_admission_and_one_with_a_cut_channel_does_n
 
 
 def test_the_channel_axis_needs_the_input_gradient_and_multivariate_windows() -> None:
+    run = ScoredRun.of(one_channel_per_step(), windows(2, 12, 8), 8, Protocol(estimator="occlusion"))
     with pytest.raises(ProtocolError, match="input_gradient"):
-        score_channels(one_channel_per_step(), windows(2, 12, 8), 8, protocol=Protocol(estimator="occlusion"))
-    with pytest.raises(Unscorable, match="channels"):
-        score_channels(one_channel_per_step(), windows(2, 12, 8)[..., 0], 8)
+        _ = run.channel_quantities
+    assert ScoredRun(from_module(torch.nn.Linear(12, 8)), windows(2, 12, 1)[..., 0], 8).channel_quantities is None

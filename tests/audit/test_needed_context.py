@@ -18,12 +18,13 @@ from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Run, Setting
 from hrx.audit.runner.run import measure_run
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.needed_context import ForecastErrors, needed_context
+from hrx.audit.scoring.needed_context import needed_context
 from hrx.errors import ProtocolError
 from hrx.gift_eval import Dataset, Series, cut_region
 from hrx.gift_eval.windows import seasonal_error, split, standardise
 from hrx.records.context import context_from_columns, kept_contexts, mean_context, shortest_within
 from hrx.records.merge import differences
+from hrx.records.quantities import Skill
 from hrx.records.record import DONE, NAMES, Record
 
 LOOKBACK, HORIZON = 64, 6
@@ -91,8 +92,9 @@ def test_both_curves_agree_with_their_definitions(kind: str) -> None:
     x, y = series(3, LOOKBACK), torch.randn(3, HORIZON)
     protocol = Protocol(draws=4, draws_kind=kind, seed=5)  # type: ignore[arg-type]
 
-    def errors(forecast: torch.Tensor) -> ForecastErrors:
-        return ForecastErrors(mse=float((forecast - y).square().mean()), mase=math.nan)
+    def errors(forecast: torch.Tensor) -> Skill:
+        mse = float((forecast - y).square().mean())
+        return Skill(mse, mae=math.nan, mse_zero=math.nan, mse_last=math.nan, mse_seasonal=math.nan)
 
     found = needed_context(model, x, HORIZON, errors=errors, protocol=protocol, stream=7)
 
