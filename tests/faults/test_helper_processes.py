@@ -41,10 +41,11 @@ class StartedAudit:
         self._mark = uuid.uuid4().hex
         self.error, self.temporary = folder / "error.txt", folder / "tmp"
         self.temporary.mkdir(exist_ok=True)
+        environment = os.environ | {"HRX_TEST_MARK": self._mark, "TMPDIR": str(self.temporary)}
         with self.error.open("w") as error:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "hrx.cli", "audit", *PLAN, "--out", "out", *more],
-                env=os.environ | {"HRX_TEST_MARK": self._mark, "TMPDIR": str(self.temporary)}, cwd=folder, stdout=subprocess.DEVNULL, stderr=error,
+                env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=error,
             )  # fmt: skip
 
     def running(self) -> list[int]:
