@@ -183,6 +183,7 @@ class Record:
     gap_shared: Number = _column("area between MoRF and LeRF of a step under the shared vector, normalised")
     effective_lookback: Number = _column("positions from the end that hold 90 % of a row's mass, mean of the rows")
     effective_lookback_steps: Text = _column("JSON: the same at each scored step, mean of the windows")
+    reading: Text = _column("JSON: rows of scored steps by lag bin, lag profile and forecasts (hrx.records.reading)")
     scored_steps: Text = _column("JSON: the scored steps, from 0")
     g_own_steps: Text = _column("JSON: g_own at each scored step")
     g_shuffled_steps: Text = _column("JSON: g_shuffled at each scored step")

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from hrx.errors import HrxError
 from hrx.records.explanation import Explanation, show_time
 from hrx.records.ledger import Ledger, StoredExample
 from hrx.records.quantities import Floats, Ints
+from hrx.records.reading import lag_profile
 from hrx.records.record import DONE, Record
 from hrx.reports.figures import FORECAST, GUIDE, INK, TRUTH, check_format, plain_style, save
 from hrx.reports.text import clean, counted, file_stem, make_directory, shorten, signed
@@ -243,26 +243,9 @@ def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figur
         return figure
 
 
-def lag_profile(matrix: Floats, steps: Ints) -> Floats:
-    """`(R, L) -> (L,)`: the mean share of a row at the lags 1 to L, over the rows that reach that lag.
-
-    The lag is the distance from an input to the forecast step: from the last input to step 1 it is 1. NaN where no row
-    reaches it, or each that does is zero.
-    """
-    rows, lookback = matrix.shape
-    total = matrix.sum(axis=1, keepdims=True)
-    shares = matrix / np.where(total > 0, total, np.nan)
-    by_lag = np.full((rows, lookback), np.nan)
-    for row, step in enumerate(steps):
-        # Step h reaches the lags h to h + L - 1; the last position of the row has lag h.
-        reached = max(lookback - int(step) + 1, 0)
-        by_lag[row, lookback - reached :] = shares[row, ::-1][:reached]
-    return np.asarray(pd.DataFrame(by_lag).mean())
-
-
 def profile_figure(x: Explanation, number: int = 0) -> Figure:
     """Importance by lag for one series, with the season and its multiples marked."""
-    profile = lag_profile(np.asarray(x.matrix[number], dtype=np.float64), np.asarray(x.steps))
+    profile = lag_profile(x.matrix[number], x.steps)
     lags, season = np.arange(1, len(profile) + 1), x.seasons[number]
     with plain_style():
         figure = _new_figure((10, 4.2))

@@ -33,6 +33,7 @@ from hrx.records.context import NeededContext, kept_contexts
 from hrx.records.explanation import HeldOut
 from hrx.records.ledger import StoredExample
 from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities, Skill
+from hrx.records.reading import Reading
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
 HELD_OUT = 4
@@ -233,6 +234,9 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
         "matrix_seconds": matrix_seconds,
     }
     values |= {} if context is None else context.columns()
+    if x.ndim == 2 and explanation.steps:  # rows of one variate, each of a forecast step
+        rows = explanation.matrix.numpy(), explanation.steps, (quantities.scored_steps + 1).tolist()
+        values["reading"] = Reading.of(*rows, forecast.numpy()).to_text()
     example = None
     if run.seed == 0 and x.ndim == 2:  # one per dataset is enough, and seeds differ by a shift of the windows
         first = windows.x[0], windows.y[0], forecast[0].numpy(), explanation.matrix[0].numpy()

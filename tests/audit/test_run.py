@@ -19,6 +19,7 @@ from hrx.audit.runner.run import measure_run
 from hrx.gift_eval import Dataset, Series
 from hrx.records.ledger import Ledger
 from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities
+from hrx.records.reading import Reading
 from hrx.records.record import DONE, EXCLUDED, NAMES, Record
 
 HORIZON = 64
@@ -86,6 +87,10 @@ def test_sweeps_fill_their_columns_with_the_numbers_of_the_score() -> None:
     assert record.effective_lookback == q.effective_lookback
     assert json.loads(str(record.effective_lookback_steps)) == q.effective_lookback_steps.tolist()
     assert q.gap_own - q.gap_shared == pytest.approx(record.g_own)
+    reading = Reading.from_text(str(record.reading))
+    assert reading.steps == tuple((q.scored_steps + 1).tolist())
+    assert (reading.lookback, reading.horizon) == (record.lookback, record.horizon)
+    np.testing.assert_allclose(reading.rows.sum(axis=-1), 1, rtol=1e-3)
 
 
 def test_without_sweeps_and_channels_their_columns_stay_empty() -> None:

@@ -19,7 +19,7 @@ import torch
 
 import hrx
 from hrx.errors import HrxError
-from hrx.reports.heatmap import lag_profile
+from hrx.records.reading import lag_profile
 
 LOOKBACK, HORIZON = 32, 8
 
