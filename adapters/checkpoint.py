@@ -127,6 +127,12 @@ class Checkpoint:
             raise ModelError(f"{file} holds a {type(config).__name__}, not a JSON object. Restore it from the release.")
         return config
 
+    @property
+    def architectures(self) -> list[str]:
+        """Names of the classes that `config.json` is for; empty where it has no list of them."""
+        named = self.config.get("architectures")
+        return [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+
     @cached_property
     def weights(self) -> tuple[Path, ...]:
         """Weight files that the libraries read: one file, or the shards of an index; safetensors first."""

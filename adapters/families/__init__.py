@@ -137,8 +137,8 @@ class Family:
             return True
         if not (checkpoint.path / "config.json").exists():
             return False
-        if named := checkpoint.config.get("architectures"):
-            return not set(self.architectures).isdisjoint(named)
+        if checkpoint.architectures:
+            return not set(self.architectures).isdisjoint(checkpoint.architectures)
         return bool(self.config_keys) and set(self.config_keys) <= set(checkpoint.config)
 
     @property

@@ -86,7 +86,7 @@ class TinyTimeMixer(CheckpointForecaster):
     """Point forecast of a TTM checkpoint."""
 
     def open_library(self) -> Any:
-        decomposed = DECOMPOSED in (self.checkpoint.config.get("architectures") or ())
+        decomposed = DECOMPOSED in self.checkpoint.architectures
         # Either class loads the other's file without an error, and leaves what it does not find there at random values.
         kind = TinyTimeMixerForDecomposedPrediction if decomposed else TinyTimeMixerForPrediction
         model = kind.from_pretrained(self.checkpoint.path)

@@ -14,6 +14,8 @@ from faults.conftest import ALL
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hrx.adapters.checkpoint import Checkpoint
+from hrx.adapters.registry import locate
 from hrx.audit.request import AuditRequest
 from hrx.errors import HrxError
 from hrx.gift_eval import open_series, open_source
@@ -240,6 +242,79 @@ def test_an_official_folder_is_read_or_refused(folder: Path, figure: Figure) -> 
     (place / DATA_FILE).write_bytes((place / DATA_FILE).read_bytes()[:-9])
     assert read_all(str(place)) == "refused"
     figure(SUITE, "official folder: values or one sentence", made=CASES, handled=CASES)
+
+
+def test_the_files_of_a_checkpoint_are_read_or_refused(folder: Path, figure: Figure) -> None:
+    place = folder / "checkpoint"
+    place.mkdir()
+    anything = st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=4)),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=6,
+    )
+    names = st.one_of(st.sampled_from(["a.weight", "b", "__metadata__"]), st.text(max_size=4))
+    tensors = st.tuples(st.sampled_from([*BITS, "X"]), st.lists(st.integers(0, 3), max_size=3)).map(entry)
+    entries = st.dictionaries(names, st.one_of(tensors, tensors, tensors, anything), max_size=3)
+    known = [
+        {"architectures": ["ChronosBoltModelForForecasting"], "chronos_config": {}},
+        {"model_type": "tinytimemixer", "context_length": 96},
+        {"architectures": [{}], "model_type": 3},
+    ]
+
+    @every_case
+    @given(
+        entries=st.one_of(entries, anything),
+        wrong_length=st.one_of(st.just(0), st.just(0), st.integers(-9, 2**62)),
+        more=st.one_of(st.just(b""), st.binary(max_size=8)),
+        config=st.one_of(st.sampled_from(known), anything),
+        damage=st.one_of(st.just([]), DAMAGE),
+    )
+    def read(
+        entries: object, wrong_length: int, more: bytes, config: object, damage: list[tuple[float, bytes, int]]
+    ) -> None:
+        weights.write_bytes(damaged(safetensors_file(entries, wrong_length) + more, damage))
+        (place / "config.json").write_bytes(damaged(json.dumps(config).encode(), damage[:1]))
+        read_checkpoint()
+
+    def read_checkpoint() -> str:
+        try:
+            checkpoint = Checkpoint(place, "x", "x")
+            assert checkpoint.stored.keys() == {name for name, _ in checkpoint.tensors()}
+            _ = locate(str(place)).identity
+        except HrxError as error:
+            assert_sentence(error)
+            return "refused"
+        return "read"
+
+    weights = place / "model.safetensors"
+    (place / "config.json").write_text(json.dumps(known[0]))
+    weights.write_bytes(safetensors_file({"a.weight": entry(("F32", [2])), "b": entry(("BF16", [3]))}))
+    assert read_checkpoint() == "read"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert read_checkpoint() == "refused"
+    read()
+    figure(SUITE, "safetensors header and config.json: values or one sentence", made=CASES, handled=CASES)
+
+
+BITS = {"F64": 64, "C64": 64, "U64": 64, "F32": 32, "F16": 16, "BF16": 16, "I8": 8, "BOOL": 8, "F8_E4M3": 8, "F4": 4}
+
+
+def entry(tensor: tuple[str, list[int]]) -> dict[str, Any]:
+    """What the header of a safetensors file says of a tensor, with its size for its place; `X` is no type."""
+    kind, shape = tensor
+    return {"dtype": kind, "shape": shape, "data_offsets": math.prod(shape) * BITS.get(kind, 8) // 8}
+
+
+def safetensors_file(entries: object, wrong_length: int = 0) -> bytes:
+    """A file of zeros, one tensor behind the other."""
+    end = 0
+    if isinstance(entries, dict):
+        for name, one in entries.items():
+            if isinstance(one, dict) and isinstance(one.get("data_offsets"), int):
+                entries = {**entries, name: one | {"data_offsets": [end, end + one["data_offsets"]]}}
+                end += one["data_offsets"]
+    header = json.dumps(entries).encode()
+    return ((len(header) + wrong_length) % 2**64).to_bytes(8, "little") + header + bytes(end)
 
 
 def test_a_settings_file_is_read_or_refused(folder: Path, figure: Figure) -> None:
