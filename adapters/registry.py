@@ -310,8 +310,9 @@ def _recognise(checkpoint: Checkpoint) -> Family:
             if family.refusal:
                 raise ModelError(f"{path} is a {family.name} checkpoint, which hrx cannot audit: it {family.refusal}.")
             return family
+    named = ", ".join(checkpoint.architectures) or "(none)"
     raise ModelError(
-        f"{path}/config.json names the architecture {', '.join(checkpoint.architectures) or '(none)'}, which no family of hrx "
+        f"{path}/config.json names the architecture {named}, which no family of hrx "
         f"runs ({', '.join(families())}). Name the family with FAMILY:PATH, or give the model as "
         f"module:FILE.py:FACTORY.{registration_problems()}"
     )
