@@ -49,7 +49,7 @@ full-size: $(VENV)/.test
 
 # The documentation, from docs/ and from the code itself, into build/site.
 docs: $(VENV)/.docs
-	$(BIN)/python -m mkdocs build --strict
+	$(BIN)/python -m properdocs build --strict
 
 # Speed as ratios, measured side by side; wants an idle machine.
 bench: $(VENV)/.test

@@ -10,7 +10,7 @@ from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+from properdocs.structure.files import File, Files
 
 MODULES = ("hrx", "hrx.adapters", "hrx.audit", "hrx.reports", "hrx.gift_eval", "hrx.testing", "hrx.errors")
 _WIDTH = 100

@@ -9,8 +9,8 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
+from properdocs.exceptions import PluginError
+from properdocs.structure.files import File, Files
 
 from hrx.cli import main
 

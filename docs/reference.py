@@ -8,7 +8,7 @@ from dataclasses import fields
 from inspect import getsource
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+from properdocs.structure.files import File, Files
 
 from hrx.audit.protocol import Protocol
 from hrx.cli.main import parser

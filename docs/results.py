@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from mkdocs.exceptions import PluginError
+from properdocs.exceptions import PluginError
 from scipy.stats import spearmanr
 
 from hrx.records.record import DONE, NAMES

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
+from properdocs.exceptions import PluginError
+from properdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import CellExecutionError, ExecutePreprocessor
 
