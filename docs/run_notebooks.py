@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from properdocs.exceptions import PluginError
-from properdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import CellExecutionError, ExecutePreprocessor
+from properdocs.exceptions import PluginError
+from properdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build" / "notebooks"
