@@ -89,7 +89,7 @@ def test_after_a_kill_of_the_command_complete_models_stay_no_process_does_and_it
     wait_until(lambda: (out / name("Linear", 0)).exists() or process.poll() is not None)
     process.kill()
     process.wait()
-    wait_until(lambda: not any(map(running, processes_with(mark))), seconds=60)
+    wait_until(lambda: not any(map(running, processes_with(mark))))
     before = {file: data for file, data in contents(out).items() if not file.startswith(".training-")}
     assert before
     assert main(command) == 0

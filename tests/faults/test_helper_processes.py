@@ -82,7 +82,7 @@ class StartedAudit:
     def end(self) -> int:
         """Its exit code, once none of its processes is left."""
         code = self.process.wait()
-        wait_until(lambda: not self.running(), seconds=60)
+        wait_until(lambda: not self.running())
         return code
 
 

@@ -44,7 +44,7 @@ def audit(models: list[str], folder: Path, *more: str) -> subprocess.CompletedPr
     command = [sys.executable, "-m", "hrx.cli", "audit", *models, *PLAN, "--out", "out", "--json", *more]
     mark = {MARK: uuid.uuid4().hex}
     ended = subprocess.run(command, cwd=folder, env=os.environ | mark, capture_output=True, text=True)
-    wait_until(lambda: not any(map(running, processes_with(mark[MARK]))), seconds=30)
+    wait_until(lambda: not any(map(running, processes_with(mark[MARK]))))
     return ended
 
 

@@ -100,9 +100,9 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    """Waits until a condition holds; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], object]) -> None:
+    """Waits until a condition holds; fails after ten minutes, which no loaded machine needs."""
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.005)

@@ -56,8 +56,8 @@ class RayCluster:
             start_new_session=True,
         )
         self.nodes.append(node)
-        wait_until(lambda: "raylet" in self._programs(node.pid), seconds=60)
-        wait_until(self._listening, seconds=60)
+        wait_until(lambda: "raylet" in self._programs(node.pid))
+        wait_until(self._listening)
         time.sleep(2)  # the node registers with the head
 
     def kill(self, index: int, number: int = signal.SIGKILL) -> None:
@@ -79,7 +79,7 @@ class RayCluster:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             node.wait()
-            wait_until(lambda: not any(map(running, tree)), seconds=30)  # noqa: B023
+            wait_until(lambda: not any(map(running, tree)))  # noqa: B023
         self._folder.cleanup()
 
     def _listening(self) -> bool:
