@@ -30,7 +30,7 @@ from hrx.audit.runner.worker import WorkerContext
 from hrx.audit.torch_state import one_thread
 from hrx.audit.training import Fitted, Recipe, TrainingWindows, build, fit, save
 from hrx.errors import HrxError, NotWritten
-from hrx.files import make_directory, read_json, reason, shown_path
+from hrx.files import make_directory, make_temporary, read_json, reason, shown_path
 from hrx.gift_eval.series import Dataset, Series, UnusableSeries, naming
 from hrx.gift_eval.windows import scaling_end, standardise, test_start, validation_start
 from hrx.text import clean
@@ -253,8 +253,8 @@ def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, A
         "device": trained.device,
     }
     files = {**trained.files, TRAINING: (json.dumps(content, indent=1) + "\n").encode()}
-    make_directory(out)
-    scratch = Path(tempfile.mkdtemp(prefix=".training-", dir=out))
+    descriptor, temporary = make_temporary(make_directory(out), directory=True)
+    scratch = Path(temporary)
     try:
         (scratch / "model").mkdir()
         for name, data in files.items():
@@ -265,6 +265,7 @@ def publish(task: TrainingTask, trained: TrainedFiles, out: Path) -> dict[str, A
             raise NotWritten(f"{shown_path(out / task.name)} cannot be written: {reason(error)}.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        os.close(descriptor)
     return content
 
 

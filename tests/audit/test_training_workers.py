@@ -90,10 +90,10 @@ def test_after_a_kill_of_the_command_complete_models_stay_no_process_does_and_it
     process.kill()
     process.wait()
     wait_until(lambda: not any(map(running, processes_with(mark))))
-    before = {file: data for file, data in contents(out).items() if not file.startswith(".training-")}
+    before = {file: data for file, data in contents(out).items() if not file.startswith(".hrx-")}
     assert before
     assert main(command) == 0
-    after = {file: data for file, data in contents(out).items() if not file.startswith(".training-")}
+    after = {file: data for file, data in contents(out).items() if not file.startswith(".hrx-")}
     assert after.items() >= before.items()
     assert after == contents(in_process)
 

@@ -126,7 +126,7 @@ def test_kills_of_an_audit_lose_nothing_and_leave_no_process(
 def models(out: Path) -> dict[str, bytes]:
     """Every file of the models that are complete, by its path."""
     files = {str(file.relative_to(out)): file for file in out.rglob("*") if file.is_file()}
-    return {name: file.read_bytes() for name, file in files.items() if not name.startswith(".training-")}
+    return {name: file.read_bytes() for name, file in files.items() if not name.startswith(".hrx-")}
 
 
 @every_kill
