@@ -219,6 +219,11 @@ class Channel(NamedTuple):
     """`L`; `L + H` for a covariate that is known ahead, 1 for a static one."""
 
     @property
+    def has_slope(self) -> bool:
+        """Whether it has a derivative that means something; the others are judged by what replacing values does."""
+        return self.kind == "number" and self.role != "static"
+
+    @property
     def positions(self) -> slice:
         return slice(self.start, self.start + self.length)
 
@@ -253,6 +258,14 @@ class Layout:
     def sections(self) -> tuple[int, ...]:
         """Lengths of the channels; values are rearranged and averaged within a channel only."""
         return tuple(channel.length for channel in self.channels)
+
+    def without(self, name: str) -> Layout:
+        """Return the layout of the other channels."""
+        channels: list[Channel] = []
+        for channel in self.channels:
+            if channel.name != name:
+                channels.append(channel._replace(start=sum(one.length for one in channels)))
+        return Layout(self.lookback, self.horizon, tuple(channels))
 
     @cached_property
     def by_name(self) -> dict[str, Channel]:

@@ -194,6 +194,14 @@ class Bound(Wrapped):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         return self._chosen(self._base.official_window(self.layout.unpack(x), horizon, self.output.columns))
 
+    def without(self, name: str) -> "Bound":
+        """Return the model bound to the other channels; raises where it needs this one, or explains it."""
+        targets = [channel.name for channel in self.layout.of_role("target")]
+        if name == targets[self.explained]:
+            raise ModelError(f"{name} is the target whose forecast is explained.")
+        explained = [one for one in targets if one != name].index(targets[self.explained])
+        return Bound(self._base, self.layout.without(name), explained, self.output)
+
     def _chosen(self, y: Tensor) -> Tensor:
         """`(B, H, K, Q) -> (B, H)`."""
         y = y[:, :, self.explained]

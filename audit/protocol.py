@@ -141,13 +141,26 @@ def fine_counts(lookback: int, fractions: int) -> Ints:
     return 2 ** np.arange(first.bit_length())
 
 
-def rearranged(x: Tensor, key: Sequence[int], first: int, count: int, pairs: bool = True, shared: int = 1) -> Tensor:
+def rearranged(
+    x: Tensor,
+    key: Sequence[int],
+    first: int,
+    count: int,
+    pairs: bool = True,
+    shared: int = 1,
+    sections: Sequence[int] = (),
+) -> Tensor:
     """`(W, L) -> (W, J, D, L)`: random rearrangements of each window's values, draws `first … first + count − 1`.
 
     In `pairs`, the second draw gives each position the value of the opposite rank. The channels of a multivariate
-    window `(W, L, C)` are rearranged by themselves. `J = shared` of them are drawn together. A draw depends only on
-    the key (seed, stream of the run, and what the draw is for), the window's place in its run and the draw's number.
+    window `(W, L, C)`, and the `sections` of a packed one, are rearranged by themselves; a missing value stays where it
+    is. `J = shared` of them are drawn together. A draw depends only on the key (seed, stream of the run, and what the
+    draw is for), the window's place in its run, the section and the draw's number.
     """
+    if len(sections) > 1:
+        keys = (key if number == 0 else (*key, number + 1) for number in range(len(sections)))
+        parts = zip(torch.split(x, list(sections), dim=1), keys, strict=True)
+        return torch.cat([rearranged(part, own, first, count, pairs, shared) for part, own in parts], dim=-1)
     windows, length, channels = len(x), x.shape[1], x[0, 0].numel()
     index = np.empty((windows, shared, count, length, channels), dtype=np.int64)
     seed, stream, *purpose = key
@@ -157,6 +170,11 @@ def rearranged(x: Tensor, key: Sequence[int], first: int, count: int, pairs: boo
             rng = np.random.default_rng([seed, stream, w, *purpose, unit])
             u = rng.permuted(np.tile(np.arange(length), (shared, channels, 1)), axis=-1).swapaxes(1, 2)
             index[w, :, d] = length - 1 - u if second else u
+    missing = torch.isnan(x).reshape(windows, length, channels).cpu().numpy()
+    for w, channel in np.argwhere(missing.any(axis=1)):
+        own, there = index[w, ..., channel], missing[w, :, channel]
+        own[..., ~there] = own[..., ~there].argsort(axis=-1).argsort(axis=-1)  # the ranks of values come first
+        own[..., there] = length - 1
     ordered = torch.sort(x, dim=1).values.reshape(windows, 1, 1, length, channels).expand(-1, shared, count, -1, -1)
     drawn = torch.gather(ordered, 3, torch.as_tensor(index, device=x.device))
     return drawn if x.ndim == 3 else drawn[..., 0]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from hrx.adapters.contract import Forecaster
     from hrx.adapters.gradients import Rewrite
+    from hrx.adapters.inputs import Layout
     from hrx.audit.memory import MemoryBudget
 
 __all__ = ["AttributionTask", "Estimate", "Estimator", "Inapplicable", "Settings", "setting"]
@@ -67,6 +68,34 @@ class AttributionTask:
     """Whether the rows are wanted with their signs too, by an estimator that has them."""
 
     @cached_property
+    def sections(self) -> tuple[int, ...]:
+        """Lengths of the channels that lie one after another in a window: one, but for a model bound to several."""
+        return self.model.sections or (self.x.shape[1],)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of each channel of a window at each of its positions, `(W, L)`, without missing values.
+
+        A channel without a slope, such as a flag, keeps its values: their mean is none of them.
+        """
+        return self._by_channel(_mean, keep=True)
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """Largest less smallest value of each channel at each of its positions, `(W, L)`; 0 without a slope."""
+        return self._by_channel(_spread, keep=False)
+
+    def _by_channel(self, of: Callable[[Tensor], Tensor], *, keep: bool) -> Tensor:
+        import torch
+
+        layout: Layout | None = getattr(self.model, "layout", None)
+        slopes = [channel.has_slope for channel in layout.channels] if layout else [True]
+        parts = torch.split(self.x, list(self.sections), dim=1)
+        others = parts if keep else [torch.zeros_like(part) for part in parts]
+        each = zip(slopes, parts, others, strict=True)
+        return torch.cat([of(part).expand_as(part) if slope else other for slope, part, other in each], dim=1)
+
+    @cached_property
     def picks(self) -> Tensor:
         """`(R, H)`: which steps of the forecast each row explains."""
         import torch
@@ -74,6 +103,16 @@ class AttributionTask:
         if not self.steps:
             return torch.ones(1, self.horizon, dtype=torch.int64)
         return torch.nn.functional.one_hot(torch.tensor(self.steps) - 1, self.horizon)
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.nanmean(dim=1, keepdim=True) if x.isnan().any() else x.mean(dim=1, keepdim=True)
+
+
+def _spread(x: Tensor) -> Tensor:
+    there = ~x.isnan()
+    largest = x.where(there, float("-inf")).amax(dim=1, keepdim=True)
+    return (largest - x.where(there, float("inf")).amin(dim=1, keepdim=True)).clamp(min=0)
 
 
 class Estimate(NamedTuple):
@@ -108,6 +147,8 @@ class Estimator:
     """Whether all steps of the horizon are estimated by default, instead of the scored ones only."""
     multivariate: bool = False
     """Whether it takes windows of several variates `(W, L, C)`."""
+    several: bool = False
+    """Whether it takes channels with roles, one after another in a window."""
     sign: Literal["", "slope", "contribution"] = ""
     """What a row with its sign is: `slope`, the change of the forecast per unit of an input; `contribution`, the part
     of the forecast that an input is given; empty where the method has no sign."""
@@ -127,8 +168,8 @@ def _built_in(module: str, name: str, settings: type[Settings] = Settings, **mor
     return Estimator(name, f"{__name__}.{module}:{name}", settings, **more)
 
 
-_SLOPE: dict[str, Any] = {"multivariate": True, "sign": "slope"}
-_PART: dict[str, Any] = {"multivariate": True, "sign": "contribution"}
+_SLOPE: dict[str, Any] = {"multivariate": True, "several": True, "sign": "slope"}
+_PART: dict[str, Any] = {"multivariate": True, "several": True, "sign": "contribution"}
 BUILT_IN = {
     estimator.name: estimator
     for estimator in (
@@ -138,8 +179,8 @@ BUILT_IN = {
         _built_in("gradients", "integrated_gradients", known.IntegratedGradientsSettings, **_PART),
         _built_in("gradients", "smoothgrad", known.SmoothGradSettings, **_SLOPE),
         _built_in("gradients", "tsr", known.TSRSettings),
-        _built_in("perturbation", "occlusion", known.OcclusionSettings),
-        _built_in("perturbation", "shapley_segments", known.ShapleySegmentsSettings),
+        _built_in("perturbation", "occlusion", known.OcclusionSettings, several=True),
+        _built_in("perturbation", "shapley_segments", known.ShapleySegmentsSettings, several=True),
         _built_in("perturbation", "winit", known.WinITSettings),
         _built_in("masks", "dynamask", known.DynamaskSettings),
         _built_in("masks", "extremalmask", known.ExtremalMaskSettings),

@@ -76,6 +76,12 @@ def estimate(
             f"{estimator.name} explains windows of one variate, not of {x.shape[-1]}. The gradient estimators take "
             f"several: {several}."
         )
+    if model.sections and len(model.sections) > 1 and not estimator.several:
+        several = ", ".join(known.name for known in BUILT_IN.values() if known.several)
+        raise ProtocolError(
+            f"{estimator.name} explains one series, not the {len(model.sections)} channels of this window. These take "
+            f"several: {several}."
+        )
     estimated = estimated_steps(protocol, horizon, steps)
     with differentiable():
         x = plain(x)
@@ -90,6 +96,10 @@ def estimate(
                 f"{model.identity.model} holds tensors that were made under torch.inference_mode(), through which "
                 "there is no gradient. Build or load the model outside of it."
             ) from error
+    missing: Tensor = x.isnan()[:, None]
+    if model.sections and bool(missing.any()):  # a missing value has no importance
+        with_signs = None if rows.signed is None else rows.signed.masked_fill(missing, 0)
+        rows = rows._replace(matrix=rows.matrix.masked_fill(missing, 0), signed=with_signs)
     return rows._replace(steps=estimated, settings=protocol.estimator_settings)
 
 

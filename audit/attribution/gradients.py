@@ -123,16 +123,16 @@ def gradient_x_input(task: AttributionTask, _: Settings) -> Estimate:
 
 
 def integrated_gradients(task: AttributionTask, settings: IntegratedGradientsSettings) -> Estimate:
-    """`|(x − x̄) · ∫₀¹ ∂ŷ[h]/∂x (x̄ + α (x − x̄)) dα|` (Sundararajan et al. 2017), `x̄` the window's mean.
+    """`|(x − x̄) · ∫₀¹ ∂ŷ[h]/∂x (x̄ + α (x − x̄)) dα|` (Sundararajan et al. 2017), `x̄` the mean
+    of the window, or of each of its channels.
 
     A row with its signs sums to the change of its step from `x̄` to `x`. By Gauss–Legendre quadrature, which is exact
     where the derivative is a polynomial in `α` of a degree below twice the number of points.
     """
     nodes, weights = np.polynomial.legendre.leggauss(settings.points)
     alpha = torch.as_tensor((nodes + 1) / 2).to(task.x)
-    baseline = task.x.mean(dim=1, keepdim=True)
-    away = task.x - baseline
-    path = baseline[:, None] + alpha.view(-1, *[1] * (task.x.ndim - 1)) * away[:, None]
+    away = task.x - task.mean
+    path = task.mean[:, None] + alpha.view(-1, *[1] * (task.x.ndim - 1)) * away[:, None]
     rows = _derivatives_at(task, path)
     share = torch.as_tensor(weights / 2).to(task.x).view(-1, *[1] * task.x.ndim)
     mean = (rows.jacobian * share).sum(dim=1)
@@ -147,12 +147,11 @@ def smoothgrad(task: AttributionTask, settings: SmoothGradSettings) -> Estimate:
 
 def noise(task: AttributionTask, settings: SmoothGradSettings) -> Tensor:
     """`(W, N, L)`: what is added to each window, from a random stream of its own."""
-    spread = settings.noise * (task.x.amax(dim=1, keepdim=True) - task.x.amin(dim=1, keepdim=True))
     shape = (settings.samples, *task.x.shape[1:])
     # Five numbers: four would repeat the stream of one of the draws that score the matrix.
     streams = [np.random.default_rng([task.seed, task.stream, w, NOISE_STREAM, 0]) for w in range(len(task.x))]
     drawn = [stream.standard_normal(shape) for stream in streams]
-    return torch.as_tensor(np.stack(drawn)).to(task.x) * spread[:, None]
+    return torch.as_tensor(np.stack(drawn)).to(task.x) * (settings.noise * task.spread)[:, None]
 
 
 def tsr(task: AttributionTask, settings: TSRSettings) -> Estimate:

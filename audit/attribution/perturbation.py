@@ -5,6 +5,7 @@ deletion sweep. The draws are not those of the sweep: the matrix would otherwise
 is read from the same forecasts.
 """
 
+from collections.abc import Callable
 from math import factorial
 from typing import NamedTuple
 
@@ -27,8 +28,9 @@ FORECASTS_AT_ONCE = 64
 def replacements_of(task: AttributionTask, kind: str, first: int, count: int) -> Tensor:
     """`(W, D, L)`: the replacements of perturbed positions, in draws `first … first + count − 1`."""
     if kind == "mean":
-        return task.x.mean(dim=1)[:, None, None].expand(-1, count, task.x.shape[1])
-    return rearranged(task.x, (task.seed, task.stream, REARRANGEMENT_STREAM), first, count)[:, 0]
+        return task.mean[:, None].expand(-1, count, -1)
+    key = task.seed, task.stream, REARRANGEMENT_STREAM
+    return rearranged(task.x, key, first, count, sections=task.sections)[:, 0]
 
 
 def forecasts(task: AttributionTask, inputs: Tensor) -> Tensor:
@@ -43,11 +45,10 @@ def forecasts(task: AttributionTask, inputs: Tensor) -> Tensor:
 def occlusion(task: AttributionTask, settings: OcclusionSettings) -> Estimate:
     """`|ŷ[h] − f(x with one span corrupted)[h]|` for every position of the span (Zeiler & Fergus 2014).
 
-    Spans do not overlap. The magnitude is averaged over draws.
+    Spans do not overlap; each channel has its own. The magnitude is averaged over draws.
     """
-    length = task.x.shape[1]
-    span = -(-length // settings.spans)
-    owner = torch.arange(length) // span
+    span = -(-task.sections[0] // settings.spans)
+    owner = _each_channel(task, lambda length: torch.arange(length) // span)
     spans = torch.arange(int(owner[-1]) + 1)
     corrupted = owner == spans[:, None]
     draws = replacements_of(task, settings.replacement, 0, 1 if settings.replacement == "mean" else settings.draws)
@@ -56,6 +57,14 @@ def occlusion(task: AttributionTask, settings: OcclusionSettings) -> Estimate:
     explained = forecasts(task, inputs) @ task.picks.to(task.x).T
     change = torch.unflatten((explained[:, 1:] - explained[:, :1]).abs(), 1, (len(spans), -1)).mean(dim=2)
     return Estimate(change[:, owner].transpose(1, 2))
+
+
+def _each_channel(task: AttributionTask, owners: Callable[[int], Tensor]) -> Tensor:
+    """`(L,)`: the group of each position, from those of each channel by its length, counted on."""
+    parts: list[Tensor] = []
+    for length in task.sections:
+        parts.append(owners(length) + (parts[-1].max() + 1 if parts else 0))
+    return torch.cat(parts)
 
 
 def lag_segments(length: int, count: int) -> Tensor:
@@ -94,11 +103,12 @@ def sampled_coalitions(segments: int, count: int, rng: np.random.Generator) -> C
 
 
 def shapley_segments(task: AttributionTask, settings: ShapleySegmentsSettings) -> Estimate:
-    """Magnitude of the Shapley value of each lag segment; its positions share it (TimeSHAP, Bento et al. 2021).
+    """Magnitude of the Shapley value of each lag segment of each channel; its positions share it (TimeSHAP, Bento et
+    al. 2021).
 
     The value of a coalition is the row's forecast with every other segment replaced, mean of the draws.
     """
-    owner = lag_segments(task.x.shape[1], settings.segments)
+    owner = _each_channel(task, lambda length: lag_segments(length, settings.segments))
     segments = int(owner.max()) + 1
     if 2**segments <= settings.coalitions:
         games = [every_coalition(segments)] * len(task.x)

@@ -6,6 +6,7 @@ window, in all channels, or the `C` channels, at all time steps.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
+from hrx.adapters.wrapped import Bound
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol, deletion_counts, fine_counts, rearranged
 from hrx.audit.torch_state import one_thread
@@ -127,14 +129,16 @@ def masks(place: Tensor, counts: Ints) -> Tensor:
     return torch.stack([place < k, place >= place.shape[-1] - k], dim=2)
 
 
-def replacements(x: Tensor, protocol: Protocol, stream: int, first: int, count: int, variants: int) -> Tensor:
+def replacements(
+    x: Tensor, protocol: Protocol, stream: int, first: int, count: int, variants: int, sections: Sequence[int] = ()
+) -> Tensor:
     """`(W, L) -> (W, J, D, L)`: the replacements of deleted positions, in draws `first … first + count − 1`.
 
     Of a multivariate window `(W, L, C)`, `(W, J, D, L, C)`. `J = 1`, one rearrangement for all `variants` perturbations
-    of the window, unless draws are independent.
+    of the window, unless draws are independent. The `sections` of a packed window are rearranged by themselves.
     """
     shared = variants if protocol.draws_kind == "independent" else 1
-    return rearranged(x, (protocol.seed, stream), first, count, protocol.draws_per_unit == 2, shared)
+    return rearranged(x, (protocol.seed, stream), first, count, protocol.draws_per_unit == 2, shared, sections)
 
 
 @dataclass
@@ -158,6 +162,19 @@ class Sweep:
     apart: float = 0.0
     """Largest difference of the unperturbed forecast in a batch of perturbed ones from `forecast`."""
 
+    @property
+    def _sections(self) -> tuple[int, ...]:
+        return self.model.sections or ()
+
+    def _of_channels(self, deleted: Tensor) -> Tensor:
+        """`(N, C) -> (N, L)`: positions of the deleted channels of packed windows; only those with a slope count."""
+        assert isinstance(self.model, Bound)
+        positions = torch.zeros(len(deleted), self.x.shape[1], dtype=torch.bool)
+        slopes = (channel for channel in self.model.layout.channels if channel.has_slope)
+        for number, channel in enumerate(slopes):
+            positions[:, channel.positions] = deleted[:, number : number + 1]
+        return positions
+
     def errors(self, first: int, count: int) -> Floats:
         """`(W, D, V, 2, K, S)`: squared change at each scored step, in draws `first … first + count − 1`.
 
@@ -168,7 +185,7 @@ class Sweep:
         deleted = masks(ranks(self.importance), counts[1:-1])
         inner = deleted.shape[1:4]
         deleted = torch.cat([deleted.flatten(1, 3), torch.ones_like(deleted[:, 0, 0, :1])], dim=1)
-        drawn = replacements(self.x, self.protocol, self.stream, first, count, variants=deleted.shape[1])
+        drawn = replacements(self.x, self.protocol, self.stream, first, count, deleted.shape[1], self._sections)
         errors = self.changes(deleted, drawn)
 
         everything = errors[:, -1][:, :, None, None, None, :]
@@ -182,7 +199,8 @@ class Sweep:
         importance = self.importance[:, : int(orderings.max()) + 1]
         counts = fine_counts(importance.shape[-1], self.protocol.fractions)
         deleted = masks(ranks(importance), counts)[:, :, 0]
-        drawn = replacements(self.x, self.protocol, self.stream, 0, count, variants=deleted[0, :, :, 0].numel())
+        variants = deleted[0, :, :, 0].numel()
+        drawn = replacements(self.x, self.protocol, self.stream, 0, count, variants, self._sections)
         errors = self.changes(deleted.flatten(1, 2), drawn)
         return np.moveaxis(errors.reshape(*deleted.shape[:3], count, -1), 3, 1)[:, :, orderings]
 
@@ -201,6 +219,8 @@ class Sweep:
         # A mask over time is the same for all channels, one over channels the same at all times.
         shape = [positions] if x.ndim == 2 else [positions, 1] if self.along == "time" else [1, positions]
         flat = deleted.reshape(-1, *shape)
+        if self.along == "channel" and x.ndim == 2:
+            flat = self._of_channels(flat)
         base = self.forecast[:, self.steps].double()
         total = len(kept) * draws
         out = np.empty((total, len(self.steps)))
