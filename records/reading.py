@@ -19,7 +19,7 @@ MOST_BYTES = 20_000
 SINGLE_LAGS = 32
 MOST_BINS = 64
 MOST_ROWS = 16
-_MOST_LAGS, _MOST_STEPS = 1_500, 1_024
+_MOST_LAGS, _MOST_STEPS = 1_200, 1_024
 """Lags of the profile and steps of the forecast that are kept, the first ones."""
 _ROOM = 14_000
 """Bytes of everything packed: base64 makes 4 of 3, and stays below `MOST_BYTES`."""
@@ -82,9 +82,11 @@ class Reading:
     forecast: Floats
     """`(W, H)`, on the standardised scale; at most the first 1,024 steps."""
     profile: Floats
-    """`(L,)`: `lag_profile` over all rows and windows of the run; at most the first 1,500 lags."""
+    """`(L,)`: `lag_profile` over all rows and windows of the run; at most the first 1,200 lags."""
+    moving: Floats
+    """`(L,)`: the same of what moves with the step: of each share less the median of its position over the rows."""
     readers: Floats
-    """`(L,)`: share of the rows that reach a lag and give it at least twice an even share."""
+    """`(L,)`: share of the rows that reach a lag and give it twice an even share, and twice the median of its position."""
 
     @property
     def bins(self) -> Ints:
@@ -96,7 +98,10 @@ class Reading:
         lookback, horizon = matrix.shape[-1], forecast.shape[-1]
         shares = row_shares(matrix)
         lagged = by_lag(shares, steps)
-        readers = np.where(np.isfinite(lagged), lagged >= 2 / lookback, np.nan)
+        # A model that reads the same positions for every step has a profile that falls like 1/lag, and reads no lag.
+        middle = np.sort(shares, axis=1)[:, [(len(steps) - 1) // 2]] if len(steps) > 1 else np.zeros_like(shares)
+        moving = by_lag(shares - middle, steps)
+        readers = np.where(np.isfinite(lagged), (lagged >= 2 / lookback) & (2 * moving >= lagged), np.nan)
         chosen = sorted(set(scored) & set(steps)) or list(steps)
         chosen = [chosen[at] for at in _evenly(len(chosen), MOST_ROWS)]
         bins, lags = lag_bins(lookback + horizon - 1), np.arange(lookback, 0, -1)
@@ -106,13 +111,13 @@ class Reading:
         kept = forecast[:, :_MOST_STEPS]
         each = 2 * binned[0].size + 4 * kept.shape[1]
         windows = _evenly(len(matrix), max(1, _ROOM // each))
-        profile, read_by = (values[:_MOST_LAGS] for values in (_mean(lagged), _mean(readers)))
-        return cls(lookback, horizon, tuple(chosen), tuple(windows), binned[windows], kept[windows], profile, read_by)
+        by_lags = [_mean(values)[:_MOST_LAGS] for values in (lagged, moving, readers)]
+        return cls(lookback, horizon, tuple(chosen), tuple(windows), binned[windows], kept[windows], *by_lags)
 
     def to_text(self) -> str:
         """JSON with base64 of compressed half-precision numbers, the forecasts in single precision."""
         about = {name: getattr(self, name) for name in ("lookback", "horizon", "steps", "windows")}
-        halves = {name: _pack(getattr(self, name), "<f2") for name in ("rows", "profile", "readers")}
+        halves = {name: _pack(getattr(self, name), "<f2") for name in ("rows", "profile", "moving", "readers")}
         return json.dumps(about | halves | {"forecast": _pack(self.forecast, "<f4")}, separators=(",", ":"))
 
     @classmethod
@@ -123,7 +128,7 @@ class Reading:
             shape = (len(stored["windows"]), len(stored["steps"]), -1)
             sizes = {name: int(stored[name]) for name in ("lookback", "horizon")}
             places = {name: tuple(map(int, stored[name])) for name in ("steps", "windows")}
-            halves = {name: _unpack(stored[name], "<f2") for name in ("profile", "readers")}
+            halves = {name: _unpack(stored[name], "<f2") for name in ("profile", "moving", "readers")}
             rows = _unpack(stored["rows"], "<f2").reshape(shape)
             forecast = _unpack(stored["forecast"], "<f4").reshape(shape[0], -1)
         except (KeyError, TypeError, zlib.error) as error:

@@ -42,12 +42,20 @@ def test_rows_profile_and_readers_are_those_of_their_definitions():
             else:
                 np.testing.assert_allclose(found.rows[window, row], expected)
     for lag in (1, 5, 60, 90):
-        shares = [
-            matrix[w, h - 1, lookback - lag + h - 1] / matrix[w, h - 1].sum()
-            for w in range(windows) for h in range(1, 9) if h <= lag and matrix[w, h - 1].any()
-        ]  # fmt: skip
+        shares, excesses, readers = [], [], []
+        for window in range(windows):
+            rows = [row / row.sum() for row in matrix[window] if row.any()]
+            for step in range(1, min(lag, 8) + 1):
+                row, position = matrix[window, step - 1], lookback - lag + step - 1
+                if row.any():
+                    share = row[position] / row.sum()
+                    middle = sorted(one[position] for one in rows)[3]  # the lower median of 8 or 7 rows
+                    shares.append(share)
+                    excesses.append(share - middle)
+                    readers.append(share >= 2 / lookback and share >= 2 * middle)
         assert found.profile[lag - 1] == pytest.approx(np.mean(shares))
-        assert found.readers[lag - 1] == pytest.approx(np.mean([share >= 2 / lookback for share in shares]))
+        assert found.moving[lag - 1] == pytest.approx(np.mean(excesses))
+        assert found.readers[lag - 1] == pytest.approx(np.mean(readers))
     np.testing.assert_array_equal(found.forecast, forecast)
 
 
@@ -55,7 +63,7 @@ def test_a_reading_survives_its_text_to_the_precision_of_half_numbers():
     made = Reading.of(matrices(4, 24, 96), range(1, 25), [1, 5, 24], np.random.default_rng(1).standard_normal((4, 24)))
     found = Reading.from_text(made.to_text())
     assert (found.lookback, found.horizon, found.steps, found.windows) == (96, 24, (1, 5, 24), (0, 1, 2, 3))
-    for name in ("rows", "profile", "readers"):
+    for name in ("rows", "profile", "moving", "readers"):
         np.testing.assert_allclose(getattr(found, name), getattr(made, name), rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(found.forecast, made.forecast, rtol=1e-6)
 
