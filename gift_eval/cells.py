@@ -9,9 +9,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import (
     is_bool_dtype,
     is_datetime64_any_dtype,
@@ -20,7 +22,7 @@ from pandas.api.types import (
 )
 
 from hrx.errors import HrxError
-from hrx.records.quantities import Floats, Ints
+from hrx.records.quantities import Bools, Floats, Ints
 
 from .frequency import Clock, Stamps
 from .series import EXACT, FINITE, ROUNDED
@@ -52,16 +54,19 @@ _EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 class InputTable:
     """Columns of one file: text from a CSV, typed from Parquet. `rows` (N,) are row numbers as a person counts
     them: in a CSV the header is row 1. `index` names the column that stores the index of a pandas frame. `notes`
-    collects what was inferred.
+    collects what was inferred. Rows that are `ahead` (N,) were given as `future_data`.
     """
 
     file: str
     columns: dict[str, pd.Series]
-    rows: Ints
+    rows: NDArray[Any]
     index: str = ""
     notes: list[str] = field(default_factory=list)
+    ahead: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __post_init__(self) -> None:
+        if not len(self.ahead):
+            self.ahead = np.zeros(len(self.rows), dtype=bool)
         if not len(self.rows):
             raise HrxError(f"{self.file} has a header and no rows. Give a file with at least a date and a value.")
 

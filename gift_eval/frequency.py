@@ -206,10 +206,10 @@ class TimeGrid:
 
     def times_of(self, stamps: Stamps, length: int) -> pd.DatetimeIndex:
         """Return the times (length,) of a series whose rows have the sorted times `stamps`; a gap has that of the
-        grid. A month's value may be dated on any day of it.
+        grid. A month's value may be dated on any day of it. Rows may go on after these times.
         """
-        times = replace(self, clock=None).times(0, length).to_numpy().copy()
-        times[slots(stamps, self.frequency.name)] = stamps
+        times, at = replace(self, clock=None).times(0, length).to_numpy().copy(), slots(stamps, self.frequency.name)
+        times[at[at < length]] = stamps[at < length]
         return self._place(times)
 
     def _place(self, times: Stamps) -> pd.DatetimeIndex:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,11 @@ ROUNDED = (
 )
 
 
+Role = Literal["past", "future", "static"]
+"""Known up to now, known ahead too, or one value per series."""
+Kind = Literal["number", "two-valued", "categorical"]
+
+
 class UnusableSeries(HrxError):
     """A series that cannot be used as requested; other series of the dataset may be usable."""
 
@@ -51,6 +56,33 @@ class FilledValues(NamedTuple):
     missing: int
     dropped: int
     observed: Bools
+
+
+class Covariate(NamedTuple):
+    """What is known beside a series, in its own unit, NaN where it is missing: nothing is filled in.
+
+    `values` are (T,) of one known up to now, (T + F,) of one known F steps ahead, (1,) of a static one. Categories are
+    the codes 0, 1, … of `labels`.
+    """
+
+    name: str
+    role: Role
+    values: Floats
+    labels: tuple[str, ...] = ()
+    others: tuple[float, ...] = ()
+    """Values of a static one over all series."""
+
+    @property
+    def kind(self) -> Kind:
+        """What its values are, over all that is known of them."""
+        if self.labels:
+            return "categorical"
+        return "two-valued" if np.unique(self.values[~np.isnan(self.values)]).size <= 2 else "number"
+
+    def between(self, start: int, stop: int) -> "Covariate":
+        """Return it for the steps `start` to before `stop` of its series; what is known ahead stays."""
+        chosen = slice(None) if self.role == "static" else slice(start, stop if self.role == "past" else None)
+        return self._replace(values=self.values[chosen])
 
 
 class OfficialSplit(NamedTuple):
@@ -110,6 +142,7 @@ class _FrozenSeries:
 
     `missing` values were filled in, and `observed` is false there; None where every value was observed. The first
     `dropped` steps, before the first observation, were removed. `official` is the split of a benchmark that has one.
+    `names` are those of the columns of values, `covariates` what is known beside them at the same steps.
     """
 
     dataset: str
@@ -122,15 +155,17 @@ class _FrozenSeries:
     dropped: int = 0
     observed: Bools | None = None
     official: OfficialSplit | None = None
+    names: tuple[str, ...] = ()
+    covariates: tuple[Covariate, ...] = ()
 
     def __post_init__(self) -> None:
-        copy = np.array(self.values, dtype=np.float64)
-        copy.setflags(write=False)
-        object.__setattr__(self, "values", copy)
+        object.__setattr__(self, "values", _read_only(self.values))
+        frozen = tuple(one._replace(values=_read_only(one.values)) for one in self.covariates)
+        object.__setattr__(self, "covariates", frozen)
 
     @property
     def identity(self) -> list[object]:
-        """What the fingerprint covers beside the values."""
+        """What the fingerprint covers beside the values and the covariates."""
         return [self.dataset, self.item, self.frequency, *([list(self.official)] if self.official else [])]
 
     @property
@@ -140,9 +175,12 @@ class _FrozenSeries:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256, in hex, of `identity` and every value."""
-        content = json.dumps(self.identity).encode() + b"\0" + self.values.astype("<f8").tobytes()
-        return hashlib.sha256(content).hexdigest()
+        """sha256, in hex, of `identity` and every value, those of the covariates included."""
+        content = hashlib.sha256(json.dumps(self.identity).encode() + b"\0" + self.values.astype("<f8").tobytes())
+        for one in self.covariates:
+            content.update(json.dumps([one.name, one.role, one.labels]).encode() + b"\0")
+            content.update(one.values.astype("<f8").tobytes())
+        return content.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +199,6 @@ class MultivariateSeries(_FrozenSeries):
     """
 
     missing: tuple[int, ...]
-    names: tuple[str, ...] = ()
 
     @property
     def identity(self) -> list[object]:
@@ -172,7 +209,8 @@ class StoredSeries(NamedTuple):
     """A series as it is stored: `values` (T',) with its gaps, of one `variate` where its item has several.
 
     The variates of a wide table have an empty item. `reason` says why a series cannot be used. `start` is the time of
-    the first value, where the source has one: no run depends on it, explanations name their inputs by it.
+    the first value, where the source has one: no run depends on it, explanations name their inputs by it. `column` is
+    the name of the values where it is not that of the series.
     """
 
     item: str
@@ -180,11 +218,18 @@ class StoredSeries(NamedTuple):
     variate: str = ""
     reason: str = ""
     start: datetime | None = None
+    column: str = ""
+    covariates: tuple[Covariate, ...] = ()
 
     @property
     def name(self) -> str:
         """Name of the series in its dataset: the item, the variate, or both: `T1[0]`."""
         return f"{self.item}[{self.variate}]" if self.item and self.variate else self.item or self.variate
+
+    def until(self, stop: int) -> "StoredSeries":
+        """Return it without the steps from `stop` on, which covariates known ahead keep."""
+        covariates = tuple(one.between(0, stop) for one in self.covariates)
+        return self._replace(values=self.values[:stop], covariates=covariates)
 
 
 @dataclass(frozen=True)
@@ -194,6 +239,7 @@ class Dataset:
     Every item has `variates` series: item i has the series i·variates … (i+1)·variates − 1. `row` returns one stored
     series, `stream` all of them, `sizes` their lengths without reading values. `note` states what was inferred.
     `catalogued` marks a folder of GIFT-Eval that the catalogue lists. `official` is the split of its benchmark.
+    The variates of a `joint` one are forecast together.
 
     A dataset that cannot be read stays in the list with the reason in `damage` and a count of 0; its `read` raises it.
     """
@@ -211,6 +257,7 @@ class Dataset:
     sizes: Callable[[], Sequence[int]] | None = field(default=None, repr=False, compare=False)
     catalogued: bool = False
     official: OfficialSplit | None = None
+    joint: bool = False
 
     @classmethod
     def damaged(cls, name: str, reason: str) -> "Dataset":
@@ -235,30 +282,14 @@ class Dataset:
         self._check(index, self.count, "series")
         row = self._row(index)
         with naming(_label(self.name, row.name)):
-            filled = fill(row.values)
-        split = self.official.after(filled.dropped) if self.official else None
-        return Series(self.name, row.name, self.frequency, self.season, self.domain, *filled, official=split)
+            return _series(row, (self.name, self.frequency, self.season, self.domain), self.official)
 
     def read_item(self, index: int) -> MultivariateSeries:
         """Return the variates of the item at `index`, 0 … items − 1, together, their gaps filled."""
         self._check(index, self.items, "items")
         rows = [self._row(index * self.variates + variate) for variate in range(self.variates)]
-        lengths = sorted({row.values.size for row in rows})
-        every = []
         with naming(_label(self.name, rows[0].item)):
-            if len(lengths) > 1:
-                raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
-            for row in rows:
-                with naming(f"variate {row.variate}") if row.variate else nullcontext():
-                    every.append(fill(row.values))
-        # All end together; the steps before each has been observed once are dropped.
-        length, dropped = min(filled.values.size for filled in every), max(filled.dropped for filled in every)
-        values = np.stack([filled.values[-length:] for filled in every])
-        observed = np.stack([filled.observed[-length:] for filled in every])
-        missing = tuple((~observed).sum(axis=1).tolist())
-        about = (self.name, rows[0].item, self.frequency, self.season, self.domain)
-        names = tuple(row.variate or row.item for row in rows)
-        return MultivariateSeries(*about, values, missing, dropped, observed, names=names)
+            return _item(rows, (self.name, self.frequency, self.season, self.domain))
 
     def _row(self, index: int) -> StoredSeries:
         row = self.row(index)
@@ -273,18 +304,55 @@ class Dataset:
             raise IndexError(f"{self.name} has {count} {kind}; there is no number {index}")
 
 
+_About = tuple[str, str, int, str]
+"""Name, frequency, season and domain of a dataset."""
+
+
+def _series(row: StoredSeries, about: _About, official: OfficialSplit | None = None) -> Series:
+    """Return a stored series, its gaps filled."""
+    filled, (dataset, frequency, season, domain) = fill(row.values), about
+    split = official.after(filled.dropped) if official else None
+    names, covariates = (row.column or row.variate or row.item,), _after(row, filled.dropped)
+    return Series(dataset, row.name, frequency, season, domain, *filled, split, names, covariates)
+
+
+def _item(rows: Sequence[StoredSeries], about: _About) -> MultivariateSeries:
+    """Return the stored variates of one item together, their gaps filled."""
+    dataset, frequency, season, domain = about
+    lengths = sorted({row.values.size for row in rows})
+    if len(lengths) > 1:
+        raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
+    every = []
+    for row in rows:
+        with naming(f"variate {row.variate}") if row.variate else nullcontext():
+            every.append(fill(row.values))
+    # All end together; the steps before each has been observed once are dropped.
+    length, dropped = min(filled.values.size for filled in every), max(filled.dropped for filled in every)
+    values = np.stack([filled.values[-length:] for filled in every])
+    observed = np.stack([filled.observed[-length:] for filled in every])
+    missing = tuple((~observed).sum(axis=1).tolist())
+    names, covariates = tuple(row.variate or row.item for row in rows), _after(rows[0], dropped)
+    filled_item = (values, missing, dropped, observed, None, names, covariates)
+    return MultivariateSeries(dataset, rows[0].item, frequency, season, domain, *filled_item)
+
+
+def _after(row: StoredSeries, dropped: int) -> tuple[Covariate, ...]:
+    return tuple(one.between(dropped, row.values.size) for one in row.covariates)
+
+
 class TimedSeries(NamedTuple):
     """A series with the time of each value.
 
     `times` (T,) are None where it has none. Position 0 of the `grid` is the first value of the series as it came,
     before leading missing values were dropped. `note` is what the reader of an explanation must know of how the series
-    was read.
+    was read. Where several targets are forecast together, `joint` holds them, and `series` the first.
     """
 
     series: Series
     times: pd.Index | None
     grid: TimeGrid | NumberGrid | None
     note: str = ""
+    joint: MultivariateSeries | None = None
 
     def after(self, count: int) -> pd.Index | None:
         """Return the times of the next `count` steps after the end."""
@@ -298,26 +366,45 @@ class TimedSeries(NamedTuple):
 
 
 def place(
-    stored: StoredSeries,
+    rows: Sequence[StoredSeries],
     dataset: str,
     frequency: str,
     season: int,
     grid: TimeGrid | NumberGrid | None = None,
     stamps: Stamps | None = None,
+    note: str = "",
 ) -> TimedSeries:
-    """Return a stored series without its gaps, on the grid of its first value; `stamps` are the dates of its rows,
-    where only some steps have one.
+    """Return a stored series, or several variates together, up to the last observed value, on the grid of the first;
+    `stamps` are the dates of the rows, where only some steps have one.
     """
-    with naming(f"series {stored.name}"):
-        filled = fill(stored.values)
-    series = Series(dataset, stored.name, frequency, season, "", *filled)
+    size = rows[0].values.size
+    stop = max((end for end in map(last_observed, rows) if end), default=size)
+    ended = [row.until(stop) for row in rows]
+    name = rows[0].name if len(rows) == 1 else rows[0].item
+    if stop < size and not any(one.role == "future" for one in rows[0].covariates):
+        late = f"{name}: the forecast starts after the last observed value, {size - stop} steps before the end"
+        note = "; ".join(filter(None, [note, late]))
+    about = (dataset, frequency, season, "")
+    with naming(f"series {name}"):
+        series, joint = _series(ended[0], about), _item(ended, about) if len(rows) > 1 else None
     if grid is None:
-        return TimedSeries(series, None, None)
-    length = filled.dropped + filled.values.size
-    times: pd.Index = grid.times(0, length)
+        return TimedSeries(series, None, None, note, joint)
+    times: pd.Index = grid.times(0, stop)
     if isinstance(grid, TimeGrid) and stamps is not None:
-        times = grid.times_of(stamps, length)
-    return TimedSeries(series, times[filled.dropped :], grid)
+        times = grid.times_of(stamps, stop)
+    return TimedSeries(series, times[(joint or series).dropped :], grid, note, joint)
+
+
+def last_observed(row: StoredSeries) -> int:
+    """Return the number of steps up to the last observed value, 0 where there is none."""
+    values = np.ma.filled(np.ma.asarray(row.values).astype(np.float64), np.nan)
+    return int(np.flatnonzero(~np.isnan(values))[-1]) + 1 if (~np.isnan(values)).any() else 0
+
+
+def _read_only(values: ArrayLike) -> Floats:
+    copy = np.array(values, dtype=np.float64)
+    copy.setflags(write=False)
+    return copy
 
 
 def spaced(count: int, n: int) -> tuple[int, ...]:

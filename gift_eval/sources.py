@@ -28,7 +28,8 @@ from .frequency import Clock, TimeGrid
 from .sample import open_sample, read_sample, sample_file
 from .series import Dataset, Series, StoredSeries, TimedSeries, place
 from .table_files import as_table, read_table, table_kind
-from .tables import Options, open_table, parse_source, table_series
+from .table_series import open_table, table_series
+from .tables import Options, merged, parse_source
 from .tslib import open_tslib
 
 ROOT_VARIABLE = "GIFT_EVAL"
@@ -128,7 +129,7 @@ def open_series(text: str, options: Options | None = None) -> list[TimedSeries]:
     if text.partition(":")[0] in _BENCHMARKS:
         return _series_of_dataset(text, source, asked)
     path, given = parse_source(source)
-    options = (options or Options())._replace(**{name: value for name, value in given._asdict().items() if value})
+    options = merged(options, given)
     table = read_table(path, "parquet" if text.startswith("parquet:") else table_kind(path), least=1)
     if asked in table.columns:
         options = options._replace(value=(asked,))
@@ -213,7 +214,16 @@ def read_series(data: Any, options: Options | None = None) -> SeriesInput:
     | `datasets.Dataset`, fev window | entries, or the columns of a long frame |
     """
     array = _plain(data)
-    series = tuple(_read(array, options or Options(), ""))
+    series = read_all(array, options or Options())
+    if together := [one.joint for one in series if one.joint]:
+        listed = ", ".join(map(repr, together[0].names))
+        raise HrxError(f"The targets {listed} are forecast together here, where one is read at a time: target='each'.")
+    return SeriesInput(series, isinstance(array, np.ndarray) and array.ndim == 2)
+
+
+def read_all(data: Any, options: Options) -> tuple[TimedSeries, ...]:
+    """Return the series of `data` as `read_series`, several targets that are forecast together as one."""
+    series = tuple(_read(data, options, ""))
     if not series:
         raise HrxError(f"The data hold no series. Give {_ACCEPTED}.")
     counts: Counter[str] = Counter()
@@ -221,9 +231,11 @@ def read_series(data: Any, options: Options | None = None) -> SeriesInput:
     for one in series:  # a number after a name that several have
         item = one.series.item
         counts[item] += 1
-        again = replace(one.series, item=f"{item} ({counts[item]})") if counts[item] > 1 else one.series
-        apart.append(one._replace(series=again))
-    return SeriesInput(tuple(apart), isinstance(array, np.ndarray) and array.ndim == 2)
+        if counts[item] > 1:
+            item = f"{item} ({counts[item]})"
+            one = one._replace(series=replace(one.series, item=item), joint=one.joint and replace(one.joint, item=item))
+        apart.append(one)
+    return tuple(apart)
 
 
 def _read(data: Any, options: Options, name: str) -> Iterator[TimedSeries]:
@@ -299,8 +311,10 @@ def _from_array(values: NDArray[Any], options: Options, name: str) -> Iterator[T
         stored = [StoredSeries(name or "series", values)]
     else:
         stored = [StoredSeries(name, row, str(number)) for number, row in enumerate(values)]
+    if named := [*options.target, *options.roles]:
+        raise HrxError(f"An array has no columns, so {named[0]!r} names nothing. Give a DataFrame.")
     for one in stored:
-        yield place(one, "data", "", options.season_of(""))
+        yield place([one], "data", "", options.season_of(""))
 
 
 def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterator[TimedSeries]:
@@ -332,4 +346,4 @@ def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterat
         grid = TimeGrid.of(np.array([begin], dtype="datetime64[s]"), step, clock)
     for variate, row in zip(names, values, strict=True):
         stored = StoredSeries(item, row, variate if len(values) > 1 else "")
-        yield place(stored, "data", step, options.season_of(step), grid)
+        yield place([stored], "data", step, options.season_of(step), grid)

@@ -188,7 +188,7 @@ def cut(series: Series | MultivariateSeries, lookback: int, horizon: int, window
     every variate is standardised by its own values.
     """
     with naming(series.label):
-        return _windows(series, _starts(series, lookback, horizon, windows, seed), lookback, horizon)
+        return _windows(series, run_starts(series, lookback, horizon, windows, seed), lookback, horizon)
 
 
 def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Windows:
@@ -196,9 +196,13 @@ def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int,
     every seed.
     """
     with naming(series.label):
-        low, high = _first_and_last_start(series.values.shape[-1], lookback, horizon, series.official)
-        first = np.rint(np.linspace(low, high, min(count, high - low + 1))).astype(np.int64)
-        return _windows(series, np.unique(first), lookback, horizon)
+        return _windows(series, region_starts(series, lookback, horizon, count), lookback, horizon)
+
+
+def region_starts(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Ints:
+    """Return at most `count` forecast starts (n,), evenly spaced over the test region, both ends included."""
+    low, high = _first_and_last_start(series.values.shape[-1], lookback, horizon, series.official)
+    return np.unique(np.rint(np.linspace(low, high, min(count, high - low + 1))).astype(np.int64))
 
 
 def refuse_missing(
@@ -211,7 +215,7 @@ def refuse_missing(
     if series.observed is None or series.observed.all():
         return
     filled = ~series.observed.reshape(-1, series.observed.shape[-1])
-    first = _starts(series, lookback, horizon, windows, seed)
+    first = run_starts(series, lookback, horizon, windows, seed)
     places = [("lookback of a window", slice(start - lookback, start)) for start in first]
     places.insert(0, ("test region", slice(test_start(series, horizon), None)))
     for name, place in places:
@@ -233,7 +237,7 @@ def refuse_extreme(windows: Windows, label: str) -> None:
         )
 
 
-def _starts(series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Ints:
+def run_starts(series: Series | MultivariateSeries, lookback: int, horizon: int, windows: int, seed: int) -> Ints:
     """Return the forecast starts of a run. A single window lies at a place that is uniform over series and seeds, so a
     mean over series is one over the region; it follows from the name of the series, whose values include the future.
     """

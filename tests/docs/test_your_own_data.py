@@ -25,9 +25,10 @@ def test_the_commands_of_the_guide_print_what_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
-    exec(compile(code, "your-own-data.md", "exec"), {})
-    assert len(session()) == 7
+    made: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", GUIDE, re.S):
+        exec(compile(code, "your-own-data.md", "exec"), made)
+    assert len(session()) == 8
     for command, printed in session():
         assert main(shlex.split(command)[1:]) == 0, command
         shown = capsys.readouterr().out

@@ -59,7 +59,8 @@ def test_a_wide_table_is_one_item_whose_columns_are_its_variates(write: Write) -
     assert stored(dataset) == {"a": list(range(31)), "b": [i * i for i in range(31)]}
     item = dataset.read_item(0)
     assert (item.names, item.values.tolist()) == (("a", "b"), [list(range(31)), [i * i for i in range(31)]])
-    assert dataset.note == "wide: dates in 'date', values in 'a', 'b'; frequency D, inferred"
+    together = "every column of numbers is a series of its own; target=, past= and future= read them together"
+    assert dataset.note == f"wide: dates in 'date', values in 'a', 'b'; {together}; frequency D, inferred"
 
 
 def test_a_long_table_has_a_series_for_every_name_in_the_order_of_the_file(write: Write) -> None:
@@ -374,7 +375,9 @@ def test_the_column_names_of_forecasting_libraries_are_known(
         columns=[item, time, "issued", "price", value],
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
-    dataset = opened(f"csv:{tmp_path / 't.csv'}")
+    message = refused(f"csv:{tmp_path / 't.csv'}")
+    assert f"no role is given for 'price' beside the target '{value}'. Name what the forecast may read in " in message
+    dataset = opened(f"csv:{tmp_path / 't.csv'}?unused=ignore")
     assert stored(dataset) == {str(i): [10 * i + d for d in range(5)] for i in items}
     assert "not used: 'issued', 'price'" in dataset.note
     assert list(stored(opened(f"csv:{tmp_path / 't.csv'}?value=price"))) == [str(i) for i in items]
