@@ -12,17 +12,20 @@ from hrx.adapters.families import EMBEDDED, Family, ModelCard, model_card, short
 from hrx.adapters.registry import Located, load, locate, locate_each, trained_setting
 
 if TYPE_CHECKING:
+    from hrx.adapters.formats.black_box import from_callable
     from hrx.adapters.formats.module import from_module
     from hrx.adapters.gradients import GradientPath
     from hrx.adapters.wrapped import on_device, resolve_device
 
 __all__ = [
     "EMBEDDED", "Family", "Forecaster", "GradientPath", "Identity", "Limits", "Located", "ModelCard", "ModelError",
-    "from_module", "load", "locate", "locate_each", "model_card", "on_device", "resolve_device", "short_names",
+    "from_callable", "from_module", "load", "locate", "locate_each", "model_card", "on_device", "resolve_device",
+    "short_names",
     "trained_setting",
 ]  # fmt: skip
 _WITH_TORCH = {
     "GradientPath": "hrx.adapters.gradients",
+    "from_callable": "hrx.adapters.formats.black_box",
     "from_module": "hrx.adapters.formats.module",
     "on_device": "hrx.adapters.wrapped",
     "resolve_device": "hrx.adapters.wrapped",

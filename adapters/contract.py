@@ -220,6 +220,8 @@ class Forecaster(ABC):
 
     A released model scales its windows itself: it gets standardised ones, as published.
     """
+    differentiable: bool = True
+    """Whether its forecast has derivatives; a black box has none."""
     inputs: Inputs = Inputs()
     outputs: Outputs = Outputs()
     sections: tuple[int, ...] | None = None
@@ -264,7 +266,7 @@ class Forecaster(ABC):
         from hrx.adapters.gradients import GradientPath
 
         self.check(x, horizon)
-        with GradientPath() if torch.is_grad_enabled() else nullcontext():
+        with GradientPath() if self.differentiable and torch.is_grad_enabled() else nullcontext():
             # A copy: a model may write into its input, and the caller reuses the windows.
             y = self.predict(x.clone(), horizon)
         if not y.is_floating_point():

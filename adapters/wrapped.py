@@ -47,6 +47,7 @@ class Wrapped(Forecaster):
         self._base = base
         self.identity, self.limits, self.official_call = base.identity, base.limits, base.official_call
         self.inputs, self.outputs, self.sections = base.inputs, base.outputs, base.sections
+        self.differentiable = base.differentiable
 
     def _around(self, change: Change) -> Forecaster | None:
         """Return the same around a changed model, or None where there is none."""

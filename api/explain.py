@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,10 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, Limits, ModelError, Scale, library_errors
+from hrx.adapters.formats.black_box import NOISE_SEEDS, BlackBox
 from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
+from hrx.api.progress import Progress, duration
+from hrx.audit.admission import refuse_misleading
 from hrx.audit.attribution import AttributionFunction, as_estimator, find_estimator
 from hrx.audit.attribution.explanation import MOST_ROWS, estimate, estimated_steps
 from hrx.audit.protocol import Protocol
@@ -56,7 +60,7 @@ def explain(
     *,
     lookback: int | None = None,
     steps: Sequence[int] | None = None,
-    estimator: str | AttributionFunction = "input_gradient",
+    estimator: str | AttributionFunction | None = None,
     settings: str | None = None,
     seed: int = 0,
     date: str = "",
@@ -66,6 +70,7 @@ def explain(
     season: int | None = None,
     held_out: bool = False,
     context_bound: float | None = None,
+    check: bool = True,
     report: Callable[[str], None] | None = None,
 ) -> Explanation:
     """Explains the forecast after the end of each series: what each of its steps reads.
@@ -82,17 +87,21 @@ def explain(
     for a model without a limit. A missing value repeats the one before it; a window with more than half of its values
     missing is refused. `steps` are the forecast steps that get a row, counted from 1: by default all for the input
     gradient, eight for every other estimator. `estimator` is a name, or a function `f(forward, x, step) ->
-    attribution`.
+    attribution`; by default the input gradient, or occlusion for a model of `hrx.from_callable`, whose number of
+    forecasts is told first.
 
     With `held_out`, windows of each series whose future is known say whether its explanation can be trusted:
-    `x.held_out[0].trust`. With `context_bound` they also say how short the lookback can be. `report` is called with
-    what is done next. The model, its mode and the data stay as they were.
+    `x.held_out[0].trust`. With `context_bound` they also say how short the lookback can be. Otherwise `check` compares
+    the forecast with an official call on these windows, and refuses a model that samples or whose gradient is
+    detached. `report` is called with what is done next. The model, its mode and the data stay as they were.
 
         import pandas as pd
         frame = pd.DataFrame({"ds": pd.date_range("2024-01-31", periods=48, freq="ME"), "y": range(48)})
         x = hrx.explain("bolt-mini", frame, horizon=12)
         x.matrix.shape    # (1, 12, 48)
     """
+    forecaster = as_forecaster(model)
+    tell_cost = report or Progress().note
     report = report or (lambda what: None)
     if not _is_whole(horizon) or horizon < 1:
         raise HrxError(f"horizon={horizon!r} is not a number of steps. Give a whole number of at least 1.")
@@ -103,12 +112,12 @@ def explain(
             f"horizon={horizon} is beyond {MOST_ROWS} steps, which would take very long. Give a shorter one, or choose "
             f"steps: steps=[1, {horizon // 2}, {horizon}]."
         )
+    estimator = estimator or ("input_gradient" if forecaster.differentiable else "occlusion")
     name = estimator if isinstance(estimator, str) else as_estimator(estimator)
     protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
     if context_bound is not None:
         held_out, protocol = True, replace(protocol, context=True, context_bound=context_bound)
     given = read_series(data, _options(date, id, value, frequency, season))
-    forecaster = as_forecaster(model)
     readers = _readers(forecaster, given, horizon)
     models = {one: reads_own_unit(forecaster, *one) for one in readers}
     length = _lookback(list(models.values()), given, horizon, lookback, held_out)
@@ -123,7 +132,8 @@ def explain(
             "series, choose steps=, or give a shorter lookback=."
         )
     report(f"explaining the forecast at {length}x{horizon}")
-    forecast, matrix, signed = _estimate(models, readers, x, horizon, protocol, rows)
+    checked = check and not held_out  # whose windows are checked in full
+    forecast, matrix, signed = _estimate(models, readers, x, horizon, protocol, rows, check=checked, report=tell_cost)
     identity, measured = forecaster.identity, []
     for one, reader in zip(given.series if held_out else (), readers, strict=False):
         with library_errors(identity.model, identity.library):
@@ -148,7 +158,7 @@ def explain(
         model=ExplainedModel(identity.model, identity.checkpoint, content, identity.library),
         method=Method(name, protocol.estimator_settings, find_estimator(name).sign, seed),
         windows=given.windows,
-        notes=_notes(forecaster, given, readers, length),
+        notes=(*_notes(forecaster, given, readers, length), *_noise(forecaster, x, horizon)),
         held_out=tuple(measured),
         forecaster=forecaster,
         series=() if given.windows else tuple(one.series for one in given.series),
@@ -198,12 +208,17 @@ def _estimate(
     horizon: int,
     protocol: Protocol,
     rows: Sequence[int],
+    *,
+    check: bool,
+    report: Callable[[str], None],
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Forecasts `(B, H)`, matrix `(B, R, L)` and signed matrix; series that are read alike share a batch."""
+    estimator = find_estimator(protocol.estimator)
     forecast, matrix = x.new_empty(len(x), horizon), x.new_empty(len(x), len(rows), x.shape[1])
     signed: Tensor | None = None
     for reader, model in models.items():
         at = [number for number, one in enumerate(readers) if one == reader]
+        began = time.monotonic()
         try:  # which shapes a model fails on, before its Jacobian is computed
             with torch.no_grad():
                 forecast[at] = model.forward(x[at], horizon).float()
@@ -214,8 +229,13 @@ def _estimate(
                 f"{model.identity.model} failed on {len(at)} windows of {x.shape[1]} values with a horizon of "
                 f"{horizon}: {describe_error(error)}. If it takes windows of another length, give lookback=."
             ) from error
+        if not model.differentiable:
+            report(_cost(model, protocol, x[at], time.monotonic() - began))
         with library_errors(model.identity.model, model.identity.library):
             estimated = estimate(model, x[at], horizon, protocol, steps=rows, signed=True)
+            gradient = model.differentiable and estimator.needs_gradient
+            if check:
+                refuse_misleading(model, x[at], forecast[at], estimated.matrix, gradient=gradient)
         matrix[at] = estimated.matrix
         if estimated.signed is not None:
             signed = torch.empty_like(matrix) if signed is None else signed
@@ -224,6 +244,28 @@ def _estimate(
         if not torch.isfinite(values).all():
             raise HrxError(f"non-finite {what}: {protocol.estimator} is NaN or infinite on these windows")
     return forecast, matrix, signed
+
+
+def _noise(model: Forecaster, x: Tensor, horizon: int) -> list[str]:
+    """How much the forecasts of a sampler differ between seeds."""
+    if not isinstance(model, BlackBox) or not (noise := model.noise(x, horizon)).any():
+        return []
+    share = float((noise.square().mean() / x.var(dim=1).mean()).sqrt())
+    return [
+        f"{model.identity.model} was called under one seed; between {NOISE_SEEDS} seeds its forecast varies by "
+        f"{share:.1%} of the windows' standard deviation"
+    ]
+
+
+def _cost(model: Forecaster, protocol: Protocol, x: Tensor, seconds: float) -> str:
+    """How many forecasts an estimator without gradients needs of windows that were forecast once in `seconds`."""
+    of_window = find_estimator(protocol.estimator).settings.read(protocol.estimator_settings, protocol.estimator)
+    each = of_window.forecasts(x.shape[1])
+    if each is None:  # a function of a user
+        return f"{protocol.estimator} calls {model.identity.model} as often as it likes; one call took {seconds:.2g} s"
+    expected = each * seconds
+    time_needed = "less than 1 s" if expected < 1 else f"about {duration(expected)}"
+    return f"{each * len(x)} forecasts by {model.identity.model}, {time_needed}"
 
 
 def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None, held_out: bool) -> int:

@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hrx.adapters.contract import ADAPTER_VERSION, Forecaster, Identity, Limits
+from hrx.adapters.contract import ADAPTER_VERSION, Forecaster, Identity, Limits, ModelError
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.attribution.explanation import explain
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MOST_ROWS, MemoryBudget
 from hrx.audit.scoring.deletion import ranks
+from hrx.audit.torch_state import kept_random_state
 from hrx.records.ledger import StoredCheck
 
 EQUIVALENCE_LIMIT = 1e-5
@@ -71,8 +72,43 @@ def at_most(check: str, setting: str, figure: float, limit: float, note: str, fa
 def admit(model: Forecaster, x: Tensor, horizon: int, budget: MemoryBudget | None = None) -> tuple[Check, ...]:
     """All six checks on real windows `x` `(W, L)` of one setting; `budget` is that of the runs."""
     one = _Admission(model, x, horizon, budget or MemoryBudget())
+    if not model.differentiable:
+        return one.isolation(), one.determinism(), one.sensitivity()
     checks = one.equivalence, one.isolation, one.determinism, one.gradient_path, one.trained_head, one.derivative
     return tuple(check() for check in checks)
+
+
+def refuse_misleading(model: Forecaster, x: Tensor, forecast: Tensor, matrix: Tensor, *, gradient: bool) -> None:
+    """Raise where the explanation of windows `(B, L)` would mislead: a sampler, another forecast, a detached gradient.
+
+    `forecast` `(B, H)` and `matrix` are those to be shown. It takes one official call, more only to tell the reason.
+    """
+    name, horizon = model.identity.model, forecast.shape[1]
+    with kept_random_state():
+        torch.manual_seed(0)
+        official = model.official(x.clone(), horizon)
+        apart = relative_difference(forecast, official)
+        if not apart <= EQUIVALENCE_LIMIT:
+            torch.manual_seed(1)
+            if not relative_difference(model.official(x.clone(), horizon), official) <= AGREEMENT_LIMIT:
+                raise ModelError(
+                    f"{name} gives another forecast of the same window when it is called again: it samples, or it "
+                    "depends on earlier calls, so there is no matrix of its forecast. Fix its seed, or give a function "
+                    "of windows, horizon and seed: hrx.from_callable(f, seeded=True)."
+                )
+            raise ModelError(
+                f"{name}: the forecast that would be explained differs from {model.official_call} by {apart:.1e} of "
+                f"its size; the limit is {EQUIVALENCE_LIMIT:g}. `hrx verify` shows more; check=False explains it all "
+                "the same."
+            )
+    if gradient and not matrix.any():
+        with torch.no_grad():
+            moved = relative_difference(model.forward(x.flip(1), horizon), forecast)
+        if moved > EQUIVALENCE_LIMIT:
+            raise ModelError(
+                f"{name}: the forecast has no gradient, although it changes with the window: a part of its computation "
+                "is detached. Choose an estimator that needs none, such as occlusion."
+            )
 
 
 def parity(model: Forecaster, x: Tensor, horizon: int, forecast: Tensor | None = None) -> float:
@@ -101,6 +137,13 @@ class _Admission:
     @cached_property
     def setting(self) -> str:
         return f"{self.x.shape[1]}x{self.horizon}"
+
+    def sensitivity(self) -> Check:
+        """Whether the forecast of a model without derivatives changes when its window is reversed."""
+        figure = relative_difference(self.model.official(self.x.flip(1), self.horizon), self.official)
+        note = "forecasts of the windows and of the reversed windows, max|a−b| / max|b|"
+        says = note if figure > 0 else f"{note}: it reads nothing"
+        return Check("sensitivity", self.setting, figure > 0, figure, 0.0, says)
 
     @cached_property
     def official(self) -> Tensor:

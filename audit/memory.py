@@ -62,6 +62,8 @@ class MemoryBudget:
 
     def peak(self, model: Forecaster, window: Tensor, horizon: int) -> int:
         """Upper bound on the bytes of the largest batch of such windows, for a cost estimate."""
+        if not model.differentiable:
+            return 0
         rows = self.rows(model, window, horizon, MOST_ROWS)
         return max(0, int(np.polyval(self._fitted(model, window, horizon), rows)))
 
@@ -93,6 +95,8 @@ class MemoryBudget:
 
     def _within(self, memory: int, model: Forecaster, window: Tensor, horizon: int, most: int) -> int:
         most = min(most, self._largest.get(self._key(model, window, horizon), most))
+        if not model.differentiable:  # what it allocates is unknown, and a call may be expensive
+            return most
         taken = np.polyval(self._fitted(model, window, horizon), np.arange(1, most + 1))
         return max(1, int(np.count_nonzero(taken <= memory)))
 

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hrx.adapters import from_module, load
+    from hrx.adapters import from_callable, from_module, load
     from hrx.api.audit import run_audit
     from hrx.api.callbacks import LightningAudit as LightningAudit
     from hrx.api.callbacks import TrainerAudit as TrainerAudit
@@ -36,6 +36,7 @@ __all__ = [
     "Protocol",
     "compare",
     "explain",
+    "from_callable",
     "from_module",
     "load",
     "read",
@@ -44,7 +45,7 @@ __all__ = [
     "tables",
 ]
 _HOME = {
-    "hrx.adapters": ("from_module", "load"),
+    "hrx.adapters": ("from_callable", "from_module", "load"),
     "hrx.api.audit": ("run_audit",),
     "hrx.api.callbacks": ("LightningAudit", "TrainerAudit"),  # not in `__all__`: `*` would need their libraries
     "hrx.api.explain": ("explain",),

@@ -156,6 +156,12 @@ class Estimator:
     """What decides the numbers besides the name: distribution and version, or the sha256 of a user's file. Empty for
     the built-in ones, which `PROTOCOL_VERSION` covers, and for objects."""
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether it cannot explain a forecaster without derivatives; a function of a user may do as it likes."""
+        own = self.name.startswith(OBJECT) or self.name.rpartition(":")[0].endswith(".py")
+        return not own and self.settings.forecasts is Settings.forecasts
+
     def load(self) -> Fill:
         """Function that fills the rows."""
         if not isinstance(self.fill, str):

@@ -11,6 +11,7 @@ from hrx.audit.attribution import (
     AttributionFunction,
     AttributionTask,
     Estimate,
+    Inapplicable,
     as_estimator,
     find_estimator,
 )
@@ -81,6 +82,11 @@ def estimate(
         raise ProtocolError(
             f"{estimator.name} explains one series, not the {len(model.sections)} channels of this window. These take "
             f"several: {several}."
+        )
+    if not model.differentiable and estimator.needs_gradient:
+        raise Inapplicable(
+            f"{model.identity.model} has no derivatives, which {estimator.name} needs. Choose occlusion, "
+            "shapley_segments, winit, or a function f(forward, x, step)."
         )
     estimated = estimated_steps(protocol, horizon, steps)
     with differentiable():

@@ -31,6 +31,10 @@ def setting(
 class Settings:
     """Base of every estimator's settings; by itself, those of an estimator that has none."""
 
+    def forecasts(self, lookback: int) -> int | None:
+        """Forecasts of each window by an estimator that needs nothing else; None where it needs gradients."""
+        return None
+
     def as_json(self) -> str:
         """Every setting with its value: the same string for the same values."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -66,6 +70,15 @@ def _checked(what: str, known: Field[Any], value: object) -> Value:
         bounds = f"from {least:g} to {most:g}" if most is not None else f"of at least {least:g}"
         raise ProtocolError(f"{what} is {value}. Give a number {bounds}.")
     return value if whole else float(value)
+
+
+def _parts(length: int, count: int) -> int:
+    """How many parts of `⌈length / count⌉` positions a lookback has."""
+    return -(-length // -(-length // count))
+
+
+def _drawn(settings: Any) -> int:
+    return 1 if settings.replacement == "mean" else int(settings.draws)
 
 
 _REPLACEMENT = partial(setting, "rearranged", source="hrx protocol, section 3", choices=("rearranged", "mean"))
@@ -106,6 +119,9 @@ class OcclusionSettings(Settings):
     replacement: str = _REPLACEMENT(meaning="what replaces a corrupted position")
     draws: int = setting(2, "rearrangements, in antithetic pairs", "ours: one pair", least=1)
 
+    def forecasts(self, lookback: int) -> int:
+        return 1 + _parts(lookback, self.spans) * _drawn(self)
+
 
 @dataclass(frozen=True)
 class ShapleySegmentsSettings(Settings):
@@ -116,12 +132,20 @@ class ShapleySegmentsSettings(Settings):
     replacement: str = _REPLACEMENT(meaning="what replaces a segment outside the coalition")
     draws: int = setting(2, "rearrangements, in antithetic pairs", "ours: one pair", least=1)
 
+    def forecasts(self, lookback: int) -> int:
+        segments = _parts(lookback, self.segments)
+        sampled = max(1, self.coalitions // (2 * (segments + 1))) * 2 * (segments + 1)
+        return 1 + (2**segments if 2**segments <= self.coalitions else sampled) * _drawn(self)
+
 
 @dataclass(frozen=True)
 class WinITSettings(Settings):
     spans: int = setting(64, "spans that the lookback is cut into, from its end", "ours", least=1)
     replacement: str = _REPLACEMENT(meaning="what replaces a perturbed position")
     draws: int = setting(4, "rearrangements, in antithetic pairs", "ours: two pairs; official code: 3", least=1)
+
+    def forecasts(self, lookback: int) -> int:
+        return 1 + _parts(lookback, self.spans) * _drawn(self)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Every block of code in the documentation, run in order as a reader would.
 
-A block that cannot run here stands below a comment that says why: `<!-- not run: needs the hub -->`. The README runs
+A block that cannot run here stands below a comment that says why: `<!-- not run: needs the hub -->`; one that needs a
+library, `<!-- needs: sklearn -->`, runs where that is installed. The README runs
 with the installed `hrx`, which audits in worker processes; the other pages with programs that start without the
 seconds that every start spends on imports.
 """
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +21,10 @@ from helpers.warm import WarmPrograms
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-FENCE = re.compile(r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.S | re.M)
+FENCE = re.compile(
+    r"(?:<!-- (?:not run: (?P<reason>[^>]+)|needs: (?P<needs>\w+)) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.S | re.M,
+)
 RUN = {"sh", "python"}
 SHOWN = {"", "toml", "yaml", "json", "text", "console", "csv", "md"}
 
@@ -31,18 +36,26 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    return [Block(m["language"], m["code"], m["reason"]) for m in FENCE.finditer(page.read_text(encoding="utf-8"))]
+    found = FENCE.finditer(page.read_text(encoding="utf-8"))
+    return [Block(m["language"], m["code"], m["reason"] or _missing(m["needs"])) for m in found]
+
+
+def _missing(library: str | None) -> str | None:
+    return f"needs {library}" if library and find_spec(library) is None else None
 
 
 def test_blocks_are_found_and_reasons_read(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A\n\n```sh\nhrx a\nhrx b\n```\n\n<!-- not run: needs a GPU -->\n```python\nx = 1\n```\n\n```\nseen\n```\n"
+        "<!-- needs: numpy -->\n```python\nx = 2\n```\n<!-- needs: nosuchlibrary -->\n```python\nx = 3\n```\n"
     )
     assert blocks(page) == [
         Block("sh", "hrx a\nhrx b\n", None),
         Block("python", "x = 1\n", "needs a GPU"),
         Block("", "seen\n", None),
+        Block("python", "x = 2\n", None),
+        Block("python", "x = 3\n", "needs nosuchlibrary"),
     ]
 
 
