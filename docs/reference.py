@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from inspect import getsource
+from pathlib import Path
 from typing import Any
 
 from properdocs.structure.files import File, Files
 
+from hrx.audit.attribution import find_estimator
+from hrx.audit.attribution.libraries import LIBRARIES
 from hrx.audit.protocol import Protocol
 from hrx.cli.main import parser
 from hrx.records.record import COLUMNS
+
+ROOT = Path(__file__).parents[1]
+_PLACE = re.compile(r"<!-- (settings|code): (\S+) -->")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -20,6 +27,42 @@ def on_files(files: Files, config: Any) -> Files:
     for name, write in PAGES.items():
         files.append(File.generated(config, name, content=write()))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill the places of a page: `<!-- settings: ESTIMATOR -->` and `<!-- code: FILE -->`."""
+    return fill(markdown)
+
+
+def fill(markdown: str) -> str:
+    """Return a page with the settings of an estimator, of all classes of the libraries, or the text of a file."""
+
+    def replaced(place: re.Match[str]) -> str:
+        kind, name = place.groups()
+        if kind == "code":
+            return f"```python\n{(ROOT / name).read_text(encoding='utf-8')}```"
+        return "\n".join(library_settings() if name == "classes" else estimator_settings(name))
+
+    return _PLACE.sub(replaced, markdown)
+
+
+def estimator_settings(name: str) -> list[str]:
+    """Return a table with every setting of an estimator, its default, meaning and source."""
+    rows = [
+        (f"`{one.name}`", str(one.default), one.metadata["meaning"], one.metadata["source"])
+        for one in fields(find_estimator(name).settings)
+    ]
+    return _table(("setting", "default", "meaning", "source"), rows)
+
+
+def library_settings() -> list[str]:
+    """Return a table with every class of captum and time_interpret that is an estimator."""
+    rows = []
+    for prefix, library in LIBRARIES.items():
+        for name, known in library.classes.items():
+            settings = [f"`{one.name}` {one.default}" for one in fields(known.settings)]
+            rows.append((f"`{prefix}:{name}`", ", ".join(settings) or "none"))
+    return _table(("name", "settings and their defaults"), rows)
 
 
 def command_line() -> str:

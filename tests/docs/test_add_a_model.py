@@ -14,11 +14,7 @@ from hrx.cli.new_adapter import skeleton
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "add-a-model.md"
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
-PARTS = re.findall(
-    r"part of (adapters/families/t0\.py|the test)[^\n]* -->\n```python\n(.*?)```",
-    PAGE.read_text(encoding="utf-8"),
-    re.S,
-)
+BUILD = re.compile(r"part of the test[^\n]* -->\n```python\n(.*?)```", re.S)
 
 
 def test_the_page_has_two_complete_examples() -> None:
@@ -43,10 +39,7 @@ def methods(code: str) -> list[str]:
 
 def test_the_guide_is_the_skeleton_filled_in_for_t0() -> None:
     filled = (ROOT / "adapters" / "families" / "t0.py").read_text(encoding="utf-8")
-    shown = [code for part, code in PARTS if part == "adapters/families/t0.py"]
-    assert [line for code in shown for line in code.splitlines() if line] == [
-        line for line in filled.splitlines() if line
-    ]
+    assert "<!-- code: adapters/families/t0.py -->" in PAGE.read_text(encoding="utf-8"), "the builder puts it there"
     empty = methods(next(iter(skeleton("t0", in_clone=True).values())))
     assert methods(filled)[: len(empty)] == empty == ["open_library", "read_limits", "predict", "official"]
 
@@ -54,7 +47,7 @@ def test_the_guide_is_the_skeleton_filled_in_for_t0() -> None:
 @pytest.mark.slow
 def test_the_test_of_the_skeleton_passes_for_t0_and_finds_a_mistake(tmp_path: Path) -> None:
     (adapter, _), (test, test_text) = skeleton("t0", in_clone=False).items()
-    (build,) = (code for part, code in PARTS if part == "the test")
+    (build,) = BUILD.findall(PAGE.read_text(encoding="utf-8"))
     unfilled = re.compile(r"def build.*?to path\"\)\n", re.S)
     assert unfilled.search(test_text)
     (tmp_path / test).write_text(unfilled.sub(lambda _: build, test_text))

@@ -56,6 +56,15 @@ def test_the_api_page_has_every_public_name_with_its_signature(site: Path) -> No
     assert "(W, L) -> (W, R, L)" in page, "a docstring"
 
 
+def test_settings_and_code_stand_on_the_pages_that_ask_for_them(site: Path) -> None:
+    estimators = (site / "estimators.html").read_text(encoding="utf-8")
+    assert re.search(r"<td><code>points</code></td>\s*<td>32</td>\s*<td>interpolation points", estimators)
+    assert re.search(
+        r"<td><code>captum:Occlusion</code></td>\s*<td><code>baseline</code> mean, <code>window</code> 0", estimators
+    )
+    assert "class T0(ChannelForecaster)" in (site / "add-a-model.html").read_text(encoding="utf-8")
+
+
 def test_the_gallery_links_to_results_that_were_made(site: Path) -> None:
     text = (site / "gallery.html").read_text(encoding="utf-8")
     linked = set(re.findall(r'(?:href|src)="(gallery/[^"]+)"', text))
@@ -105,6 +114,13 @@ def test_from_disk_the_pages_have_no_script_errors_and_fit_a_phone(site: Path) -
             browser.tab.goto((site / f"{name}.html").as_uri())
             assert browser.complaints == [], name
             assert browser.run("document.documentElement.scrollWidth") <= 390, name
+
+
+def test_the_prose_stays_short() -> None:
+    measured = {"contracts", "error-rates", "parity"}  # written by commands
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.stem not in measured]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 30_000
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 
 
 def test_the_citation_is_the_same_for_people_and_for_tools() -> None:
