@@ -267,6 +267,38 @@ class ExplainRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RevisionRequest:
+    """Explain why the forecasts of some dates changed between two origins."""
+
+    model: str = option(MISSING, MODEL_HELP, metavar="MODEL", positional=True)
+    series: str = option(
+        MISSING,
+        "a CSV or Parquet file and its column, sample:DATASET[:NAME] or gift-eval:DATASET[:NAME]",
+        metavar="FILE[:COLUMN]",
+    )
+    horizon: int = option(MISSING, "horizon, in steps", check=positive, metavar="H")
+    from_: str = option(
+        MISSING,
+        "last time that the old forecast knows: 2024-05-31, 2024-05 for the last in that month, or -7 for seven values "
+        "before the end",
+        metavar="T0",
+    )
+    to: str | None = option(
+        None, "last time that the new forecast knows (default: the last of the series)", metavar="T1"
+    )
+    lookback: int | None = option(None, "default: as long as model and series allow", check=positive, metavar="L")
+    merge_adapter: bool = _merge_adapter()
+    csv: Path | None = option(
+        None, "also write every part: date, part, new value, contribution", check=Path, metavar="FILE", stored=False
+    )
+    png: Path | None = option(
+        None, "also draw all dates, as PNG, SVG or PDF, and the largest revision beside it", check=Path,
+        metavar="FILE", stored=False,
+    )  # fmt: skip
+    json: bool = json_option()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainRequest:
     """Train backbones on series without their test regions, to audit them there."""
 

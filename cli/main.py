@@ -24,6 +24,7 @@ from hrx.audit.request import (
     AuditRequest,
     CalibrateRequest,
     ExplainRequest,
+    RevisionRequest,
     TrainRequest,
     VerifyRequest,
     json_option,
@@ -38,7 +39,7 @@ from hrx.text import message as one_line
 
 DEBUG_HELP = "show the traceback of an error"
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG)
-LEAST_MEMORY = {"measure": 3 * 2**29, "explain": 3 * 2**29, "": 2**29}
+LEAST_MEMORY = {"measure": 3 * 2**29, "explain": 3 * 2**29, "revision": 3 * 2**29, "": 2**29}
 """Bytes of address space, by the module of a verb: torch and the libraries of a model are mapped, not read."""
 LEAST_FILES = 64
 
@@ -207,6 +208,11 @@ VERBS = {
     "report": Verb(Report, "ledgers:report", "hrx report hrx-audit/ledger.db --out hrx-report"),
     "explain": Verb(
         ExplainRequest, "explain:explain", "hrx explain bolt-mini --series sample:elnino/M --lookback 96 --horizon 24"
+    ),
+    "revision": Verb(
+        RevisionRequest,
+        "revision:revision",
+        "hrx revision bolt-mini --series sample:elnino/M --horizon 24 --from 2010-06 --to 2010-12",
     ),
     "tables": Verb(Tables, "ledgers:tables", "hrx tables hrx-audit/ledger.db --against published"),
     "compare": Verb(

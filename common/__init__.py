@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hrx.api.callbacks import TrainerAudit as TrainerAudit
     from hrx.api.explain import explain
     from hrx.api.explanation import Explanation
+    from hrx.api.revision import Revision, revision
     from hrx.api.score import score
     from hrx.audit.protocol import Protocol
     from hrx.reports.compare import compare
@@ -34,12 +35,14 @@ except PackageNotFoundError:  # running from a source tree that was never instal
 __all__ = [
     "Explanation",
     "Protocol",
+    "Revision",
     "compare",
     "explain",
     "from_callable",
     "from_module",
     "load",
     "read",
+    "revision",
     "run_audit",
     "score",
     "tables",
@@ -50,6 +53,7 @@ _HOME = {
     "hrx.api.callbacks": ("LightningAudit", "TrainerAudit"),  # not in `__all__`: `*` would need their libraries
     "hrx.api.explain": ("explain",),
     "hrx.api.explanation": ("Explanation",),
+    "hrx.api.revision": ("Revision", "revision"),
     "hrx.api.score": ("score",),
     "hrx.audit.protocol": ("Protocol",),
     "hrx.reports": ("compare", "read", "tables"),

@@ -146,7 +146,9 @@ def options_of(request: Any) -> dict[str, Option]:
     found = {}
     for one in fields(request):
         about: Option = one.metadata["option"]
-        found[one.name.replace("_", "-")] = replace(about, name=one.name, type=one.type, default=one.default)
+        found[one.name.rstrip("_").replace("_", "-")] = replace(
+            about, name=one.name, type=one.type, default=one.default
+        )
     return found
 
 
@@ -165,6 +167,7 @@ def add_options(parser: argparse.ArgumentParser, request: type) -> None:
             many, single = ("+", None) if required else ("*", "?")
             parser.add_argument(one.name, nargs=many if one.repeats else single, **settings)
             continue
+        settings["dest"] = one.name
         if one.const is not None:
             settings |= {"nargs": "?", "const": one.const}
         parser.add_argument(f"--{name}", action="append" if one.repeats else "store", required=required, **settings)

@@ -85,7 +85,7 @@ def heatmap(stored: StoredExample, record: Record, path: Path) -> Path:
 
 def draw(stored: StoredExample, record: Record) -> Figure:
     """Window and forecast, heat map, shared vector, all over the same steps."""
-    figure = _new_figure(HEATMAP_SIZE)
+    figure = new_figure(HEATMAP_SIZE)
     window, shared = _draw_panels(figure, stored.matrix, row_steps(stored, record.scored_steps))
     draw_window(window, stored.x, stored.truth, stored.forecast, guide=GUIDED)
     window.set_ylabel("standardised value")
@@ -204,7 +204,7 @@ def draw_image(
 def heatmap_figure(x: Explanation, number: int = 0) -> Figure:
     """Window and forecast of one series, what each step reads, and the shared vector, over one time axis."""
     with plain_style():
-        figure = _new_figure(HEATMAP_SIZE)
+        figure = new_figure(HEATMAP_SIZE)
         window, shared = _draw_panels(figure, x.matrix[number], np.asarray(x.steps))
         draw_window(window, x.x[number], np.empty(0), x.forecast[number], guide=GUIDED)
         window.set_ylabel("value")
@@ -222,7 +222,7 @@ def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figur
     rows = x.matrix[number, [x.row(step) for step in steps]]
     largest = float(np.nanmax(rows)) if np.isfinite(rows).any() else 0.0
     with plain_style():
-        figure = _new_figure((10, 2.4 + 1.1 * len(rows)))
+        figure = new_figure((10, 2.4 + 1.1 * len(rows)))
         window, *panels = figure.subplots(
             len(rows) + 1, 1, sharex=True, gridspec_kw={"height_ratios": [2.2, *[1] * len(rows)]}
         )
@@ -248,7 +248,7 @@ def profile_figure(x: Explanation, number: int = 0) -> Figure:
     profile = lag_profile(x.matrix[number], x.steps)
     lags, season = np.arange(1, len(profile) + 1), x.seasons[number]
     with plain_style():
-        figure = _new_figure((10, 4.2))
+        figure = new_figure((10, 4.2))
         axes = figure.add_subplot()
         axes.plot(lags, 100 * profile, color=TRUTH, linewidth=1.4, marker="." if len(lags) <= 64 else None)
         seasons = range(season, len(profile) + 1, season) if season > 1 else ()
@@ -284,34 +284,37 @@ def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) 
         bars.append((f"{rest.size} other inputs", float(contributions[rest].sum())))
     start = forecast - float(contributions.sum())
     with plain_style():
-        figure = _new_figure((9, 1.8 + 0.36 * len(bars)))
+        figure = new_figure((9, 1.8 + 0.36 * len(bars)))
         axes = figure.add_subplot()
         # From the top, as people read it: the largest is the last step to the forecast.
-        right = forecast
-        for row, (_, value) in enumerate(bars):
-            colour = FORECAST if value > 0 else TRUTH
-            axes.barh(row, value, left=right - value, color=colour, height=0.72)
-            axes.plot([right - value] * 2, [row - 0.4, row + 1.4], color=GUIDE, linewidth=0.7, linestyle=":")
-            outer = max(right, right - value)
-            axes.annotate(
-                f"{value:+.3g}", (outer, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
-            )  # fmt: skip
-            right -= value
+        sides = forecast - np.cumsum([0.0, *(value for _, value in bars)])
+        draw_bars(axes, bars, sides)
         # Behind the bars, and the labels have a ground of their own, so that neither line crosses a number.
         for value, colour, name in ((forecast, INK, f"forecast of step {step}"), (start, GUIDE, base)):
             axes.axvline(value, color=colour, linewidth=0.9, linestyle="--", zorder=0.5, label=f"{name}: {value:.4g}")
-        axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
-        axes.set_ylim(len(bars) - 0.4, -0.6)
-        sides = forecast - np.cumsum([0.0, *(value for _, value in bars)])
-        room = 0.1 * float(np.ptp(sides)) or 1.0
-        axes.set_xlim(sides.min() - room, sides.max() + room)
-        axes.set_xlabel("value of the forecast (right, orange: raises it; left, blue: lowers it)")
-        axes.spines[["top", "right"]].set_visible(False)
         when = "" if times is None else f", {show_time(times.forecasts[step - 1])}"
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         figure.suptitle(f"{_heading(x, number)}: step {step}{when}", fontsize=10, parse_math=False)
         return figure
+
+
+def draw_bars(axes: Axes, bars: Sequence[tuple[str, float]], sides: Floats) -> None:
+    """Draw a row for each label and value; row `i` lies between `sides[i]` and `sides[i + 1]`."""
+    for row, (_, value) in enumerate(bars):
+        colour = FORECAST if value > 0 else TRUTH
+        near, far = sides[row], sides[row + 1]
+        axes.barh(row, value, left=(near + far - value) / 2, color=colour, height=0.72)
+        axes.plot([far, far], [row - 0.4, row + 1.4], color=GUIDE, linewidth=0.7, linestyle=":")
+        axes.annotate(
+            f"{value:+.3g}", (max(near, far), row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
+        )  # fmt: skip
+    axes.set_yticks(range(len(bars)), [label for label, _ in bars], parse_math=False)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    room = 0.1 * float(np.ptp(sides)) or 1.0
+    axes.set_xlim(sides.min() - room, sides.max() + room)
+    axes.set_xlabel("value of the forecast (right, orange: raises it; left, blue: lowers it)")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _contributions(x: Explanation, step: int, number: int) -> tuple[Floats, str]:
@@ -358,7 +361,7 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _new_figure(size: tuple[float, float]) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
     """A figure that a notebook shows although it does not come from pyplot."""
     from matplotlib.figure import Figure
 
