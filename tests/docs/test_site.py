@@ -104,7 +104,7 @@ def test_no_search_is_offered_that_a_page_from_disk_could_not_do(site: Path) -> 
     assert not (site / "search").exists()
     page = (site / "index.html").read_text(encoding="utf-8")
     assert 'type="search"' not in page
-    assert 'data-bs-target="#mkdocs_search_modal"' not in page
+    assert 'data-bs-target="#properdocs_search_modal"' not in page
 
 
 def test_from_disk_the_pages_have_no_script_errors_and_fit_a_phone(site: Path) -> None:
