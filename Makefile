@@ -37,7 +37,7 @@ tests: $(VENV)/.test $(VENV)-visionts/.done $(VENV)-generate/.done
 	OMP_NUM_THREADS=1 $(VENV)-generate/bin/python -m pytest -n $(JOBS) --dist worksteal tests/adapters/test_timer_timemoe.py tests/adapters/test_families.py tests/adapters/test_mutations.py
 
 # Every fault of tests/faults, of which `make test` runs a sample; writes the figures into docs/reliability.md,
-# also where a test fails. Rows of suites without a figure stay.
+# also where a test fails, and fails where a suite has none.
 faults: $(VENV)/.test
 	rm -rf build/faults
 	HRX_FAULTS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults; \
