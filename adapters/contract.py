@@ -61,6 +61,8 @@ class Limits:
 
     None for a model that takes a shorter window as it is, or knows by a mask which positions are padding.
     """
+    alone: bool = False
+    """Whether a forecast depends on the other windows of a batch: each window gets a call of its own."""
     multivariate: bool = False
     channels: int | None = None
     """How many variates a model that mixes its channels reads together; None for a model that takes any number."""

@@ -67,12 +67,14 @@ class LocatedCheckpoint:
         )  # fmt: skip
 
     def load(self) -> Forecaster:
+        from hrx.adapters.wrapped import one_by_one  # imports torch
+
         _ = self.checkpoint.tensor_names  # reports a damaged file by path before a library reads it
         family = self.family
         loader = _imported(family, family.loader)
         what = f"{family.distribution} could not load {self.checkpoint.path} as {family.name}"
         with model_errors(what, "Check that the directory is complete."):
-            return cast(Forecaster, loader(self.checkpoint, self.identity))
+            return one_by_one(cast(Forecaster, loader(self.checkpoint, self.identity)))
 
 
 def _imported(family: Family, name: str) -> Any:

@@ -1,5 +1,5 @@
-"""Forecasters around another one: `OnDevice`, `DoubleTwin` in float64, `Rescaled` between two units of values, `Bound`
-to one layout of channels, one target and one output.
+"""Forecasters around another one: `OnDevice`, `OneByOne` with a call for each window, `DoubleTwin` in float64,
+`Rescaled` between two units of values, `Bound` to one layout of channels, one target and one output.
 
 The library's official call stays on the CPU, so the parity check compares the device that is used with the library.
 Errors and gains of an audit are on standardised values, so that they have the same scale for all series.
@@ -74,6 +74,38 @@ class Wrapped(Forecaster):
 
     def unloaded(self) -> tuple[str, ...]:
         return self._base.unloaded()
+
+
+def one_by_one(model: Forecaster) -> Forecaster:
+    """Return the model with a call for each window, where its limits say `alone`; else the model itself."""
+    return OneByOne(model) if model.limits.alone and not isinstance(model, OneByOne) else model
+
+
+class OneByOne(Wrapped):
+    """A forecaster that gets one window per call, forward and officially."""
+
+    def __init__(self, base: Forecaster):
+        super().__init__(base)
+        self.reads_units, self.scale = base.reads_units, base.scale
+        self.official_call = f"{base.official_call}, one window per call"
+        self.checkpoint = getattr(base, "checkpoint", None)
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        return torch.cat([self._base.predict(row, horizon) for row in x.split(1)])
+
+    def official(self, x: Tensor, horizon: int) -> Tensor:
+        return torch.cat([self._base.official(row, horizon) for row in x.split(1)])
+
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        return torch.cat([self._base.predict_window(one, horizon, columns) for one in _each(window)])
+
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        return torch.cat([self._base.official_window(one, horizon, columns) for one in _each(window)])
+
+
+def _each(window: Window) -> Iterator[Window]:
+    for row in range(len(window)):
+        yield window.map(lambda values: values[row : row + 1])  # noqa: B023 (called at once)
 
 
 def on_device(model: Forecaster, device: torch.device) -> Forecaster:

@@ -20,7 +20,7 @@ from hrx.api.audit_plan import refuse_empty_plan
 from hrx.api.progress import Progress, duration
 from hrx.audit.admission import Check, admit, admit_channels, sanity
 from hrx.audit.contract import PROPERTIES, Examination, check_names, fitting_setting
-from hrx.audit.official_call import OfficialCall
+from hrx.audit.official_call import OfficialCall, Stopped
 from hrx.audit.properties import windows
 from hrx.audit.protocol import Protocol
 from hrx.audit.request import VerifyRequest
@@ -32,6 +32,8 @@ from hrx.records.contract import Contract
 
 SOON = 20.0
 """Seconds of a contract that need no announcement."""
+ELSEWHERE_SECONDS = 1800.0
+"""How long another process may take to load the model and forecast; a loaded machine takes less."""
 _CHILD = "import sys; from hrx.api.verify import forecast_for_parent; forecast_for_parent(*sys.argv[1:])"
 
 
@@ -169,7 +171,12 @@ def _forecast_elsewhere(options: VerifyRequest, x: Tensor, horizon: int) -> Tens
     words = [options.model, options.device, "merge" if options.merge_adapter else "", str(horizon)]
     with TemporaryDirectory() as folder:
         torch.save(x, f"{folder}/windows")
-        done = subprocess.run([sys.executable, "-c", _CHILD, folder, *words], capture_output=True, text=True)
+        command = [sys.executable, "-c", _CHILD, folder, *words]
+        limit = ELSEWHERE_SECONDS if options.budget is None else min(options.budget, ELSEWHERE_SECONDS)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired as error:
+            raise Stopped from error
         if done.returncode:
             raise ModelError(f"Another process cannot forecast: {(done.stderr.splitlines() or ['no message'])[-1]}")
         return cast(Tensor, torch.load(f"{folder}/forecast", weights_only=True))

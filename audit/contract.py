@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from hrx.adapters.contract import Limits
-from hrx.audit import properties
+from hrx.audit import difficult_windows, properties
 from hrx.audit.official_call import OfficialCall, Stopped
 from hrx.audit.properties import Outcome
 from hrx.errors import HrxError, describe_error, unknown
@@ -44,12 +44,12 @@ PROPERTIES: Mapping[str, Property] = {
     "units": Property(properties.units, "f(ax + b) = a f(x) + b within 1e-3 standard deviations", 5),
     "sign": Property(properties.sign, "f(-x) = -f(x) within 1e-3 standard deviations", 2),
     "precision": Property(properties.precision, "float32 within 1e-3 standard deviations of float64", 2),
-    "finite": Property(properties.finite, "no ordinary window without a finite forecast", 7, True, False),
-    "extremes": Property(properties.extremes, "no extreme window with NaN or infinity", 9, compares=False),
-    "missing": Property(properties.missing, "no gap that is read as zero", 17),
-    "quantiles": Property(properties.quantiles, "share of crossings is zero", 1),
+    "finite": Property(difficult_windows.finite, "no ordinary window without a finite forecast", 7, True, False),
+    "extremes": Property(difficult_windows.extremes, "no extreme window with NaN or infinity", 9, compares=False),
+    "missing": Property(difficult_windows.missing, "no gap that is read as zero", 17),
+    "quantiles": Property(difficult_windows.quantiles, "share of crossings is zero", 1),
     "gradients": Property(properties.gradients, "no admission check fails", properties.ADMISSION_CALLS),
-    "cost": Property(properties.cost, "seconds of one window: a fact", 22, compares=False),
+    "cost": Property(properties.cost, "seconds of one window: a fact", 29, compares=False),
 }
 BASES = ("repeatable", "seed-free", "history")
 """Without them two forecasts cannot be compared."""

@@ -5,7 +5,7 @@ for a user. None needs trained weights.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,9 @@ from torch import Tensor
 from hrx.adapters.formats.module import from_module
 from hrx.adapters.gradients import relative_difference
 from hrx.audit.admission import admit
+from hrx.audit.memory import allocated_bytes
 from hrx.audit.official_call import GENERATORS, GLOBALS, OfficialCall, kept_globals, seed_generators
+from hrx.files import size
 from hrx.records.contract import Verdict
 
 REACH_CALLS, REACH_ROWS = 300, 128
@@ -43,9 +45,6 @@ class Outcome(NamedTuple):
     reach: Tensor | None = None
 
 
-Call = OfficialCall
-
-
 def windows(lookback: int) -> Tensor:
     """`(2, L)`: seasonal windows with noise around one and minus one half, which need no data."""
     t = np.arange(lookback)
@@ -54,7 +53,7 @@ def windows(lookback: int) -> Tensor:
     return torch.from_numpy(waves + 0.3 * noise).float()
 
 
-def _judged(figure: float, limit: float, good: str, bad: str) -> Outcome:
+def judged(figure: float, limit: float, good: str, bad: str) -> Outcome:
     return Outcome("holds", figure, good) if figure <= limit else Outcome("does not hold", figure, bad)
 
 
@@ -62,28 +61,28 @@ def _of_forecast(figure: float) -> str:
     return f"by {100 * figure:.3g} % of its size" if math.isfinite(figure) else "to NaN or infinity"
 
 
-def _spread(x: Tensor) -> Tensor:
+def spread_of(x: Tensor) -> Tensor:
     """`(B, 1)`: standard deviation of each window, 1 for a constant one."""
     spread = x.std(dim=1, keepdim=True, correction=0)
     return torch.where(spread > 0, spread, 1.0)
 
 
-def repeatable(f: Call, x: Tensor, horizon: int) -> Outcome:
+def repeatable(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     f(x, horizon)
     first, *again = (f(x, horizon) for _ in range(4))
     figure = max(relative_difference(one, first) for one in again)
     bad = f"Calls on the same windows differ {_of_forecast(figure)}: no forecast can be reproduced."
-    return _judged(figure, SAME, "The same windows give the same forecast.", bad)
+    return judged(figure, SAME, "The same windows give the same forecast.", bad)
 
 
-def seed_free(f: Call, x: Tensor, horizon: int) -> Outcome:
+def seed_free(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     first, *others = (f(x, horizon, seed=seed) for seed in (0, 1, 2))
     figure = max(relative_difference(one, first) for one in others)
     bad = f"The forecast is sampled: it moves {_of_forecast(figure)} with the random seed."
-    return _judged(figure, SAME, "The forecast does not depend on the random seed.", bad)
+    return judged(figure, SAME, "The forecast does not depend on the random seed.", bad)
 
 
-def history(f: Call, x: Tensor, horizon: int) -> Outcome:
+def history(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     first, length = f(x, horizon), x.shape[1]
     between = {
         "other windows": (3 * x.flip(1) + 1, horizon),
@@ -98,19 +97,19 @@ def history(f: Call, x: Tensor, horizon: int) -> Outcome:
         figures[name] = relative_difference(f(x, horizon), first)
     worst = max(figures, key=lambda name: figures[name])
     bad = f"The forecast moves {_of_forecast(figures[worst])} after a call on {worst}: it remembers earlier calls."
-    return _judged(figures[worst], SAME, "The forecast does not depend on earlier calls.", bad)
+    return judged(figures[worst], SAME, "The forecast does not depend on earlier calls.", bad)
 
 
-def process(f: Call, x: Tensor, horizon: int) -> Outcome:
+def process(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     if f.elsewhere is None:
         return Outcome("does not apply", math.nan, "A model in memory has no other process.")
     f.count(1)
     figure = relative_difference(f.elsewhere(x[:1].clone(), horizon), f(x[:1], horizon))
     bad = f"Another process gets a forecast that differs {_of_forecast(figure)}: something random is not in the files."
-    return _judged(figure, SAME, "Another process loads the same model and gets the same forecast.", bad)
+    return judged(figure, SAME, "Another process loads the same model and gets the same forecast.", bad)
 
 
-def isolation(f: Call, x: Tensor, horizon: int) -> Outcome:
+def isolation(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     window, other = x[:1], 2 * x[:1].flip(1) + 1
     alone = f(window, horizon)
     figures: dict[str, float] = {}
@@ -136,10 +135,10 @@ def isolation(f: Call, x: Tensor, horizon: int) -> Outcome:
         f"A forecast moves {_of_forecast(figure)} in a batch with {moved}: forecast one series per call, or the others "
         "change it."
     )
-    return _judged(figure, IN_BATCH, "Series may be forecast together or alone, in any order.", bad)
+    return judged(figure, IN_BATCH, "Series may be forecast together or alone, in any order.", bad)
 
 
-def untouched(f: Call, x: Tensor, horizon: int) -> Outcome:
+def untouched(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     touched: dict[str, None] = {}
     after: list[dict[str, Any]] = []
     with kept_globals(), torch.enable_grad():
@@ -156,10 +155,10 @@ def untouched(f: Call, x: Tensor, horizon: int) -> Outcome:
     # Drawing moves a generator on, from each seed to another state; the same state after two seeds means it was set.
     touched |= {name: None for name in GENERATORS if after[0][name] == after[1][name]}
     bad = f"A call changes {', '.join(touched)}: copy the windows, and restore the state, around each call."
-    return _judged(len(touched), 0, "Windows, random generators and torch's global state stay as they were.", bad)
+    return judged(len(touched), 0, "Windows, random generators and torch's global state stay as they were.", bad)
 
 
-def origin(f: Call, x: Tensor, horizon: int) -> Outcome:
+def origin(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     forecasts = []
     for later in (0.0, 1e6):
         longer = torch.full((len(x), x.shape[1] + horizon + 8), later, dtype=x.dtype)
@@ -167,10 +166,10 @@ def origin(f: Call, x: Tensor, horizon: int) -> Outcome:
         forecasts.append(f(longer[:, : x.shape[1]], horizon, copy=False))
     figure = relative_difference(forecasts[1], forecasts[0])
     bad = f"The forecast moves {_of_forecast(figure)} with values that follow the window: it sees the future."
-    return _judged(figure, SAME, "Values that follow the window in the caller's array change nothing.", bad)
+    return judged(figure, SAME, "Values that follow the window in the caller's array change nothing.", bad)
 
 
-def reach(f: Call, x: Tensor, horizon: int) -> Outcome:
+def reach(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     """What each step reads; `Outcome.reach` holds the changes `(H, L)`."""
     changes = reach_matrix(f, x, horizon)
     read = changes > 0
@@ -191,7 +190,7 @@ def reach(f: Call, x: Tensor, horizon: int) -> Outcome:
     return Outcome("not stated", figure, f"{'; '.join(parts)}.", changes)
 
 
-def reach_matrix(f: Call, x: Tensor, horizon: int) -> Tensor:
+def reach_matrix(f: OfficialCall, x: Tensor, horizon: int) -> Tensor:
     """`(H, L)`: largest change of each step when a position is replaced, over windows and replacements; 0: not read.
 
     In standard deviations of the window. With too few calls left, neighbouring positions are replaced together.
@@ -204,7 +203,7 @@ def reach_matrix(f: Call, x: Tensor, horizon: int) -> Tensor:
     block = max(1, math.ceil(len(x) * len(moves) * length / max(room, 1)))
     changes = torch.zeros(horizon, length, dtype=torch.float64)
     replaced = [(start, move) for start in range(0, length, block) for move in moves]
-    for window, spread in zip(x, _spread(x), strict=True):
+    for window, spread in zip(x, spread_of(x), strict=True):
         for first in range(0, len(replaced), REACH_ROWS):
             part = replaced[first : first + REACH_ROWS]
             rows = window.repeat(len(part) + 2, 1)  # as it is in the first and in the last row
@@ -220,7 +219,7 @@ def reach_matrix(f: Call, x: Tensor, horizon: int) -> Tensor:
     return changes
 
 
-def prefix(f: Call, x: Tensor, horizon: int) -> Outcome:
+def prefix(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     figures = {}
     for other in (4 * horizon, 2 * horizon, horizon + 1, max(1, horizon // 2)):
         y = f.attempt(x, other)
@@ -233,7 +232,7 @@ def prefix(f: Call, x: Tensor, horizon: int) -> Outcome:
         return Outcome("does not apply", math.nan, f"It forecasts {horizon} steps only.{more}")
     worst = max(figures, key=lambda steps: figures[steps])
     bad = f"The first steps differ {_of_forecast(figures[worst])} where {worst} are asked for: fix the horizon."
-    return _judged(figures[worst], IN_BATCH, f"A shorter forecast is the beginning of a longer one.{more}", bad + more)
+    return judged(figures[worst], IN_BATCH, f"A shorter forecast is the beginning of a longer one.{more}", bad + more)
 
 
 def _first(numbers: Iterable[int]) -> str:
@@ -242,11 +241,11 @@ def _first(numbers: Iterable[int]) -> str:
     return ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
 
 
-def units(f: Call, x: Tensor, horizon: int) -> Outcome:
+def units(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     exact = f.attempt(x.double(), horizon)
     if isinstance(exact, Tensor) and exact.dtype == torch.float64:
         x = x.double()
-    x, spread = x[:1], _spread(x[:1])
+    x, spread = x[:1], spread_of(x[:1])
     y = f(x, horizon)
     scales, shifts = torch.tensor(SCALES, dtype=x.dtype)[:, None], torch.tensor(SHIFTS, dtype=x.dtype)[:, None] * spread
     scaled = (f(x * scales, horizon) / scales - y).abs().amax(dim=1) / spread[0]
@@ -263,17 +262,17 @@ def units(f: Call, x: Tensor, horizon: int) -> Outcome:
         f"Another unit gives another forecast: off by {figures[worst]:.2g} standard deviations when {worst} "
         f"({len(broken)} of {len(figures)} units); standardise series before."
     )
-    return _judged(figures[worst], EQUIVARIANT, "Series may be in any unit between 1e-6 and 1e6 and at any level.", bad)
+    return judged(figures[worst], EQUIVARIANT, "Series may be in any unit between 1e-6 and 1e6 and at any level.", bad)
 
 
-def sign(f: Call, x: Tensor, horizon: int) -> Outcome:
-    figure = float(((f(-x, horizon) + f(x, horizon)).abs() / _spread(x)).amax())
+def sign(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
+    figure = float(((f(-x, horizon) + f(x, horizon)).abs() / spread_of(x)).amax())
     bad = f"The negated series has another forecast, off by {figure:.2g} standard deviations: up and down differ."
     good = "The negated series has the negated forecast."
-    return _judged(math.inf if math.isnan(figure) else figure, EQUIVARIANT, good, bad)
+    return judged(math.inf if math.isnan(figure) else figure, EQUIVARIANT, good, bad)
 
 
-def precision(f: Call, x: Tensor, horizon: int) -> Outcome:
+def precision(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     double = None
     if f.model:
         try:
@@ -284,139 +283,12 @@ def precision(f: Call, x: Tensor, horizon: int) -> Outcome:
     exact = call.attempt(x.double(), horizon)
     if isinstance(exact, str) or exact.dtype != torch.float64:
         return Outcome("does not apply", math.nan, "The call computes in float32 only.")
-    figure = float(((f(x.float(), horizon) - exact).abs() / _spread(x)).amax())
+    figure = float(((f(x.float(), horizon) - exact).abs() / spread_of(x)).amax())
     bad = f"float32 is off by {figure:.2g} standard deviations from float64: rounding decides the forecast."
-    return _judged(math.inf if math.isnan(figure) else figure, EQUIVARIANT, "float32 is as good as float64.", bad)
+    return judged(math.inf if math.isnan(figure) else figure, EQUIVARIANT, "float32 is as good as float64.", bad)
 
 
-def ordinary_windows(x: Tensor) -> dict[str, Tensor]:
-    """`(1, L)` by name: what series of a business look like."""
-    length = x.shape[1]
-    draw = torch.Generator().manual_seed(0)
-    steps = torch.randn(1, length, generator=draw).to(x)
-    rising = torch.arange(length).to(x)[None]
-    return {
-        "seasonal": x[:1],
-        "a random walk": steps.cumsum(dim=1),
-        "counts": torch.poisson(torch.full((1, length), 2.0), generator=draw).to(x),
-        "mostly zero": (steps > 1).to(x) * 7,
-        "a rising line": rising,
-        "a falling line": -rising,
-        "large values": 1e4 + 100 * x[:1],
-    }
-
-
-def extreme_windows(x: Tensor) -> dict[str, Tensor]:
-    """`(1, L)` by name: windows with a statistic of zero, or a scale far from one."""
-    spike = x[:1].clone()
-    spike[0, x.shape[1] // 2] = 1e6
-    constant = torch.full_like(x[:1], 3.0)
-    return {
-        "constant": constant,
-        "all zero": constant * 0,
-        "nearly constant": constant + 1e-6 * x[:1],
-        "with a spike of 1e6": spike,
-        "of size 1e-12": x[:1] * 1e-12,
-        "of size 1e12": x[:1] * 1e12,
-    }
-
-
-def _not_finite(f: Call, named: Mapping[str, Tensor], horizon: int) -> tuple[list[str], list[str]]:
-    """Names of windows whose forecast is not finite, and of those that are refused."""
-    bad, refused = [], []
-    for name, window in named.items():
-        y = f.attempt(window, horizon)
-        if isinstance(y, str):
-            refused.append(name)
-        elif not y.isfinite().all():
-            bad.append(name)
-    return bad, refused
-
-
-def finite(f: Call, x: Tensor, horizon: int) -> Outcome:
-    bad, refused = _not_finite(f, ordinary_windows(x), horizon)
-    says = f"No finite forecast of windows that are {', '.join([*bad, *refused])}."
-    return _judged(len(bad + refused), 0, "Ordinary windows have a finite forecast.", says)
-
-
-def extremes(f: Call, x: Tensor, horizon: int) -> Outcome:
-    length, limits = x.shape[1], f.limits
-    named = extreme_windows(x)
-    longest = min(limits.longest_lookback or 8 * length, 8 * length)
-    for kind, other in (("short", max(limits.shortest_lookback, 1)), ("short", 2), ("longest", longest)):
-        if limits.refusal(other, horizon) is None and other != length:
-            named[f"{kind} ({other} values)"] = windows(other)[:1].to(x)
-    bad, refused = _not_finite(f, named, horizon)
-    more = f" Refused: {', '.join(refused)}." if refused else ""
-    says = f"NaN or infinite for windows that are {', '.join(bad)}: check such series before.{more}"
-    return _judged(len(bad), 0, f"Constant, spiky, tiny, huge, short and long windows do no harm.{more}", says)
-
-
-def missing(f: Call, x: Tensor, horizon: int) -> Outcome:
-    length = x.shape[1]
-    x = x[:1] + 5 * _spread(x[:1])  # zero is far from every value
-    gaps = {
-        "leading": slice(0, length // 4),
-        "inner": slice(length // 2, length // 2 + max(length // 8, 1)),
-        "trailing": slice(length - max(length // 8, 1), length),
-        "all": slice(0, length),
-    }
-    found = {name: _gap(f, x, gap, horizon) for name, gap in gaps.items()}
-    zeroed = [name for name in ("leading", "inner", "trailing") if found[name] == "read as zero"]
-    kinds = dict.fromkeys(found.values())
-    by_kind = "; ".join(f"{', '.join(n for n in found if found[n] == kind)}: {kind}" for kind in kinds)
-    says = f"Missing values, {by_kind}."
-    return _judged(len(zeroed), 0, says, f"{says} Fill such gaps before: zero is a value like any other.")
-
-
-def _gap(f: Call, x: Tensor, gap: slice, horizon: int) -> str:
-    """What a call makes of missing values, by the forecasts of windows in which they are filled."""
-    holed = x.clone()
-    holed[:, gap] = torch.nan
-    y = f.attempt(holed, horizon)
-    if isinstance(y, str):
-        return "refused"
-    if not y.isfinite().all():
-        return "NaN forecast"
-    known = holed.isfinite()
-    if not known.any():
-        return "a forecast all the same"
-    places, positions = known[0].nonzero()[:, 0], np.arange(x.shape[1])
-    at = places[(torch.searchsorted(places, torch.arange(x.shape[1]), right=True) - 1).clamp_min(0)]
-    straight = np.interp(positions, places.numpy(), x[0, places].numpy())
-    fills = {
-        "read as zero": torch.zeros_like(x),
-        "filled with the mean": x[known].mean().expand_as(x),
-        "filled with the last value": x[:, at],
-        "filled by a straight line": torch.from_numpy(straight).to(x)[None],
-    }
-    forecasts = {name: f(torch.where(known, x, fill), horizon) for name, fill in fills.items()}
-    same = [name for name, forecast in forecasts.items() if relative_difference(y, forecast) <= IN_BATCH]
-    if gap.start == 0 and not same:
-        shorter = f.attempt(x[:, gap.stop :], horizon)
-        same = ["cut off"] if isinstance(shorter, Tensor) and relative_difference(y, shorter) <= IN_BATCH else []
-    return "not read" if {"read as zero", "filled with the mean"} <= set(same) else (same or ["masked"])[0]
-
-
-def quantiles(f: Call, x: Tensor, horizon: int) -> Outcome:
-    if f.quantiles is None:
-        return Outcome("does not apply", math.nan, "The call gives one number per step.")
-    hard = torch.cat([x, *ordinary_windows(x).values()])
-    with kept_globals(), torch.no_grad():
-        seed_generators(0)
-        rows = torch.split(hard.clone(), 1 if f.alone else len(hard))
-        levels = torch.cat([torch.as_tensor(f.quantiles(row, horizon)) for row in rows])
-    point = f(hard, horizon)
-    crossing = float((levels.diff(dim=-1) < 0).any(dim=-1).double().mean())
-    outside = float(((point < levels[..., 0]) | (point > levels[..., -1])).double().mean())
-    bad = (
-        f"{crossing:.0%} of the steps have crossing quantiles, in {outside:.0%} the point forecast "
-        "lies outside of them: sort them, and distrust narrow intervals."
-    )
-    return _judged(max(crossing, outside), 0, "Quantiles rise with their level and enclose the point forecast.", bad)
-
-
-def gradients(f: Call, x: Tensor, horizon: int) -> Outcome:
+def gradients(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     model = f.model
     if f.alone:
         return Outcome("does not apply", math.nan, "Windows of a batch depend on each other.")
@@ -431,25 +303,34 @@ def gradients(f: Call, x: Tensor, horizon: int) -> Outcome:
     with kept_globals():
         failed = [check for check in admit(model, x, horizon) if not check.passed]
     bad = f"{', '.join(check.check for check in failed)} failed: {'; '.join(check.note for check in failed)}."
-    return _judged(len(failed), 0, "The differentiable forward is the official call, and its gradient is right.", bad)
+    return judged(len(failed), 0, "The differentiable forward is the official call, and its gradient is right.", bad)
 
 
-def cost(f: Call, x: Tensor, horizon: int) -> Outcome:
+def cost(f: OfficialCall, x: Tensor, horizon: int) -> Outcome:
     sizes = {
         "windows": ((x[:1], horizon), (x[:1].repeat(16, 1), horizon), 16),
         "lookback": ((x[:, x.shape[1] // 2 :], horizon), (x, horizon), 2),
         "horizon": ((x, max(1, horizon // 4)), (x, horizon), 4),
     }
-    exponents = {}
-    for axis, (small, large, ratio) in sizes.items():
-        if isinstance(f.attempt(*small), Tensor):
-            times = [min(seconds(f, *size) for _ in range(3)) for size in (small, large)]
-            exponents[axis] = math.log(max(times[1], 1e-9) / max(times[0], 1e-9)) / math.log(ratio)
-    says = ", ".join(f"{axis}^{exponent:.1f}" for axis, exponent in exponents.items())
-    return Outcome("not stated", seconds(f, x[:1], horizon), f"Time grows about as {says}; one window is the figure.")
+    sizes = {axis: size for axis, size in sizes.items() if isinstance(f.attempt(*size[0]), Tensor)}
+
+    def growth(spent: Callable[[Tensor, int], float]) -> str:
+        exponents = {
+            axis: math.log(max(spent(*large), 1e-9) / max(spent(*small), 1e-9)) / math.log(ratio)
+            for axis, (small, large, ratio) in sizes.items()
+        }
+        return ", ".join(f"{axis}^{exponent:.1f}" for axis, exponent in exponents.items())
+
+    time = growth(lambda x, horizon: min(seconds(f, x, horizon) for _ in range(3)))
+    says = f"Time grows about as {time}; one window is the figure."
+    if not f.as_numpy:
+        created = allocated_bytes(lambda: f(x[:1], horizon))
+        memory = growth(lambda x, horizon: allocated_bytes(lambda: f(x, horizon)))
+        says += f" Its tensors take {size(created)} and grow about as {memory}."
+    return Outcome("not stated", seconds(f, x[:1], horizon), says)
 
 
-def seconds(f: Call, x: Tensor, horizon: int) -> float:
+def seconds(f: OfficialCall, x: Tensor, horizon: int) -> float:
     """Time of one call."""
     start = f.clock()
     f(x, horizon)

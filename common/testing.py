@@ -147,7 +147,7 @@ def smallest_window(f: OfficialCall, name: str, x: Tensor, horizon: int) -> Tens
     """
     import torch
 
-    from hrx.audit.properties import extreme_windows, ordinary_windows
+    from hrx.audit.difficult_windows import extreme_windows, ordinary_windows
 
     made = {"finite": ordinary_windows, "extremes": extreme_windows}.get(name)
     used = next((one for one in made(x).values() if _shown(f, name, one, horizon)), x[:1]) if made else x[:1]

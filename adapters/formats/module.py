@@ -37,6 +37,7 @@ from hrx.adapters.contract import (
     freeze,
     model_errors,
 )
+from hrx.adapters.wrapped import one_by_one
 from hrx.errors import HrxError, describe_error
 from hrx.files import MOST_TEXT, regular_file, user_path
 
@@ -187,7 +188,7 @@ def _detached(weight: Tensor) -> Tensor:
 def held_models(model: Any) -> list[Forecaster]:
     """Return the forecasters of an object: one, or all models of a fitted `NeuralForecast`."""
     if isinstance(model, Forecaster):
-        return [model]
+        return [one_by_one(model)]
     package, kind = type(model).__module__.partition(".")[0], type(model).__name__
     if package == NEURALFORECAST and kind == "NeuralForecast":
         from hrx.adapters.formats.neuralforecast import fitted_models  # imports the library
@@ -265,7 +266,8 @@ class ModuleFile:
             if not isinstance(result, Forecaster) and not callable(result):
                 raise TypeError(f"it returned a {type(result).__name__}")
             label = f"{self.file.stem}:{self.factory}"
-            model = result if isinstance(result, Forecaster) else from_module(result, name=label, copy=False)
+            built = result if isinstance(result, Forecaster) else from_module(result, name=label, copy=False)
+        model = one_by_one(built)
         whole = hashlib.sha256((text + model.identity.fingerprint).encode()).hexdigest()
         model.identity = replace(model.identity, fingerprint=whole)
         if model.reload() is None:

@@ -72,6 +72,7 @@ class NeuralForecastModel(CheckpointForecaster):
         return Limits(
             lookback, lookback, lookbacks=(lookback,), longest_horizon=int(model.h),
             multivariate=several, channels=int(model.n_series) if several else None,
+            alone=type(model).__name__ in _COUPLED,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -86,15 +87,13 @@ class NeuralForecastModel(CheckpointForecaster):
         self._official.models = [second_module(self.module)]
         self._official.freq = 1  # whole numbers as times: no model without exogenous variables reads them
         self._official.models[0].trainer_kwargs = TRAINER | {"max_steps": 1}
-        self._alone = type(self.module).__name__ in _COUPLED
         self._seeded = type(self.module).__name__ in _SEEDED
         self._lock = Lock()
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         windows = x if self.limits.multivariate else x[..., None]
         with self._lock:
-            parts = [self._run(part) for part in (torch.split(windows, 1) if self._alone else (windows,))]
-        y = torch.cat(parts)[:, :horizon]
+            y = self._run(windows)[:, :horizon]
         return y if self.limits.multivariate else y[..., 0]
 
     def _run(self, windows: Tensor) -> Tensor:
@@ -112,11 +111,11 @@ class NeuralForecastModel(CheckpointForecaster):
         self.check(x, horizon)
         windows = x.detach() if self.limits.multivariate else x.detach().unsqueeze(2)
         # All series of a frame are the variates of one window for a model that reads several.
-        apart = self.module.MULTIVARIATE or self._alone
+        parts = windows.split(1) if self.module.MULTIVARIATE else (windows,)
         with self._lock, isolate_rng(), quiet():
             if not self._seeded:
                 self._official.models[0].random_seed = int(torch.randint(2**31, ()))
-            y = torch.cat([self._forecast_frame(part) for part in (torch.split(windows, 1) if apart else (windows,))])
+            y = torch.cat([self._forecast_frame(part) for part in parts])
         y = y[:, :horizon]
         return y if self.limits.multivariate else y.squeeze(2)
 

@@ -75,6 +75,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
         return Limits(
             lookback, lookback, lookbacks=(lookback,), longest_horizon=horizon,
             multivariate=several, channels=variates if several else None, predicted=predicted,
+            alone=self._configs.model in _COUPLED,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -83,7 +84,6 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
         self._official.args = self._configs
         self._official.model = second_module(self.module)
         self._official.device = torch.device("cpu")
-        self._alone = self._configs.model in _COUPLED
         if not self.is_converted and self._reads_marks():
             self.official_call = f"{type(self).official_call}, on the calendar from {_FIRST_DATE}"
 
@@ -102,7 +102,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         windows = x if self.limits.multivariate else x[..., None]
-        y = torch.cat([self._run(part) for part in (torch.split(windows, 1) if self._alone else (windows,))])
+        y = self._run(windows)
         return y[:, :horizon] if self.limits.multivariate else y[:, :horizon, 0]
 
     def _run(self, windows: Tensor) -> Tensor:
@@ -126,8 +126,7 @@ class TimeSeriesLibraryRun(CheckpointForecaster):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         self.check(x, horizon)
         windows = x.detach() if self.limits.multivariate else x.detach().unsqueeze(2)
-        parts = windows.tensor_split(len(windows)) if self._alone else [windows]
-        y = torch.cat([self._evaluate(part) for part in parts])
+        y = self._evaluate(windows)
         return y[:, :horizon] if self.limits.multivariate else y[:, :horizon].squeeze(2)
 
     def _evaluate(self, windows: Tensor) -> Tensor:

@@ -331,8 +331,7 @@ MUTATIONS = {
     "local shift not restored": ("y * scale + shift", "y * scale"),
     "unbiased local deviation": ("correction=0", "correction=1"),
     "quantile off by one": ("- 0.5).abs()))]", "- 0.5).abs())) - 1]"),
-    "step off by one": ("torch.cat(parts)[:, :horizon]", "torch.cat(parts)[:, 1 : horizon + 1]"),
-    "windows of a coupled model together": ("if self._alone else", "if False else"),
+    "step off by one": ("self._run(windows)[:, :horizon]", "self._run(windows)[:, 1 : horizon + 1]"),
     "keys drawn by another seed": ("(self._second.random_seed)", "(self._second.random_seed + 1)"),
 }  # fmt: skip
 """A mistake in the forward: what stands there, and what stands there instead."""
@@ -354,7 +353,7 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("mistake", MUTATIONS)
 def test_a_mistake_in_the_forward_is_refused(scaled: Path, tmp_path: Path, mistake: str) -> None:
-    named = {"coupled": "TimesNet", "keys": "Informer", "deviation": "plain"}
+    named = {"keys": "Informer", "deviation": "plain"}
     name = next((name for word, name in named.items() if word in mistake), "MLP")
     located: Any = locate(f"neuralforecast:{scaled}:{name}")
     model = mutated_class(*MUTATIONS[mistake], located.family.loader, tmp_path)(located.checkpoint, located.identity)
@@ -363,6 +362,18 @@ def test_a_mistake_in_the_forward_is_refused(scaled: Path, tmp_path: Path, mista
     x = (series(4, LOOKBACK) + 3 * time.sin()) * torch.linspace(0.2, 2, LOOKBACK) + 7
     assert parity(located.load(), x, horizon) <= EQUIVALENCE_LIMIT
     assert not parity(model, x, horizon) <= EQUIVALENCE_LIMIT
+
+
+def test_a_model_that_couples_the_windows_of_a_batch_gets_one_per_call_and_says_so(scaled: Path) -> None:
+    model: Any = load(f"neuralforecast:{scaled}:TimesNet")
+    assert model.official_call == "NeuralForecast.predict, one window per call"
+    assert model.checkpoint.setting == (LOOKBACK, HORIZON)
+    time = torch.arange(LOOKBACK) * torch.tensor([[0.2], [0.9], [1.7], [2.6]])
+    x = series(4, LOOKBACK) + 3 * time.sin()
+    apart = torch.cat([model.official(row, HORIZON) for row in x.split(1)])
+    assert relative_difference(model.official(x, HORIZON), apart) <= 1e-6
+    assert relative_difference(model.forward(x, HORIZON), apart) <= EQUIVALENCE_LIMIT
+    assert relative_difference(model._base.official(x, HORIZON), apart) > 1e-3
 
 
 def test_an_audit_gives_a_model_the_units_of_the_series_except_where_the_library_standardises(scaled: Path) -> None:

@@ -85,7 +85,6 @@ def test_a_detached_mean_is_part_of_the_gradient(marked: str) -> None:
 
 
 _START = "windows[:, lookback - self._configs.label_len :]"
-_APART = "torch.split(windows, 1) if {} else"
 MUTATIONS = {
     "decoder input left out": (_START, f"0 * {_START}"),
     "decoder starts with the window": (_START, "windows[:, : self._configs.label_len]"),
@@ -93,20 +92,29 @@ MUTATIONS = {
     "marks left out": ("(mark.to(windows).expand(", "(0 * mark.to(windows).expand("),
     "step off by one": ("y = output[:, -self._configs.pred_len :]", "y = output[:, -self._configs.pred_len - 1 : -1]"),
     "first variate": ("y = y[..., -1:] if last", "y = y[..., :1] if last"),
-    "windows of a coupled model together": (_APART.format("self._alone"), _APART.format("False")),
 }  # fmt: skip
 """A mistake in the forward: what stands there, and what stands there instead."""
 
 
 @pytest.mark.parametrize("mistake", MUTATIONS)
 def test_a_mistake_in_the_forward_is_refused(
-    stand_in: Path, marked: str, coupled: str, target: str, tmp_path: Path, mistake: str
+    stand_in: Path, marked: str, target: str, tmp_path: Path, mistake: str
 ) -> None:
-    located: Any = locate(coupled if "coupled" in mistake else target if "variate" in mistake else marked)
+    located: Any = locate(target if "variate" in mistake else marked)
     model = mutated_class(*MUTATIONS[mistake], located.family.loader, tmp_path)(located.checkpoint, located.identity)
     x = several(2) if "variate" in mistake else series(2, LOOKBACK) * torch.tensor([[0.5], [3.0]])
     assert parity(located.load(), x, HORIZON) <= EQUIVALENCE_LIMIT
     assert not parity(model, x, HORIZON) <= EQUIVALENCE_LIMIT
+
+
+def test_a_model_that_couples_the_windows_of_a_batch_gets_one_per_call_and_says_so(coupled: str) -> None:
+    model, x = load(coupled), series(3, LOOKBACK) * torch.tensor([[0.5], [3.0], [1.0]])
+    assert model.official_call.endswith(", one window per call")
+    apart = torch.cat([model.official(row, HORIZON) for row in x.split(1)])
+    torch.testing.assert_close(model.official(x, HORIZON), apart, rtol=0, atol=0)
+    torch.testing.assert_close(model.forward(x, HORIZON), apart, rtol=1e-5, atol=1e-5)
+    together = model._base.official(x, HORIZON)  # type: ignore[attr-defined]
+    assert (together - apart).abs().max() > 1e-3
 
 
 @pytest.fixture(scope="module")

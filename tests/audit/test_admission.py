@@ -8,6 +8,8 @@ import torch
 from helpers.tiny import series
 
 from hrx.adapters import Forecaster, from_module, load
+from hrx.adapters.contract import Limits
+from hrx.adapters.formats.module import held_model
 from hrx.audit.admission import Check, admit, parameters, parity
 from hrx.audit.memory import MemoryBudget
 
@@ -122,7 +124,10 @@ def test_a_forecast_that_depends_on_the_windows_beside_it_fails_isolation() -> N
 
     check = figure_of(from_module(Mixing()), "isolation")
     assert not check.passed
-    assert "depends on its batch" in check.note
+    assert "depends on its batch: state Limits(alone=True)" in check.note
+    alone = held_model(from_module(Mixing(), limits=Limits(alone=True)))
+    assert failed(alone) == set()
+    assert alone.official_call == "the module without gradients, one window per call"
 
 
 @pytest.mark.parametrize("call", ["official", "forward"])

@@ -1,6 +1,7 @@
 """Properties of a forecaster: clean models have them all, and each planted violation is found by its property alone."""
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -303,6 +304,19 @@ def test_the_reach_of_a_convolution_is_its_receptive_field() -> None:
         last = L - H + step
         expected[step, last - field + 1 : last + 1] = True
     assert torch.equal(reach_matrix(OfficialCall(f), windows(L) / 10, H) > 0, expected)
+
+
+def test_the_cost_names_how_time_and_memory_grow() -> None:
+    def pairs(x: Tensor, horizon: int) -> Tensor:
+        return x[:, :horizon] + (x[:, :, None] * x[:, None]).mean(dim=(1, 2))[:, None]
+
+    says = Examination(OfficialCall(pairs), windows(256), H).finding("cost").says
+    # One tensor of 256 × 256 float32 values; the rest is below 0.1 of it.
+    assert re.search(
+        r"take 2[5-9]\d KiB and grow about as windows\^1\.0, lookback\^(1\.9|2\.0), horizon\^0\.0\.$", says
+    )
+    of_arrays = OfficialCall(lambda x, horizon: x[:, :horizon] * 1.0, as_numpy=True)
+    assert "tensors" not in Examination(of_arrays, windows(L), H).finding("cost").says
 
 
 def test_the_reach_counts_what_is_cut_skipped_and_blind() -> None:

@@ -110,6 +110,14 @@ def test_time_that_ends_is_not_run_and_exit_code_3(capsys: pytest.CaptureFixture
     assert "Not run: units." in capsys.readouterr().out
 
 
+def test_another_process_that_takes_too_long_is_not_run(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hrx.api.verify.ELSEWHERE_SECONDS", 0.0)
+    code, out = contract(capsys, f"{model}:clean", "--only", "process", "--json")
+    assert (code, json.loads(out)["properties"][0]["verdict"]) == (3, "not run")
+
+
 @pytest.mark.slow
 def test_weights_that_are_drawn_when_a_model_is_built_differ_in_another_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
