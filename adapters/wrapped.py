@@ -91,10 +91,10 @@ class OneByOne(Wrapped):
         self.checkpoint = getattr(base, "checkpoint", None)
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
-        return torch.cat([self._base.predict(row, horizon) for row in x.split(1)])
+        return torch.cat([self._base.predict(row, horizon) for row in torch.split(x, 1)])
 
     def official(self, x: Tensor, horizon: int) -> Tensor:
-        return torch.cat([self._base.official(row, horizon) for row in x.split(1)])
+        return torch.cat([self._base.official(row, horizon) for row in torch.split(x, 1)])
 
     def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
         return torch.cat([self._base.predict_window(one, horizon, columns) for one in _each(window)])

@@ -111,7 +111,7 @@ class NeuralForecastModel(CheckpointForecaster):
         self.check(x, horizon)
         windows = x.detach() if self.limits.multivariate else x.detach().unsqueeze(2)
         # All series of a frame are the variates of one window for a model that reads several.
-        parts = windows.split(1) if self.module.MULTIVARIATE else (windows,)
+        parts = torch.split(windows, 1) if self.module.MULTIVARIATE else (windows,)
         with self._lock, isolate_rng(), quiet():
             if not self._seeded:
                 self._official.models[0].random_seed = int(torch.randint(2**31, ()))
