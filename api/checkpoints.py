@@ -33,7 +33,7 @@ from hrx.audit.training.train import (
 from hrx.errors import Exit, HrxError, unknown
 from hrx.files import check_directory
 from hrx.gift_eval import open_source
-from hrx.records.calibration import Calibration, ModelResult
+from hrx.records.calibration import Calibration, ChannelResult, ModelResult
 from hrx.reports.text import counted
 
 DEFAULT_SETTINGS = "96x24,96x96,336x96"
@@ -191,7 +191,7 @@ def calibrate(request: CalibrateRequest, progress: Progress) -> Calibration:
         progress.time_from_here()
         progress.say(task.label)
 
-    def finished(task: CalibrationTask, result: ModelResult) -> None:
+    def finished(task: CalibrationTask, result: ModelResult | ChannelResult) -> None:
         progress.step(task.label, task.label if result.learned else f"{task.label}, not learned")
 
     progress.note(f"{counted(len(expected), 'model')} to train and measure on the CPU ({effort.name} calibration)")

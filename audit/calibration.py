@@ -17,9 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hrx.adapters.contract import Forecaster, Identity, Limits
 from hrx.adapters.formats.backbones import CNN, Transformer
 from hrx.adapters.formats.module import from_module
-from hrx.audit.generators import TABLE_RANK, Generator, generate, inputs, plant_rank, sinusoids
+from hrx.adapters.inputs import Column, Inputs, Layout, Role, Window
+from hrx.adapters.wrapped import Bound
+from hrx.audit.covariates import channel_effects, score_joint
+from hrx.audit.generators import IDLE, TABLE_RANK, Generator, generate, inputs, mix_channels, plant_rank, sinusoids
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.quantities import rank
 from hrx.audit.scoring.score import ScoredRun
@@ -28,11 +32,13 @@ from hrx.audit.training import Recipe, TrainingWindows, fit
 from hrx.errors import HrxError, unknown
 from hrx.records.calibration import (
     CONVERGED,
+    COVMIX,
     GENERATORS,
     NEGATIVE_CONTROL,
     PLANTED,
     RECOVERED,
     Calibration,
+    ChannelResult,
     Example,
     ModelResult,
 )
@@ -88,6 +94,12 @@ QUICK = CalibrationSize("quick", ((96, 48),), 1, (1, 2, 4, 8, 16))
 FULL = CalibrationSize("full", ((96, 48), (96, 96), (192, 96)), 3, tuple(range(1, 17)))
 
 
+MIXED_BACKBONE = "linear"
+"""Backbone of `covmix`: the others map one lookback."""
+AUDITS, HISTORY = 200, 64
+"""Windows of `covmix` that are audited one by one, over all its models, and blocks of each channel's history."""
+
+
 class CalibrationTask(NamedTuple):
     """One model to be trained and measured."""
 
@@ -112,7 +124,11 @@ def tasks(backbones: Sequence[str], effort: CalibrationSize) -> list[Calibration
     for seed in range(effort.seeds):
         planned += [(generate(name, *shape, seed), seed, False) for shape in effort.shapes for name in GENERATORS]
         planned += [(plant_rank(rank, *effort.shapes[0], seed), seed, True) for rank in ranks]
-    return [CalibrationTask(backbone, *one) for backbone in check_backbones(backbones) for one in planned]
+    every = [CalibrationTask(backbone, *one) for backbone in check_backbones(backbones) for one in planned]
+    if MIXED_BACKBONE in backbones:
+        mixed = [(mix_channels(*shape, seed), seed) for seed in range(effort.seeds) for shape in effort.shapes]
+        every += [CalibrationTask(MIXED_BACKBONE, generator, seed, False) for generator, seed in mixed]
+    return every
 
 
 def calibrate(
@@ -122,7 +138,7 @@ def calibrate(
     effort: CalibrationSize = QUICK,
     recipe: str = CONVERGED,
     on_start: Callable[[CalibrationTask], None] = lambda task: None,
-    progress: Callable[[CalibrationTask, ModelResult], None] | None = None,
+    progress: Callable[[CalibrationTask, ModelResult | ChannelResult], None] = lambda task, result: None,
 ) -> Calibration:
     """Trains and measures every backbone on every generator, and the negative control as an exact model.
 
@@ -135,17 +151,24 @@ def calibrate(
         measure = partial(_measure, protocol=protocol, count=effort.windows, recipe=recipe)
         exact = measure(planted(control), CalibrationTask("planted", control, 0, True), 1.0)
         results: list[ModelResult] = []
+        channels: list[ChannelResult] = []
         examples: dict[str, Example] = {}
-        for task in tasks(backbones, effort):
+        planned = tasks(backbones, effort)
+        audits = -(-AUDITS // max(1, sum(task.generator.layout is not None for task in planned)))
+        for task in planned:
             on_start(task)
             model = train(task.backbone, task.generator, task.seed, recipe)
+            if task.generator.layout:
+                channels.append(measure_channels(model.module, task, model.explained, audits, recipe))
+                progress(task, channels[-1])
+                continue
             measured = measure(model.module, task, model.explained)
             results.append(measured.result)
             if not task.curve_only:
                 examples.setdefault(task.generator.name, measured)
-            if progress is not None:
-                progress(task, measured.result)
-    return Calibration(estimator, effort.name, exact.result, tuple(results), tuple(examples.values()), recipe)
+            progress(task, measured.result)
+    found = exact.result, tuple(results), tuple(examples.values())
+    return Calibration(estimator, effort.name, *found, recipe, tuple(channels))
 
 
 def _measure(
@@ -186,6 +209,65 @@ def _measure(
         answer=answer,
         matrix=matrix[0].numpy(),
         steps=steps,
+    )
+
+
+class ChannelModule(Forecaster):
+    """A module `(B, P) -> (B, H)` on the packed channels of one layout, as a forecaster of windows."""
+
+    official_call = "the module"
+    inputs = Inputs(past=Role("optional"), future=Role("optional"))
+
+    def __init__(self, module: nn.Module, name: str, layout: Layout):
+        self._module, self._layout = module, layout
+        self.identity = Identity(name, COVMIX, "module", fingerprint="", library="torch")
+        self.limits = Limits()
+
+    def predict(self, x: Tensor, horizon: int) -> Tensor:
+        raise NotImplementedError("it reads windows of several channels")
+
+    official = predict
+
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        y: Tensor = self._module(self._layout.pack(window))
+        return y[:, :, None, None].expand(-1, -1, -1, len(columns))
+
+    official_window = predict_window
+
+
+def measure_channels(
+    module: nn.Module, task: CalibrationTask, explained: float, audits: int, recipe: str = CONVERGED
+) -> ChannelResult:
+    """What the matrix over all channels and the effects recover of `covmix`; each audit has one window."""
+    generator, layout = task.generator, task.generator.layout
+    assert layout
+    bound = Bound(ChannelModule(module, task.backbone, layout), layout)
+    x = windows(generator, task.seed, SCORED, audits, recipe).x
+    history = windows(generator, task.seed, HELD_OUT, HISTORY, recipe).x
+    blocks = {channel.name: history[:, channel.positions].numpy() for channel in layout.channels}
+    target = generator.weights @ history.double().numpy().T
+    found = [channel_effects(bound, one[None], blocks, float(target.var()), stream=w) for w, one in enumerate(x)]
+    totals = np.mean([[channel.total for channel in one] for one in found], axis=0)
+    parts = [generator.weights[:, channel.positions] for channel in layout.channels]
+    rng = np.random.default_rng([task.seed, len(GENERATORS)])
+    moved = [np.square(part @ INPUTS[recipe](rng, HELD_OUT_WINDOWS, part.shape[1]).T).mean() for part in parts]
+    run = ScoredRun(bound, x[:4], layout.horizon, Protocol())
+    matrix, steps = run.explanation.matrix, run.explanation.steps  # inputs have unit variance
+    scores = score_joint(run, matrix, steps)
+    assert scores.channels
+    idle = list(layout.by_name).index(IDLE)
+    return ChannelResult(
+        backbone=task.backbone,
+        lookback=generator.lookback,
+        horizon=generator.horizon,
+        seed=task.seed,
+        explained=explained,
+        auprc=float(recovery(matrix.double(), torch.from_numpy(generator.positions)).auprc.mean()),
+        ordered=bool((np.argsort(totals) == np.argsort(moved)).all()),
+        audits=audits,
+        idle_read=sum(one[idle].read for one in found),
+        g_margin=scores.joint.g_margin,
+        g_margin_channels=scores.channels.g_margin,
     )
 
 
@@ -253,7 +335,7 @@ def train(name: str, generator: Generator, seed: int, recipe: str = CONVERGED) -
     used = BRIEF if recipe == SHORT else backbone.converged
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        module = backbone.build(generator.lookback, generator.horizon)
+        module = backbone.build(generator.weights.shape[1], generator.horizon)
     fit(module, batches_of(generator, seed, used, recipe), used)
     held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe)
     with torch.no_grad():
@@ -277,7 +359,7 @@ def batches_of(generator: Generator, seed: int, used: Recipe, recipe: str) -> Ca
 
 def planted(generator: Generator) -> nn.Module:
     """Return the generator itself as a model, exact and untrained."""
-    module = nn.Linear(generator.lookback, generator.horizon, bias=False)
+    module = nn.Linear(generator.weights.shape[1], generator.horizon, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(generator.weights))
     return module
@@ -289,7 +371,8 @@ def windows(generator: Generator, seed: int, stream: int, count: int, recipe: st
 
 
 def _windows(generator: Generator, rng: np.random.Generator, count: int, recipe: str) -> TrainingWindows:
-    x = torch.from_numpy(INPUTS[recipe](rng, count, generator.lookback))
+    parts = [INPUTS[recipe](rng, count, length) for length in generator.sections]
+    x = torch.from_numpy(np.concatenate(parts, axis=1))
     return TrainingWindows(x, x @ torch.from_numpy(generator.weights).to(x).T)
 
 
@@ -302,7 +385,7 @@ def explained(forecast: Tensor, target: Tensor) -> float:
 
 def least_squares(generator: Generator, seed: int, recipe: str = CONVERGED) -> float:
     """Share of variance that a least-squares fit explains of held-out windows: the paper's check of a generator."""
-    fitted = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.lookback, recipe)
+    fitted = windows(generator, seed, TRAINING, FIT_WINDOWS_PER_POSITION * generator.weights.shape[1], recipe)
     held = windows(generator, seed, HELD_OUT, HELD_OUT_WINDOWS, recipe)
     of_fit, of_held = (torch.nn.functional.pad(x.double(), (0, 1), value=1.0) for x in (fitted.x, held.x))
     return explained(of_held @ torch.linalg.lstsq(of_fit, fitted.y.double()).solution, held.y)

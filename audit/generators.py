@@ -1,4 +1,4 @@
-"""Six generators of constructed ground truth: maps from a lookback to a forecast with known positions.
+"""Seven generators of constructed ground truth: maps from what a forecast may read to a forecast, with known positions.
 
 Each is a matrix of weights, drawn once from a seed and used for every window: step `h` of the target is
 `y_h = w(h) · x[S(h)]`, so its derivative is exactly zero at every position outside `S(h)`. What the paper
@@ -14,8 +14,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from hrx.adapters.inputs import Channel, Layout
 from hrx.errors import HrxError, unknown
-from hrx.records.calibration import GENERATORS, NEGATIVE_CONTROL, PLANTED
+from hrx.records.calibration import COVMIX, GENERATORS, NEGATIVE_CONTROL, PLANTED
 from hrx.records.quantities import Bools, Floats, Ints
 
 POSITIONS = 4
@@ -38,13 +39,27 @@ NOISE = 0.2
 """Standard deviation of the noise beside a slow sinusoid of amplitude 1."""
 
 
+PAST_WEIGHT, FUTURE_WEIGHT = (0.2, 1.2), 0.3
+"""Norms of the rows of `covmix` over its past covariate, at the first and the last step, and over the one known ahead;
+over its target they are 1."""
+IDLE = "idle"
+"""Covariate of `covmix` that does nothing."""
+
+
 @dataclass(frozen=True)
 class Generator:
     """A map with a known answer."""
 
     name: str
     weights: Floats
-    """`(H, L)`: `y = weights @ x`; zero outside the positions."""
+    """`(H, L)`, or `(H, P)` over several channels: `y = weights @ x`; zero outside the positions."""
+    layout: Layout | None = None
+    """Channels of `covmix`; None: one lookback."""
+
+    @property
+    def sections(self) -> tuple[int, ...]:
+        """Lengths of the channels."""
+        return self.layout.sections if self.layout else (self.weights.shape[1],)
 
     @property
     def positions(self) -> Bools:
@@ -54,7 +69,7 @@ class Generator:
 
     @property
     def lookback(self) -> int:
-        return len(self.weights[0])
+        return self.sections[0]
 
     @property
     def horizon(self) -> int:
@@ -76,6 +91,26 @@ def generate(name: str, lookback: int, horizon: int, seed: int) -> Generator:
     _check_shape(lookback, horizon, BANDS)
     rng = np.random.default_rng([seed, GENERATORS.index(name), lookback, horizon])
     return Generator(name, _WEIGHTS[name](rng, lookback, horizon))
+
+
+def mix_channels(lookback: int, horizon: int, seed: int) -> Generator:
+    """`covmix`: `y_h = w(h) · x[S(h)] + b(h) · u[S_u(h)] + k v[h]`, and a past covariate that does nothing.
+
+    `u` is a past covariate, `v` is known ahead and acts at its own step.
+    """
+    _check_shape(lookback, horizon, BANDS)
+    rng = np.random.default_rng([seed, len(GENERATORS), lookback, horizon])
+    own, past = (_by_block(rng, lookback, horizon, 2) for _ in range(2))
+    ahead = np.pad(np.eye(horizon), ((0, 0), (lookback, 0)))
+    rising = np.linspace(*PAST_WEIGHT, horizon)[:, None]
+    weights = np.hstack([own, rising * past, np.zeros_like(past), FUTURE_WEIGHT * ahead])
+    channels = (
+        Channel("target", "target", "number", 0, lookback),
+        Channel("past", "past", "number", lookback, lookback),
+        Channel(IDLE, "past", "number", 2 * lookback, lookback),
+        Channel("known", "future", "number", 3 * lookback, lookback + horizon),
+    )
+    return Generator(COVMIX, weights, Layout(lookback, horizon, channels))
 
 
 def plant_rank(rank: int, lookback: int, horizon: int, seed: int) -> Generator:

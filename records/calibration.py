@@ -14,6 +14,10 @@ from hrx.records.quantities import Floats, Ints
 NEGATIVE_CONTROL, PLANTED = "sparsenull", "plantrank"
 GENERATORS = (NEGATIVE_CONTROL, "sparsesplit", "sparseband", "sparseshift", "lagmix", PLANTED)
 """Constructed ground truth, in the order of the table; `hrx.audit.generators` makes it."""
+COVMIX = "covmix"
+"""Ground truth over several channels, for the linear backbone."""
+LEAST_AUPRC, MOST_IDLE = 0.95, 0.05
+"""What the matrix over all channels must recover, and how often a channel that does nothing may be called read."""
 LEARNED = 0.98
 """Share of the held-out variance that a least-squares fit and a backbone must explain to count as evidence."""
 CONVERGED = "converged"
@@ -70,6 +74,34 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
+class ChannelResult:
+    """One model trained on `covmix`."""
+
+    backbone: str
+    lookback: int
+    horizon: int
+    seed: int
+    explained: float
+    """Share of the held-out variance that the backbone explains."""
+    auprc: float
+    """Of the matrix over the positions of all channels."""
+    ordered: bool
+    """Whether the effects of the channels have the order of the planted ones."""
+    audits: int
+    idle_read: int
+    """Audits, of one window each, that call the channel read that does nothing."""
+    g_margin: float
+    """Of the matrix over all channels."""
+    g_margin_channels: float
+    """Of the order of the channels."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether it counts as evidence."""
+        return self.explained >= LEARNED
+
+
+@dataclass(frozen=True)
 class Example:
     """One window of a trained model, for a figure."""
 
@@ -100,6 +132,8 @@ class Calibration:
     examples: tuple[Example, ...]
     recipe: str = CONVERGED
     """Name of the inputs and the training."""
+    channels: tuple[ChannelResult, ...] = ()
+    """Models of `covmix`."""
 
     @property
     def backbones(self) -> tuple[str, ...]:
@@ -152,7 +186,8 @@ def judge(calibration: Calibration) -> tuple[Criterion, ...]:
     tolerance = CONTROL_TOLERANCE + (0 if isnan(control.g_own_se) else 2 * control.g_own_se)
     figure = f"g_own {control.g_own + 0.0:+.3f}, rank {control.measured_rank:.3f}"
     exact = Criterion("no gain on the exact control", "planted", abs(control.g_own) <= tolerance, figure)
-    return exact, *(one for backbone in calibration.backbones for one in _judge_backbone(calibration, backbone))
+    each = (one for backbone in calibration.backbones for one in _judge_backbone(calibration, backbone))
+    return exact, *each, *_judge_channels(calibration)
 
 
 def _judge_backbone(calibration: Calibration, backbone: str) -> Iterator[Criterion]:
@@ -177,6 +212,21 @@ def _judge_backbone(calibration: Calibration, backbone: str) -> Iterator[Criteri
     rises = all(low.measured < high.measured for low, high in pairwise(curve)) and slope >= LEAST_SLOPE
     off = max(abs(point.measured / point.planted - 1) for point in curve)
     yield Criterion(RISING, backbone, rises, f"slope {slope:.2f}, at most {100 * off:.1f} % off")
+
+
+def _judge_channels(calibration: Calibration) -> Iterator[Criterion]:
+    learned = [result for result in calibration.channels if result.learned]
+    if not calibration.channels or calibration.recipe != CONVERGED:
+        return
+    backbone, audits = calibration.channels[0].backbone, sum(result.audits for result in learned)
+    auprc = min((result.auprc for result in learned), default=nan)
+    yield Criterion(f"{COVMIX}: channels recovered", backbone, auprc >= LEAST_AUPRC, f"AUPRC {auprc:.3f}")
+    ordered = sum(result.ordered for result in learned)
+    figure = f"{ordered} of {len(learned)} models"
+    yield Criterion(f"{COVMIX}: channels in order", backbone, 0 < ordered == len(learned), figure)
+    idle = sum(result.idle_read for result in learned)
+    figure = f"read in {idle} of {audits} audits"
+    yield Criterion(f"{COVMIX}: idle channel not read", backbone, audits > 0 and idle <= MOST_IDLE * audits, figure)
 
 
 def verdict(criteria: Sequence[Criterion]) -> str:

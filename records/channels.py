@@ -14,9 +14,9 @@ import numpy as np
 from hrx.records.quantities import Floats
 
 READ = 1e-4
-"""An effect above this counts as read: a hundredth of the forecasts' standard deviation. Squared changes cannot be
-negative and are exactly zero for a channel that is not read, so draws cannot make one look read; rounding, and what
-training left of weights that should be zero, stay far below."""
+"""An effect above this, in the mean of the steps, counts as read: a hundredth of the forecasts' standard deviation.
+Squared changes cannot be negative and are exactly zero for a channel that is not read, so draws cannot make one look
+read; rounding, and what training left of weights that should be zero, stay below."""
 DIGITS = 6
 """Significant digits of stored effects."""
 Treatment = Literal["as_is", "rearranged", "erased", "withheld"]
@@ -61,14 +61,13 @@ class ChannelEffect:
 
     @property
     def read(self) -> bool:
-        """Whether the forecast reads the channel: its effect at some step is above `READ`."""
-        return self.read_from is not None
+        """Whether the forecast reads the channel: its effect, in the mean of the steps, is above `READ`."""
+        return self.total > READ
 
     @property
     def read_from(self) -> int | None:
         """First step that the channel moves, from 1; None for a channel that is not read."""
-        moved = np.flatnonzero(self.effect > READ)
-        return int(moved[0]) + 1 if len(moved) else None
+        return int(np.flatnonzero(self.effect > READ)[0]) + 1 if self.read else None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: numbers of a few digits, null for NaN."""

@@ -83,6 +83,7 @@ def calibration_json(calibration: Calibration) -> dict[str, object]:
             for backbone in calibration.backbones
             for point in calibration.curve(backbone)
         ],
+        "channels": [{**asdict(one), "learned": one.learned} for one in calibration.channels],
         "criteria": [one._asdict() for one in criteria],
         "sound": all(one.passed for one in criteria),
         "verdict": verdict(criteria),

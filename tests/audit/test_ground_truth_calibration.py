@@ -18,18 +18,20 @@ from hrx.audit.calibration import (
     SHORT,
     TRAINING,
     CalibrationSize,
+    CalibrationTask,
     TrainedModel,
     batches_of,
     calibrate,
     explained,
     least_squares,
+    measure_channels,
     planted,
     recovery,
     tasks,
     train,
     windows,
 )  # fmt: skip
-from hrx.audit.generators import Generator, generate, plant_rank, sinusoids
+from hrx.audit.generators import Generator, generate, mix_channels, plant_rank, sinusoids
 from hrx.audit.scoring import score as scoring
 from hrx.audit.scoring.quantities import rank
 from hrx.errors import HrxError
@@ -220,8 +222,9 @@ def test_a_calibration_repeats_to_the_digit(linear: Calibration) -> None:
 def test_a_calibration_lists_every_model_once() -> None:
     effort = replace(SMALL, shapes=((L, H), (96, 48)), seeds=2, ranks=(1, 8, 16))
     planned = tasks(["linear", "cnn", "linear"], replace(effort, shapes=((96, 48), (L, H))))
-    # Two backbones, two seeds: six generators at two shapes, and the two ranks that the table does not hold.
-    assert len(planned) == 2 * 2 * (6 * 2 + 2)
+    # Two backbones, two seeds: six generators at two shapes, and the two ranks that the table does not hold. The linear
+    # one has several channels too.
+    assert len(planned) == 2 * 2 * (6 * 2 + 2) + 2 * 2
     assert len({task.label for task in planned}) == len(planned)
 
 
@@ -282,8 +285,10 @@ def test_an_instrument_that_invents_structure_fails_both_controls(monkeypatch: p
 
 @pytest.mark.slow
 def test_an_instrument_that_adds_noise_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    noise = torch.rand((1, H, L), generator=torch.Generator().manual_seed(0))
-    assert "rank rises with the plant" in failing(break_instrument(monkeypatch, lambda matrix: matrix + noise))
+    def noisy(matrix: Tensor) -> Tensor:
+        return matrix + torch.rand(matrix.shape[1:], generator=torch.Generator().manual_seed(0))
+
+    assert "rank rises with the plant" in failing(break_instrument(monkeypatch, noisy))
 
 
 @pytest.mark.slow
@@ -324,3 +329,57 @@ def test_an_estimator_of_the_scored_steps_is_compared_at_these_steps() -> None:
     example = next(one for one in result.examples if one.result.generator == "sparseband")
     assert len(example.steps) == len(example.matrix) == len(example.answer) == 8
     assert example.result.auprc_matrix > 0.95
+
+
+def test_covmix_has_the_channels_and_the_weights_that_it_states() -> None:
+    generator = mix_channels(L, H, 3)
+    assert generator.layout
+    rows = {one.name: generator.weights[:, one.positions] for one in generator.layout.channels}
+    assert (generator.lookback, generator.sections) == (L, (L, L, L, L + H))
+    assert np.count_nonzero(rows["idle"]) == 0
+    np.testing.assert_allclose(np.linalg.norm(rows["target"], axis=1), 1)
+    np.testing.assert_allclose(np.linalg.norm(rows["past"], axis=1), np.linspace(0.2, 1.2, H))
+    assert np.count_nonzero(rows["known"][:, :L]) == 0
+    np.testing.assert_allclose(rows["known"][:, L:], 0.3 * np.eye(H))  # each step at its own
+
+
+def test_an_exact_model_of_covmix_is_recovered_and_its_idle_channel_never_called_read() -> None:
+    task = CalibrationTask("planted", mix_channels(32, 12, 0), 0, False)
+    result = measure_channels(planted(task.generator), task, 1.0, 5)
+    assert (result.auprc, result.ordered, result.idle_read, result.audits) == (1, True, 0, 5)
+    assert result.g_margin > 0
+
+
+@pytest.mark.slow
+def test_trained_models_of_covmix_are_recovered_and_few_audits_call_the_idle_channel_read() -> None:
+    read = audits = 0
+    for seed in range(5):
+        task = CalibrationTask("linear", mix_channels(32, 12, seed), seed, False)
+        model = train("linear", task.generator, seed)
+        result = measure_channels(model.module, task, model.explained, 40)
+        assert result.learned
+        assert result.auprc >= 0.95
+        assert result.ordered
+        read, audits = read + result.idle_read, audits + result.audits
+    assert audits == 200
+    assert read <= 0.05 * audits
+
+
+@pytest.mark.parametrize(
+    ("broken", "criterion"),
+    [
+        ({"auprc": 0.9}, "covmix: channels recovered"),
+        ({"ordered": False}, "covmix: channels in order"),
+        ({"idle_read": 11}, "covmix: idle channel not read"),
+    ],
+)
+def test_a_calibration_fails_where_covmix_is_not_recovered(broken: dict[str, object], criterion: str) -> None:
+    task = CalibrationTask("linear", mix_channels(32, 12, 0), 0, False)
+    sound = replace(measure_channels(planted(task.generator), task, 1.0, 2), audits=200)
+    control = ModelResult(*["planted", "sparsenull", L, H, 0, True], *[1.0] * 16)  # type: ignore[arg-type]
+    made = Calibration("input_gradient", "quick", control, (), (), channels=(sound,))
+    names = {one.criterion for one in judge(made) if one.passed}
+    assert {"covmix: channels recovered", "covmix: channels in order", "covmix: idle channel not read"} <= names
+    failed = [one for one in judge(replace(made, channels=(replace(sound, **broken),))) if not one.passed]  # type: ignore[arg-type]
+    assert criterion in {one.criterion for one in failed}
+    assert not [one for one in failed if one.criterion.startswith("covmix") and one.criterion != criterion]

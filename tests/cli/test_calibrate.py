@@ -165,7 +165,7 @@ def test_stopping_it_leaves_nothing_behind(tmp_path: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
-    assert "30 models" in process.stderr.readline()
+    assert "31 models" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
