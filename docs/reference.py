@@ -30,7 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill the places of a page: `<!-- settings: ESTIMATOR -->` and `<!-- code: FILE -->`."""
+    """Fill the places of a page: `<!-- settings: ESTIMATOR -->` (or classes, refused) and `<!-- code: FILE -->`."""
     return fill(markdown)
 
 
@@ -41,7 +41,8 @@ def fill(markdown: str) -> str:
         kind, name = place.groups()
         if kind == "code":
             return f"```python\n{(ROOT / name).read_text(encoding='utf-8')}```"
-        return "\n".join(library_settings() if name == "classes" else estimator_settings(name))
+        tables = {"classes": library_settings, "refused": library_refusals}
+        return "\n".join(tables[name]() if name in tables else estimator_settings(name))
 
     return _PLACE.sub(replaced, markdown)
 
@@ -63,6 +64,15 @@ def library_settings() -> list[str]:
             settings = [f"`{one.name}` {one.default}" for one in fields(known.settings)]
             rows.append((f"`{prefix}:{name}`", ", ".join(settings) or "none"))
     return _table(("name", "settings and their defaults"), rows)
+
+
+def library_refusals() -> list[str]:
+    """Return a table with the classes of both libraries that cannot be used, and why each cannot."""
+    needs: dict[str, list[str]] = {}
+    for library in LIBRARIES.values():
+        for need, names in library.refused.items():
+            needs.setdefault(need, []).extend(f"`{name}`" for name in names.split())
+    return _table(("class", "cannot be used, because it"), ((", ".join(names), need) for need, names in needs.items()))
 
 
 def command_line() -> str:
