@@ -299,6 +299,33 @@ class RevisionRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoreRequest:
+    """Score the explanation matrix of another explainer as an audit scores ours."""
+
+    model: str = option(MISSING, MODEL_HELP, metavar="MODEL", positional=True)
+    matrix: str = option(
+        MISSING,
+        "the matrix: .npz, or .csv or .parquet with the columns step, position and importance",
+        metavar="FILE",
+    )
+    series: str = option(
+        MISSING,
+        "a CSV or Parquet file and its column, sample:DATASET[:NAME] or gift-eval:DATASET[:NAME]",
+        metavar="FILE[:COLUMN]",
+    )
+    horizon: int = option(MISSING, "horizon, in steps", check=positive, metavar="H")
+    windows: int | None = option(
+        None,
+        "score so many windows of the last fifth of the series (default: the one before its end)",
+        check=positive,
+        metavar="N",
+    )
+    draws: int = option(16, "random replacements, an even number (default: 16)", check=positive, metavar="N")
+    merge_adapter: bool = _merge_adapter()
+    json: bool = json_option()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainRequest:
     """Train backbones on series without their test regions, to audit them there."""
 

@@ -13,7 +13,9 @@ from hrx.adapters import load
 from hrx.api.audit_plan import context_bound
 from hrx.api.explain import explain as explain_series
 from hrx.api.explanation import Explanation
-from hrx.audit.request import ExplainRequest, without_folder
+from hrx.api.score import score as score_matrix
+from hrx.audit.protocol import Protocol
+from hrx.audit.request import ExplainRequest, ScoreRequest, without_folder
 from hrx.cli.terminal import note, progress, show
 from hrx.errors import Exit, HrxError
 from hrx.files import check_target, user_path
@@ -22,7 +24,7 @@ from hrx.gift_eval.series import TimedSeries
 from hrx.gift_eval.sources import split_name
 from hrx.options import as_settings
 from hrx.records.explanation import show_time
-from hrx.records.quantities import GAINS
+from hrx.records.quantities import GAINS, Quantities
 from hrx.reports.context import context_sentence, padding_sentence, share
 from hrx.reports.figures import check_format, save
 from hrx.reports.page.explain import ExplainedPage, setting_name, trust_sentence, write_explanation, write_several
@@ -154,17 +156,44 @@ def _write(found: list[Found], request: ExplainRequest) -> list[Path]:
     return written
 
 
+def score(request: ScoreRequest) -> int:
+    """Print the quantities of a matrix."""
+    series = find_series(request.series)
+    progress.say(f"loading {request.model}")
+    model = load(request.model, merge_adapter=request.merge_adapter)
+    progress.say(f"scoring {request.matrix}")
+    found = score_matrix(
+        model,
+        series,
+        request.horizon,
+        matrix=request.matrix,
+        windows=request.windows,
+        protocol=Protocol(draws=request.draws),
+    )
+    progress.pause()
+    if request.json:
+        about: dict[str, object] = {"model": model.identity.model, "series": series.series.item}
+        about |= {"windows": found.windows, "draws": found.draws, "variance_of": found.variance_of}
+        print(json.dumps(about | _gains(found), indent=1, allow_nan=False))
+    else:
+        show(str(found))
+    return Exit.DONE
+
+
+def _gains(quantities: Quantities) -> dict[str, object]:
+    gains: dict[str, object] = {}
+    for name in GAINS:
+        found = (getattr(quantities, name), getattr(quantities.error, name), quantities.plus_minus(name))
+        gains[name] = dict(zip(("value", "error", "plus_minus"), map(number_or_none, found), strict=True))
+    others = ("gap_own", "p_margin", "rank", "effective_lookback", "support", "shared_rows")
+    return gains | {name: number_or_none(getattr(quantities, name)) for name in others}
+
+
 def _as_json(x: Explanation) -> dict[str, object]:
     """One forecast with its verdict, its figures and its matrix."""
     (held_out,), (times,), (series,) = x.held_out, x.times, x.items
     quantities, skill, context = held_out.quantities, held_out.skill, held_out.context
-    gains: dict[str, object] = {}
-    if quantities is not None:
-        for name in GAINS:
-            found = (getattr(quantities, name), getattr(quantities.error, name), quantities.plus_minus(name))
-            gains[name] = dict(zip(("value", "error", "plus_minus"), map(number_or_none, found), strict=True))
-        others = ("p_margin", "rank", "effective_lookback", "support", "shared_rows")
-        gains |= {name: number_or_none(getattr(quantities, name)) for name in others}
+    gains = {} if quantities is None else _gains(quantities)
     return {
         "model": x.model.name,
         "checkpoint": x.model.checkpoint,

@@ -25,6 +25,7 @@ from hrx.audit.request import (
     CalibrateRequest,
     ExplainRequest,
     RevisionRequest,
+    ScoreRequest,
     TrainRequest,
     VerifyRequest,
     json_option,
@@ -213,6 +214,11 @@ VERBS = {
         RevisionRequest,
         "revision:revision",
         "hrx revision bolt-mini --series sample:elnino/M --horizon 24 --from 2010-06 --to 2010-12",
+    ),
+    "score": Verb(
+        ScoreRequest,
+        "explain:score",
+        "hrx score bolt-mini --matrix explained.csv --series sample:elnino/M --horizon 24",
     ),
     "tables": Verb(Tables, "ledgers:tables", "hrx tables hrx-audit/ledger.db --against published"),
     "compare": Verb(

@@ -69,7 +69,7 @@ SHORTEST_SPAN = 5
 too large (nine times with a single start), so that such runs are left out of a verdict."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantities:
     """Everything one run measures."""
 
@@ -138,6 +138,9 @@ class Quantities:
         """Show the gains with their errors, `p_margin` and the rank, and what they rest on."""
         found = ", ".join([*map("".join, self._shown), f"p_margin {show_p(self.p_margin)}", f"rank {self.rank:.2f}"])
         return f"{found} ({self.draws} draws, {self.forecasts} forecasts)\n{self.certainty}\n{self.basis}"
+
+    def __repr__(self) -> str:
+        return f"<Quantities: {str(self).partition(' (')[0]}>"
 
     def _repr_html_(self) -> str:
         """Show the gains as a table in a notebook."""
