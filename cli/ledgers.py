@@ -22,6 +22,7 @@ from hrx.reports import compare as make_comparison
 from hrx.reports import tables as make_tables
 from hrx.reports.contract import comparison_exit, comparison_json, comparison_text
 from hrx.reports.latex import latex_document
+from hrx.reports.page.compare import render_comparison
 from hrx.reports.runs import overall_progress, rests_on
 from hrx.reports.table import html_page
 from hrx.reports.text import counted
@@ -104,7 +105,7 @@ def _rendered(made: Sequence[ReportTable], options: Tables) -> str:
 @incomplete_if_damaged
 def compare(options: CompareRequest) -> int:
     """Compares, and writes every report before the exit code is decided."""
-    files = {"--summary": options.summary, "--junit": options.junit}
+    files = {"--summary": options.summary, "--junit": options.junit, "--page": options.page}
     files |= {} if options.json == STDOUT else {"--json": options.json}
     check_targets(files)
     if options.new and options.base.suffix == options.new.suffix == ".json":
@@ -132,12 +133,13 @@ def compare(options: CompareRequest) -> int:
     else:
         show(comparison.to_text(terminal_width(_COMPARE_WIDTH)))
     texts = {"--summary": comparison.to_markdown(), "--junit": comparison.to_junit(), "--json": report}
+    texts |= {"--page": render_comparison(comparison)} if options.page else {}
     return write_all("compare", files, texts, comparison.exit)
 
 
 def _compare_contracts(base: Contract, new: Contract, options: CompareRequest) -> int:
-    if options.gate or options.summary or options.junit:
-        raise HrxError("Contracts are compared without gates. Drop --gate, --summary and --junit.")
+    if options.gate or options.summary or options.junit or options.page:
+        raise HrxError("Contracts are compared without gates. Drop --gate, --summary, --junit and --page.")
     report = json.dumps(comparison_json(base, new), indent=1, allow_nan=False) + "\n"
     if options.json == STDOUT:
         sys.stdout.write(report)

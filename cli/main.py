@@ -154,6 +154,7 @@ class CompareRequest:
     )
     summary: Path | None = _file("Markdown for a step summary or a comment")
     junit: Path | None = _file("JUnit XML, one test case per gate")
+    page: Path | None = _file("a page with the windows that changed most")
     json: Path | None = _file(
         "JSON to FILE, or to standard output instead of the text; give it after the ledgers", const="-"
     )

@@ -121,14 +121,15 @@ class Reading:
         return json.dumps(about | halves | {"forecast": _pack(self.forecast, "<f4")}, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> "Reading":
-        """Reading of a record; raises a ValueError where it is none."""
+    def from_text(cls, text: str, *, lags: bool = True) -> "Reading":
+        """Reading of a record; raises a ValueError where it is none. Without `lags`, profile and readers stay empty."""
         try:
             stored = json.loads(text)
             shape = (len(stored["windows"]), len(stored["steps"]), -1)
             sizes = {name: int(stored[name]) for name in ("lookback", "horizon")}
             places = {name: tuple(map(int, stored[name])) for name in ("steps", "windows")}
-            halves = {name: _unpack(stored[name], "<f2") for name in ("profile", "moving", "readers")}
+            empty = np.empty(0)
+            halves = {name: _unpack(stored[name], "<f2") if lags else empty for name in ("profile", "moving", "readers")}
             rows = _unpack(stored["rows"], "<f2").reshape(shape)
             forecast = _unpack(stored["forecast"], "<f4").reshape(shape[0], -1)
         except (KeyError, TypeError, zlib.error) as error:

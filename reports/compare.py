@@ -19,6 +19,7 @@ import pandas as pd
 
 from hrx.errors import HrxError, unknown
 from hrx.records.record import DONE, EXCLUDED, FAILED
+from hrx.reports.changed import add_changes
 from hrx.reports.comparison import MIN_CLUSTERS, CheckpointComparison, ComparedModel, QuantityChange
 from hrx.reports.gates import GATED, Leniency, average_of, judge, judge_worst, left_out, parse
 from hrx.reports.runs import (
@@ -69,7 +70,7 @@ def compare(
     ours = choose(base, base_model, "BASE", "--base-model")
     theirs = choose(new, new_model, "NEW", "--new-model")
     left, right = _scored(ours), _scored(theirs)
-    paired = _paired(left, right)
+    paired, changed = add_changes(_paired(left, right))
     folded = {name: _folded(paired, name) for name in GATED if GATED[name] != "worst"}
     changes = {name: _change(folded[name], name) for name in folded}
     # Over all runs of each model: a run without a partner must not hide its parity.
@@ -79,12 +80,17 @@ def compare(
     lost = _lost(left, theirs, paired)
     judged = []
     for gate in parsed:
-        change = changes[gate.quantity]
         if gate.kind == "worst":
-            judged.append(judge_worst(gate, change.new))
+            judged.append(judge_worst(gate, changes[gate.quantity].new))
+            continue
+        if gate.kind == "pair":
+            of = _of_pairs(paired, gate.quantity)
+            judged.append(
+                judge(gate, of["value"], of["dataset"], of["series"], least=min_pairs, strict=strict, lost=lost)
+            )
             continue
         of = folded[gate.quantity]
-        level = abs(change.base) if gate.kind == "positive" else 1.0
+        level = abs(changes[gate.quantity].base) if gate.kind == "positive" else 1.0
         one = judge(
             gate, of["relative" if gate.relative else "difference"], of["dataset"], of["series"],
             stopped=of["stopped"], level=level, least=min_pairs, strict=strict, lost=lost,
@@ -100,6 +106,7 @@ def compare(
         clusters=evidence(np.zeros(len(configurations)), configurations["dataset"], configurations["item"]),
         quantities=changes,
         gates=tuple(judged),
+        changed=changed,
         datasets=_by_dataset(paired, folded),
         min_pairs=min_pairs,
         strict=strict,
@@ -160,7 +167,8 @@ def _scored(runs: pd.DataFrame) -> pd.DataFrame:
     """Scored runs with the pairing and compared columns. Of runs that differ only in versions the last one counts."""
     done = runs[runs["status"] == DONE].drop_duplicates(list(PAIRING), keep="last")
     scored = mask_impossible(done[[*PAIRING, *GATED]]).astype(dict.fromkeys(GATED, "float64"))
-    return scored.assign(series=done["series"], beats=beats_naive(done), short=too_short(done))
+    kept = {name: done[name] for name in ("series", "reading", "variance")}
+    return scored.assign(**kept, beats=beats_naive(done), short=too_short(done))
 
 
 def _paired(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
@@ -241,6 +249,12 @@ def _folded(paired: pd.DataFrame, name: str) -> pd.DataFrame:
         # A rise from an error of zero is infinite: not known, and certainly beyond any bound.
         relative = np.where(base == new, 0.0, new / base - 1) if GATED[name] == "positive" else math.nan
     return folded.assign(difference=new - base, relative=relative)
+
+
+def _of_pairs(paired: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Each configuration with a value of a quantity of pairs, its seeds folded."""
+    kept = paired[paired[name].notna()].groupby("configuration", sort=False)
+    return kept.agg(dataset=("dataset", "first"), series=("item", "first"), value=(name, "mean"))
 
 
 def _change(folded: pd.DataFrame, name: str) -> QuantityChange:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from hrx.errors import Exit
 from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, Format, Span, TableColumn, TableRow, Value
+from hrx.reports.changed import Changed
 from hrx.reports.gates import (
     GATED,
     WORDS,
@@ -105,6 +106,8 @@ class CheckpointComparison:
     """Of the pairs: sources, or series of the only source; its values mean nothing."""
     quantities: dict[str, QuantityChange]
     gates: tuple[Judged, ...]
+    changed: Changed
+    """Forecasts and readings, from what the records hold."""
     datasets: pd.DataFrame
     """For each dataset its `pairs`, `n` configurations and changes, that of `mse` relative."""
     min_pairs: int = MIN_CLUSTERS
@@ -141,10 +144,18 @@ class CheckpointComparison:
 
     def _repr_html_(self) -> str:
         """For a notebook: the verdict, and the tables of `hrx compare`."""
-        shown = [quantities(self), *([datasets(self)] if len(self.datasets) else [])]
         heading = f"{self.base.model} against {self.new.model}, {counted(self.pairs, 'pair')} of runs"
-        about = render("notebook.html", title=heading, lines=[self.verdict], tables=[], note="")
-        return "".join([about, *(table._repr_html_() for table in shown)])
+        lines = [self.changed.headline, self.verdict]
+        about = render("notebook.html", title=heading, lines=lines, tables=[], note="")
+        return "".join([about, *(table._repr_html_() for table in self.tables())])
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {clean(self.base.model)} and {clean(self.new.model)}: {self.verdict}>"
+
+    def tables(self, most_datasets: int | None = None) -> list[ReportTable]:
+        """What changed, every quantity, and the datasets."""
+        by_dataset = [datasets(self, most_datasets)] if len(self.datasets) else []
+        return [*self.changed.tables(most_datasets), quantities(self), *by_dataset]
 
     @property
     def verdict(self) -> str:
@@ -183,9 +194,8 @@ class CheckpointComparison:
     def to_text(self, width: int = 80) -> str:
         """For a terminal: both sides, every quantity, the worst datasets, the gates, and the verdict last."""
         sides = [*wrap(_model("base", self.base), width), *wrap(_model("new", self.new), width)]
-        parts = ["\n".join([*sides, *wrap(_pairs(self), width)]), quantities(self).to_text(width).rstrip("\n")]
-        if len(self.datasets):
-            parts.append(datasets(self, _MOST_DATASETS).to_text(width).rstrip("\n"))
+        about = [*wrap(self.changed.headline, width), "", *sides, *wrap(_pairs(self), width)]
+        parts = ["\n".join(about), *(table.to_text(width).rstrip("\n") for table in self.tables(_MOST_DATASETS))]
         if self.gates:
             lines = wrap(f"{_rule(self)}:", width)
             for one in self.gates:
@@ -199,7 +209,7 @@ class CheckpointComparison:
     def to_markdown(self) -> str:
         """For a step summary or a comment, never longer than GitHub's limit."""
         parts = [
-            f"### hrx compare: {escape_markdown(self.verdict)}",
+            f"### hrx compare: {escape_markdown(f'{self.verdict} {self.changed.headline}')}",
             f"- {escape_markdown(_model('base', self.base))}\n- {escape_markdown(_model('new', self.new))}",
             escape_markdown(_pairs(self)),
         ]
@@ -210,9 +220,7 @@ class CheckpointComparison:
                 figure = "<br>".join(escape_markdown(line) for line in describe_gate(one))
                 lines.append(f"| {escape_markdown(one.gate.text)} | {outcome} | {figure} |")
             parts.append("\n".join([*lines, "", escape_markdown(f"{_rule(self)}.")]))
-        parts.append(quantities(self).to_markdown())
-        if len(self.datasets):
-            parts.append(datasets(self).to_markdown())
+        parts += [table.to_markdown() for table in self.tables()]
         text = "\n\n".join(parts) + "\n"
         if len(text.encode()) <= LARGEST_SUMMARY:
             return text
@@ -250,6 +258,7 @@ class CheckpointComparison:
     def as_json(self) -> dict[str, object]:
         """Object of `hrx compare --json`, with null for a missing number."""
         return {
+            "changed": self.changed.as_json(),
             "base": self.base.as_json(),
             "new": self.new.as_json(),
             "pairs": self.pairs,

@@ -45,14 +45,16 @@ Outcome = Literal["passed", "failed", "undecided"]
 WORDS: dict[Outcome, str] = {"passed": "passed", "failed": "FAILED", "undecided": "undecided"}
 Leniency = Literal["pass", "fail"]
 """What `--undecided` makes of undecided gates."""
-Kind = Literal["signed", "positive", "share", "worst"]
+Kind = Literal["signed", "positive", "share", "worst", "pair"]
 GATED: dict[str, Kind] = {
     "g_own": "signed", "g_shuffled": "signed", "g_margin": "signed", "comprehensiveness": "signed", "aopc": "signed",
     "sufficiency": "signed", "insertion": "signed", "rank": "positive", "rank_entropy": "positive",
     "effective_lookback": "positive", "mse": "positive", "mae": "positive", "beats_naive": "share", "parity": "worst",
 }  # fmt: skip
-"""Quantities that a gate can bound. A relative change is defined only for positive ones."""
-EXAMPLES = ("g_margin >= -0.02", "beats_naive >= -5%", "mse <= +2%", "parity <= 1e-5")
+"""Quantities of a run that a gate can bound. A relative change is defined only for positive ones."""
+OF_PAIRS: dict[str, Kind] = {"forecast_shift": "pair", "reading_overlap": "pair"}
+"""Quantities of a pair of runs, which a gate of a comparison bounds as they are."""
+EXAMPLES = ("g_margin >= -0.02", "beats_naive >= -5%", "mse <= +2%", "parity <= 1e-5", "forecast_shift <= 5%")
 _GRAMMAR = (
     (re.compile(r"\s*(\w+)"), "a quantity"),
     (re.compile(r"\s*(>=|<=)"), "'>=' or '<='"),
@@ -84,12 +86,12 @@ class Gate(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        return GATED[self.quantity]
+        return (GATED | OF_PAIRS)[self.quantity]
 
 
 def average_of(quantity: str) -> Callable[[Iterable[float]], float]:
     """Average of the values of a series, and of the series of a cluster."""
-    return fmean if GATED[quantity] == "share" else fmedian
+    return fmean if GATED.get(quantity) == "share" else fmedian
 
 
 class DatasetJudged(NamedTuple):
@@ -145,13 +147,17 @@ def parse(text: str, *, absolute: bool = False) -> Gate:
                 f"The gate {text!r} is not valid: expected {expected} at position {at + 1}, not {found}. "
                 f"Examples: {', '.join(repr(example) for example in EXAMPLES)}."
             )
-        if expected == "a quantity" and match[1] not in GATED:
-            raise HrxError(f"The gate {text!r} names an unknown quantity. {unknown('quantity', match[1], GATED)}")
+        known = GATED if absolute else GATED | OF_PAIRS
+        if expected == "a quantity" and match[1] not in known:
+            pairs = " It compares two checkpoints: use `hrx compare`." if match[1] in OF_PAIRS else ""
+            raise HrxError(
+                f"The gate {text!r} names an unknown quantity. {unknown('quantity', match[1], known)}{pairs}"
+            )
         parts.append(match[1])
         at = match.end()
     quantity, operator, number, percent, _ = parts
-    bound, kind = float(number) / (100 if percent else 1), GATED[quantity]
-    relative, share_of = percent == "%" and kind != "share", f"asks for a percentage of {quantity}"
+    bound, kind = float(number) / (100 if percent else 1), known[quantity]
+    relative, share_of = percent == "%" and kind not in ("share", "pair"), f"asks for a percentage of {quantity}"
     alone = "asks for a relative change, but an audit has nothing to compare with. Give a bound, for example"
     for refused, why in (
         (kind == "signed", f"{share_of}, which may be zero or negative. Give a difference: '{quantity} >= -0.02'."),
@@ -354,6 +360,8 @@ def amount(gate: Gate, value: float) -> str:
         return relative_text(value)
     if gate.kind == "signed" and math.isinf(value):
         return "no longer beats naive"
+    if gate.kind == "pair":
+        return written(100 * value, ".2f", "%")
     scale, decimals, unit = (100, 2, "%" if gate.absolute else " pt") if gate.kind == "share" else (1, 4, "")
     return written(scale * value + 0.0, f"{'' if gate.absolute else '+'}.{decimals}f", unit)
 

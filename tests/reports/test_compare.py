@@ -365,7 +365,7 @@ def test_impossible_numbers_count_like_missing_ones_and_are_reported_of_their_si
     )
     assert (found.base.impossible, found.new.impossible) == ("", remark)
     assert missing.new.impossible == ""
-    base, new, *_ = shown.splitlines()
+    _, _, base, new, *_ = shown.splitlines()
     assert base.endswith("30 scored, 0 excluded, 0 failed")
     assert new.endswith(f"30 scored, 0 excluded, 0 failed. {remark}")
     assert "in g\\_own and mse: these are left out." in found.to_markdown()
