@@ -86,7 +86,7 @@ class Reading:
     moving: Floats
     """`(L,)`: the same of what moves with the step: of each share less the median of its position over the rows."""
     readers: Floats
-    """`(L,)`: share of the rows that reach a lag and give it twice an even share, and twice the median of its position."""
+    """`(L,)`: share of the rows that reach a lag and give it twice an even share and twice the median of its position."""
 
     @property
     def bins(self) -> Ints:
@@ -128,8 +128,8 @@ class Reading:
             shape = (len(stored["windows"]), len(stored["steps"]), -1)
             sizes = {name: int(stored[name]) for name in ("lookback", "horizon")}
             places = {name: tuple(map(int, stored[name])) for name in ("steps", "windows")}
-            empty = np.empty(0)
-            halves = {name: _unpack(stored[name], "<f2") if lags else empty for name in ("profile", "moving", "readers")}
+            of_lags = ("profile", "moving", "readers")
+            halves = {name: _unpack(stored[name], "<f2") if lags else np.empty(0) for name in of_lags}
             rows = _unpack(stored["rows"], "<f2").reshape(shape)
             forecast = _unpack(stored["forecast"], "<f4").reshape(shape[0], -1)
         except (KeyError, TypeError, zlib.error) as error:

@@ -170,10 +170,10 @@ def add_changes(paired: pd.DataFrame) -> tuple[pd.DataFrame, Changed]:
         return paired, Changed(0)
     shift, overlap = (_evidence(kept, name) for name in OF_PAIRS)
     settings = kept["lookback"].astype(str) + "x" + kept["horizon"].astype(str)
-    groups = []
+    groups: list[tuple[str, Evidence, Evidence]] = []
     for names in (kept["dataset"].astype(str), settings):
         of_group = [
-            (name, *(_evidence(rows, quantity) for quantity in OF_PAIRS))
+            (str(name), _evidence(rows, "forecast_shift"), _evidence(rows, "reading_overlap"))
             for name, rows in kept.groupby(names, sort=False)
         ]
         groups += sorted(of_group, key=lambda one: -_point(one[1])) if names.nunique() > 1 or not groups else []
