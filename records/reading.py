@@ -86,7 +86,7 @@ class Reading:
     moving: Floats
     """`(L,)`: the same of what moves with the step: of each share less the median of its position over the rows."""
     readers: Floats
-    """`(L,)`: share of the rows that reach a lag and give it twice an even share and twice the median of its position."""
+    """`(L,)`: share of the rows that give a lag twice an even share and twice the median of its position."""
 
     @property
     def bins(self) -> Ints:
