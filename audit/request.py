@@ -220,6 +220,9 @@ class VerifyRequest:
         metavar="TIME",
     )
     page: Path | None = option(None, "also write the contract as a page", check=Path, metavar="FILE", stored=False)
+    markdown: Path | None = option(
+        None, "also write the contract as a section of a model card", check=Path, metavar="FILE", stored=False
+    )
     junit: Path | None = option(
         None,
         "also write the contract as JUnit XML, a test case per property",

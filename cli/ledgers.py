@@ -37,7 +37,7 @@ _TABLES_WIDTH, _COMPARE_WIDTH = 120, 100
 def report(options: Report) -> int:
     """Write the page and its figures, and print where they are."""
     check_directory(options.out, "--out")
-    written = write_report(options.ledger, options.out)
+    written = write_report(options.ledger, options.out, [*map(read_contract, options.contract)])
     size = written.page.stat().st_size / 1e6
     show(f"{written.page}: {counted(written.runs, 'run')}, {size:.1f} MB. Open it in a browser; it needs no network.")
     show(f"Figures for print: {counted(len(written.figures), 'file')} in {options.out / 'figures'}")

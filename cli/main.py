@@ -112,6 +112,9 @@ class Report:
 
     ledger: Path = _ledger()
     out: Path = _out("hrx-report")
+    contract: tuple[Path, ...] = option(
+        (), "add the contract of a model, from `hrx verify --contract --json`", check=Path, metavar="FILE"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

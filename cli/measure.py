@@ -30,7 +30,7 @@ from hrx.records.calibration import judge
 from hrx.reports import render_table
 from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
-from hrx.reports.contract import contract_junit, contract_page, contract_text
+from hrx.reports.contract import contract_junit, contract_markdown, contract_page, contract_text
 from hrx.reports.gates import WORDS, describe_gate, gate_json
 from hrx.reports.summary import worst_parity
 from hrx.reports.text import counted, number_or_none
@@ -159,8 +159,10 @@ def verify(request: VerifyRequest) -> int:
     """Show every check with its figure, or the contract; exit code 1 where one failed."""
     if request.contract:
         return _contract(request)
-    if request.only or request.page or request.junit or request.budget is not None:
-        raise HrxError("--only, --page, --junit and --budget belong to the contract. Add --contract, or drop them.")
+    if request.only or request.page or request.markdown or request.junit or request.budget is not None:
+        raise HrxError(
+            "--only, --page, --markdown, --junit and --budget belong to the contract. Add --contract, or drop them."
+        )
     found = verifying.verify(request, progress)
     parity = worst_parity(found.checks)  # NaN where it was not measured
     if request.json:
@@ -184,14 +186,15 @@ def verify(request: VerifyRequest) -> int:
 
 
 def _contract(request: VerifyRequest) -> int:
-    files = {"--page": request.page, "--junit": request.junit}
+    made = {"--page": contract_page, "--markdown": contract_markdown, "--junit": contract_junit}
+    files = {"--page": request.page, "--markdown": request.markdown, "--junit": request.junit}
     check_targets(files)
     found = verifying.verify_contract(request, progress)
     if request.json:
         print(json.dumps(found.as_json(), indent=1, allow_nan=False))
     else:
         show(contract_text(found, terminal_width(100)))
-    return write_all("verify", files, {"--page": contract_page(found), "--junit": contract_junit(found)}, found.exit)
+    return write_all("verify", files, {option: make(found) for option, make in made.items()}, found.exit)
 
 
 def train(request: TrainRequest) -> int:

@@ -10,10 +10,12 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
+from markupsafe import Markup
 
+from hrx import __version__
 from hrx.errors import Exit
 from hrx.records.contract import Contract, Finding
-from hrx.reports.page import made_by, render_page
+from hrx.reports.page import made_by, render_macro, render_page
 from hrx.reports.text import clean, hanging, number_or_none, render_table, wrap
 
 _UNREAD = (0.62, 0.64, 0.66)
@@ -43,16 +45,20 @@ def contract_text(contract: Contract, width: int = 100) -> str:
 
 def summary(contract: Contract) -> str:
     """One sentence for the whole contract."""
+    about = f"{contract.model} at {contract.setting}, {contract.calls} official calls ({contract.official_call})"
+    return f"{about}: {_findings(contract)}"
+
+
+def _findings(contract: Contract) -> str:
     failed = [one.name for one in contract.findings if one.failed]
     facts = [one.name for one in contract.findings if one.verdict == "does not hold" and not one.required]
     stopped = [one.name for one in contract.findings if one.verdict == "not run"]
-    about = f"{contract.model} at {contract.setting}, {contract.calls} official calls ({contract.official_call})"
     parts = [f"Required and does not hold: {', '.join(failed)}." if failed else "Nothing that is required fails."]
     if stopped:
         parts.append(f"Not run: {', '.join(stopped)}.")
     if facts:
         parts.append(f"Facts to know: {', '.join(facts)} {'does' if len(facts) == 1 else 'do'} not hold, by choice.")
-    return f"{about}: {' '.join(parts)}"
+    return " ".join(parts)
 
 
 def contract_junit(contract: Contract) -> str:
@@ -80,14 +86,7 @@ def contract_junit(contract: Contract) -> str:
 
 def contract_page(contract: Contract) -> str:
     """HTML page: the reach as a picture, and every property with its figure and its sentence."""
-    rows = [(one.name, verdict_word(one), figure_text(one), one.says, one.expectation) for one in contract.findings]
-    heads = (
-        ("property", ""),
-        ("verdict", ""),
-        ("figure", "number"),
-        ("what it means", "wrap"),
-        ("expectation", "wrap"),
-    )
+    heads, rows, reach, says = _parts(contract)
     return render_page(
         "contract.html",
         ("core.js",),
@@ -97,14 +96,40 @@ def contract_page(contract: Contract) -> str:
         heading=f"What {contract.model} promises",
         facts=f"{contract.official_call} ({contract.library or 'a function'}), lookback {contract.lookback}, horizon "
         f"{contract.horizon}, {contract.calls} official calls",
-        summary=summary(contract).partition(": ")[2],
+        summary=_findings(contract),
         tone="contrary" if contract.exit == Exit.GATE_FAILED else "yes",
         heads=heads,
-        rows=[{"cells": row, "tone": one.verdict} for row, one in zip(rows, contract.findings, strict=True)],
-        reach=_picture(contract) if len(contract.reach) else None,
-        says=next((one.says for one in contract.findings if one.name == "reach"), ""),
+        rows=rows,
+        reach=reach,
+        says=says,
         footer=made_by(),
     )
+
+
+def contracts_section(contracts: Sequence[Contract]) -> Markup:
+    """Section of an audit's page; nothing without contracts."""
+    shown = [(f"{one.model} at {one.setting}", _findings(one), *_parts(one)) for one in contracts]
+    return render_macro("contract_parts.html", "section", shown) if shown else Markup()
+
+
+def contract_markdown(contract: Contract) -> str:
+    """Section for a model card: what was found, and a table of the properties."""
+    rows = [(f"`{one.name}`", verdict_word(one), figure_text(one), one.says) for one in contract.findings]
+    head = ("property", "verdict", "figure", "what it means"), ("---",) * 4
+    table = [f"| {' | '.join(clean(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in (*head, *rows)]
+    about = f"Measured by `hrx verify --contract` (hrx {__version__}) on `{contract.official_call}`, "
+    about += f"{contract.library or 'a function'}, at a lookback of {contract.lookback} and a horizon of "
+    about += f"{contract.horizon}."
+    return "\n".join(["## Contract", "", about, _findings(contract), "", *table, ""])
+
+
+def _parts(contract: Contract) -> tuple[object, object, _Reach | None, str]:
+    """Heads and rows of the table of properties, the picture, and what it says."""
+    wide = ("what it means", "wrap"), ("expectation", "wrap")
+    heads = (("property", ""), ("verdict", ""), ("figure", "number"), *wide)
+    rows = [(one.name, verdict_word(one), figure_text(one), one.says, one.expectation) for one in contract.findings]
+    says = next((one.says for one in contract.findings if one.name == "reach"), "")
+    return heads, rows, _picture(contract) if len(contract.reach) else None, says
 
 
 class _Reach(NamedTuple):

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from hrx.records.contract import Contract
 from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, StoredAudit, StoredCheck
 from hrx.reports.audit_summary import summarise_backbones
 from hrx.reports.context import context_section
+from hrx.reports.contract import contracts_section
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page, to_json
 from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples, model_labels, palette, split_groups
@@ -61,20 +63,22 @@ class WrittenReport(NamedTuple):
     runs: int
 
 
-def write_report(ledger_path: str | Path, out_dir: str | Path) -> WrittenReport:
-    """Writes `index.html` and `figures/` of a ledger. Other files of the directory stay unchanged."""
+def write_report(ledger_path: str | Path, out_dir: str | Path, contracts: Sequence[Contract] = ()) -> WrittenReport:
+    """Writes `index.html`, with the contracts of its models, and `figures/` of a ledger; leaves other files alone."""
     out = Path(out_dir)
     frame = read(ledger_path)
     make_directory(out / "figures")
     drawn = figures(ledger_path, out / "figures", frame)
-    page, parts = render_report(Path(ledger_path), frame, drawn)
+    page, parts = render_report(Path(ledger_path), frame, drawn, contracts)
     for name, script in parts.items():
         make_directory(out / PARTS)
         write_bytes(out / PARTS / f"{name}.js", script.encode())
     return WrittenReport(write_bytes(out / PAGE, page.encode()), drawn, len(frame))
 
 
-def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> tuple[str, dict[str, str]]:
+def render_report(
+    ledger_path: Path, frame: pd.DataFrame, drawn: list[Path], contracts: Sequence[Contract] = ()
+) -> tuple[str, dict[str, str]]:
     """Page of a ledger's runs with its figures, and the scripts beside it by name; none where all fits into the page.
 
     A script holds one part of the data. The page's policy runs it by a nonce, since a file has no other origin.
@@ -123,6 +127,7 @@ def render_report(ledger_path: Path, frame: pd.DataFrame, drawn: list[Path]) -> 
             for vector in (path for path in drawn if path.suffix == ".svg")
         ],
         context=context_section([(label, summary.contexts) for summary, label in summaries]),
+        contracts=contracts_section(contracts),
         exclusions=(kinds[:_MOST_REASONS], len(kinds[_MOST_REASONS:]), sum(one.runs for _, one in kinds), len(frame)),
         admission=admission(frame, labels, checks),
         reproduce=reproduction(frame, audits, ledger_path.name),

@@ -110,6 +110,25 @@ def test_time_that_ends_is_not_run_and_exit_code_3(capsys: pytest.CaptureFixture
     assert "Not run: units." in capsys.readouterr().out
 
 
+def test_the_page_of_an_audit_shows_a_contract_and_a_model_card_gets_a_section(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card, file, out = tmp_path / "card.md", tmp_path / "c.json", tmp_path / "out"
+    code, text = contract(capsys, f"{model}:leaks", "--only", "isolation,reach", "--json", "--markdown", str(card))
+    file.write_text(text)
+    assert code == 1
+    assert "| `isolation` | DOES NOT HOLD | " in card.read_text()
+    audit = ["audit", f"{model}:clean", "--data", "sample:co2/W", "--settings", "24x6", "--seeds", "1"]
+    assert main([*audit, "--workers", "0", "--out", str(out)]) == 0
+    assert main(["report", str(out / "ledger.db"), "--out", str(out), "--contract", str(file)]) == 0
+    page = (out / "index.html").read_text()
+    assert "mine:leaks at 24x6" in page
+    assert "Required and does not hold: isolation." in page
+    assert "data:image/png;base64," in page
+    assert main(["report", str(out / "ledger.db"), "--out", str(out)]) == 0
+    assert "mine:leaks at 24x6" not in (out / "index.html").read_text()
+
+
 def test_another_process_that_takes_too_long_is_not_run(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

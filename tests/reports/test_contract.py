@@ -16,6 +16,7 @@ from hrx.reports.contract import (
     comparison_json,
     comparison_text,
     contract_junit,
+    contract_markdown,
     contract_page,
     contract_text,
     summary,
@@ -102,6 +103,17 @@ def test_the_page_shows_every_property_and_the_picture() -> None:
     assert page.count("data:image/png;base64,") == 1
     assert 'data-tone="contrary"' in page
     assert "<image" not in contract_page(replace(LEAKING, reach=()))
+
+
+def test_the_section_of_a_model_card_has_a_row_per_property() -> None:
+    piped = replace(LEAKING, findings=(*LEAKING.findings, replace(CLEAN.findings[0], name="units", says="a | b")))
+    lines = contract_markdown(piped).splitlines()
+    assert lines[0] == "## Contract"
+    assert "Required and does not hold: isolation." in lines[3]
+    table = lines[5:]
+    assert table[:2] == ["| property | verdict | figure | what it means |", "| --- | --- | --- | --- |"]
+    assert [row.split(" | ")[0] for row in table[2:]] == [f"| `{one.name}`" for one in piped.findings]
+    assert table[-1].endswith(r"| a \| b |")
 
 
 def test_unread_cells_of_the_picture_are_grey_and_read_ones_are_not() -> None:
