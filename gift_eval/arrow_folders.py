@@ -10,7 +10,7 @@ names the dataset and the file, never the directory on this machine, because rec
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,14 +26,17 @@ from hrx.records.quantities import Floats
 
 from . import frequency
 from .catalogue import STATE_FILE
-from .series import MOST_LENGTH, DamagedDataset, Dataset, StoredSeries, UnusableSeries, inexact_integer, naming
+from .entries import column_of, covariates_of
+from .series import MOST_LENGTH, DamagedDataset, Dataset, Role, StoredSeries, UnusableSeries, inexact_integer, naming
+from .tables import DEFAULT, EACH, Options
 
 COLUMNS = ("item_id", "start", "freq", "target")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def open_directory(path: str | Path) -> list[Dataset]:
+def open_directory(path: str | Path, options: Options = DEFAULT) -> list[Dataset]:
     """Return every dataset at `path`, by name: a root, one dataset with its frequencies, or one folder of data.
+    `options` name columns that are covariates; with the target `target`, its variates are forecast together.
 
     A name is the path below the root, `us_births/D` or `m4_hourly`; a folder opened directly keeps that name.
     The stray copy of `jena_weather` in the official download is listed under its name on disk.
@@ -51,7 +54,8 @@ def open_directory(path: str | Path) -> list[Dataset]:
             f"No dataset was found under {root}. Expected <dataset>/state.json or "
             "<dataset>/<frequency>/state.json beside an .arrow file, as in GIFT-Eval's download."
         )
-    return sorted((_open(folder, _name(folder, root)) for folder in folders), key=lambda dataset: dataset.name)
+    opened = (_open(folder, _name(folder, root), options) for folder in folders)
+    return sorted(opened, key=lambda dataset: dataset.name)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ class _SavedDataset:
     frequency: str
     variates: int
     multivariate: bool
+    roles: tuple[tuple[str, Role], ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the files that are read."""
+        return list(dict.fromkeys([*COLUMNS, *(name.partition("[")[0] for name, _ in self.roles)]))
 
     def row(self, index: int) -> StoredSeries:
         """Return one series, copied out of the mapped file."""
@@ -71,13 +81,13 @@ class _SavedDataset:
             table = _load(self.folder)
             if row >= table.num_rows:
                 raise DamagedDataset("its files have changed since it was opened: they hold fewer rows than before.")
-            return self._series(_validated(table.slice(row, 1)), 0, variate)
+            return self._series(_validated(table.slice(row, 1), self.columns), 0, variate)
 
     def stream(self) -> Iterator[StoredSeries]:
         """Yield every series in order; the files are mapped once."""
         with naming(self.name):
             for batch in _load(self.folder).to_batches():
-                records = _validated(batch)
+                records = _validated(batch, self.columns)
                 for row in range(records.num_rows):
                     for variate in range(self.variates):
                         yield self._series(records, row, variate)
@@ -102,20 +112,31 @@ class _SavedDataset:
             start = datetime.fromisoformat(start) if isinstance(start, str) else start
         begin = start.replace(tzinfo=None) if isinstance(start, datetime) else None
         if not self.multivariate:
-            return StoredSeries(item, _floats(values), start=begin)
+            return self._with_covariates(
+                StoredSeries(item, _floats(values), start=begin, column="target"), records, row
+            )
         count = 0 if values is None else len(values)
         if count != self.variates:
             raise DamagedDataset(f"row {item!r} has {count} variates, the first {self.variates}.")
-        return StoredSeries(item, _floats(values[variate].values), str(variate), start=begin)
+        stored = StoredSeries(item, _floats(values[variate].values), str(variate), start=begin)
+        return self._with_covariates(stored, records, row)
+
+    def _with_covariates(self, stored: StoredSeries, records: Any, row: int) -> StoredSeries:
+        entry = {name: _array(records.column(name)[row]) for name in self.columns[len(COLUMNS) :]}
+        with naming(f"row {stored.item!r}"):
+            covariates = covariates_of(entry, dict(self.roles), stored.values.size)
+        return stored._replace(covariates=covariates)
 
 
-def _open(folder: Path, name: str) -> Dataset:
+def _open(folder: Path, name: str, options: Options) -> Dataset:
+    if options.target not in ((), EACH, ("target",)):
+        raise HrxError(f"The target of {name} is its column 'target', not {options.target[0]!r}. Write target=target.")
     try:
         with naming(name):
             table = _load(folder)
             if table.num_rows == 0:
                 raise DamagedDataset("it holds no series: its Arrow files have no rows.")
-            first = _validated(table.slice(0, 1))
+            first = _validated(table.slice(0, 1), COLUMNS)
             declared = _frequency(first.column("freq")[0].as_py(), "the first row")
             multivariate = _inner(_inner(first.schema.field("target").type)) is not None
             variates = len(first.column("target")[0].values or ()) if multivariate else 1
@@ -123,9 +144,17 @@ def _open(folder: Path, name: str) -> Dataset:
                 raise DamagedDataset("the first row has no variates.")
     except DamagedDataset as error:
         return Dataset.damaged(name, str(error))
-    saved = _SavedDataset(name, folder, declared, variates, multivariate)
+    roles, others = options.roles, [column for column in table.column_names if column not in COLUMNS]
+    read = {column_of(column, others)[0]: role for column, role in roles.items()}
+    notes = [f"{role}: {column}" for column, role in read.items()]
+    if left := [column for column in others if column not in read]:
+        notes.append(f"not used: {', '.join(left)}; past={left[0]} reads it")
+    saved = _SavedDataset(name, folder, declared, variates, multivariate, tuple(roles.items()))
     about = (name, declared, frequency.season(declared), "", variates * table.num_rows, saved.row)
-    return Dataset(*about, variates=variates, stream=saved.stream, sizes=saved.sizes)
+    joint = options.target == ("target",) and variates > 1
+    return Dataset(
+        *about, variates=variates, note="; ".join(notes), stream=saved.stream, sizes=saved.sizes, joint=joint
+    )
 
 
 def _load(folder: Path) -> Any:
@@ -212,14 +241,28 @@ def _check_schema(path: Path, schema: Any) -> None:
         )
 
 
-def _validated(records: Any) -> Any:
+def _validated(records: Any, columns: Sequence[str]) -> Any:
     """Return the needed columns of some rows. Offsets damaged on disk would otherwise point outside the mapped file."""
-    chosen = records.select(COLUMNS)
+    chosen = records.select(columns)
     try:
         chosen.validate(full=True)
     except Exception as error:
         raise DamagedDataset(f"its Arrow data are damaged: {describe_error(error)}") from error
     return chosen
+
+
+def _array(cell: Any) -> Any:
+    """Return a covariate of one row: a value, (T,), or (C, T) of a list of equally long lists."""
+    values = getattr(cell, "values", None)
+    if values is None:
+        return cell.as_py()
+    inner = _inner(values.type)
+    if inner is None:
+        return values.to_numpy(zero_copy_only=False)
+    flat = values.flatten().to_numpy(zero_copy_only=False)
+    if len({len(one) for one in values}) > 1:
+        raise DamagedDataset("the rows of a covariate have different lengths.")
+    return flat.reshape(len(values), -1)
 
 
 def _floats(values: Any) -> Floats:

@@ -88,18 +88,21 @@ class Covariate(NamedTuple):
 class OfficialSplit(NamedTuple):
     """Split of a benchmark, in rows: those before `train` scale a series, `test` to `end` is its test region.
 
-    With `lookback_inside`, windows do not read rows before the test region.
+    With `lookback_inside`, windows do not read rows before the test region. Where the benchmark has windows of its own,
+    forecasts begin at its `starts` only.
     """
 
     train: int
     test: int
     end: int
     lookback_inside: bool = False
+    starts: tuple[int, ...] = ()
 
     def after(self, dropped: int) -> "OfficialSplit":
         """Return the same split of a series without its first `dropped` rows."""
         train, test, end = (max(row - dropped, 0) for row in (self.train, self.test, self.end))
-        return OfficialSplit(train, test, end, self.lookback_inside)
+        starts = tuple(start - dropped for start in self.starts)
+        return OfficialSplit(train, test, end, self.lookback_inside, starts)
 
 
 def fill(values: ArrayLike) -> FilledValues:
@@ -166,7 +169,8 @@ class _FrozenSeries:
     @property
     def identity(self) -> list[object]:
         """What the fingerprint covers beside the values and the covariates."""
-        return [self.dataset, self.item, self.frequency, *([list(self.official)] if self.official else [])]
+        split = self.official and [*self.official[:4], *([list(self.official.starts)] if self.official.starts else [])]
+        return [self.dataset, self.item, self.frequency, *([split] if split else [])]
 
     @property
     def label(self) -> str:
@@ -210,7 +214,7 @@ class StoredSeries(NamedTuple):
 
     The variates of a wide table have an empty item. `reason` says why a series cannot be used. `start` is the time of
     the first value, where the source has one: no run depends on it, explanations name their inputs by it. `column` is
-    the name of the values where it is not that of the series.
+    the name of the values where it is not that of the series, `official` the split of a series with its own.
     """
 
     item: str
@@ -220,6 +224,7 @@ class StoredSeries(NamedTuple):
     start: datetime | None = None
     column: str = ""
     covariates: tuple[Covariate, ...] = ()
+    official: OfficialSplit | None = None
 
     @property
     def name(self) -> str:
@@ -310,6 +315,7 @@ _About = tuple[str, str, int, str]
 
 def _series(row: StoredSeries, about: _About, official: OfficialSplit | None = None) -> Series:
     """Return a stored series, its gaps filled."""
+    official = row.official or official
     filled, (dataset, frequency, season, domain) = fill(row.values), about
     split = official.after(filled.dropped) if official else None
     names, covariates = (row.column or row.variate or row.item,), _after(row, filled.dropped)
@@ -332,7 +338,8 @@ def _item(rows: Sequence[StoredSeries], about: _About) -> MultivariateSeries:
     observed = np.stack([filled.observed[-length:] for filled in every])
     missing = tuple((~observed).sum(axis=1).tolist())
     names, covariates = tuple(row.variate or row.item for row in rows), _after(rows[0], dropped)
-    filled_item = (values, missing, dropped, observed, None, names, covariates)
+    split = rows[0].official.after(dropped) if rows[0].official else None
+    filled_item = (values, missing, dropped, observed, split, names, covariates)
     return MultivariateSeries(dataset, rows[0].item, frequency, season, domain, *filled_item)
 
 

@@ -21,19 +21,23 @@ from numpy.typing import NDArray
 from hrx.errors import HrxError, unknown
 from hrx.files import user_path
 
-from . import catalogue, frequency
+from . import catalogue
 from .arrow_folders import open_directory
-from .cells import ID_NAMES
-from .frequency import Clock, TimeGrid
+from .entries import entry_series, fev_entry
+from .fev_tasks import open_fev
+from .frequency import TimeGrid
 from .sample import open_sample, read_sample, sample_file
 from .series import Dataset, Series, StoredSeries, TimedSeries, place
 from .table_files import as_table, read_table, table_kind
-from .table_series import open_table, table_series
-from .tables import Options, merged, parse_source
+from .table_series import open_table, table_dataset, table_series
+from .tables import DEFAULT, Options, merged, parse_source
 from .tslib import open_tslib
 
 ROOT_VARIABLE = "GIFT_EVAL"
 _BENCHMARKS = ("sample", "gift-eval")
+WEATHER = "seattle_weather/D"
+"""Dataset of the sample with covariates, which is read only by its name."""
+WEATHER_ROLES = Options(target=("temp_max",), past=("precipitation", "temp_min", "wind"))
 _MOST_SERIES = 64
 """Series of a dataset that are read where none is named."""
 _FRAME = "The frame"
@@ -43,19 +47,20 @@ _ACCEPTED = (
 )
 
 
-def open_source(spec: str = "sample") -> list[Dataset]:
-    """Return the datasets of `sample`, of `gift-eval` (`data_root` says where), of `tslib:DIR`, of a table
-    (`csv:FILE`) or of a directory in GIFT-Eval's format.
+def open_source(spec: str = "sample", options: Options = DEFAULT) -> list[Dataset]:
+    """Return the datasets of `sample`, of `gift-eval` (`data_root` says where), of `tslib:DIR`, of the tasks of fev
+    (`fev:TASKS.yaml`), of a table (`csv:FILE`) or of a directory in GIFT-Eval's format. `options` name the roles of
+    columns.
 
     Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A name without a frequency
     means all its frequencies: `gift-eval:us_births`. A directory with the name of a source is written `./sample`.
     """
     kind, colon, rest = spec.partition(":")
     if kind in _OPENERS:
-        return _OPENERS[kind](rest if colon else None)
+        return _OPENERS[kind](rest if colon else None, options)
     path = user_path(spec)
     if spec and os.path.isdir(path):
-        return _open_benchmark(path)
+        return _open_benchmark(path, options)
     if spec and os.path.exists(path):
         raise HrxError(f"{path} is a file. Give a directory in GIFT-Eval's format, or one of {', '.join(_OPENERS)}.")
     raise HrxError(unknown("source", spec, _OPENERS, "A directory in GIFT-Eval's format is a source too."))
@@ -72,7 +77,7 @@ def data_root(given: str | Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "hrx" / "gift-eval"
 
 
-def _open_gift_eval(names: str | None) -> list[Dataset]:
+def _open_gift_eval(names: str | None, options: Options) -> list[Dataset]:
     root = data_root()
     if not os.path.isdir(root):
         named = os.environ.get(ROOT_VARIABLE)
@@ -82,30 +87,62 @@ def _open_gift_eval(names: str | None) -> list[Dataset]:
             f"GIFT-Eval's data were not found: {root} does not exist. Download them with `hrx data fetch`, or set the "
             f"environment variable {ROOT_VARIABLE} to the folder that holds them."
         )
-    datasets = _open_benchmark(root)
+    datasets = _open_benchmark(root, DEFAULT)
     here, known = catalogue.by_name(datasets), catalogue.by_name(catalogue.folders())
     for name in map(str.strip, (names or "").split(",")):
         if name in known and name not in here:
             raise HrxError(f"{name} is not under {root}. Download it with `hrx data fetch {name}`, or copy it there.")
-    return _choose(datasets, names)
+    chosen = _choose(datasets, names)
+    if not (options.roles or options.target):
+        return chosen
+    return [one for each in chosen for one in _open_benchmark(root / each.name, options)]
 
 
-def _open_benchmark(path: Path) -> list[Dataset]:
+def _open_benchmark(path: Path, options: Options) -> list[Dataset]:
     """Return the datasets of a directory; those in the catalogue get the paper's name of their domain."""
     domains = {(folder.name, folder.frequency): folder.field for folder in catalogue.folders()}
     return [
         replace(each, domain=domains[key], catalogued=True) if (key := (each.name, each.frequency)) in domains else each
-        for each in open_directory(path)
+        for each in open_directory(path, options)
     ]
 
 
+def _open_sample(names: str | None, options: Options) -> list[Dataset]:
+    """Return the sample; its dataset with covariates only where it is named."""
+    found = open_sample()
+    if names is not None:
+        found.append(_sample_table(WEATHER, WEATHER_ROLES, "Climate"))
+    chosen = _choose(found, names)
+    if not (options.roles or options.target):
+        return chosen
+    return [
+        each if each.count == 1 and not options.roles else _sample_table(each.name, options, each.domain)
+        for each in chosen
+    ]
+
+
+def _sample_table(name: str, options: Options, domain: str) -> Dataset:
+    """Return a dataset of the sample whose columns have roles."""
+    table = as_table(read_sample(sample_file(name)), name)
+    return table_dataset(table, options, name.partition("/")[0], domain)
+
+
+def _open_tslib(text: str | None, options: Options) -> list[Dataset]:
+    if named := [*options.target, *options.roles]:
+        raise HrxError(
+            f"The sets of tslib: have one column each, so {named[0]!r} names nothing. Open the file as csv:."
+        )
+    return open_tslib(text)
+
+
 # An opener gets the text after the colon, or None where there is none.
-_OPENERS: dict[str, Callable[[str | None], list[Dataset]]] = {
-    "sample": lambda names: _choose(open_sample(), names),
+_OPENERS: dict[str, Callable[[str | None, Options], list[Dataset]]] = {
+    "sample": _open_sample,
     "gift-eval": _open_gift_eval,
     "csv": partial(open_table, "csv"),
     "parquet": partial(open_table, "parquet"),
-    "tslib": open_tslib,
+    "tslib": _open_tslib,
+    "fev": open_fev,
 }
 
 
@@ -127,9 +164,9 @@ def open_series(text: str, options: Options | None = None) -> list[TimedSeries]:
     """
     source, asked = split_name(text)
     if text.partition(":")[0] in _BENCHMARKS:
-        return _series_of_dataset(text, source, asked)
+        return _series_of_dataset(text, source, asked, options or DEFAULT)
     path, given = parse_source(source)
-    options = merged(options, given)
+    options = merged(options or DEFAULT, given)
     table = read_table(path, "parquet" if text.startswith("parquet:") else table_kind(path), least=1)
     if asked in table.columns:
         options = options._replace(value=(asked,))
@@ -152,9 +189,11 @@ def split_name(text: str) -> tuple[str, str]:
     return source, series
 
 
-def _series_of_dataset(text: str, source: str, asked: str) -> list[TimedSeries]:
-    """Return the series of a dataset of the sample or of GIFT-Eval, with the dates that it has."""
-    dataset, *others = open_source(source)
+def _series_of_dataset(text: str, source: str, asked: str, options: Options) -> list[TimedSeries]:
+    """Return the series of a dataset of the sample or of GIFT-Eval, with the dates that it has; targets that are
+    forecast together as one.
+    """
+    dataset, *others = open_source(source, options)
     if others:
         raise HrxError(f"{text} names several datasets. Give one, as in {source.partition(':')[0]}:{dataset.name}.")
     if not asked and dataset.count > _MOST_SERIES:
@@ -165,11 +204,29 @@ def _series_of_dataset(text: str, source: str, asked: str) -> list[TimedSeries]:
         chosen = [_find([row.name for row in dataset.rows()], asked, text)]
     # The series of the dataset itself, so that an explanation and an audit read the same one.
     if not source.startswith("sample:"):
-        return [_dated(dataset.read(index), dataset.row(index).start) for index in chosen]
+        if dataset.joint:
+            chosen = sorted({index // dataset.variates * dataset.variates for index in chosen})
+        found = [_dated(dataset.read(index), dataset.row(index).start) for index in chosen]
+        return [_together(one, dataset, index) for one, index in zip(found, chosen, strict=True)]
+    roles = options if options.roles or options.target else WEATHER_ROLES if dataset.name == WEATHER else None
+    if roles is not None:
+        table = as_table(read_sample(sample_file(dataset.name)), dataset.name)
+        columns = roles._replace(frequency=dataset.frequency, season=dataset.season)
+        found = list(table_series(table, columns, dataset=dataset.name.partition("/")[0]))
+        return [one for one in found if asked in ("", one.series.item)]
     name, names = sample_file(dataset.name), tuple(row.name for row in dataset.rows())
     columns = Options(value=names, frequency=dataset.frequency, season=dataset.season)
     dated = list(table_series(as_table(read_sample(name), name), columns, dataset=name))
     return [dated[index]._replace(series=dataset.read(index)) for index in chosen]
+
+
+def _together(one: TimedSeries, dataset: Dataset, index: int) -> TimedSeries:
+    """Return a series of a dataset, with the other targets where they are forecast together."""
+    if not dataset.joint:
+        return one
+    joint = dataset.read_item(index // dataset.variates)
+    ahead = joint.dropped - one.series.dropped
+    return one._replace(joint=joint, times=None if one.times is None else one.times[ahead:])
 
 
 def _dated(series: Series, start: datetime | None) -> TimedSeries:
@@ -252,8 +309,8 @@ def _read(data: Any, options: Options, name: str) -> Iterator[TimedSeries]:
         yield from table_series(as_table(data, _FRAME, asked=(options.date, *options.id)), options, name)
     elif isinstance(data, np.ndarray):
         yield from _from_array(data, options, name)
-    elif isinstance(data, Mapping) and ("target" in data or any(value in data for value in options.value)):
-        yield from _from_entry(data, options, name)
+    elif isinstance(data, Mapping) and any(name in data for name in ("target", *options.value, *options.target)):
+        yield from entry_series(data, options, name)
     elif isinstance(data, Mapping):
         for key, one in data.items():
             yield from _read(one, options, str(key))
@@ -282,15 +339,7 @@ def _plain(data: Any) -> Any:
             raise HrxError(f"The darts TimeSeries is stochastic. {advice}")
         return pd.DataFrame(data.values(), index=data.time_index, columns=list(map(str, data.components)))
     if hasattr(data, "get_input_data"):  # the past of a window of fev, with its columns under the names of entries
-        targets = list(data.target_columns)
-        return [
-            {
-                "item_id": row[data.id_column],
-                "timestamp": row[data.timestamp_column],
-                "target": row[targets[0]] if len(targets) == 1 else [row[target] for target in targets],
-            }
-            for row in data.get_input_data()[0]
-        ]
+        return list(map(partial(fev_entry, data), *data.get_input_data()))
     if hasattr(data, "to_pandas") and library != "pandas":
         # A `datasets.Dataset` with one value per cell is a long frame, one with lists has entries.
         scalars = library != "datasets" or (len(data) and all(np.ndim(value) == 0 for value in data[0].values()))
@@ -315,35 +364,3 @@ def _from_array(values: NDArray[Any], options: Options, name: str) -> Iterator[T
         raise HrxError(f"An array has no columns, so {named[0]!r} names nothing. Give a DataFrame.")
     for one in stored:
         yield place([one], "data", "", options.season_of(""))
-
-
-def _from_entry(entry: Mapping[Any, Any], options: Options, name: str) -> Iterator[TimedSeries]:
-    ids = [key for key in (*options.id, *ID_NAMES) if key in entry]
-    item = str(entry[ids[0]]) if ids else name or "series"
-    columns = options.value or ("target",)
-    values = np.concatenate(
-        [np.atleast_2d(np.ma.asarray(entry[column], dtype=np.float64).filled(np.nan)) for column in columns]
-    )
-    names = list(columns) if len(columns) > 1 else [str(number) for number in range(len(values))]
-    dates = [key for key in (options.date, "timestamp") if key and key in entry]
-    if dates:
-        frame = pd.DataFrame(values.T, index=pd.Index(entry[dates[0]], name="timestamp"), columns=names)
-        # Here the columns are variates of one item, whatever the columns of the dataset are called.
-        known = Options(frequency=options.frequency, season=options.season)
-        yield from table_series(as_table(frame, _FRAME), known, item)
-        return
-    grid, step = None, options.frequency
-    if (start := entry.get("start")) is not None:
-        given = step or entry.get("freq") or getattr(start, "freqstr", "")
-        if not given:
-            advice = "Give frequency=, as in 'D' or '15T'."
-            raise HrxError(f"Series {item}: its entry has a start and no frequency. {advice}")
-        known_step = frequency.parse(str(given))
-        step, begin = known_step.name, start.to_timestamp() if isinstance(start, pd.Period) else pd.Timestamp(start)
-        clock = None if begin.tz is None else Clock(begin.tz, wall=known_step.base not in "HTS")
-        if clock is not None:
-            begin = begin.tz_localize(None) if clock.wall else begin.tz_convert("UTC").tz_localize(None)
-        grid = TimeGrid.of(np.array([begin], dtype="datetime64[s]"), step, clock)
-    for variate, row in zip(names, values, strict=True):
-        stored = StoredSeries(item, row, variate if len(values) > 1 else "")
-        yield place([stored], "data", step, options.season_of(step), grid)

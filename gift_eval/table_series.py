@@ -300,11 +300,15 @@ def _covariate(table: InputTable, layout: Layout, columns: _Columns, item: Item,
     return Covariate(name, role, np.where(np.isnan(given), known, given), labels)
 
 
-def open_table(kind: str, text: str | None, options: Options | None = None) -> list[Dataset]:
+def open_table(kind: str, text: str | None, options: Options) -> list[Dataset]:
     """Return the dataset of a table; `kind` is `csv` or `parquet`, `text` what follows the colon."""
     path, given = parse_source(text or "")
-    options = merged(options, given)
     table = read_table(path, kind)
+    return [table_dataset(table, merged(options, given), Path(table.file).stem)]
+
+
+def table_dataset(table: InputTable, options: Options, name: str, domain: str = "") -> Dataset:
+    """Return the dataset of a table, named `NAME/FREQUENCY`."""
     layout = find_layout(table, options)
     table = _with_future(table, layout, options)
     items, rows = [], list[StoredSeries]()
@@ -319,8 +323,8 @@ def open_table(kind: str, text: str | None, options: Options | None = None) -> l
         table.notes.append(f"season {options.season}, as given")
     grid, note = items[0].grid, "; ".join(table.notes)
     step = grid.frequency.name if isinstance(grid, TimeGrid) else ""
-    about = (f"{Path(table.file).stem}/{step}", step, options.season_of(step), "", len(rows), rows.__getitem__)
-    return [Dataset(*about, variates=len(layout.values), note=note, joint=layout.joint)]
+    about = (f"{name}/{step}", step, options.season_of(step), domain, len(rows), rows.__getitem__)
+    return Dataset(*about, variates=len(layout.values), note=note, joint=layout.joint)
 
 
 def table_series(table: InputTable, options: Options, name: str = "", dataset: str = "data") -> Iterator[TimedSeries]:

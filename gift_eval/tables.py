@@ -80,6 +80,9 @@ class Options(NamedTuple):
         return self.season or (frequency.season(step) if step else 1)
 
 
+DEFAULT = Options()
+
+
 def parse_source(text: str) -> tuple[Path, Options]:
     """Parse `FILE` or `FILE?option=value&…`, options as in a web address: `%26`, `%3D`, `%2C`, `%25` for `&`, `=`,
     `,`, `%`. Options begin at the last `?`, unless a file has the whole text as its name.
@@ -126,10 +129,10 @@ def _as_options(given: Mapping[str, str]) -> Options:
     )
 
 
-def merged(options: Options | None, given: Options) -> Options:
+def merged(options: Options, given: Options) -> Options:
     """Return the options, those of a source before the others."""
     said = {name: value for name, value in given._asdict().items() if value != Options._field_defaults[name]}
-    return (options or Options())._replace(**said)
+    return options._replace(**said)
 
 
 class Layout(NamedTuple):

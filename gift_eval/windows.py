@@ -12,7 +12,7 @@ import numpy as np
 from hrx.errors import HrxError
 from hrx.records.quantities import Floats, Ints
 
-from .series import MultivariateSeries, OfficialSplit, Series, UnusableSeries, naming
+from .series import MultivariateSeries, OfficialSplit, Series, UnusableSeries, naming, spaced
 
 MOST_VALUES = 2**26
 """The most values in the windows of one run: half a gibibyte."""
@@ -134,6 +134,9 @@ def starts(
             f"too short: {length} values, but the setting {lookback}x{horizon} needs at least "
             f"{lookback + horizon}; ask for a shorter lookback or horizon."
         )
+    if official and official.starts:
+        possible = _own_starts(length, lookback, horizon, official)
+        return possible[[int(place * possible.size)] if windows == 1 else list(spaced(possible.size, windows))]
     low, high = _first_and_last_start(length, lookback, horizon, official)
     if windows == 1:
         return np.array([low + int(place * (high - low + 1))], dtype=np.int64)
@@ -141,6 +144,17 @@ def starts(
     distinct = min(windows, high - shift - low + 1)
     unshifted = np.unique(np.rint(np.linspace(low, high - shift, distinct)).astype(np.int64))
     return unshifted + round(shift * van_der_corput(seed))
+
+
+def _own_starts(length: int, lookback: int, horizon: int, official: OfficialSplit) -> Ints:
+    """Return the starts (n,) of a benchmark's own windows that the setting fits."""
+    possible = np.array([start for start in official.starts if lookback <= start <= length - horizon], dtype=np.int64)
+    if not possible.size:
+        raise UnusableSeries(
+            f"too short: none of the {len(official.starts)} windows of the task has {lookback} values before it and "
+            f"{horizon} after; ask for a shorter lookback or horizon."
+        )
+    return possible
 
 
 def _first_and_last_start(length: int, lookback: int, horizon: int, official: OfficialSplit | None) -> tuple[int, int]:
@@ -201,7 +215,11 @@ def cut_region(series: Series | MultivariateSeries, lookback: int, horizon: int,
 
 def region_starts(series: Series | MultivariateSeries, lookback: int, horizon: int, count: int) -> Ints:
     """Return at most `count` forecast starts (n,), evenly spaced over the test region, both ends included."""
-    low, high = _first_and_last_start(series.values.shape[-1], lookback, horizon, series.official)
+    length, official = series.values.shape[-1], series.official
+    if official and official.starts:
+        possible = _own_starts(length, lookback, horizon, official)
+        return possible[list(spaced(possible.size, count))]
+    low, high = _first_and_last_start(length, lookback, horizon, official)
     return np.unique(np.rint(np.linspace(low, high, min(count, high - low + 1))).astype(np.int64))
 
 

@@ -36,7 +36,7 @@ def open_sample() -> list[Dataset]:
 
 def sample_file(name: str) -> str:
     """Return the file of a dataset, by the dataset's name."""
-    return next(file for source, step, _, file, _ in _FILES if f"{source}/{step}" == name)
+    return next(file for source, step, _, file, _ in _FILES if name in (f"{source}/{step}", f"{file}/{step}"))
 
 
 def _row(file: str, columns: tuple[str, ...], index: int) -> StoredSeries:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -273,3 +274,240 @@ def test_an_audit_reads_the_same_covariates_from_a_file_and_its_name_stays(frame
     assert (joint.joint, joint.variates, joint.items) == (True, 2, 2)
     assert joint.read_item(0).values.shape == (2, STEPS)
     assert json.dumps(joint.read_item(0).names) == '["load", "visits"]'
+
+
+def entry(dated: bool) -> dict[str, object]:
+    random = np.random.default_rng(3)
+    times = {"timestamp": list(DAYS)} if dated else {"start": DAYS[0], "freq": "D"}
+    return times | {
+        "item_id": "a",
+        "target": random.normal(size=STEPS),
+        "past_feat_dynamic_real": random.normal(size=(2, STEPS)),
+        "feat_dynamic_real": random.normal(size=STEPS + AHEAD),
+        "shop": "north",
+    }
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_columns_of_an_entry_have_roles_and_those_without_are_named(dated: bool):
+    given = entry(dated)
+    options = Options(past=("past_feat_dynamic_real",), future=("feat_dynamic_real",), static=("shop",))
+    (one,) = read([given], options)
+    assert one.names["past"] == ("past_feat_dynamic_real[0]", "past_feat_dynamic_real[1]")
+    window = one.window(STEPS, AHEAD)
+    same(window["past"][0].T, given["past_feat_dynamic_real"])
+    same(window["future"][0, :, 0], given["feat_dynamic_real"])
+    assert (one.labels, one.note, one.after(1).tolist()) == ({"shop": ("north",)}, "", [DAYS[STEPS]])
+    (row,) = read([given], Options(past=("past_feat_dynamic_real[1]",)))
+    same(row.window(STEPS, AHEAD)["past"][0, :, 0], given["past_feat_dynamic_real"][1])
+    assert "not used: feat_dynamic_real, shop" in row.note
+    assert "Unknown column 'past_feat'" in refused([given], Options(past=("past_feat",)))
+    short = {**given, "past_feat_dynamic_real": [1.0, 2.0]}
+    assert "'past_feat_dynamic_real' has 2 values, its target 40" in refused([short], options)
+
+
+def test_targets_of_an_entry_are_forecast_together_where_they_are_named():
+    given = {"start": DAYS[0], "freq": "D", "a": [1.0, 2, 3], "b": [4.0, 5, 6], "target": [7.0, 8, 9]}
+    (one,) = read([given], Options(target=("a", "b")), None)
+    same(one.target, [[1, 2, 3], [4, 5, 6]])
+    assert (one.names, one.item) == ({"target": ("a", "b")}, "0")
+
+
+def test_the_weather_of_the_sample_has_covariates_and_is_read_by_its_name_only():
+    assert "seattle_weather/D" not in [dataset.name for dataset in open_source()]
+    (dataset,) = open_source("sample:seattle_weather/D")
+    (plain,) = open_source("sample:seattle/D")
+    one = CovariateSeries(dataset.read(0))
+    assert one.names == {"target": ("temp_max",), "past": ("precipitation", "temp_min", "wind")}
+    for number, name in enumerate(("precipitation", "temp_min", "wind")):
+        index = [plain.row(i).name for i in range(4)].index(name)
+        same(one.series.covariates[number].values, plain.row(index).values)
+    (together,) = open_source("sample:seattle/D", Options(target=("temp_max", "temp_min"), unused="ignore"))
+    assert (together.joint, together.read_item(0).names) == (True, ("temp_max", "temp_min"))
+    (series,) = read("sample:seattle_weather/D", Options(), None)
+    assert str(series.times[0].date()) == "2012-01-01"
+    same(series.window(9, 3)["past"], one.window(9, 3)["past"])
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """A folder in GIFT-Eval's format: two rows of two variates with three covariates."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'hrx[gift-eval]')")
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'hrx[gift-eval]')")
+    random = np.random.default_rng(0)
+    lists = pa.list_(pa.list_(pa.float32()))
+    rows = [
+        {
+            "item_id": f"T{row}",
+            "start": pd.Timestamp("2020-01-01"),
+            "freq": "H",
+            "target": random.normal(size=(2, 90)).tolist(),
+            "past_feat_dynamic_real": [[None, *range(1, 90)], *random.normal(size=(2, 90)).tolist()],
+        }
+        for row in range(2)
+    ]
+    kinds = {"item_id": pa.string(), "start": pa.timestamp("s"), "freq": pa.string(), "target": lists}
+    schema = pa.schema([*kinds.items(), ("past_feat_dynamic_real", lists)])
+    folder = tmp_path / "weather" / "H"
+    folder.mkdir(parents=True)
+    name = "data-00000-of-00001.arrow"
+    with (folder / name).open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    return tmp_path
+
+
+def test_the_past_columns_of_an_official_folder_are_covariates_on_request(official: Path):
+    pa = pytest.importorskip("pyarrow")
+    with (official / "weather/H/data-00000-of-00001.arrow").open("rb") as file:
+        stored = pa.ipc.open_stream(file).read_all().to_pylist()
+    (plain,) = open_source(str(official))
+    assert plain.note == "not used: past_feat_dynamic_real; past=past_feat_dynamic_real reads it"
+    assert plain.read(3).covariates == ()
+    (dataset,) = open_source(str(official), Options(past=("past_feat_dynamic_real",)))
+    assert (dataset.count, dataset.joint, dataset.note) == (4, False, "past: past_feat_dynamic_real")
+    for index, row in enumerate(dataset.rows()):
+        for number, one in enumerate(row.covariates):
+            same(one.values, [np.nan if v is None else v for v in stored[index // 2]["past_feat_dynamic_real"][number]])
+    found = CovariateSeries(dataset.read(3))
+    assert found.names["past"] == tuple(f"past_feat_dynamic_real[{number}]" for number in range(3))
+    (joint,) = open_source(str(official), Options(target=("target",), past=("past_feat_dynamic_real[2]",)))
+    item = CovariateSeries(joint.read_item(1))
+    assert (joint.joint, item.target.shape, len(item.names["past"])) == (True, (2, 90), 1)
+    same(item.series.covariates[0].values, stored[1]["past_feat_dynamic_real"][2])
+    for options, sentence in (
+        (Options(past=("feat",)), "Unknown column 'feat'"),
+        (Options(target=("load",)), "its column 'target', not 'load'"),
+        (Options(past=("past_feat_dynamic_real[7]",)), "has 3 rows, counted from 0"),
+    ):
+        with pytest.raises(HrxError, match=sentence):
+            open_source(str(official), options)[0].read(0)
+
+
+def test_the_covariates_of_a_real_folder(real_data: Path):
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install 'hrx[gift-eval]')")
+    folder = real_data / "gift_eval" / "bizitobs_l2c" / "H"
+    rows = datasets.Dataset.from_file(str(folder / "data-00000-of-00001.arrow"))[0]["past_feat_dynamic_real"]
+    (dataset,) = open_source(str(folder), Options(target=("target",), past=("past_feat_dynamic_real",)))
+    one = CovariateSeries(dataset.read_item(0))
+    dropped = one.series.dropped
+    for found, expected in zip(one.series.covariates, rows, strict=True):
+        same(found.values, np.array(expected, dtype=float)[dropped:])
+    assert one.windows(96, 24, 4, 0).arrays["past"].shape == (4, 96, len(rows))
+
+
+TASKS = """
+tasks:
+- {{dataset_path: {path}, horizon: 4, num_windows: 3, window_step_size: 5, seasonality: 7, target: load,
+   known_dynamic_columns: [price, promo], past_dynamic_columns: [visits], static_columns: [region], task_name: shops}}
+- {{dataset_path: {path}, horizon: 4, target: [load, visits], task_name: pair, initial_cutoff: "2024-02-01"}}
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> tuple[Path, pd.DataFrame]:
+    """Two series of 50 and 60 days, with the tasks of a benchmark on them."""
+    pytest.importorskip("fev", reason="fev is not installed (pip install 'hrx[fev]')")
+    random, frames = np.random.default_rng(0), []
+    for number, length in enumerate((50, 60)):
+        # fev gives 32-bit floats, which hold these values.
+        columns = {name: random.integers(0, 999, length) / 8 for name in ("load", "price", "visits")}
+        days = pd.date_range("2024-01-01", periods=length, freq="D")
+        promo = np.where(random.random(length) < 0.5, "yes", "no")
+        frames.append(
+            pd.DataFrame({"id": f"s{number}", "timestamp": days, **columns, "promo": promo, "region": f"r{number}"})
+        )
+    frame = pd.concat(frames, ignore_index=True)
+    frame.to_parquet(tmp_path / "data.parquet")
+    (tmp_path / "tasks.yaml").write_text(TASKS.format(path=tmp_path / "data.parquet"))
+    return tmp_path / "tasks.yaml", frame
+
+
+def fev_windows(task: Any, frame: pd.DataFrame) -> list[Any]:
+    """The windows of a task as fev cuts them. Its own reader of files needs an older version of datasets."""
+    fev, datasets = pytest.importorskip("fev"), pytest.importorskip("datasets")
+    items = [group for _, group in frame.groupby("id")]
+    columns = {name: [group[name].to_list() for group in items] for name in frame.columns.drop(["id", "region"])}
+    columns |= {name: [group[name].iloc[0] for group in items] for name in ("id", "region")}
+    full = datasets.Dataset.from_dict(columns).with_format("numpy")
+    known, past, static = task.known_dynamic_columns, task.past_dynamic_columns, task.static_columns
+    fixed = (task.horizon, 1, None, "id", "timestamp", task.target_columns, known, past, static)
+    return [fev.EvaluationWindow(full, cutoff, *fixed) for cutoff in task.cutoffs]
+
+
+def test_tasks_of_fev_have_their_own_windows_and_columns(tasks: tuple[Path, pd.DataFrame]):
+    fev = pytest.importorskip("fev", reason="fev is not installed (pip install 'hrx[fev]')")
+    path, frame = tasks
+    (dataset,) = open_source(f"fev:{path}:shops")
+    assert (dataset.name, dataset.season, dataset.count, dataset.joint) == ("shops/D", 7, 2, False)
+    official = fev_windows(fev.Benchmark.from_yaml(path).tasks[0], frame)
+    for index in range(2):
+        one = CovariateSeries(dataset.read(index))
+        found = one.windows(9, 4, 3, seed=5)
+        assert len(found.starts) == len(official)
+        for number, window in enumerate(official):
+            past, ahead = (rows[index] for rows in window.get_input_data())
+            same(found.arrays["target"][number, :, 0], past["load"][-9:])
+            same(found.arrays["past"][number, :, 0], past["visits"][-9:])
+            same(found.arrays["future"][number, :, 0], [*past["price"][-9:], *ahead["price"]])
+            promo = [("no", "yes").index(cell) for cell in [*past["promo"][-9:], *ahead["promo"]]]
+            same(found.arrays["future"][number, :, 1], promo)
+            same(found.arrays["static"], np.full((3, 1), index))
+            same(found.truth[number, :, 0], window.get_ground_truth()[index]["load"])
+        assert one.windows(9, 4, 1, 0).starts[0] in found.starts
+        assert one.region(9, 4, 64).starts.tolist() == found.starts.tolist()
+        assert cut(dataset.read(index), 9, 4, 3, 0).starts.tolist() == found.starts.tolist()
+    (alone,) = open_source(f"fev:{path}:shops", Options(unused="ignore"))
+    assert alone.read(0).covariates == ()
+
+
+def test_several_targets_of_a_task_are_forecast_together_and_a_cutoff_may_be_a_time(tasks):
+    path, frame = tasks
+    (_, pair) = open_source(f"fev:{path}")
+    one = CovariateSeries(pair.read_item(1))
+    assert (pair.name, pair.joint, one.names) == ("pair/D", True, {"target": ("load", "visits")})
+    same(one.target, frame.loc[frame["id"] == "s1", ["load", "visits"]].T)
+    assert one.windows(9, 4, 4, 0).starts.tolist() == [32]  # 1 February is the last day of the past
+    with pytest.raises(HrxError, match=r"none of the 1 windows of the task has 40 values before it"):
+        one.windows(40, 4, 4, 0)
+
+
+def test_a_window_of_fev_is_an_entry_whose_columns_take_roles(tasks):
+    fev = pytest.importorskip("fev", reason="fev is not installed (pip install 'hrx[fev]')")
+    path, frame = tasks
+    window = fev_windows(fev.Benchmark.from_yaml(path).tasks[0], frame)[2]
+    options = Options(past=("visits",), future=("price", "promo"), static=("region",))
+    one = read(window, options, 4)[1]
+    rows = frame[frame["id"] == "s1"]
+    same(one.window(9, 4)["future"][0, :, 0], rows["price"][-13:])
+    same(one.window(9, 4)["past"][0, :, 0], rows["visits"][-13:-4])
+    assert one.after(4).tolist() == rows["timestamp"][-4:].tolist()
+    assert "not used: visits, region, price, promo" in read(window, Options(), None)[0].note
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("fev:", "fev: needs a file of tasks"),
+        ("fev:none.yaml", "none.yaml does not exist"),
+        ("fev:{path}:shop", "Unknown task 'shop'. Did you mean 'shops'"),
+        ("fev:{folder}/broken.yaml", "does not hold tasks of fev"),
+    ],
+)
+def test_tasks_that_cannot_be_read_are_a_sentence(tasks, text: str, sentence: str):
+    path, _ = tasks
+    (path.parent / "broken.yaml").write_text("tasks: [{horizon: 0}]")
+    with pytest.raises(HrxError, match=sentence):
+        open_source(text.format(path=path, folder=path.parent))
+
+
+def test_a_task_without_its_data_is_listed_as_damaged_and_a_past_column_is_not_known_ahead(tasks):
+    path, _ = tasks
+    with pytest.raises(HrxError, match="'visits' is not known ahead in this task"):
+        open_source(f"fev:{path}:shops", Options(future=("visits",)))
+    with pytest.raises(HrxError, match="Unknown column 'visit'"):
+        open_source(f"fev:{path}:shops", Options(past=("visit",)))
+    (path.parent / "data.parquet").unlink()
+    found = open_source(f"fev:{path}")
+    assert [dataset.name for dataset in found] == ["shops", "pair"]
+    assert all("its data cannot be read" in dataset.damage for dataset in found)
