@@ -14,7 +14,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -367,20 +367,3 @@ class CheckpointForecaster(Forecaster):
     def unloaded(self) -> tuple[str, ...]:
         stored = ((self.module_name(name), tensor) for name, tensor in self.checkpoint.tensors())
         return differing_tensors(self.stored_module, stored)
-
-
-class ChannelForecaster(CheckpointForecaster):
-    """A checkpoint whose library forecasts one series, or any number of channels of a window together."""
-
-    def multivariate(self) -> Self:
-        other = copy.copy(self)
-        other.limits = replace(self.limits, multivariate=True)
-        return other
-
-    def to_series(self, x: Tensor) -> Tensor:
-        """Windows as `(B, C, L)`: one channel, or all of those of a multivariate model."""
-        return x.transpose(1, 2) if self.limits.multivariate else x[:, None, :]
-
-    def from_series(self, y: Tensor) -> Tensor:
-        """Forecasts `(B, C, H)` in the layout of the windows."""
-        return y.transpose(1, 2) if self.limits.multivariate else y[:, 0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from hrx.errors import HrxError
@@ -189,6 +189,10 @@ class Window:
     def __len__(self) -> int:
         return len(self.target)
 
+    def each(self) -> list[Window]:
+        """Return the windows one by one."""
+        return [self.map(partial(_row, index)) for index in range(len(self))]
+
     def roles(self) -> Iterator[tuple[RoleName, Tensor]]:
         """Return the roles that have channels, with their values."""
         for role in ROLES:
@@ -206,6 +210,10 @@ class Window:
         values = getattr(self, role)
         count = 0 if values is None else values.shape[-1]
         return self.names.get(role) or tuple(f"{role} {number + 1}" for number in range(count))
+
+
+def _row(index: int, values: Tensor) -> Tensor:
+    return values[index : index + 1]
 
 
 class Channel(NamedTuple):

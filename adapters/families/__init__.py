@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hrx.adapters.inputs import Inputs, Outputs, Role
 from hrx.errors import describe_error, install_command
 
 if TYPE_CHECKING:
@@ -126,6 +127,10 @@ class Family:
     licence_note: str = ""
     """Terms of the weights or of a library that a user may not expect, as a sentence."""
     released: tuple[ModelCard, ...] = ()
+    inputs: Inputs = field(default_factory=Inputs)
+    """What its official call reads beside one series; a checkpoint may take less, or have inputs that it requires."""
+    outputs: Outputs = field(default_factory=Outputs)
+    """What its official call gives beside the point forecast; the levels of a checkpoint may be others."""
     refusal: str = ""
     """Why hrx cannot audit such a model, as a clause; empty for one that it can."""
 
@@ -180,7 +185,8 @@ def built_in() -> tuple[Family, ...]:
     """Families that the files of hrx declare, refused ones too."""
     found = []
     for file in (file for folder in _FOLDERS for file in sorted(folder.glob("*.py"))):
-        names = {"Family": Family, "ModelCard": ModelCard, "__name__": f"hrx.adapters.{file.parent.name}.{file.stem}"}
+        names: dict[str, Any] = {one.__name__: one for one in (Family, ModelCard, Inputs, Outputs, Role)}
+        names["__name__"] = f"hrx.adapters.{file.parent.name}.{file.stem}"
         for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
             # Each is evaluated alone: importing the file would import torch and a model library.
             if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Family("):

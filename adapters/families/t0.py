@@ -5,23 +5,33 @@ that are off by default. Beyond one pass every requested level is fed back as a 
 on the levels. `predict` makes the forecast from the library's parts: its rollout around one pass of scaler and model.
 """
 
+from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from t0 import T0Forecaster, TimeSeries
 from t0.levels import get_rollout_quantile_levels
 from t0.quantile import sanitize_predictions
 from t0.rollout import rollout
+from t0.types import VariateType
 from torch import Tensor
+from torch.nn.functional import pad
 
-from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
+from hrx.adapters.inputs import Column, Inputs, Outputs, Role, Window
+from hrx.adapters.windows import WindowForecaster, as_levels
 
 FAMILY = Family(
     "t0", f"{__name__}:T0", "tfc-t0", "t0", also=("rotary-embedding-torch",),
     config_keys=("embed_dim", "group_every_n", "mlp_hidden_dim", "quantile_levels"),
+    inputs=Inputs(
+        (1, None), past=Role("optional", missing="masked"),
+        future=Role("optional", missing="masked", ahead_missing="masked"),
+    ),
+    outputs=Outputs((0.1, 0.3, 0.5, 0.7, 0.9), interpolates=True, point="median"),
     released=tuple(
         ModelCard(
             f"t0-{release}", f"theforecastingcompany/t0-{release}", "Apache-2.0", parameters, native_horizon=1024,
@@ -35,10 +45,11 @@ LEVELS = (0.1, 0.5, 0.9)
 """Levels that the public call requests by default."""
 
 
-class T0(ChannelForecaster):
-    """Median of a T0 checkpoint; the channels of a window are variates of one series."""
+class T0(WindowForecaster):
+    """Quantiles of a T0 checkpoint; the channels of a window are variates of one series."""
 
     official_call = "T0Forecaster.predict"
+    inputs, outputs = FAMILY.inputs, FAMILY.outputs
 
     def open_library(self) -> Any:
         with redirect_stdout(None):  # the loader prints, and standard output is for results
@@ -48,6 +59,7 @@ class T0(ChannelForecaster):
             raise ModelError(
                 f"{self.checkpoint.name} forecasts the quantiles {levels}, which do not enclose the median."
             )
+        self.outputs = replace(self.outputs, levels=tuple(levels))
         # A static method that the library keeps on the object and does not use: it cannot be copied.
         vars(module.transformer.rotary_emb).pop("apply_rotary_emb", None)
         return module
@@ -55,22 +67,31 @@ class T0(ChannelForecaster):
     def read_limits(self) -> Limits:
         return Limits()  # it reads windows of any length, and continues beyond one pass
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
         patch, longest_pass = self.module.patch_size, self.module.max_horizon
         trained = self.module.config.quantile_levels
-        levels = get_rollout_quantile_levels(trained, LEVELS)
-        series = self.to_series(x.to(dtype=torch.float32))  # NaN is a missing value
-        rows = TimeSeries.from_array(series)
-        quantiles = rollout(rows, self._pass, horizon, x.shape[1], patch, longest_pass, trained, levels)
-        medians: Tensor = sanitize_predictions(quantiles)[..., levels.index(0.5)]
-        return self.from_series(medians.reshape(*series.shape[:2], horizon))
+        levels = get_rollout_quantile_levels(trained, LEVELS if "point" in columns else sorted(as_levels(columns)))
+        lookback, targets = window.target.shape[1:]
+        quantiles = rollout(_rows(window), self._pass, horizon, lookback, patch, longest_pass, trained, levels)
+        chosen = [list(levels).index(level) for level in as_levels(columns)]
+        y: Tensor = sanitize_predictions(quantiles)[..., chosen]
+        return y.reshape(len(window), targets, horizon, len(columns)).transpose(1, 2)
 
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        self.check(x, horizon)
-        windows = x.detach().mT if self.limits.multivariate else x.detach()
-        median: Tensor = self.module.predict(windows, horizon).median
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        levels = {} if "point" in columns else {"quantile_levels": sorted(columns)}
+        if window.past is None:
+            future = None if window.future is None else window.future.mT
+            forecast = self.module.predict(window.target.mT, horizon, future_covariates=future, **levels)
+            quantiles = forecast.quantiles
+        else:  # only a TimeSeries takes covariates that end with the window
+            series = TimeSeries.batch([_series(part, horizon) for part in window.each()])
+            forecast = self.module.predict(series, horizon, context_length=window.target.shape[1], **levels)
+            quantiles = forecast.quantiles.unflatten(0, (len(window), -1))
+        by_level = dict(zip(forecast.quantile_levels, quantiles.unbind(-1), strict=True))
         # A copy outside of inference mode can be used like any tensor.
-        return (median.mT if self.limits.multivariate else median).clone()
+        return (
+            torch.stack([by_level[0.5 if one == "point" else one] for one in columns], dim=-1).transpose(1, 2).clone()
+        )
 
     def _pass(self, window: TimeSeries, steps: int) -> Tensor:
         """Quantiles `(rows, steps, Q)` of the last `steps` of a window, both whole patches."""
@@ -79,3 +100,36 @@ class T0(ChannelForecaster):
         patches: Tensor = scaler.rescale_predictions(self.module(scaled), statistics, patch)
         first = (window.seq_len - steps) // patch - 1  # the output at a patch forecasts the next one
         return patches[:, first : first + steps // patch].flatten(1, 2)
+
+
+def _rows(window: Window) -> TimeSeries:
+    """All targets, then all past covariates, then all known ahead, with NaN as missing values."""
+    parts, lookback = [], window.target.shape[1]
+    ahead = 0 if window.future is None else window.future.shape[1] - lookback
+    for role, kind in (("target", 0), ("past", 1), ("future", 2)):
+        values = getattr(window, role)
+        if values is None:
+            continue
+        rows = values.to(dtype=torch.float32).mT.flatten(0, 1)  # (B * C, T)
+        mask = torch.where(rows.isnan(), 2, 0).to(torch.int8)  # missing, observed
+        if role != "future":  # withheld for the steps ahead
+            rows, mask = pad(rows, (0, ahead)), pad(mask, (0, ahead), value=4)
+        groups = torch.arange(len(window), device=rows.device).repeat_interleave(values.shape[2])
+        parts.append(
+            (torch.where(mask == 2, 0.0, rows), mask, groups[:, None].expand_as(mask), torch.full_like(mask, kind))
+        )
+    values, mask, groups, kinds = (torch.cat(column) for column in zip(*parts, strict=True))
+    return TimeSeries(values, mask, groups, kinds.long())
+
+
+def _series(window: Window, horizon: int) -> TimeSeries:
+    """One window as the library takes it, for the official call."""
+    future = None if window.future is None else window.future.mT
+    series = TimeSeries.from_array(window.target.mT, future, horizon=horizon)
+    past = TimeSeries.from_array(cast(Tensor, window.past).mT, horizon=horizon)
+    kinds = torch.full_like(past.variate_type, VariateType.HISTORICAL)
+    fields = zip(
+        (series.variates, series.mask, series.group_ids, series.variate_type),
+        (past.variates, past.mask, past.group_ids, kinds), strict=True,
+    )  # fmt: skip
+    return TimeSeries(*(torch.cat(pair) for pair in fields))

@@ -8,20 +8,28 @@ A patch is divided by the standard deviation of everything up to its end, and by
 flat has true gradients of up to a million times the usual size there.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from timestral import TimestralForecaster
 from torch import Tensor
 
-from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
+from hrx.adapters.inputs import Column, Inputs, Outputs, Role, RoleName, Window
+from hrx.adapters.windows import WindowForecaster, as_levels, encode_by_target, split
 
 FAMILY = Family(
     "timestral", f"{__name__}:Timestral", "timecopilot-timestral", "timestral",
     promises=("sign",),  # symmetric averaging, on by default
     config_keys=("block_schedule", "block_size", "quantile_knots"),
+    inputs=Inputs(
+        (1, None), past=Role("optional", categorical="encoded", missing="masked"),
+        future=Role("optional", categorical="encoded", missing="masked", ahead_missing="masked"),
+    ),
+    outputs=Outputs((0.01, *(step / 20 for step in range(1, 20)), 0.99), point="median"),
     licence_note="The licence of the released weights (Modified MIT) gives no rights to companies with a revenue "
     "of more than 20 million dollars a month: read the LICENSE beside the weights.",
     released=tuple(
@@ -39,11 +47,12 @@ FAMILY = Family(
 )  # fmt: skip
 
 
-class Timestral(ChannelForecaster):
-    """Median of a Timestral checkpoint; the channels of a window are variates of one series."""
+class Timestral(WindowForecaster):
+    """Quantiles of a Timestral checkpoint; the channels of a window are variates of one series."""
 
     official_call = "TimestralForecaster.forecast"
     module_attribute = "model"
+    inputs, outputs = FAMILY.inputs, FAMILY.outputs
 
     def open_library(self) -> Any:
         library = TimestralForecaster.from_pretrained(self.checkpoint.path, device="cpu")
@@ -53,27 +62,62 @@ class Timestral(ChannelForecaster):
                 f"{self.checkpoint.name} forecasts the quantiles {levels}, which are not symmetric about the median: "
                 "its library cannot average them with those of the negated window."
             )
+        self.outputs = replace(self.outputs, levels=tuple(levels))
+        if not library.supports_covariates:
+            self.inputs = Inputs((1, None))
+        elif not library.supports_known_covariates:
+            self.inputs = replace(self.inputs, future=Role())
         return library
 
     def read_limits(self) -> Limits:
         return Limits(longest_lookback=self.library.max_context)
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        series = self.to_series(x.to(dtype=torch.float32))
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        series = window.target.mT.to(dtype=torch.float32)
         observed = series.isfinite()
         known = torch.where(observed, series, 0.0)
-        y = (self._median(known, observed, horizon) - self._median(-known, observed, horizon)) / 2
+        past, future = self._numbers(window, "past"), self._numbers(window, "future")
+        upper = self._quantiles(known, observed, horizon, past, future)
+        mirrored = self._quantiles(-known, observed, horizon, past, future, -1)
+        y = (upper - mirrored.flip(-1)) / 2
         nonnegative = observed.any(dim=-1) & (known >= 0).all(dim=-1)
-        return self.from_series(torch.where(nonnegative[..., None], y.clamp_min(0), y))
+        y = torch.where(nonnegative[..., None, None], y.clamp_min(0), y)
+        return y[..., [self.outputs.levels.index(level) for level in as_levels(columns)]].transpose(1, 2)
 
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        self.check(x, horizon)
-        windows = x.detach().mT if self.limits.multivariate else x.detach()
-        median: Tensor = self.library.forecast(windows, horizon).median
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        rows: dict[str, Tensor] = {}
+        arguments = {"past": "past_covariates", "future": "known_covariates"}
+        for role, values in window.roles():
+            for place, name in enumerate(window.named(role) if role in arguments else ()):
+                kind = "categorical_" * (name in window.categorical) + arguments[role]
+                row = values[:, None, :, place]
+                rows[kind] = torch.cat([rows[kind], row], dim=1) if kind in rows else row
+        forecast = self.library.forecast(window.target.mT, horizon, **rows)
+        chosen = [forecast.median if one == "point" else forecast.quantile(one) for one in columns]
         # A copy outside of inference mode can be used like any tensor.
-        return (median.mT if self.limits.multivariate else median.squeeze(1)).clone()
+        return torch.stack(chosen, dim=-1).transpose(1, 2).clone()
 
-    def _median(self, known: Tensor, observed: Tensor, horizon: int) -> Tensor:
-        """`(B, C, L) -> (B, C, H)`: the median of one pass of the library, without its adjustments."""
-        quantiles: Tensor = self.library._forecast_raw(known, observed, horizon)
-        return quantiles[..., self.library.median_index]
+    def _quantiles(
+        self, known: Tensor, observed: Tensor, horizon: int, past: Tensor | None, future: Tensor | None, sign: int = 1
+    ) -> Tensor:
+        """`(B, K, H, Q)` of one pass of the library, without its adjustments; covariates times `sign`."""
+        rows = {"past_covariates": past, "known_covariates": future}
+        rows = {name: None if values is None else values * sign for name, values in rows.items()}
+        quantiles: Tensor = self.library._forecast_raw(known, observed, horizon, **rows)
+        return quantiles
+
+    def _numbers(self, window: Window, role: RoleName) -> Tensor | None:
+        """`(B, C, T)`: numbers, then codes by the target, each missing one filled; with several targets as they are."""
+        numbers, codes = split(window, role)
+        if codes is not None and window.target.shape[2] == 1:
+            target = window.target[..., 0]
+            steps = torch.arange(target.shape[1], device=target.device)
+            newest = torch.where(target.isfinite(), steps, -1).cummax(dim=1).values
+            target = torch.where(newest >= 0, target.gather(1, newest.clamp_min(0)), torch.nan)
+            target = torch.where(steps >= len(steps) - self.library.max_context, target, torch.nan)
+            encoded = encode_by_target(codes, target)
+            # A missing code before the first target is padding, not a code.
+            padding = codes.isnan()[..., : len(steps)] & target.isnan()[:, None]
+            codes = torch.where(torch.nn.functional.pad(padding, (0, codes.shape[2] - len(steps))), torch.nan, encoded)
+        given = [values.to(dtype=torch.float32) for values in (numbers, codes) if values is not None]
+        return torch.cat(given, dim=1) if given else None

@@ -9,6 +9,8 @@ inside a gradient path. hrx runs them as they are written; the forecast is the s
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,13 +19,19 @@ from tirex2.model.component.residual_block import ResidualBlock
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
+from hrx.adapters.inputs import Column, Inputs, Outputs, Role, Window
+from hrx.adapters.windows import WindowForecaster, as_levels
 
 FAMILY = Family(
     "tirex-2", f"{__name__}:TiRex2", "tirex-2", "tirex-2", also=("flashrnn", "mlstm_kernels"),
     config_keys=("stack_config", "tokenizer_cfg", "scaler_cfg", "future_len"),
+    inputs=Inputs(
+        (1, None), past=Role("optional", missing="masked"),
+        future=Role("optional", missing="masked", ahead_missing="masked"),
+    ),
+    outputs=Outputs((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), point="median"),
     licence_note="Its library needs mlstm_kernels, under the NXAI Community License: a company with more than 100 "
     "million euros of revenue a year needs a commercial licence for use in a product or service.",
     released=(
@@ -55,11 +63,12 @@ class _Uncompiled(ResidualBlock):  # type: ignore[misc]  # the library is untype
     _call_impl = torch.nn.Module._call_impl
 
 
-class TiRex2(ChannelForecaster):
-    """Median of a TiRex-2 checkpoint, with the test-time augmentation that its configuration asks for."""
+class TiRex2(WindowForecaster):
+    """Quantiles of a TiRex-2 checkpoint, with the test-time augmentation that its configuration asks for."""
 
     official_call = "ForecastModel.forecast"
     module_attribute = "model"
+    inputs, outputs = FAMILY.inputs, FAMILY.outputs
 
     def open_library(self) -> Any:
         named = str(self.checkpoint.config.get("act_func", ""))
@@ -85,31 +94,60 @@ class TiRex2(ChannelForecaster):
                 f"{self.checkpoint.path}/config.json lists the quantiles {levels.tolist()}, and the middle one is not "
                 "the median, around which tirex-2 calibrates the others. Give a checkpoint with symmetric quantiles."
             )
+        self.outputs = replace(self.outputs, levels=tuple(round(level, 6) for level in levels.tolist()))
         # Beyond these the library cuts: a longer window, silently, and a longer forecast, with a line in its log.
         return Limits(longest_lookback=self.module.context_len, longest_horizon=self.module.future_len)
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        series = self.to_series(x)
-        # The channels of a window are a group; each attends to the others of its group.
-        groups = torch.arange(len(series), dtype=torch.float32).repeat_interleave(series.shape[1])
-        y = self._medians(series.flatten(0, 1), groups, horizon)
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        # One group for each window: targets, covariates known up to now, covariates known ahead.
+        rows = [pad(window.target.mT, (0, horizon), value=torch.nan)]
+        rows += [] if window.past is None else [pad(window.past.mT, (0, horizon), value=torch.nan)]
+        rows += [] if window.future is None else [window.future.mT]
+        together, targets = torch.cat(rows, dim=1), window.target.shape[2]
+        chosen = [self.outputs.levels.index(level) for level in as_levels(columns)]
+        y = self._quantiles(together, targets, horizon, chosen)
         if self.module.tta_sign_flip:
-            y = (y - self._medians(-series.flatten(0, 1), groups, horizon)) / 2
-        return self.from_series(y.reshape(*series.shape[:2], horizon))
+            opposite = [self.module.num_quantiles - 1 - place for place in chosen]
+            y = (y - self._quantiles(-together, targets, horizon, opposite)) / 2
+        return y.permute(0, 3, 1, 2)
 
-    def _medians(self, x: Tensor, groups: Tensor, horizon: int) -> Tensor:
-        """`(N, L) -> (N, H)` by one pass of the model."""
-        trending = self._trending(x)
-        steps = torch.cat([torch.zeros_like(x[:, :1]), x[:, 1:] - x[:, :-1]], dim=1)
-        rows = torch.where(trending, steps, x)
+    def _quantiles(self, rows: Tensor, targets: int, horizon: int, chosen: list[int]) -> Tensor:
+        """`(B, R, L + H) -> (B, K, Q, H)`: chosen quantiles by one pass; the first `K` rows are the targets."""
+        series = rows[:, :targets, :-horizon].flatten(0, 1)
+        trending = self._trending(series)
+        steps = torch.cat([torch.zeros_like(series[:, :1]), series[:, 1:] - series[:, :-1]], dim=1)
+        values = torch.where(trending, steps, series).reshape(len(rows), targets, -1)
+        rows = torch.cat([pad(values, (0, horizon), value=torch.nan), rows[:, targets:]], dim=1)
         # NaN stands for what is unknown: the time before the window and the forecast.
-        padded = pad(rows, (self.module.context_len - x.shape[1], self.module.future_len), value=torch.nan)
-        targets = torch.ones(len(x), dtype=torch.bool)  # none is a covariate
-        quantiles = self.module({"x": padded, "group_vector": groups, "target_mask": targets})
+        before, after = self.module.context_len + horizon - rows.shape[2], self.module.future_len - horizon
+        groups = torch.arange(len(rows), dtype=torch.float32).repeat_interleave(rows.shape[1])
+        forecast = torch.arange(rows.shape[1]).repeat(len(rows)) < targets
+        padded = pad(rows, (before, after), value=torch.nan).flatten(0, 1)
+        quantiles = self.module({"x": padded, "group_vector": groups, "target_mask": forecast})
         # The patch after the last token lies beyond the future that the model was trained on.
         future = quantiles[..., : -self.module.output_patch_size][..., -self.module.future_len :]
-        median = future[:, self.module.num_quantiles // 2, :horizon]
-        return torch.where(trending, _last_observed(x) + median.cumsum(dim=-1), median)
+        y = future[forecast][..., :horizon]
+        middle, last, trending = self.module.num_quantiles // 2, _last_observed(series)[..., None], trending[..., None]
+        median = y[:, middle : middle + 1]
+        if chosen == [middle]:  # the library widens the bands about the median, which it leaves as it is
+            y = torch.where(trending, last + median.cumsum(dim=-1), median)
+        else:
+            offset = y[:, chosen] - median
+            sums = last + median.cumsum(dim=-1) + self._band_of_sums(offset)
+            y = torch.where(trending, sums, median + self._band(offset))
+        return y.reshape(len(rows), targets, len(chosen), horizon)
+
+    def _band(self, offset: Tensor) -> Tensor:
+        """Widen offsets from the median over the horizon."""
+        settings, ahead = self.module.postprocessor.cfg, torch.arange(1, offset.shape[-1] + 1).to(offset)
+        factor: Tensor = settings.raw_band_scale**0.5 * ahead ** (settings.raw_band_exponent - 0.5)
+        return factor * offset
+
+    def _band_of_sums(self, offset: Tensor) -> Tensor:
+        """Offsets of sums of steps, from those of the steps."""
+        settings, ahead = self.module.postprocessor.cfg, torch.arange(1, offset.shape[-1] + 1).to(offset)
+        factor: Tensor = settings.diff_band_scale**0.5 * ahead ** (settings.diff_band_exponent - 0.5)
+        return factor * offset.square().cumsum(dim=-1).sqrt() * offset.sum(dim=-1, keepdim=True).sign()
 
     def _trending(self, x: Tensor) -> Tensor:
         """`(N, 1)`: whether the library forecasts the differences of a series; a constant for the gradient."""
@@ -119,13 +157,14 @@ class TiRex2(ChannelForecaster):
             found = self.module.postprocessor._detect_trends(x.detach()) if wanted else [False] * len(x)
             return torch.tensor(found, device=x.device)[:, None]
 
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        self.check(x, horizon)
-        windows = x.detach().mT if self.limits.multivariate else x.detach().unsqueeze(1)
-        series = [TimeseriesType(target=each, past_covariates=None, future_covariates=None) for each in windows]
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        series = [
+            TimeseriesType(*(None if v is None else v[index].T for v in (window.target, window.past, window.future)))
+            for index in range(len(window))
+        ]
         forecasts = torch.stack(self.library.forecast(series, prediction_length=horizon))
-        median = [round(level, 6) for level in self.library.quantiles.tolist()].index(0.5)
-        return forecasts[:, :, median].mT if self.limits.multivariate else forecasts[:, 0, median]
+        by_level = {round(level, 6): forecasts[:, :, i] for i, level in enumerate(self.library.quantiles.tolist())}
+        return torch.stack([by_level[0.5 if one == "point" else one] for one in columns], dim=-1).transpose(1, 2)
 
 
 def _last_observed(x: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ derivative check.
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from dd_unit_scaling.scale import _ScaledGrad
@@ -26,14 +26,20 @@ from torch import Tensor
 from torch.nn.functional import pad
 from toto2 import Toto2Model
 
-from hrx.adapters.checkpoint import ChannelForecaster
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
+from hrx.adapters.inputs import Column, Inputs, Outputs, Role, Window
+from hrx.adapters.windows import WindowForecaster, as_levels
 
 FAMILY = Family(
     "toto-2", f"{__name__}:Toto2", "timecopilot-toto-2", "toto-2",
     also=("timecopilot-dd-unit-scaling", "unit-scaling"),
     config_keys=("layer_group_size", "num_variate_layers_per_group", "variate_layer_first"),
+    inputs=Inputs(
+        (1, None), past=Role("optional", missing="masked"),
+        future=Role("optional", missing="masked", ahead_missing="masked"),
+    ),
+    outputs=Outputs((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), point="median"),
     released=tuple(
         ModelCard(
             f"toto-2-{size.lower()}", f"Datadog/Toto-2.0-{size}", "Apache-2.0", parameters, benchmark="train",
@@ -75,10 +81,15 @@ def exact_gradients() -> Iterator[None]:
         _exact.active = before
 
 
-class Toto2(ChannelForecaster):
-    """Median of a Toto-2 checkpoint."""
+class Toto2(WindowForecaster):
+    """Quantiles of a Toto-2 checkpoint.
+
+    Covariates known up to now are further targets, as in the library's GluonTS wrapper. The forecast of a patch reads
+    what is known ahead up to the patch before it, so its first `patch_size` steps read none.
+    """
 
     official_call = "Toto2Model.forecast"
+    inputs, outputs = FAMILY.inputs, FAMILY.outputs
 
     def open_library(self) -> Any:
         return Toto2Model.from_pretrained(self.checkpoint.path)
@@ -96,37 +107,55 @@ class Toto2(ChannelForecaster):
         most = (positions - 1) * patch
         return Limits(longest_lookback=most, longest_horizon=most, context=positions * patch, horizon_patch=patch)
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        series, patch = self.to_series(x), self.module.config.patch_size
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        patch, (lookback, targets) = self.module.config.patch_size, window.target.shape[1:]
         patches = math.ceil(horizon / patch)
-        before, after = -series.shape[2] % patch, patches * patch
-        observed = pad(~series.isnan(), (before, 0))
+        before, after = -lookback % patch, patches * patch
+        rows = window.target.mT if window.past is None else torch.cat([window.target, window.past], dim=2).mT
+        observed = pad(~rows.isnan(), (before, 0))
         # The library takes the newest patch as observed, whatever the mask says.
         observed = torch.cat([observed[..., :-patch], torch.ones_like(observed[..., -patch:])], dim=-1)
+        observed = pad(observed, (0, after), value=True)
+        given = torch.arange(before + lookback + after).expand(observed.shape) < before + lookback
+        rows = pad(rows, (before, after))
+        if window.future is not None:  # masked ahead, one by one, where a value is not known
+            known = pad(window.future.mT, (before, after - horizon), value=torch.nan)
+            ahead = torch.arange(known.shape[2]) >= before + lookback
+            rows = torch.cat([rows, known], dim=1)
+            observed = torch.cat([observed, ~known.isnan() | ahead], dim=1)
+            given = torch.cat([given, ~known.isnan() | ~ahead], dim=1)
         with exact_gradients():
             output = self.module(
-                target=pad(torch.where(series.isnan(), 0.0, series), (before, after)),
-                target_mask=pad(observed, (0, after), value=True),
-                cpm_mask=pad(torch.ones_like(observed), (0, after), value=False),
-                series_ids=torch.zeros(series.shape[:2], dtype=torch.long),  # the channels of a window are one group
+                target=torch.where(rows.isnan(), 0.0, rows),
+                target_mask=observed,
+                cpm_mask=given,
+                series_ids=torch.zeros(rows.shape[:2], dtype=torch.long),  # the channels of a window are one group
                 num_return_steps=patches + 1,
             )
         # Each patch forecasts the next one in standard deviations of the values so far, under an inverse sinh.
         values = output.quantiles[..., :-1, :].sinh()
-        shape = (*series.shape[:2], patches, patch)
+        shape = (*rows.shape[:2], patches, patch)
         loc, scale = (statistic[..., patch:].reshape(shape) for statistic in (output.loc, output.scale))
-        median = list(self.module.output_head.knots).index(0.5)
-        quantiles = self.module._clamp_nonfinite(values * scale + loc).sort(dim=0).values
-        return self.from_series(quantiles[median].flatten(2)[..., :horizon])
+        quantiles: Tensor = self.module._clamp_nonfinite(values * scale + loc).sort(dim=0).values[:, :, :targets]
+        chosen = [self.outputs.levels.index(level) for level in as_levels(columns)]
+        return quantiles[chosen].flatten(3)[..., :horizon].permute(1, 3, 2, 0)
 
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        self.check(x, horizon)
-        target = x.detach().mT if self.limits.multivariate else x.detach().unsqueeze(1)
-        patch_size = self.library.config.patch_size
-        missing = (patch_size - target.shape[-1] % patch_size) % patch_size
-        target = torch.cat([target.new_full((*target.shape[:2], missing), torch.nan), target], dim=-1)
-        mask = torch.isfinite(target)
-        inputs = {"target": target.nan_to_num(nan=0.0), "target_mask": mask, "series_ids": mask[..., 0].long() * 0}
-        quantiles = self.library.forecast(inputs, horizon)
-        median = dict(zip(self.library.output_head.knots, quantiles, strict=True))[0.5]
-        return cast(Tensor, median.mT if self.limits.multivariate else median.squeeze(1))
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        lookback, patch_size = window.target.shape[1], self.library.config.patch_size
+        missing = (patch_size - lookback % patch_size) % patch_size
+        values = [one for one in (window.target, window.past) if one is not None]
+        series = torch.cat(
+            [values[0].new_full((len(window), missing, 1), torch.nan).expand(-1, -1, one.shape[2]) for one in values],
+            dim=2,
+        )
+        series = torch.cat([series, torch.cat(values, dim=2)], dim=1).mT
+        mask = torch.isfinite(series)
+        inputs = {"target": series.nan_to_num(nan=0.0), "target_mask": mask, "series_ids": mask[..., 0].long() * 0}
+        if window.future is not None:
+            gap = window.future.new_full((len(window), missing, window.future.shape[2]), torch.nan)
+            known = torch.cat([gap, window.future], dim=1).mT
+            inputs |= {"known_dynamic": known.nan_to_num(nan=0.0), "known_dynamic_mask": known.isfinite()}
+            inputs["known_dynamic_series_ids"] = known[..., 0].isnan().long() * 0
+        quantiles = self.library.forecast(inputs, horizon)[:, :, : window.target.shape[2]]
+        by_level = dict(zip(self.library.output_head.knots, quantiles, strict=True))
+        return torch.stack([by_level[0.5 if one == "point" else one] for one in columns], dim=-1).transpose(1, 2)

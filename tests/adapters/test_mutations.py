@@ -26,33 +26,33 @@ class Mutation(NamedTuple):
     setting: Setting = Setting(96, 24)
 
 
-CHRONOS_BOLT = "self.library.predict(x, prediction_length=horizon)[:, self.median_index]"
-CHRONOS_2 = "return torch.cat(steps, dim=-1)[:, self.median_index, :horizon]"
+CHRONOS_BOLT = "self.library.predict(window.target[..., 0], prediction_length=horizon)"
+CHRONOS_2 = "return torch.cat(steps, dim=-1)[..., :horizon]"
 TTM = "self.module(past_values=past, freq_token=token)"
 T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
-TIMESTRAL = "- self._median(-known, observed, horizon)) / 2"
-TIMESFM_25 = "y: Tensor = first[:, -1, :, POINT]"
+TIMESTRAL = "(upper - mirrored.flip(-1)) / 2"
+TIMESFM_25 = "y: Tensor = first[:, -1]"
 TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
-TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., self.library.config.median_quantile_index])"
+TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., chosen]"
 MOIRAI = "past = torch.where(observed, x, 0.0)"
 GRANITE = "return cast(Tensor, output.prediction_outputs[..., 0])"
 GRANITE_INPUT = "self._second(past_values=x[..., None]"
 SCALE = "prediction_length=horizon, **self.arguments)\n"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
-TIREX_TREND = "torch.where(trending, _last_observed(x) + median.cumsum(dim=-1), median)"
-TIREX_PADDING = "(self.module.context_len - x.shape[1], self.module.future_len)"
+TIREX_TREND = "torch.where(trending, last + median.cumsum(dim=-1), median)"
+TIREX_PADDING = "self.module.context_len + horizon - rows.shape[2], self.module"
 TOTO_SCALE = "_clamp_nonfinite(values * scale + loc)"
-TOTO_INPUT = "series.isnan(), 0.0, series)"
+TOTO_INPUT = "rows.isnan(), 0.0, rows)"
 LONG = Setting(192, 140)
 
 MUTATIONS = [
     Mutation("chronos-bolt", "wrong constant", CHRONOS_BOLT, f"{CHRONOS_BOLT} * 1.0001"),
-    Mutation("chronos-bolt", "quantile off by one", CHRONOS_BOLT, CHRONOS_BOLT.replace("index]", "index + 1]")),
-    Mutation("chronos-bolt", "shifted input", CHRONOS_BOLT, CHRONOS_BOLT.replace("(x,", "(x - x.mean(),")),
-    Mutation("chronos-2", "wrong constant", "(0.1, 0.2, 0.3, 0.4, 0.5", "(0.1, 0.2, 0.3, 0.4, 0.51", LONG),
-    Mutation("chronos-2", "quantile off by one", CHRONOS_2, CHRONOS_2.replace("index,", "index - 1,")),
+    Mutation("chronos-bolt", "quantile off by one", CHRONOS_BOLT, f"{CHRONOS_BOLT}.roll(1, 1)"),
+    Mutation("chronos-bolt", "shifted input", CHRONOS_BOLT, CHRONOS_BOLT.replace("0],", "0] - window.target.mean(),")),
+    Mutation("chronos-2", "wrong constant", "S = (0.1, 0.2, 0.3, 0.4, 0.5", "S = (0.1, 0.2, 0.3, 0.4, 0.51", LONG),
+    Mutation("chronos-2", "quantile off by one", CHRONOS_2, f"{CHRONOS_2}.roll(1, 1)"),
     Mutation("chronos-2", "forecast of another length", "math.ceil(steps /", "1 + math.ceil(steps /"),
     Mutation("ttm", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
     Mutation("ttm", "skipped normalisation", TTM, TTM.replace("past,", "past - past.mean(1, keepdim=True),")),
@@ -62,13 +62,13 @@ MUTATIONS = [
     Mutation("ttm-decomposed", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
     Mutation("ttm-decomposed", "padded window", DECOMPOSED, DECOMPOSED.replace("0 if self._decomposed else ", "")),
     Mutation("t0", "wrong constant", T0, f"{T0} * 1.0001"),
-    Mutation("t0", "quantile off by one", "levels.index(0.5)]", "levels.index(0.5) - 1]"),
+    Mutation("t0", "quantile off by one", "index(level) for", "index(level) - 1 for"),
     Mutation("t0", "patch off by one", "// patch - 1", "// patch - 2"),
     Mutation("t0", "skipped normalisation", "self.module(scaled)", "self.module(window)"),
     Mutation("t0", "wrong levels fed back", "(0.1, 0.5, 0.9)", "(0.2, 0.5, 0.8)", Setting(64, 1100)),
     Mutation("timestral", "wrong constant", TIMESTRAL, f"{TIMESTRAL} * 1.0001"),
-    Mutation("timestral", "quantile off by one", "self.library.median_index]", "self.library.median_index + 1]"),
-    Mutation("timestral", "skipped averaging", TIMESTRAL, ")"),
+    Mutation("timestral", "quantile off by one", "index(level) for", "index(level) + 1 for"),
+    Mutation("timestral", "skipped averaging", TIMESTRAL, "upper"),
     Mutation("timestral", "shifted input", "observed, series, 0.0)", "observed, series - series.mean(), 0.0)"),
     Mutation("patchtst-fm", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
     Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
@@ -82,27 +82,29 @@ MUTATIONS = [
         SCALE,
         SCALE.replace("**self.arguments", "scale_factor=self.limits.scale_factor * 0.99"),
     ),
-    Mutation("timesfm-2.5", "wrong constant", "horizon)) / 2", "horizon)) / 2.0001"),
-    Mutation("timesfm-2.5", "quantile off by one", TIMESFM_25, TIMESFM_25.replace("POINT", "POINT - 1")),
+    Mutation("timesfm-2.5", "wrong constant", "- mirrored) / 2", "- mirrored) / 2.0001"),
+    Mutation("timesfm-2.5", "quantile off by one", TIMESFM_25, f"{TIMESFM_25}.roll(1, -1)"),
     Mutation("timesfm-2.5", "mean instead of median", "POINT = 5", "POINT = 0"),
-    Mutation("timesfm-2.5", "skipped flip", "- self._decode(-window, padded, horizon)) / 2", ")"),
+    Mutation("timesfm-2.5", "skipped flip", "- mirrored) / 2", ")"),
     Mutation("timesfm-2.5-hf", "skipped flip", TRANSFORMERS, f"force_flip_invariance=False, {TRANSFORMERS}"),
     Mutation("timesfm-2.5-hf", "quantile off by one", ".mean_predictions[:, :horizon]\n        if", QUANTILE),
     Mutation("timesfm-2.5-hf", "wrong constant", "self.module(x, for", "self.module(x * 1.001 + 0.001, for"),
     Mutation("timesfm-3", "unsorted quantiles", TIMESFM_3, TIMESFM_3.replace(".sort(dim=-1).values", "")),
-    Mutation("timesfm-3", "quantile off by one", TIMESFM_3, TIMESFM_3.replace("_index]", "_index + 1]")),
-    Mutation("timesfm-3", "skipped padding", "mask=padded)[:, 0", "mask=~padded)[:, 0", Setting(100, 24)),
+    Mutation(
+        "timesfm-3", "quantile off by one", TIMESFM_3, TIMESFM_3.replace("[..., chosen]", ".roll(1, -1)[..., chosen]")
+    ),
+    Mutation("timesfm-3", "skipped padding", "mask=padded, past", "mask=~padded, past", Setting(100, 24)),
     Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", x,", ", x * 1.001,")),
     Mutation("moirai-2", "quantile off by one", "index(0.5)", "index(0.5) - 1"),
     Mutation("moirai-2", "skipped normalisation", MOIRAI, MOIRAI.replace(", x,", ", x - x.mean(1, keepdim=True),")),
     Mutation("tirex-2", "wrong constant", TIREX_TREND, f"{TIREX_TREND} * 1.0001"),
-    Mutation("tirex-2", "quantile off by one", "num_quantiles // 2", "num_quantiles // 2 + 1"),
-    Mutation("tirex-2", "context not padded", TIREX_PADDING, "(0, self.module.future_len)"),
+    Mutation("tirex-2", "quantile off by one", "index(level) for", "index(level) + 1 for"),
+    Mutation("tirex-2", "context not padded", TIREX_PADDING, "0, self.module"),
     Mutation("tirex-2", "skipped flip", "if self.module.tta_sign_flip:", "if False:"),
     Mutation("toto-2", "wrong constant", TOTO_SCALE, TOTO_SCALE.replace("+ loc", "* 1.001 + loc")),
-    Mutation("toto-2", "quantile off by one", "knots).index(0.5)\n", "knots).index(0.5) - 1\n"),
+    Mutation("toto-2", "quantile off by one", "index(level) for", "index(level) - 1 for"),
     Mutation("toto-2", "skipped normalisation", TOTO_SCALE, TOTO_SCALE.replace(" * scale", "")),
-    Mutation("toto-2", "shifted input", TOTO_INPUT, TOTO_INPUT.replace(", series)", ", series - series.mean())")),
+    Mutation("toto-2", "shifted input", TOTO_INPUT, TOTO_INPUT.replace(", rows)", ", rows - rows.mean())")),
     Mutation("toto-2", "forecast one patch late", "output.quantiles[..., :-1, :]", "output.quantiles[..., 1:, :]"),
     Mutation("visionts", "wrong constant", VISIONTS, VISIONTS.replace(")[..., 0]", ")[..., 0] * 1.0001")),
     Mutation("visionts", "wrong period", "periodicity=self.limits.periodicity)", "periodicity=2)"),
