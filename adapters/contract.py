@@ -56,6 +56,8 @@ class Limits:
     least_horizon: int = 0
     never: str = ""
     """Why a model accepts no setting, as a clause: its runs are excluded with this reason."""
+    needs: str = ""
+    """What a model reads besides the series, as a clause: windows of a series alone are excluded with this reason."""
     padded_to: int | None = None
     """Length up to which the library puts zeros before a shorter window that the model reads as observed values.
 
@@ -71,8 +73,8 @@ class Limits:
 
     def refusal(self, lookback: int, horizon: int) -> str | None:
         """Why a setting cannot be run, as a clause, or None if it can."""
-        if self.never:
-            return self.never
+        if self.never or self.needs:
+            return self.never or self.needs
         if self.lookbacks is not None and lookback not in self.lookbacks:
             return f"takes a lookback of {' or '.join(map(str, self.lookbacks))} only, not {lookback}"
         if lookback < self.shortest_lookback:

@@ -8,6 +8,7 @@ Errors and gains of an audit are on standardised values, so that they have the s
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -200,6 +201,7 @@ class Bound(Wrapped):
     def __init__(self, base: Forecaster, layout: Layout, explained: int = 0, output: Output = POINT):
         super().__init__(base)
         self.identity = copy.copy(base.identity)  # its batches need other memory than those of `base`
+        self.limits = replace(base.limits, needs="")  # a window holds it
         self.layout, self.explained, self.output = layout, explained, output
         self.sections = layout.sections
         if refusal := self.refusal():
@@ -209,7 +211,7 @@ class Bound(Wrapped):
         """Why the model does not take this layout or output, as a clause, or None if it does."""
         layout = self.layout
         return (
-            self._base.limits.refusal(layout.lookback, layout.horizon)
+            self.limits.refusal(layout.lookback, layout.horizon)
             or self._base.inputs.refusal(layout.names, [c.name for c in layout.channels if c.kind == "categorical"])
             or self._base.outputs.refusal(self.output)
         )

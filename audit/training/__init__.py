@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from hrx.adapters.families import families
 from hrx.adapters.formats import backbones as own
 from hrx.adapters.formats.trained import NEURALFORECAST
+from hrx.adapters.inputs import Window
 from hrx.adapters.registry import require
 from hrx.errors import HrxError, describe_error, unknown
 
@@ -60,7 +61,7 @@ class LibraryBackbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         from hrx.adapters.formats.neuralforecast import run_network
 
-        return run_network(self.model, x[..., None])[..., 0]
+        return run_network(self.model, Window(x[..., None]))[..., 0, 0]
 
 
 def build(

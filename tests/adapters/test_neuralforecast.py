@@ -161,7 +161,7 @@ def refused_models() -> dict[str, tuple[Callable[[], Any], dict[str, Any], str]]
         "exogenous": (
             lambda: build("MLP", hist_exog_list=["price"], futr_exog_list=["holiday"]),
             {"price": wave, "holiday": wave},
-            "reads the exogenous variables holiday, price, which a window of a series does not hold",
+            "reads the exogenous variables price, holiday, which a series alone does not hold",
         ),
         "recurrent": (lambda: build("LSTM", recurrent=True), {}, "forecasts step by step from its own forecasts"),
         "boxcox": (lambda: build("MLP"), {"local_scaler": "boxcox"}, "has the local scaler boxcox"),

@@ -58,8 +58,8 @@ def test_the_library_writes_into_copies_of_the_callers_windows(model: Any, monke
     name = "forecast" if hasattr(model.library, "forecast") else "predict_batch"
     public = getattr(model.library, name)
 
-    def overwriting(*arguments: Any) -> Any:
-        result = public(*arguments)
+    def overwriting(*arguments: Any, **named: Any) -> Any:
+        result = public(*arguments, **named)
         (windows,) = (given for given in arguments if isinstance(given, list))
         result = result if isinstance(result, tuple) else list(result)
         windows[0][:] = 7.0
@@ -100,7 +100,7 @@ def test_a_negated_window_gets_the_negated_forecast(v25: Any) -> None:
     x = series(3, 96)
     y = v25.forward(x, 140).detach()
     assert relative_difference(-v25.forward(-x, 140).detach(), y) <= 1e-6
-    one_decode = v25._decode(x, torch.zeros(x.shape, dtype=torch.bool), 140)
+    one_decode = v25._decode(x, torch.zeros(x.shape, dtype=torch.bool), 140)[..., 5]
     assert relative_difference(one_decode, v25.official(x, 140)) > 0.1
 
 

@@ -62,7 +62,37 @@ def build(class_name: str, **changes: Any) -> Any:
     return getattr(models, class_name)(**(settings | quiet | MODELS.get(class_name, {}) | changes))
 
 
-def save(path: Path, models: list[Any], *, local_scaler: str | None = None, series: int = 1, **columns: Any) -> Path:
+EXOGENOUS = {
+    "past, future, static": (
+        "BiTCN", "DeepNPTS", "DilatedRNN", "GRU", "KAN", "LSTM", "MLP", "MLPMultivariate", "NBEATSx", "NHITS", "RNN",
+        "TCN", "TFT", "TiDE", "TSMixerx", "XLinear", "xLSTM",
+    ),
+    "future": ("Autoformer", "FEDformer", "Informer", "iTransformer", "TimesNet", "VanillaTransformer"),
+    "past, static": ("TimeXer",),
+}  # fmt: skip
+"""Classes by the exogenous inputs that they take, without DeepAR, which samples."""
+
+
+def build_exogenous(class_name: str, roles: str, **changes: Any) -> Any:
+    """A model with two variables of each role."""
+    lists = {"past": "hist_exog_list", "future": "futr_exog_list", "static": "stat_exog_list"}
+    named = {lists[role]: [f"{role}_a", f"{role}_b"] for role in roles.split(", ")}
+    return build(class_name, **(named | changes))
+
+
+def save_exogenous(path: Path, model: Any, series: int = 2, local_scaler: str | None = None) -> Path:
+    """Trains a model of `build_exogenous` and saves it."""
+    rng, count = np.random.default_rng(1), 120 * series
+    names = [*model.hist_exog_list, *model.futr_exog_list]
+    static = {name: rng.standard_normal(series) for name in model.stat_exog_list}
+    columns = {name: rng.standard_normal(count) * (1 + 9 * (name[-1] == "b")) for name in names}
+    return save(path, [model], series=series, static=static, local_scaler=local_scaler, **columns)
+
+
+def save(
+    path: Path, models: list[Any], *, local_scaler: str | None = None, series: int = 1,
+    static: dict[str, Any] | None = None, **columns: Any,
+) -> Path:  # fmt: skip
     """Trains the models for one step on a noisy wave and saves them in the library's format."""
     pytest.importorskip("neuralforecast", reason="needs the extra neuralforecast")
     import torch
@@ -74,7 +104,7 @@ def save(path: Path, models: list[Any], *, local_scaler: str | None = None, seri
     frame = pd.DataFrame({"unique_id": np.repeat(np.arange(series), 120), "ds": time, "y": values} | columns)
     forecaster = NeuralForecast(models, freq=1, local_scaler_type=local_scaler)
     with torch.random.fork_rng():
-        forecaster.fit(frame)
+        forecaster.fit(frame, static_df=pd.DataFrame({"unique_id": np.arange(series)} | static) if static else None)
         if models[0].loss.is_distribution_output:
             forecaster.predict()  # without it the loss holds a graph, which the library cannot save
     forecaster.save(str(path))
