@@ -98,15 +98,10 @@ class OneByOne(Wrapped):
         return torch.cat([self._base.official(row, horizon) for row in torch.split(x, 1)])
 
     def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
-        return torch.cat([self._base.predict_window(one, horizon, columns) for one in _each(window)])
+        return torch.cat([self._base.predict_window(one, horizon, columns) for one in window.each()])
 
     def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
-        return torch.cat([self._base.official_window(one, horizon, columns) for one in _each(window)])
-
-
-def _each(window: Window) -> Iterator[Window]:
-    for row in range(len(window)):
-        yield window.map(lambda values: values[row : row + 1])  # noqa: B023 (called at once)
+        return torch.cat([self._base.official_window(one, horizon, columns) for one in window.each()])
 
 
 def on_device(model: Forecaster, device: torch.device) -> Forecaster:
