@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, Limits, ModelError, Scale, library_errors
 from hrx.adapters.formats.black_box import NOISE_SEEDS, BlackBox
+from hrx.adapters.inputs import POINT, Output
+from hrx.api.channels import explain_channels
 from hrx.api.explanation import Explanation, as_forecaster, reads_own_unit
 from hrx.api.progress import Progress, duration
 from hrx.audit.admission import refuse_misleading
@@ -27,6 +30,7 @@ from hrx.audit.runner.run import measure_held_out
 from hrx.errors import HrxError, describe_error
 from hrx.gift_eval import cut, read_series
 from hrx.gift_eval import frequency as frequencies
+from hrx.gift_eval.covariates import CovariateSeries, read_covariates
 from hrx.gift_eval.series import TimedSeries, UnusableSeries, naming
 from hrx.gift_eval.sources import SeriesInput
 from hrx.gift_eval.tables import Options
@@ -68,6 +72,13 @@ def explain(
     value: Names = (),
     frequency: str = "",
     season: int | None = None,
+    target: Names = (),
+    past: Names = (),
+    future: Names = (),
+    static: Names = (),
+    future_data: Any = None,
+    unused: Literal["", "error", "ignore"] = "",
+    output: str | float | tuple[float, float] = "point",
     held_out: bool = False,
     context_bound: float | None = None,
     check: bool = True,
@@ -89,6 +100,13 @@ def explain(
     gradient, eight for every other estimator. `estimator` is a name, or a function `f(forward, x, step) ->
     attribution`; by default the input gradient, or occlusion for a model of `hrx.from_callable`, whose number of
     forecasts is told first.
+
+    `target`, `past`, `future` and `static` name columns by their role: what is forecast (several together, or `"each"`
+    by itself), what is known up to now, what is known ahead too, and what is constant. The steps ahead are the rows
+    after the last target, or `future_data`. A column without a role is an error, unless `unused="ignore"`. `x.parts`
+    and `x.channels` then say what each step reads of each channel. `output` is the explained number of each step:
+    `"point"`, the official point forecast, `"median"`, `"mean"`, a quantile such as `0.9`, or two, whose difference is
+    a spread, where the model has them.
 
     With `held_out`, windows of each series whose future is known say whether its explanation can be trusted:
     `x.held_out[0].trust`. With `context_bound` they also say how short the lookback can be. Otherwise `check` compares
@@ -117,7 +135,40 @@ def explain(
     protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
     if context_bound is not None:
         held_out, protocol = True, replace(protocol, context=True, context_bound=context_bound)
-    given = read_series(data, _options(date, id, value, frequency, season))
+    options = _options(date, id, value, frequency, season)
+    options = _with_roles(options, forecaster, data, target, past, future, static)._replace(
+        unused=unused, future_data=future_data
+    )
+    explained, given = Output.parse(output), None
+    if not (options.target or options.roles or future_data is not None) and explained == POINT:
+        given = read_series(data, options)
+    rows = sorted(set(estimated_steps(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())))
+    about: dict[str, Any] = {
+        "steps": tuple(rows),
+        # The fingerprint is computed when something is stored or compared.
+        "model": ExplainedModel(
+            forecaster.identity.model,
+            forecaster.identity.checkpoint,
+            partial(getattr, forecaster.identity, "fingerprint"),
+            forecaster.identity.library,
+        ),
+        "method": Method(name, protocol.estimator_settings, find_estimator(name).sign, seed),
+        "forecaster": forecaster,
+    }
+    if given is None or any(one.series.covariates for one in given.series):
+        if held_out:
+            raise HrxError("held_out=True measures forecasts of one series from its own past. Drop it, or the roles.")
+        if given is None:
+            several = read_covariates(data, options, horizon)
+        else:
+            several = [CovariateSeries.of(one) for one in given.series]
+        shortest = min(several, key=lambda one: one.target.shape[1])
+        length = _length(forecaster, shortest.item, shortest.target.shape[1], horizon, lookback)
+        _refuse_size(len(several), len(rows), length * sum(map(len, several[0].names.values())))
+        fields = explain_channels(
+            forecaster, several, length, horizon, protocol, rows, explained, check=check, report=tell_cost
+        )
+        return Explanation(**about, **fields)
     readers = _readers(forecaster, given, horizon)
     models = {one: reads_own_unit(forecaster, *one) for one in readers}
     length = _lookback(list(models.values()), given, horizon, lookback, held_out)
@@ -125,12 +176,7 @@ def explain(
         for one in given.series:
             cut(one.series, length, horizon, windows=1, seed=0)  # refused before anything is computed
     x = _windows(given, length, protocol.max_missing)
-    rows = sorted(set(estimated_steps(protocol, horizon, None if steps is None else np.atleast_1d(steps).tolist())))
-    if len(x) * len(rows) * length > MOST_CELLS:
-        raise HrxError(
-            f"{len(x)} series × {len(rows)} steps × {length} inputs are more than {MOST_CELLS} entries. Explain fewer "
-            "series, choose steps=, or give a shorter lookback=."
-        )
+    _refuse_size(len(x), len(rows), length)
     report(f"explaining the forecast at {length}x{horizon}")
     checked = check and not held_out  # whose windows are checked in full
     forecast, matrix, signed = _estimate(models, readers, x, horizon, protocol, rows, check=checked, report=tell_cost)
@@ -143,34 +189,57 @@ def explain(
     for one in given.series:
         after = one.after(horizon)
         times.append(None if one.times is None or after is None else ExplainedTimes(one.times[-length:], after))
-    content = partial(getattr, identity, "fingerprint")  # computed when something is stored or compared
     return Explanation(
+        **about,
         matrix=matrix.numpy(),
         signed=None if signed is None else signed.numpy(),
         forecast=forecast.numpy(),
         x=np.stack([one.series.values[-length:] for one in given.series]),
         observed=np.stack([_observed(one)[-length:] for one in given.series]),
-        steps=tuple(rows),
         items=tuple(one.series.item for one in given.series),
         times=tuple(times),
         seasons=tuple(one.series.season for one in given.series),
         scales=tuple(reader.scale for reader in readers),
-        model=ExplainedModel(identity.model, identity.checkpoint, content, identity.library),
-        method=Method(name, protocol.estimator_settings, find_estimator(name).sign, seed),
         windows=given.windows,
         notes=(*_notes(forecaster, given, readers, length), *_noise(forecaster, x, horizon)),
         held_out=tuple(measured),
-        forecaster=forecaster,
         series=() if given.windows else tuple(one.series for one in given.series),
     )
 
 
-def _options(date: str, id: Names, value: Names, frequency: str, season: int | None) -> Options:
+def _options(
+    date: str = "", id: Names = (), value: Names = (), frequency: str = "", season: int | None = None
+) -> Options:
     ids, values = ((one,) if isinstance(one, str) and one else tuple(one) for one in (id, value))
     if season is not None and season < 1:
         raise HrxError(f"season is {season}; give the number of values per season, as in season=24; 1 for none.")
     step = frequencies.parse(frequency).name if frequency else ""
     return Options(date, ids, values, step, season=season)
+
+
+def _with_roles(
+    options: Options, model: Forecaster, data: Any, target: Names, past: Names, future: Names, static: Names
+) -> Options:
+    """Return the options with the roles of columns: those given, else those that the model was trained with."""
+    named = {"target": target, "past": past, "future": future, "static": static}
+    roles: dict[str, Any] = {
+        role: (names,) if isinstance(names, str) and names else tuple(names) for role, names in named.items()
+    }
+    if not any(roles[role] for role in ("past", "future", "static")):
+        columns = {str(name) for name in data.columns} if isinstance(data, pd.DataFrame) else None
+        for role in ("past", "future", "static"):
+            taken = getattr(model.inputs, role)
+            if taken.names and (taken.accepts == "required" or columns is None or columns.issuperset(taken.names)):
+                roles[role] = taken.names
+    return options._replace(**roles)
+
+
+def _refuse_size(series: int, rows: int, inputs: int) -> None:
+    if series * rows * inputs > MOST_CELLS:
+        raise HrxError(
+            f"{series} series × {rows} steps × {inputs} inputs are more than {MOST_CELLS} entries. Explain fewer "
+            "series, choose steps=, or give a shorter lookback=."
+        )
 
 
 def _is_whole(value: object) -> bool:
@@ -271,23 +340,28 @@ def _cost(model: Forecaster, protocol: Protocol, x: Tensor, seconds: float) -> s
 def _lookback(models: Sequence[Forecaster], given: SeriesInput, horizon: int, asked: int | None, held_out: bool) -> int:
     """Return the lookback that was asked for, or the longest that the model, for each season, and all series allow."""
     shortest = min(given.series, key=lambda one: one.series.values.size).series
-    name, longest = models[0].identity.model, shortest.values.size
+    longest = shortest.values.size
+    if asked is None and held_out:
+        longest = max(test_start(shortest, horizon), 1)
+    return min(_length(model, shortest.item, longest, horizon, asked) for model in models)
+
+
+def _length(model: Forecaster, item: str, longest: int, horizon: int, asked: int | None) -> int:
+    """Return the lookback that was asked for, or the longest that the model and the shortest series allow."""
+    name = model.identity.model
     if asked is not None and (not _is_whole(asked) or asked < 1):
         raise HrxError(f"lookback={asked!r} is not a number of values. Give a whole number of at least 1.")
-    for model in models:
-        if refusal := model.limits.refusal_of_horizon(horizon) or (asked and model.limits.refusal(asked, horizon)):
-            raise ModelError(f"{name} {refusal}.")
-    if asked is not None:
-        if asked > longest:
-            raise UnusableSeries(
-                f"Series {shortest.item} has {longest} values from its first observed one on, fewer than "
-                f"lookback={asked}. Give a shorter lookback, or leave out that series."
-            )
-        return asked
-    if held_out:
-        longest = max(test_start(shortest, horizon), 1)
-    subject = f"{name}, at series {shortest.item} of {longest} values,"
-    return min(default_lookback(model.limits, longest, horizon, subject) for model in models)
+    if refusal := model.limits.refusal_of_horizon(horizon) or (asked and model.limits.refusal(asked, horizon)):
+        raise ModelError(f"{name} {refusal}.")
+    if asked is None:
+        subject = f"{name}, at series {item} of {longest} values,"
+        return default_lookback(model.limits, longest, horizon, subject)
+    if asked > longest:
+        raise UnusableSeries(
+            f"Series {item} has {longest} values from its first observed one on, fewer than lookback={asked}. Give a "
+            "shorter lookback, or leave out that series."
+        )
+    return asked
 
 
 def default_lookback(limits: Limits, longest: int, horizon: int, subject: str = "The model") -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hrx.errors import HrxError, ProtocolError
 from hrx.records.explanation import Explanation as ExplanationData
+from hrx.records.explanation import Part
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -85,6 +86,8 @@ class Explanation(ExplanationData):
             raise HrxError(
                 f"Step {missing[0]} is scored and has no row in this explanation. Explain without steps=, or with them."
             )
+        if self.parts or self.output != "point":
+            return self._score_channels(self._forecaster(model), used)
         reader = reads_own_unit(self._forecaster(model), self.seasons[0], self.scales[0])
         with torch.inference_mode(False):
             x = torch.as_tensor(self.x, dtype=torch.float32)
@@ -95,6 +98,35 @@ class Explanation(ExplanationData):
             run = ScoredRun.of(reader, x, self.horizon, used, variance=variance)
             rows = Estimate(torch.as_tensor(self.matrix)[moving(x)], steps=self.steps, settings=method.settings)
             return run.score(rows) if whole is None else whole.stated(run.score(rows))
+
+    def _score_channels(self, model: Forecaster, protocol: Protocol) -> Quantities:
+        """Score of the bound model: positions of all channels in one ordering, values rearranged within a channel."""
+        import torch
+
+        from hrx.adapters.inputs import Layout, Output, Window
+        from hrx.adapters.wrapped import Bound
+        from hrx.audit.covariates import score_joint
+        from hrx.audit.scoring.score import ScoredRun
+
+        parts = self.parts or {"target": Part("target", "number", self.matrix, None, self.x, self.observed)}
+        by_role: dict[Any, Any] = {}
+        for name, part in parts.items():
+            by_role.setdefault(part.role, {})[name] = torch.as_tensor(part.values, dtype=torch.float32)
+        values: dict[str, Any] = {role: torch.stack(list(own.values()), dim=-1) for role, own in by_role.items()}
+        if "static" in values:
+            values["static"] = values["static"][:, 0]
+        names = {role: tuple(own) for role, own in by_role.items()}
+        codes = frozenset(name for name, part in parts.items() if part.kind == "categorical")
+        window = Window(**values, names=names, categorical=codes)
+        layout = Layout.of(window, self.horizon, {name: part.kind for name, part in parts.items()})
+        season = self.seasons[0]
+        seasonal = model.for_season(season) if season > 1 else model
+        explained = layout.names["target"].index(self.targets[0]) if self.parts else 0
+        bound = Bound(seasonal, layout, explained, Output.parse(self.output))
+        with torch.inference_mode(False):
+            matrix = torch.cat([torch.as_tensor(parts[one.name].matrix) for one in layout.channels], dim=-1)
+            run = ScoredRun(bound, layout.pack(window), self.horizon, protocol, variance=self.variances[0])
+            return score_joint(run, matrix, self.steps).joint
 
     def _forecasts(self, reader: Forecaster, protocol: Protocol) -> SeriesForecasts | None:
         """Forecasts over the test region of the series, standardised; None where it is not known or cannot be used."""
@@ -135,10 +167,22 @@ class Explanation(ExplanationData):
         return self.score()
 
     def plot(self, item: str | int | None = None) -> Figure:
-        """Draw the heat map of one series, by default the first: window and forecast, and what each step reads."""
+        """Draw the heat map of one series, by default the first: window and forecast, and what each step reads.
+
+        With covariates one heat map for each channel; that of a channel known ahead runs past the forecast line.
+        """
+        from hrx.reports.channels import channels_heatmap
         from hrx.reports.heatmap import heatmap_figure
 
+        if self.parts:
+            return channels_heatmap(self, self.place(item))
         return heatmap_figure(self, self.place(item))
+
+    def plot_channels(self, item: str | int | None = None) -> Figure:
+        """Draw the effect of each channel with its error, and its share at each step; it needs covariates."""
+        from hrx.reports.channels import channels_figure
+
+        return channels_figure(self, self.place(item))
 
     def plot_steps(self, steps: Sequence[int], item: str | int | None = None) -> Figure:
         """Draw the rows of some forecast steps, counted from 1, below the series: `x.plot_steps([1, 12, 24])`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -29,6 +29,23 @@ if TYPE_CHECKING:
     from hrx.records.quantities import Floats, Quantities
 
 
+class Reading(TypedDict, total=False):
+    """How `explain` reads data: its keywords for columns, frequency and season, roles and output."""
+
+    date: str
+    id: Names
+    value: Names
+    frequency: str
+    season: int | None
+    target: Names
+    past: Names
+    future: Names
+    static: Names
+    future_data: Any
+    unused: Literal["", "error", "ignore"]
+    output: str | float | tuple[float, float]
+
+
 @torch.inference_mode(False)  # which has no gradients; the caller may be inside it
 def score(
     model: Model,
@@ -40,16 +57,12 @@ def score(
     windows: int | None = None,
     lookback: int | None = None,
     protocol: Protocol | None = None,
-    date: str = "",
-    id: Names = (),
-    value: Names = (),
-    frequency: str = "",
-    season: int | None = None,
+    **reading: Unpack[Reading],
 ) -> Quantities:
-    """Return the quantities of one run: of one series, or of windows `(W, L)`. Arguments as those of `explain`.
+    """Return the quantities of one run: of one series, or of windows `(W, L)`. Other arguments as those of `explain`.
 
     It scores the window before the end of a series, or all rows of an array together; with `windows=16` so many windows
-    of the last fifth of the series, as an audit does.
+    of the last fifth of the series, as an audit does; with covariates, the positions of all channels in one ordering.
 
     `matrix` is that of any other explainer: an array `(R, L)` or `(B, R, L)`, a frame as `to_frame()` writes it, a file
     of either (`.npz`, `.csv`, `.parquet`), the explanations of neuralforecast or shap, or a function of the windows
@@ -73,14 +86,13 @@ def score(
             estimator=protocol.estimator,
             settings=protocol.estimator_settings,
             seed=protocol.seed,
-            date=date,
-            id=id,
-            value=value,
-            frequency=frequency,
-            season=season,
+            **reading,
         )
         return explained.score(protocol=protocol)
-    given = read_series(data, _options(date, id, value, frequency, season))
+    own = {name: value for name, value in reading.items() if name in ("date", "id", "value", "frequency", "season")}
+    if len(own) < len(reading):
+        raise HrxError("matrix= and windows= are of one series and its point forecast. Drop roles and output.")
+    given = read_series(data, _options(**own))  # type: ignore[arg-type]
     if len(given.series) > 1 and not given.windows:
         names = ", ".join(one.series.item for one in given.series[:8])
         raise HrxError(f"The data hold {len(given.series)} series: {names}. A matrix is of one: give that one.")

@@ -78,16 +78,21 @@ def admit(model: Forecaster, x: Tensor, horizon: int, budget: MemoryBudget | Non
     return tuple(check() for check in checks)
 
 
-def refuse_misleading(model: Forecaster, x: Tensor, forecast: Tensor, matrix: Tensor, *, gradient: bool) -> None:
+def refuse_misleading(
+    model: Forecaster, x: Tensor, forecast: Tensor, matrix: Tensor, *, gradient: bool, least: float = 0.0
+) -> None:
     """Raise where the explanation of windows `(B, L)` would mislead: a sampler, another forecast, a detached gradient.
 
-    `forecast` `(B, H)` and `matrix` are those to be shown. It takes one official call, more only to tell the reason.
+    `forecast` `(B, H)` and `matrix` are those to be shown. Differences are relative to the largest forecast, or to
+    `least`. It takes one official call, more only to tell the reason.
     """
     name, horizon = model.identity.model, forecast.shape[1]
     with kept_random_state():
         torch.manual_seed(0)
         official = model.official(x.clone(), horizon)
-        apart = relative_difference(forecast, official)
+        apart, largest = relative_difference(forecast, official), float(official.abs().max())
+        if least > largest > 0:
+            apart *= largest / least
         if not apart <= EQUIVALENCE_LIMIT:
             torch.manual_seed(1)
             if not relative_difference(model.official(x.clone(), horizon), official) <= AGREEMENT_LIMIT:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -19,6 +19,7 @@ import pandas as pd
 
 from hrx.errors import HrxError, describe_error, unknown
 from hrx.files import MOST_TABLE, atomic_write, check_target, read_file
+from hrx.records.channels import ChannelEffect
 from hrx.text import ComputedText
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from hrx.records.ledger import StoredCheck
     from hrx.records.quantities import Bools, Floats, Quantities, Skill
 
-_FORMAT = 2
+_FORMAT = 3
 _ARRAYS = ("matrix", "forecast", "x", "observed")
+_PART_ARRAYS = ("matrix", "values", "observed")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,32 @@ class ExplainedTimes(NamedTuple):
 
     inputs: pd.Index
     forecasts: pd.Index
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What each step of a forecast reads of one channel, for `B` series."""
+
+    role: Literal["target", "past", "future", "static"]
+    kind: Literal["number", "two-valued", "categorical"]
+    matrix: Floats
+    """`(B, R, length)`: `L` inputs; `L + H` where the channel is known ahead, 1 where it is static. Magnitudes, per
+    standard deviation of the channel where they are slopes.
+
+    Of a channel without a slope: the mean change of the forecast when a value is replaced by another of the channel."""
+    signed: Floats | None
+    """The same with signs; NaN for a channel without a slope, None where the estimator has no sign."""
+    values: Floats
+    """`(B, length)`, in the channel's own unit, codes of a categorical one; NaN is missing."""
+    observed: Bools
+    """`(B, length)`."""
+    labels: tuple[str, ...] = ()
+    """Labels of the codes 0, 1, … of a categorical channel."""
+
+    def of(self, at: slice) -> Part:
+        """Return the part of some of the series."""
+        signed = None if self.signed is None else self.signed[at]
+        return replace(self, signed=signed, **{name: getattr(self, name)[at] for name in _PART_ARRAYS})
 
 
 class Trust(Enum):
@@ -144,6 +172,19 @@ class Explanation:
     """What a reader has to know: how dates were read, missing values that were filled in, the scale of the model."""
     held_out: tuple[HeldOut, ...] = ()
     """Of each series, where `held_out=True` asked for it; a file does not keep it."""
+    output: str = "point"
+    """Which number of the forecast is explained: `point`, `mean`, a level such as `0.9`, or a spread, `0.1:0.9`."""
+    quantiles: Mapping[float, Floats] = field(default_factory=dict)
+    """Forecasts `(B, H)` by quantile level, where covariates or an output were given and the model has quantiles."""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """Each channel by name, where covariates or several targets were given; `matrix` and `x` are those of the target.
+    """
+    targets: tuple[str, ...] = ()
+    """Channel that each of the `B` forecasts is of, where there are parts."""
+    effects: tuple[tuple[ChannelEffect, ...], ...] = ()
+    """Of each series: what replacing each channel does to its forecast."""
+    variances: tuple[float, ...] = ()
+    """Variance of the forecasts of each series, by which its effects and gains are divided."""
 
     @property
     def lookback(self) -> int:
@@ -163,14 +204,19 @@ class Explanation:
 
     def __getitem__(self, item: str | int) -> Self:
         at = slice(place := self.place(item), place + 1)
-        per_series = ("matrix", "forecast", "x", "observed", "items", "times", "seasons", "scales", "held_out")
+        per_series = ["matrix", "forecast", "x", "observed", "items", "times", "seasons", "scales", "held_out"]
+        per_series += ["targets", "effects", "variances"]
         signed = None if self.signed is None else self.signed[at]
-        return replace(self, signed=signed, **{name: getattr(self, name)[at] for name in per_series})
+        parts = {name: part.of(at) for name, part in self.parts.items()}
+        quantiles = {level: values[at] for level, values in self.quantiles.items()}
+        own = {name: getattr(self, name)[at] for name in per_series}
+        return replace(self, signed=signed, parts=parts, quantiles=quantiles, **own)
 
     def __repr__(self) -> str:
         series = f"series {self.items[0]!r}" if len(self) == 1 else f"{len(self)} series"
         some = f"{len(self.steps)} of " if len(self.steps) < self.horizon else ""
-        size = f"{some}{self.horizon} steps × {self.lookback} inputs"
+        channels = f" of {len(self.parts)} channels" if self.parts else ""
+        size = f"{some}{self.horizon} steps × {self.lookback} inputs{channels}"
         return f"<Explanation of {self.model.name} on {series} by {self.method.estimator}: {size}>"
 
     def place(self, item: str | int | None) -> int:
@@ -194,8 +240,43 @@ class Explanation:
             raise HrxError(f"Step {step} has no row in this explanation. Steps count from 1; it has {known}.")
         return self.steps.index(step)
 
+    @property
+    def channels(self) -> pd.DataFrame:
+        """One row per series, forecast step and channel: what the channel does to the forecast.
+
+        | column | is |
+        | --- | --- |
+        | `item`, `step` | the series; the forecast step, from 1 |
+        | `channel`, `role` | the name of the channel, and what it is to the forecast |
+        | `effect`, `effect_error` | mean squared change of the step when the channel is replaced by other blocks of its
+          history, over the variance of the forecasts; its Monte Carlo standard error |
+        | `share` | effect over the sum of all channels |
+        | `sensitivity` | sum of the channel's row; missing without a slope and at steps without a row |
+        | `read`, `read_from` | whether the forecast reads the channel, and from which step on |
+        """
+        steps = np.arange(1, self.horizon + 1)
+        frames = []
+        for item, effects in zip(self.items, self.effects, strict=False):
+            for one in effects:
+                sensitivity = np.full(self.horizon, np.nan)
+                if one.sensitivity is not None:
+                    sensitivity[np.asarray(self.steps) - 1] = one.sensitivity
+                columns = {"item": item, "step": steps, "channel": one.name, "role": one.role, "effect": one.effect}
+                columns |= {"effect_error": one.error, "share": one.share, "sensitivity": sensitivity}
+                known_from = pd.array([one.read_from] * self.horizon, dtype="Int64")
+                frames.append(pd.DataFrame(columns | {"read": one.read, "read_from": known_from}))
+        if not frames:
+            names = ("item", "step", "channel", "role", "effect", "effect_error", "share", "sensitivity")
+            return pd.DataFrame(columns=[*names, "read", "read_from"])
+        return pd.concat(frames, ignore_index=True).sort_values(["item", "step"], kind="stable", ignore_index=True)
+
+    @property
+    def crossing(self) -> float:
+        """Share of steps at which the quantiles of a spread cross, so that it is negative; 0 for any other output."""
+        return float((self.forecast < 0).mean()) if ":" in self.output else 0.0
+
     def to_frame(self) -> pd.DataFrame:
-        """One row per series, explained step and input.
+        """One row per series, explained step and input; with covariates, per channel too.
 
         | column | is |
         | --- | --- |
@@ -207,27 +288,42 @@ class Explanation:
         | `value`, `observed` | the input, and whether it was observed or filled in |
         | `importance` | the entry of `matrix` |
         | `signed` | the entry of `signed`, where there is one |
+        | `channel`, `role` | with covariates: the channel of the input. A position from 0 on is ahead: 0 is step 1; a
+          static channel has neither position nor time |
         """
-        rows, lookback = self.matrix.shape[1:]
-        step, position = np.repeat(self.steps, lookback), np.tile(np.arange(-lookback, 0), rows)
-        unknown_time = pd.Series(pd.NaT, index=range(rows * lookback), dtype="datetime64[ns]")
+        own = {"": Part("target", "number", self.matrix, self.signed, self.x, self.observed)}
         frames = []
-        for number, times in enumerate(self.times):
-            columns: dict[str, Any] = {
-                "item": self.items[number],
-                "step": step,
-                "forecast_time": unknown_time if times is None else times.forecasts[step - 1],
-                "input_time": unknown_time if times is None else times.inputs[position + lookback],
-                "position": position,
-                "lag": step - 1 - position,
-                "value": np.tile(self.x[number], rows),
-                "observed": np.tile(self.observed[number], rows),
-                "importance": self.matrix[number].reshape(-1),
-            }
-            if self.signed is not None:
-                columns["signed"] = self.signed[number].reshape(-1)
-            frames.append(pd.DataFrame(columns))
+        for number, item in enumerate(self.items):
+            for name, part in (self.parts or own).items():
+                columns: dict[str, Any] = {"item": item} | self._places(part, number)
+                rows = len(self.steps)
+                columns |= {
+                    "value": np.tile(part.values[number], rows),
+                    "observed": np.tile(part.observed[number], rows),
+                    "importance": part.matrix[number].reshape(-1),
+                }
+                if part.signed is not None:
+                    columns["signed"] = part.signed[number].reshape(-1)
+                if self.parts:
+                    columns |= {"channel": name, "role": part.role}
+                frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
+
+    def _places(self, part: Part, number: int) -> dict[str, Any]:
+        """Columns of `to_frame` that say which step and which input an entry of a part is of."""
+        length = part.values.shape[1]
+        step, position = np.repeat(self.steps, length), np.tile(np.arange(length) - self.lookback, len(self.steps))
+        known, static = self.times[number], part.role == "static"
+        forecast_time: Any = pd.Series(pd.NaT, index=range(len(step)), dtype="datetime64[ns]")
+        input_time = forecast_time
+        if known is not None:
+            forecast_time = known.forecasts[step - 1]
+        if known is not None and not static:
+            input_time = known.inputs.append(known.forecasts)[position + self.lookback]
+        columns = {"step": step, "forecast_time": forecast_time, "input_time": input_time}
+        if static:
+            return columns | {"position": np.nan, "lag": np.nan}
+        return columns | {"position": position, "lag": step - 1 - position}
 
     def save(self, path: str | Path) -> Path:
         """Writes arrays, names, times and settings to one NPZ file, without the model. Returns its path."""
@@ -238,10 +334,19 @@ class Explanation:
             "zones": [None if times is None else _stored_times(times.inputs)[0] for times in self.times],
             "model": asdict(self.model),
             "method": self.method._asdict(),
+            **{name: getattr(self, name) for name in ("output", "targets", "variances")},
+            "levels": list(self.quantiles),
+            "parts": [[name, part.role, part.kind, part.labels] for name, part in self.parts.items()],
+            "effects": [[one.as_dict() for one in effects] for effects in self.effects],
         }
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         if self.signed is not None:
             arrays["signed"] = self.signed
+        arrays |= {f"quantile_{number}": values for number, values in enumerate(self.quantiles.values())}
+        for number, part in enumerate(self.parts.values()):
+            arrays |= {f"{name}_{number}": getattr(part, name) for name in _PART_ARRAYS}
+            if part.signed is not None:
+                arrays[f"signed_{number}"] = part.signed
         for number, times in enumerate(self.times):
             if times is not None:
                 arrays[f"times_{number}"] = _stored_times(times.inputs.append(times.forecasts))[1]
@@ -279,6 +384,21 @@ class Explanation:
                 model=ExplainedModel(**about["model"]),
                 method=Method(**about["method"]),
                 windows=about["windows"],
+                output=about["output"],
+                targets=tuple(about["targets"]),
+                variances=tuple(about["variances"]),
+                quantiles={level: arrays[f"quantile_{number}"] for number, level in enumerate(about["levels"])},
+                parts={
+                    name: Part(
+                        role=role,
+                        kind=kind,
+                        labels=tuple(labels),
+                        signed=arrays.get(f"signed_{number}"),
+                        **{array: arrays[f"{array}_{number}"] for array in _PART_ARRAYS},
+                    )
+                    for number, (name, role, kind, labels) in enumerate(about["parts"])
+                },
+                effects=tuple(tuple(ChannelEffect.from_dict(one) for one in effects) for effects in about["effects"]),
             )
         except HrxError:
             raise

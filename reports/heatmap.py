@@ -172,7 +172,7 @@ def draw_window(axes: Axes, x: Floats, truth: Floats, forecast: Floats, *, of: s
     if guide:
         axes.plot([], [], color=GUIDE, linestyle=":", label=guide)
     axes.set_xlim(-len(x), len(forecast))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, frameon=False, borderaxespad=0.1)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -206,13 +206,29 @@ def heatmap_figure(x: Explanation, number: int = 0) -> Figure:
     with plain_style():
         figure = new_figure(HEATMAP_SIZE)
         window, shared = _draw_panels(figure, x.matrix[number], np.asarray(x.steps))
-        draw_window(window, x.x[number], np.empty(0), x.forecast[number], guide=GUIDED)
-        window.set_ylabel("value")
-        _label_time(shared, x, number)
-        figure.suptitle(_heading(x, number), fontsize=10, parse_math=False)
+        draw_forecast(window, x, number)
+        label_time(shared, x, number)
+        figure.suptitle(heading(x, number), fontsize=10, parse_math=False)
         if x.notes:
             figure.supxlabel("; ".join(x.notes), fontsize=9, color=INK, parse_math=False)
         return figure
+
+
+def draw_forecast(axes: Axes, x: Explanation, number: int, guide: str = GUIDED) -> None:
+    """Draw the window and forecast of one series, with a band between the outer quantiles where they are known.
+
+    Of a spread, which is no value of the series, the median stands in its place.
+    """
+    levels = sorted(x.quantiles)
+    line = x.quantiles.get(0.5, np.full_like(x.forecast, np.nan)) if ":" in x.output else x.forecast
+    if len(levels) > 1:
+        low, high = (x.quantiles[level][number] for level in (levels[0], levels[-1]))
+        at = np.arange(x.horizon) + 0.5
+        axes.fill_between(
+            at, low, high, color=FORECAST, alpha=0.2, linewidth=0, label=f"{levels[0]:g} to {levels[-1]:g}"
+        )
+    draw_window(axes, x.x[number], np.empty(0), line[number], guide=guide)
+    axes.set_ylabel("value")
 
 
 def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figure:
@@ -226,8 +242,7 @@ def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figur
         window, *panels = figure.subplots(
             len(rows) + 1, 1, sharex=True, gridspec_kw={"height_ratios": [2.2, *[1] * len(rows)]}
         )
-        draw_window(window, x.x[number], np.empty(0), x.forecast[number])
-        window.set_ylabel("value")
+        draw_forecast(window, x, number, guide="")
         positions = np.arange(-x.lookback, 0)
         for axes, step, row in zip(panels, steps, rows, strict=True):
             axes.bar(positions + 0.5, row, width=1.0, color=TRUTH)
@@ -236,9 +251,9 @@ def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figur
             axes.set_ylim(0, 1.05 * largest or 1.0)
             axes.set_ylabel(f"step {step}")
             axes.spines[["top", "right"]].set_visible(False)
-        _label_time(panels[-1], x, number)
-        heading = f"{_heading(x, number)}: importance for some forecast steps (orange)"
-        figure.suptitle(heading, fontsize=10, parse_math=False)
+        label_time(panels[-1], x, number)
+        text = f"{heading(x, number)}: importance for some forecast steps (orange)"
+        figure.suptitle(text, fontsize=10, parse_math=False)
         figure.supylabel("importance, on one scale", fontsize=9)
         return figure
 
@@ -262,7 +277,7 @@ def profile_figure(x: Explanation, number: int = 0) -> Figure:
         axes.set_xlabel("lag: steps from the input to the forecast step (the most recent on the right)")
         axes.set_ylabel("share of a row at that lag, mean (%)")
         axes.spines[["top", "right"]].set_visible(False)
-        figure.suptitle(f"{_heading(x, number)}: importance by lag", fontsize=10, parse_math=False)
+        figure.suptitle(f"{heading(x, number)}: importance by lag", fontsize=10, parse_math=False)
         return figure
 
 
@@ -294,7 +309,7 @@ def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) 
             axes.axvline(value, color=colour, linewidth=0.9, linestyle="--", zorder=0.5, label=f"{name}: {value:.4g}")
         when = "" if times is None else f", {show_time(times.forecasts[step - 1])}"
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        figure.suptitle(f"{_heading(x, number)}: step {step}{when}", fontsize=10, parse_math=False)
+        figure.suptitle(f"{heading(x, number)}: step {step}{when}", fontsize=10, parse_math=False)
         return figure
 
 
@@ -333,13 +348,14 @@ def _contributions(x: Explanation, step: int, number: int) -> tuple[Floats, str]
     return contributions, base
 
 
-def _heading(x: Explanation, number: int) -> str:
+def heading(x: Explanation, number: int) -> str:
     which = f", series {number + 1} of {len(x)}" if len(x) > 1 else ""
-    title = f"{x.model.name} on {x.items[number]}{which}, by {x.method.estimator}"
+    output = "" if x.output == "point" else f", {'spread ' if ':' in x.output else ''}{x.output}"
+    title = f"{x.model.name} on {x.items[number]}{which}{output}, by {x.method.estimator}"
     return shorten(clean(title), _LONGEST_HEADING)
 
 
-def _label_time(axes: Axes, x: Explanation, number: int) -> None:
+def label_time(axes: Axes, x: Explanation, number: int) -> None:
     """Dates below the last panel where there are some, else positions."""
     if (known := x.times[number]) is None:
         axes.set_xlabel(_POSITIONS)

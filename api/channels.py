@@ -1,0 +1,297 @@
+"""Explanations of forecasts that read covariates or several targets, or of another output than the point forecast.
+
+Each forecast is that of a model bound to the layout of its window. Entries of channels without a slope, effects and
+sensitivities are those of `hrx.audit.covariates`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from hrx.adapters.contract import Forecaster, ModelError, library_errors
+from hrx.adapters.inputs import POINT, Layout, Output, Window
+from hrx.adapters.wrapped import Bound
+from hrx.audit.admission import refuse_misleading
+from hrx.audit.attribution import find_estimator
+from hrx.audit.attribution.explanation import estimate
+from hrx.audit.covariates import (
+    Blocks,
+    channel_effects,
+    effect_forecasts,
+    replaced_rows,
+    standardised,
+    with_sensitivity,
+)
+from hrx.audit.memory import MemoryBudget
+from hrx.audit.protocol import Protocol
+from hrx.audit.scoring.quantities import Unscorable, usable_variance
+from hrx.errors import HrxError, describe_error
+from hrx.gift_eval.covariates import Arrays, CovariateSeries
+from hrx.gift_eval.series import UnusableSeries
+from hrx.gift_eval.windows import scaling_end
+from hrx.records.channels import ChannelEffect
+from hrx.records.explanation import ExplainedTimes, Part
+
+BAND = (0.1, 0.5, 0.9)
+"""Quantile levels that are forecast beside the explained output, where the model has them."""
+
+
+class _Explained(NamedTuple):
+    """One forecast with what it reads of each channel."""
+
+    item: str
+    target: str
+    forecast: Tensor
+    """`(1, H)`."""
+    quantiles: Mapping[float, Tensor]
+    parts: Mapping[str, Part]
+    effects: tuple[ChannelEffect, ...]
+    variance: float
+
+
+def explain_channels(
+    model: Forecaster,
+    series: Sequence[CovariateSeries],
+    lookback: int,
+    horizon: int,
+    protocol: Protocol,
+    steps: Sequence[int],
+    output: Output,
+    *,
+    check: bool,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return the fields of an `Explanation`: one forecast for each series and target."""
+    first = series[0]
+    for one in series:
+        if one.names != first.names:
+            raise HrxError(
+                f"Series {one.item} has the channels {_listed(one)}, series {first.item} {_listed(first)}. Explain "
+                "series with other channels apart."
+            )
+    found, notes = list[_Explained](), list[str]()
+    for one in series:
+        season = one.series.season
+        seasonal = model.for_season(season) if season > 1 else model
+        window = as_window(one, one.window(lookback, horizon))
+        notes += _notes(seasonal, one, window, lookback, horizon)
+        layout = Layout.of(window, horizon, one.kinds)
+        history = _History.of(one, layout)
+        for number, target in enumerate(layout.names["target"]):
+            bound = Bound(seasonal, layout, number, output)
+            if not model.differentiable:
+                report(_cost(bound, protocol))
+            with library_errors(model.identity.model, model.identity.library):
+                explained = _explain(seasonal, bound, one, window, history, protocol, steps, check=check)
+            several = len(layout.names["target"]) > 1
+            found.append(explained._replace(item=f"{one.item}/{target}" if several else one.item))
+    by_item = [one for one in series for _ in first.names["target"]]
+    own = [(one.parts[one.target], one.forecast) for one in found]
+    if output.is_spread and (crossing := float(torch.cat([one.forecast for one in found]).lt(0).float().mean())):
+        notes.append(f"the quantiles of the spread cross at {crossing:.1%} of the steps")
+    several = len(first.names) > 1 or len(first.names["target"]) > 1
+    return {
+        "matrix": np.concatenate([part.matrix for part, _ in own]),
+        "signed": None if own[0][0].signed is None else np.concatenate([part.signed for part, _ in own]),
+        "forecast": torch.cat([forecast for _, forecast in own]).numpy(),
+        "x": np.concatenate([part.values for part, _ in own]),
+        "observed": np.concatenate([part.observed for part, _ in own]),
+        "items": tuple(one.item for one in found),
+        "times": tuple(_times(one, lookback, horizon) for one in by_item),
+        "seasons": tuple(one.series.season for one in by_item),
+        "scales": (None,) * len(found),
+        "notes": tuple(dict.fromkeys(notes)),
+        "output": str(output),
+        "quantiles": {
+            level: torch.cat([one.quantiles[level] for one in found]).numpy() for level in found[0].quantiles
+        },
+        "parts": {name: _stacked([one.parts[name] for one in found]) for name in found[0].parts} if several else {},
+        "targets": tuple(one.target for one in found),
+        "effects": tuple(one.effects for one in found) if several else (),
+        "variances": tuple(one.variance for one in found),
+    }
+
+
+def as_window(series: CovariateSeries, arrays: Arrays) -> Window:
+    """Return the window of arrays by role, in float64."""
+    codes = frozenset(name for name, kind in series.kinds.items() if kind == "categorical")
+    tensors: dict[str, Any] = {role: torch.as_tensor(values) for role, values in arrays.items()}
+    return Window(**tensors, names=series.names, categorical=codes)
+
+
+class _History(NamedTuple):
+    """What is known of the channels before the window's forecast."""
+
+    blocks: Blocks
+    scales: Mapping[str, float]
+
+    @classmethod
+    def of(cls, series: CovariateSeries, layout: Layout) -> "_History":
+        """Blocks from before the test region; from the whole series where fewer than two fit there."""
+        length, blocks = series.target.shape[1], dict[str, Any]()
+        for channel in layout.channels:
+            known = series.blocks(channel.name, channel.length, scaling_end(series.series, layout.horizon) or length)
+            if len(known) < 2 and channel.role != "static":
+                known = series.blocks(channel.name, channel.length, length)
+            blocks[channel.name] = known
+        scales = {name: 0.0 if np.isnan(std) else std for name, std in series.scales(layout.horizon).items()}
+        return cls(blocks, scales)
+
+
+def _explain(
+    model: Forecaster,
+    bound: Bound,
+    series: CovariateSeries,
+    window: Window,
+    history: _History,
+    protocol: Protocol,
+    steps: Sequence[int],
+    *,
+    check: bool,
+) -> _Explained:
+    layout, budget, method = bound.layout, MemoryBudget(), find_estimator(protocol.estimator)
+    horizon, exact = layout.horizon, layout.pack(window)
+    x, window = exact.float(), window.map(Tensor.float)
+    try:
+        with torch.no_grad():
+            forecast = bound.forward(x, horizon).float()
+            levels = [level for level in BAND if model.outputs.refusal(Output((level,))) is None]
+            columns = forecast[..., None]
+            if levels:
+                columns = model.predict_window(window, horizon, levels)[:, :, bound.explained].float()
+    except HrxError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{model.identity.model} failed on the {len(layout.channels)} channels of series {series.item}: "
+            f"{describe_error(error)}."
+        ) from error
+    found = estimate(bound, x, horizon, protocol, steps=steps, budget=budget, signed=True)
+    if check:
+        gradient = model.differentiable and method.needs_gradient
+        # A spread is a small difference of large numbers, whose rounding it has.
+        least = float(window.target.abs().max()) if bound.output.is_spread else 0.0
+        refuse_misleading(bound, x, forecast, found.matrix, gradient=gradient, least=least)
+    matrix, signed, effects = found.matrix.double(), found.signed, list[ChannelEffect]()
+    variance = _variance(model, bound, series, forecast, protocol)
+    if len(layout.channels) > 1:
+        scales = history.scales if method.sign == "slope" else dict.fromkeys(history.scales, 1.0)
+        if method.needs_gradient:
+            rows = replaced_rows(bound, x, history.blocks, seed=protocol.seed, budget=budget)
+            matrix = standardised(bound, matrix, scales, rows, steps)
+        effects = channel_effects(bound, x, history.blocks, variance, seed=protocol.seed, budget=budget)
+        effects = with_sensitivity(effects, bound, matrix)
+        if signed is not None:
+            signed = signed.double().clone()
+            for channel in layout.channels:
+                signed[..., channel.positions] *= scales[channel.name] if channel.has_slope else torch.nan
+    for what, values in (("forecast", forecast), ("explanation", matrix)):
+        if not torch.isfinite(values).all():
+            raise HrxError(f"non-finite {what}: {protocol.estimator} is NaN or infinite on series {series.item}")
+    parts = {}
+    for at, channel in enumerate(layout.channels):
+        given = exact[:, channel.positions].numpy()
+        observed = ~np.isnan(given)
+        if channel.role == "target":  # the first channels, of which gaps were filled
+            given, observed = series.target[None, at, -layout.lookback :], series.observed[None, at, -layout.lookback :]
+        parts[channel.name] = Part(
+            role=channel.role,
+            kind=channel.kind,
+            matrix=matrix[..., channel.positions].float().numpy(),
+            signed=None if signed is None else signed[..., channel.positions].float().numpy(),
+            values=given,
+            observed=observed,
+            labels=series.labels.get(channel.name, ()),
+        )
+    target = layout.names["target"][bound.explained]
+    quantiles = {level: columns[..., number] for number, level in enumerate(levels)}
+    return _Explained(series.item, target, forecast, quantiles, parts, tuple(effects), variance)
+
+
+def _cost(bound: Bound, protocol: Protocol) -> str:
+    """How many forecasts the channels of one window take by a model without derivatives."""
+    method = find_estimator(protocol.estimator)
+    own = method.settings.read(protocol.estimator_settings, method.name).forecasts(bound.layout.size)
+    region = 0 if protocol.variance_windows == "run" else protocol.variance_windows
+    return f"about {(own or 0) + effect_forecasts(bound) + region} forecasts by {bound.identity.model}"
+
+
+def _variance(model: Forecaster, bound: Bound, series: CovariateSeries, forecast: Tensor, protocol: Protocol) -> float:
+    """Variance of the point forecasts over the test region; without one, of the explained forecast or its window."""
+    layout, count = bound.layout, protocol.variance_windows
+    point = Bound(model, layout, bound.explained, POINT)
+    try:
+        if count != "run":
+            arrays = series.region(layout.lookback, layout.horizon, count).arrays
+            x = layout.pack(as_window(series, arrays)).float()
+            return usable_variance(MemoryBudget().forecasts(point, x, layout.horizon))
+    except (UnusableSeries, Unscorable):
+        pass
+    try:
+        return usable_variance(forecast)
+    except Unscorable:
+        return float(series.target[bound.explained, -layout.lookback :].var()) or 1.0
+
+
+def _notes(model: Forecaster, series: CovariateSeries, window: Window, lookback: int, horizon: int) -> list[str]:
+    """What was missing and what the model makes of it; refuses missing values that it does not take."""
+    notes = [series.note] if series.note else []
+    for name, seen in zip(series.names["target"], series.observed[:, -lookback:], strict=True):
+        if count := int((~seen).sum()):
+            notes.append(f"{series.item}: {count} of {lookback} values of {name} were missing and repeat the last one")
+    times = _times(series, lookback, horizon)
+    every = None if times is None else times.inputs.append(times.forecasts)
+    for role, values in window.roles():
+        if role == "target":
+            continue
+        taken = getattr(model.inputs, role)
+        for name, column in zip(window.named(role), values[0].T if values.ndim == 3 else values.T, strict=True):
+            missing = torch.isnan(column).numpy()
+            for part, how in ((slice(0, lookback), taken.missing), (slice(lookback, None), taken.ahead_missing)):
+                if not missing[part].any():
+                    continue
+                first = part.start + int(missing[part].argmax())
+                place = _place(every, first, lookback, role == "static")
+                if how == "refused":
+                    raise UnusableSeries(
+                        f"Series {series.item}: {name!r} is missing {place}, and {model.identity.model} takes no "
+                        f"missing values of {role} covariates. Fill them in, or drop {name}."
+                    )
+                count, says = int(missing[part].sum()), "known as missing" if how == "masked" else "read as zero"
+                notes.append(f"{series.item}: {count} values of {name} are missing, the first {place}: {says}")
+    return notes
+
+
+def _place(times: pd.Index | None, at: int, lookback: int, static: bool) -> str:
+    if static:
+        return "(it is static)"
+    if times is not None:
+        return f"at {str(times[at]).removesuffix(' 00:00:00')}"
+    return f"{lookback - at} steps before the forecast" if at < lookback else f"at step {at - lookback + 1} ahead"
+
+
+def _times(series: CovariateSeries, lookback: int, horizon: int) -> ExplainedTimes | None:
+    after = series.after(horizon)
+    return None if series.times is None or after is None else ExplainedTimes(series.times[-lookback:], after)
+
+
+def _listed(series: CovariateSeries) -> str:
+    return ", ".join(f"{name} ({role})" for role, names in series.names.items() for name in names)
+
+
+def _stacked(parts: Sequence[Part]) -> Part:
+    """Return one channel of all series."""
+    first = parts[0]
+    return Part(
+        role=first.role,
+        kind=first.kind,
+        matrix=np.concatenate([one.matrix for one in parts]),
+        signed=None if first.signed is None else np.concatenate([one.signed for one in parts]),
+        values=np.concatenate([one.values for one in parts]),
+        observed=np.concatenate([one.observed for one in parts]),
+        labels=first.labels,
+    )
