@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from numbers import Number
 from pathlib import Path
@@ -27,14 +26,14 @@ from .entries import entry_series, fev_entry
 from .fev_tasks import open_fev
 from .frequency import TimeGrid
 from .sample import open_sample, read_sample, sample_file
-from .series import Dataset, Series, StoredSeries, TimedSeries, place
+from .series import Dataset, StoredSeries, TimedSeries, place
 from .table_files import as_table, read_table, table_kind
 from .table_series import open_table, table_dataset, table_series
-from .tables import DEFAULT, Options, merged, parse_source
+from .tables import DEFAULT, Options, merged, parse_source, split_options
 from .tslib import open_tslib
 
 ROOT_VARIABLE = "GIFT_EVAL"
-_BENCHMARKS = ("sample", "gift-eval")
+_BENCHMARKS, _TABLES = ("sample", "gift-eval"), ("csv:", "parquet:")
 WEATHER = "seattle_weather/D"
 """Dataset of the sample with covariates, which is read only by its name."""
 WEATHER_ROLES = Options(target=("temp_max",), past=("precipitation", "temp_min", "wind"))
@@ -50,11 +49,13 @@ _ACCEPTED = (
 def open_source(spec: str = "sample", options: Options = DEFAULT) -> list[Dataset]:
     """Return the datasets of `sample`, of `gift-eval` (`data_root` says where), of `tslib:DIR`, of the tasks of fev
     (`fev:TASKS.yaml`), of a table (`csv:FILE`) or of a directory in GIFT-Eval's format. `options` name the roles of
-    columns.
+    columns, like those after a `?`: `sample:seattle/D?target=temp_max&past=wind&unused=ignore`.
 
     Names after a colon choose among them, in the order given: `sample:co2/W,elnino/M`. A name without a frequency
     means all its frequencies: `gift-eval:us_births`. A directory with the name of a source is written `./sample`.
     """
+    if not spec.startswith(_TABLES):
+        spec, options = split_options(spec, options)
     kind, colon, rest = spec.partition(":")
     if kind in _OPENERS:
         return _OPENERS[kind](rest if colon else None, options)
@@ -164,7 +165,8 @@ def open_series(text: str, options: Options | None = None) -> list[TimedSeries]:
     """
     source, asked = split_name(text)
     if text.partition(":")[0] in _BENCHMARKS:
-        return _series_of_dataset(text, source, asked, options or DEFAULT)
+        name, options = split_options(text, options or DEFAULT)
+        return _series_of_dataset(name, *split_name(name), options)
     path, given = parse_source(source)
     options = merged(options or DEFAULT, given)
     table = read_table(path, "parquet" if text.startswith("parquet:") else table_kind(path), least=1)
@@ -181,7 +183,7 @@ def split_name(text: str) -> tuple[str, str]:
     if text.partition(":")[0] in _BENCHMARKS:
         kind, dataset, series = (*text.split(":", 2), "", "")[:3]
         return f"{kind}:{dataset}", series
-    for prefix in ("csv:", "parquet:"):
+    for prefix in _TABLES:
         text = text.removeprefix(prefix)
     if os.path.isfile(user_path(text)) or ":" not in text:
         return text, ""
@@ -202,43 +204,36 @@ def _series_of_dataset(text: str, source: str, asked: str, options: Options) -> 
     chosen: Iterable[int] = range(dataset.count)
     if asked:
         chosen = [_find([row.name for row in dataset.rows()], asked, text)]
-    # The series of the dataset itself, so that an explanation and an audit read the same one.
+    if dataset.joint:
+        chosen = sorted({index // dataset.variates * dataset.variates for index in chosen})
     if not source.startswith("sample:"):
-        if dataset.joint:
-            chosen = sorted({index // dataset.variates * dataset.variates for index in chosen})
-        found = [_dated(dataset.read(index), dataset.row(index).start) for index in chosen]
-        return [_together(one, dataset, index) for one, index in zip(found, chosen, strict=True)]
-    roles = options if options.roles or options.target else WEATHER_ROLES if dataset.name == WEATHER else None
-    if roles is not None:
-        table = as_table(read_sample(sample_file(dataset.name)), dataset.name)
-        columns = roles._replace(frequency=dataset.frequency, season=dataset.season)
-        found = list(table_series(table, columns, dataset=dataset.name.partition("/")[0]))
-        return [one for one in found if asked in ("", one.series.item)]
-    name, names = sample_file(dataset.name), tuple(row.name for row in dataset.rows())
-    columns = Options(value=names, frequency=dataset.frequency, season=dataset.season)
-    dated = list(table_series(as_table(read_sample(name), name), columns, dataset=name))
-    return [dated[index]._replace(series=dataset.read(index)) for index in chosen]
+        return [_dated(dataset, index) for index in chosen]
+    roles = WEATHER_ROLES if dataset.name == WEATHER else Options(value=tuple(row.name for row in dataset.rows()))
+    roles = options if options.roles or options.target else roles
+    table = as_table(read_sample(sample_file(dataset.name)), dataset.name)
+    columns = roles._replace(frequency=dataset.frequency, season=dataset.season)
+    placed = list(table_series(table, columns))
+    # The series of the dataset itself, so that an explanation and an audit read the same one.
+    return [
+        placed[index // dataset.variates if dataset.joint else index]._replace(series=dataset.read(index))
+        for index in chosen
+    ]
 
 
-def _together(one: TimedSeries, dataset: Dataset, index: int) -> TimedSeries:
-    """Return a series of a dataset, with the other targets where they are forecast together."""
-    if not dataset.joint:
-        return one
-    joint = dataset.read_item(index // dataset.variates)
-    ahead = joint.dropped - one.series.dropped
-    return one._replace(joint=joint, times=None if one.times is None else one.times[ahead:])
-
-
-def _dated(series: Series, start: datetime | None) -> TimedSeries:
-    """Return a series of a dataset with the times that its start and the frequency give."""
+def _dated(dataset: Dataset, index: int) -> TimedSeries:
+    """Return a series of a dataset with the times that its start and the frequency give, and with the other targets
+    where they are forecast together.
+    """
+    series, start = dataset.read(index), dataset.row(index).start
+    joint = dataset.read_item(index // dataset.variates) if dataset.joint else None
     if start is None:
-        return TimedSeries(series, None, None)
+        return TimedSeries(series, None, None, joint=joint)
     grid = TimeGrid.of(np.array([start], dtype="datetime64[s]"), series.frequency)
     try:
-        times = grid.times(series.dropped, series.dropped + series.values.size)
+        times = grid.times((joint or series).dropped, series.dropped + series.values.size)
     except (ValueError, OverflowError):  # beyond the years of pandas
-        return TimedSeries(series, None, None)
-    return TimedSeries(series, times, grid)
+        return TimedSeries(series, None, None, joint=joint)
+    return TimedSeries(series, times, grid, joint=joint)
 
 
 def _find(names: Sequence[str], asked: str, text: str) -> int:

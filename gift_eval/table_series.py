@@ -210,6 +210,8 @@ class _Columns(NamedTuple):
 
     values: Mapping[str, Floats]
     labels: Mapping[str, tuple[str, ...]]
+    others: Mapping[str, tuple[float, ...]]
+    """Values that each static column has."""
 
 
 def _parse_columns(table: InputTable, layout: Layout, options: Options) -> _Columns:
@@ -226,7 +228,9 @@ def _parse_columns(table: InputTable, layout: Layout, options: Options) -> _Colu
             values[name], labels[name] = np.where(codes < 0, np.nan, codes), tuple(map(str, categories))
     numeric = [name for name in (*layout.values, *layout.covariates) if name not in labels]
     values |= dict(zip(numeric, parse_numbers(table, numeric, options.decimal).T, strict=True))
-    return _Columns(values, labels)
+    static = [name for name, role in layout.covariates.items() if role == "static"]
+    others = {name: tuple(np.unique(values[name][~np.isnan(values[name])]).tolist()) for name in static}
+    return _Columns(values, labels, others)
 
 
 def _stored_rows(
@@ -286,8 +290,8 @@ def _covariate(table: InputTable, layout: Layout, columns: _Columns, item: Item,
                 f"{table.file}{series}: the static column {name!r} is {cells[0]!r} in row {table.rows[rows[0]]} and "
                 f"{cells[1]!r} in row {table.rows[other]}. Make it constant, or name it in past= or future=."
             )
-        others = tuple(np.unique(values[~np.isnan(values)]).tolist())
-        return Covariate(name, role, values[rows[:1]] if rows.size else np.array([np.nan]), labels, others)
+        value = values[rows[:1]] if rows.size else np.array([np.nan])
+        return Covariate(name, role, value, labels, columns.others[name])
     size = int(item.at[-1]) + 1
     known, given = _spread(values, item, own, size), _spread(values, item, ~own, size)
     if (apart := np.flatnonzero(~np.isnan(known) & ~np.isnan(given) & (known != given))).size:

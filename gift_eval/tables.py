@@ -94,6 +94,19 @@ def parse_source(text: str) -> tuple[Path, Options]:
         raise HrxError("The source names no file. Write csv:FILE or parquet:FILE.")
     if os.path.isdir(user_path(name)):
         raise HrxError(f"{name} is a directory. Give one file.")
+    return user_path(name), parse_options(options)
+
+
+def split_options(text: str, options: Options) -> tuple[str, Options]:
+    """Return a source that is no table without what follows its last `?`, and those options before the others."""
+    name, mark, given = text.rpartition("?")
+    if not mark or os.path.exists(user_path(text)):
+        return text, options
+    return name, merged(options, parse_options(given))
+
+
+def parse_options(options: str) -> Options:
+    """Parse `option=value&…`."""
     given: dict[str, str] = {}
     for key, _, value in (part.partition("=") for part in options.split("&") if part):
         if key not in Options._fields:
@@ -103,10 +116,6 @@ def parse_source(text: str) -> tuple[Path, Options]:
         if key in given:
             raise HrxError(f"An option is given twice in {options!r}. Several columns are written value=a,b.")
         given[key] = value
-    return user_path(name), _as_options(given)
-
-
-def _as_options(given: Mapping[str, str]) -> Options:
     day_first, decimal, season = given.get("dayfirst"), unquote(given.get("decimal", "")), given.get("season")
     if day_first not in (None, "yes", "no"):
         raise HrxError(f"dayfirst is {day_first!r}; write dayfirst=yes (31/1/2024) or dayfirst=no (1/31/2024).")

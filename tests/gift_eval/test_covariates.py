@@ -324,6 +324,10 @@ def test_the_weather_of_the_sample_has_covariates_and_is_read_by_its_name_only()
         same(one.series.covariates[number].values, plain.row(index).values)
     (together,) = open_source("sample:seattle/D", Options(target=("temp_max", "temp_min"), unused="ignore"))
     assert (together.joint, together.read_item(0).names) == (True, ("temp_max", "temp_min"))
+    (again,) = open_source("sample:seattle/D?target=temp_max,temp_min&unused=ignore")
+    assert again.read_item(0).fingerprint == together.read_item(0).fingerprint
+    (series,) = read("sample:seattle/D?target=temp_max&past=wind&unused=ignore", Options(), None)
+    assert series.names == {"target": ("temp_max",), "past": ("wind",)}
     (series,) = read("sample:seattle_weather/D", Options(), None)
     assert str(series.times[0].date()) == "2012-01-01"
     same(series.window(9, 3)["past"], one.window(9, 3)["past"])
@@ -371,7 +375,7 @@ def test_the_past_columns_of_an_official_folder_are_covariates_on_request(offici
             same(one.values, [np.nan if v is None else v for v in stored[index // 2]["past_feat_dynamic_real"][number]])
     found = CovariateSeries(dataset.read(3))
     assert found.names["past"] == tuple(f"past_feat_dynamic_real[{number}]" for number in range(3))
-    (joint,) = open_source(str(official), Options(target=("target",), past=("past_feat_dynamic_real[2]",)))
+    (joint,) = open_source(f"{official}?target=target&past=past_feat_dynamic_real[2]")
     item = CovariateSeries(joint.read_item(1))
     assert (joint.joint, item.target.shape, len(item.names["past"])) == (True, (2, 90), 1)
     same(item.series.covariates[0].values, stored[1]["past_feat_dynamic_real"][2])
