@@ -12,6 +12,8 @@ from typing import Any
 
 from properdocs.structure.files import File, Files
 
+from hrx.adapters.families import families
+from hrx.adapters.inputs import Inputs, Outputs
 from hrx.audit.attribution import find_estimator
 from hrx.audit.attribution.libraries import LIBRARIES
 from hrx.audit.protocol import Protocol
@@ -30,7 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill the places of a page: `<!-- settings: ESTIMATOR -->` (or classes, refused) and `<!-- code: FILE -->`."""
+    """Fill the places: `<!-- settings: ESTIMATOR -->` (or classes, refused, families) and `<!-- code: FILE -->`."""
     return fill(markdown)
 
 
@@ -41,7 +43,7 @@ def fill(markdown: str) -> str:
         kind, name = place.groups()
         if kind == "code":
             return f"```python\n{(ROOT / name).read_text(encoding='utf-8')}```"
-        tables = {"classes": library_settings, "refused": library_refusals}
+        tables = {"classes": library_settings, "refused": library_refusals, "families": family_inputs}
         return "\n".join(tables[name]() if name in tables else estimator_settings(name))
 
     return _PLACE.sub(replaced, markdown)
@@ -73,6 +75,16 @@ def library_refusals() -> list[str]:
         for need, names in library.refused.items():
             needs.setdefault(need, []).extend(f"`{name}`" for name in names.split())
     return _table(("class", "cannot be used, because it"), ((", ".join(names), need) for need, names in needs.items()))
+
+
+def family_inputs() -> list[str]:
+    """Return a table of what each family reads and gives beyond one series and its point forecast."""
+    rows = [
+        (name, str(family.inputs), family.inputs.past.missing, str(family.outputs))
+        for name, family in families().items()
+        if (family.inputs, family.outputs) != (Inputs(), Outputs())
+    ]
+    return _table(("family", "reads", "missing covariates", "gives"), rows)
 
 
 def command_line() -> str:
