@@ -104,6 +104,11 @@ def plan_audit(
     datasets = list(held_data) or open_source(options.data)
     if options.channels and not any(dataset.variates > 1 for dataset in datasets):
         raise HrxError(f"No dataset of {options.data} has several variates. Drop --channels, or give other --data.")
+    if joint := [dataset.name for dataset in datasets if dataset.joint and not options.channels]:
+        raise HrxError(
+            f"The targets of {joint[0]} are forecast together, which hrx explain measures and an audit does not. Write "
+            "target=each for forecasts of their own, or add --channels."
+        )
     shares = divide(options.models, options.python) if options.models or not held else {}
     found = _find_models(shares.pop(None, []), held, settings, options, progress)
     models = {key: one.located for key, one in found.items()}

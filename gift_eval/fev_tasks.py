@@ -100,8 +100,9 @@ def _open(name: str, task: Any, options: Options) -> Dataset:
     try:
         with naming(name):
             rows = _load(task)
-            stamps = np.unique(np.asarray(rows[0][task.timestamp_column], dtype="datetime64[s]"))
-            step = frequency.infer([stamps])
+            times = [np.unique(np.asarray(row[task.timestamp_column], dtype="datetime64[s]")) for row in rows[:1]]
+            if not (step := frequency.infer(times) if times else ""):
+                raise DamagedDataset("it has no series, or one value in the first, so its frequency is unknown.")
     except (DamagedDataset, UnusableSeries) as error:
         return Dataset.damaged(name, str(error))
     targets = tuple(task.target_columns)

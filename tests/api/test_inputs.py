@@ -228,6 +228,11 @@ def test_a_column_of_dates_that_cannot_be_read_is_named_in_a_note(model, values,
     assert sentence in capsys.readouterr().err
 
 
+def test_targets_that_are_forecast_together_are_no_audit_of_each(model, tmp_path):
+    with pytest.raises(HrxError, match="seattle/D are forecast together, which hrx explain measures"):
+        hrx.run_audit(model, data="sample:seattle/D?target=temp_max,temp_min&unused=ignore", out=tmp_path)
+
+
 def test_series_of_unequal_length_share_the_lookback_of_the_shortest(values):
     reader = hrx.from_module(lambda x, horizon: x[:, :horizon] * 2.0, name="reader")
     x = hrx.explain(reader, {"a": values[0], "b": values[1, :25]}, HORIZON)

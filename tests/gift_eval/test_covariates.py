@@ -1,6 +1,7 @@
 """Column roles, the start of the forecast, gaps, and windows of channels, against frames written out by hand."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -461,6 +462,7 @@ def test_tasks_of_fev_have_their_own_windows_and_columns(tasks: tuple[Path, pd.D
         assert one.windows(9, 4, 1, 0).starts[0] in found.starts
         assert one.region(9, 4, 64).starts.tolist() == found.starts.tolist()
         assert cut(dataset.read(index), 9, 4, 3, 0).starts.tolist() == found.starts.tolist()
+    assert pickle.loads(pickle.dumps(dataset)).read(1).fingerprint == dataset.read(1).fingerprint
     (alone,) = open_source(f"fev:{path}:shops", Options(unused="ignore"))
     assert alone.read(0).covariates == ()
 
