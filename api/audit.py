@@ -39,7 +39,7 @@ from hrx.audit.runner.worker import ExecutorLost
 from hrx.errors import Exit, HrxError, NotWritten, crash_sentence
 from hrx.files import check_directory, check_target
 from hrx.gift_eval import Dataset, read_series
-from hrx.options import from_keywords, from_settings
+from hrx.options import as_settings, from_keywords, from_settings
 from hrx.records.ledger import EmptyLedger, Ledger, LedgerError, StoredAudit, StoredPlan, utc_now
 from hrx.records.quantities import SHORTEST_SPAN
 from hrx.records.record import DONE, FAILED, Record
@@ -116,7 +116,7 @@ class AuditResult(AuditSummary):
     notes: tuple[str, ...] = ()
     """Why it ended before its plan was complete, and what could not be written, such as on a full disk."""
     figures: Sequence[Path] = ()
-    """Heat maps, one for each model and dataset."""
+    """The heat map; the page has one for each model and dataset."""
 
 
 def perform(
@@ -127,7 +127,7 @@ def perform(
     progress: Progress,
     tell: bool = False,
 ) -> AuditResult:
-    """Plan, measure what the ledger does not hold, summarise, and draw a heat map of each model and dataset.
+    """Plan, measure what the ledger does not hold, summarise, and draw one heat map.
 
     `models` and `datasets` are those in memory, beside the names of the request. Signals end it after the running
     tasks. With `tell`, the progress says how many runs there are.
@@ -138,7 +138,7 @@ def perform(
     progress.stage("drawing heat maps")
     try:
         with noting_damage(progress):
-            return replace(result, figures=heatmaps(result.ledger, request.out, result.keys))
+            return replace(result, figures=heatmaps(result.ledger, request.out, result.keys, most=1))
     except NotWritten as error:
         return replace(result, exit=result.exit or Exit.INCOMPLETE, notes=(*result.notes, str(error)))
 
@@ -297,6 +297,7 @@ def _summarise(
         gates=gates,
         without_runs=absent,
         keys=keys,
+        asked=as_settings(request),
     )
 
 

@@ -176,6 +176,7 @@ class AuditRequest:
         metavar="EXPR",
     )
     undecided: Literal["pass", "fail"] | None = undecided_option()
+    verbose: bool = option(False, "also show intervals, p values, exclusions and the needed context", stored=False)
     device: str = _device()
     workers: int | None = _workers()
     timeout: float = _timeout("run, admission or load")

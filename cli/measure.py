@@ -28,12 +28,11 @@ from hrx.errors import Exit, HrxError, NotWritten
 from hrx.options import as_settings, as_toml
 from hrx.records.calibration import judge
 from hrx.reports import render_table
-from hrx.reports.audit_summary import render_audit
 from hrx.reports.calibration import calibration_json, render_calibration, write_calibration
 from hrx.reports.contract import contract_junit, contract_markdown, contract_page, contract_text
 from hrx.reports.gates import WORDS, describe_gate, gate_json
 from hrx.reports.summary import worst_parity
-from hrx.reports.text import counted, number_or_none
+from hrx.reports.text import counted, listed, number_or_none
 from hrx.text import message as one_line
 
 
@@ -45,18 +44,17 @@ def audit(request: AuditCommand) -> int:
         return _recheck(request, request.recheck)
     result = perform(request, progress=progress, tell=not request.json)
     if result.keys:
-        _show_result(result, as_json=request.json)
+        _show_result(result, request)
     if result.keys and not result.interrupted and not request.json:
-        show(f"Heat maps: {len(result.figures)} in {request.out}")
-        show(f"Page: hrx report {result.ledger} --out {request.out / 'page'}")
+        show(f"Heat map: {listed(map(str, result.figures)) or 'none, no run was scored'}")
     for sentence in result.notes:
         note(one_line(f"hrx audit: {sentence}"))
     return result.exit
 
 
-def _show_result(result: AuditResult, *, as_json: bool) -> None:
+def _show_result(result: AuditResult, request: AuditCommand) -> None:
     summaries, backbones, absent = result.models, result.backbones, result.without_runs
-    if as_json:
+    if request.json:
         document: dict[str, Any] = {
             "ledger": str(result.ledger),
             "models": [summary.as_json() for summary in summaries],
@@ -69,7 +67,7 @@ def _show_result(result: AuditResult, *, as_json: bool) -> None:
             document["gates"] = [{"model": one.model, **gate_json(one)} for one in result.gates]
         print(json.dumps(document, indent=1))
         return
-    show(render_audit(summaries, backbones) if summaries or not absent else "")
+    show(result.to_text(terminal_width(80), verbose=request.verbose).rstrip("\n") if summaries or not absent else "")
     for model, runs in list(absent.items())[:MOST_REASONS]:
         show(f"{model}: no verdict, none of its {counted(runs, 'planned run')} is stored.")
     if (more := len(absent) - MOST_REASONS) > 0:

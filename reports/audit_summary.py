@@ -7,17 +7,17 @@ in `hrx tables`. Models that a user named are variants to compare, so each keeps
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from hrx.records.quantities import GAINS
 from hrx.records.record import DONE, EXCLUDED, FAILED, StoredCheck, StoredPlan
 from hrx.reports.context import context_lines
-from hrx.reports.page import render as render_html
+from hrx.reports.page import render_macro
 from hrx.reports.runs import (
     LONGEST_REASON,
     NO_REASON,
@@ -31,6 +31,7 @@ from hrx.reports.runs import (
     trained_by_hrx,
     training_facts,
 )
+from hrx.reports.screen import MOST_WEAKNESSES, FirstScreen, model_screen, next_commands, several_screen
 from hrx.reports.statistics import median
 from hrx.reports.summary import GAIN_HEADS, ModelSummary, equivalence_bound, summarise_runs
 from hrx.reports.text import (
@@ -264,20 +265,49 @@ class AuditSummary:
     """Exit code of the command: 0 done, 1 a check or a gate failed, 3 some runs failed, 4 a gate is undecided."""
     backbones: tuple[BackboneSummary, ...] = ()
     """Models of `hrx train` by backbone, where some backbone has several of them."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the audit by the names of their options."""
 
     def runs(self) -> pd.DataFrame:
         """Every run of the ledger, one row each."""
         return read(self.ledger)
 
+    @property
+    def screen(self) -> FirstScreen:
+        """What is shown first: the model, or a row for each of several models and backbones."""
+        return audit_screen(self.models, self.backbones, self.ledger, self.asked, self.ledger.parent / "page")
+
+    def to_text(self, width: int = 80, *, verbose: bool = False) -> str:
+        """The first screen; with `verbose` intervals, p values, every exclusion and the needed context after it."""
+        if not self.models:
+            return "The ledger holds no runs.\n"
+        shown = "\n".join(self.screen.lines(width)) + "\n"
+        return f"{shown}\n{render_audit(self.models, self.backbones, width)}" if verbose else shown
+
+    def to_markdown(self) -> str:
+        """The first screen for a comment or a step summary."""
+        return self.screen.to_markdown()
+
     def __str__(self) -> str:
-        return f"{render_audit(self.models, self.backbones)}\nLedger: {self.ledger}"
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return f"<audit of {listed(clean(one.model) for one in self.models)}: {self.ledger}>"
 
     def _repr_html_(self) -> str:
-        parts = [one._repr_html_() for one in _others(self.models, self.backbones)]
-        if self.backbones:
-            verdicts = [f"{one.backbone}: {one.summary.verdict}" for one in self.backbones]
-            unscored = [text for status in (EXCLUDED, FAILED) for text in _unscored(self.backbones, status)]
-            lines, title = [_counts(self.backbones), *verdicts, *unscored], "Models of hrx train"
-            shown = render_html("notebook.html", title=title, lines=lines, tables=_tables(self.backbones), note="")
-            parts.insert(0, shown)
-        return "".join(parts)
+        return str(render_macro("screen.html", "in_notebook", self.screen))
+
+
+def audit_screen(
+    models: Sequence[ModelSummary],
+    backbones: Sequence[BackboneSummary],
+    ledger: Path | str,
+    asked: Mapping[str, Any],
+    page: Path | None = None,
+) -> FirstScreen:
+    """First screen of an audit, with the commands that lead on."""
+    shown = [*(one.summary for one in backbones), *_others(models, backbones)]
+    following = next_commands(shown, ledger, asked, page)
+    if len(shown) == 1:
+        return model_screen(shown[0], following, MOST_WEAKNESSES)
+    return several_screen(shown, following)

@@ -146,7 +146,7 @@ class CheckpointComparison:
         """For a notebook: the verdict, and the tables of `hrx compare`."""
         heading = f"{self.base.model} against {self.new.model}, {counted(self.pairs, 'pair')} of runs"
         lines = [self.changed.headline, self.verdict]
-        about = render("notebook.html", title=heading, lines=lines, tables=[], note="")
+        about = render("notebook.html", title=heading, lines=lines, note="")
         return "".join([about, *(table._repr_html_() for table in self.tables())])
 
     def __repr__(self) -> str:

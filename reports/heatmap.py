@@ -43,8 +43,10 @@ _DPI = 120
 _POSITIONS = "steps from the start of the forecast (lookback < 0 < forecast)"
 
 
-def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None) -> list[Path]:
-    """One PNG per model and dataset with a stored example. Returns their paths.
+def heatmaps(
+    ledger_path: str | Path, out_dir: str | Path, keys: Collection[str] | None = None, most: int | None = None
+) -> list[Path]:
+    """One PNG per model and dataset with a stored example, at most `most` of them. Returns their paths.
 
     Of several examples it is one that beats naive, if there is one, of the largest setting. `keys` selects some of the
     ledger's runs.
@@ -61,8 +63,10 @@ def heatmaps(ledger_path: str | Path, out_dir: str | Path, keys: Collection[str]
             subject: file_stem(str(one.model), str(one.dataset), str(one.series), f"{one.lookback}x{one.horizon}")
             for subject, one in chosen.items()
         }
-        written = []
-        for subject, one in chosen.items():
+        written: list[Path] = []
+        for subject, one in sorted(chosen.items(), key=lambda item: _preference(item[1])) if most else chosen.items():
+            if most is not None and len(written) >= most:
+                break
             name = names[subject]
             if list(names.values()).count(name) > 1:
                 name += f"-{hashlib.sha256(json.dumps(subject).encode()).hexdigest()[:8]}"

@@ -21,6 +21,7 @@ from hrx.reports.statistics import median
 from hrx.reports.text import listed, percent
 
 MOST_LAGS = 4
+_MOST_SHOWN = 3
 _OUTSTANDING = 6.0
 """Standard deviations of the profile that a peak stands out by."""
 _EVEN = 5.0
@@ -75,17 +76,17 @@ class LagReading:
 
     @property
     def shown(self) -> str:
-        """Main lags in ascending order; a dash where there is none."""
-        return ", ".join(str(lag) for lag in sorted(lag.lag for lag in self.lags)) or "-"
+        """The three main lags of the largest share, in ascending order; a dash where there is none."""
+        return ", ".join(str(lag.lag) for lag in sorted(self.lags[:_MOST_SHOWN])) or "-"
 
     @property
     def note(self) -> str:
         """What they are, in a few words."""
         return {
-            "season": f"reads the season, {self.season}",
+            "season": f"reads season {self.season}",
             "other": f"season {self.season} is not among them" if self.season > 1 else "no season is known",
             "recent": f"mostly the last {self._values}",
-            "spread": "spread over the lookback",
+            "spread": "spread over lookback",
             "unknown": "lags unknown",
         }[self.rhythm]
 

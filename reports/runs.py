@@ -151,20 +151,25 @@ def trained_by_hrx(frame: pd.DataFrame) -> Bools:
     return known & (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
 
 
+def unknown_training_rows(frame: pd.DataFrame) -> Bools:
+    """Whether each run is of a trained model that may have been trained on its windows."""
+    trained = (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
+    stated = np.array([isinstance(training_facts(text).get("training_rows"), int) for text in frame["training"]], bool)
+    return np.asarray(trained & ~stated, dtype=np.bool_)
+
+
 def remarks(frame: pd.DataFrame) -> dict[str, str]:
     """Sentences on scored runs by what they are about; only those that apply.
 
     `rows`: a trained model may have been trained on its windows. `padded`: zeros before the lookback are read as
     values. `short`: `mask_short` removes the gains. `sparse`: the model reads too few values for the published grid.
     """
-    trained = (frame["backbone"].fillna("") != "").to_numpy(dtype=bool)
-    stated = np.array([isinstance(training_facts(text).get("training_rows"), int) for text in frame["training"]], bool)
     padded = (frame["padded"] > 0).fillna(False).to_numpy(dtype=bool)
     lookbacks = listed(sorted(set(frame.loc[padded, "lookback"])))
     sparse = (frame["sparse"] == 1).fillna(False) if "sparse" in frame else np.zeros(len(frame), dtype=bool)
     known = {
-        "rows": (trained & ~stated, "{n} {are} of a model whose training rows are unknown: the audited windows may be "
-                 "among them."),
+        "rows": (unknown_training_rows(frame), "{n} {are} of a model whose training rows are unknown: the audited "
+                 "windows may be among them."),
         "padded": (padded, f"{{n}} {{have}} a lookback below the context ({lookbacks}): the library puts zeros before "
                    "it, which the model reads as observed values, so forecasts and gains there are those of the padded "
                    "window."),

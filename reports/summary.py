@@ -18,7 +18,7 @@ import pandas as pd
 from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE, StoredCheck, StoredPlan
 from hrx.reports.context import DatasetContext, dataset_contexts
-from hrx.reports.page import render
+from hrx.reports.lags import LagReading, read_lags
 from hrx.reports.runs import (
     LONGEST_REASON,
     NO_REASON,
@@ -28,6 +28,7 @@ from hrx.reports.runs import (
     count_reasons,
     fold_seeds,
     impossible_remark,
+    mask_short,
     pooled,
     progress,
     remarks,
@@ -36,9 +37,11 @@ from hrx.reports.runs import (
 )
 from hrx.reports.statistics import FEW_TEXT, Evidence, evidence, finite, fraction_positive, is_few, median
 from hrx.reports.text import clean, counted, listed, number_or_none, percent, shorten
-from hrx.reports.verdict import EQUIVALENCE_BOUND, Finding
+from hrx.reports.trust import UNSCORED, Trust, trust
+from hrx.reports.verdict import EQUIVALENCE_BOUND, Claim, Finding, two
 
 GAIN_HEADS = ("gain", "median", "95 % interval", "positive", "sign test p")
+_LONGEST_NOTE = 40
 EQUIVALENCE = "equivalence"
 """Admission check whose figure is a parity."""
 
@@ -102,6 +105,30 @@ class SeasonalRuns(NamedTuple):
         return self.beating / self.known if self.known else math.nan
 
 
+class DatasetRow(NamedTuple):
+    """A dataset on the first screen: medians over its scored configurations, `g_margin` over the usable ones."""
+
+    dataset: str
+    mase: float
+    seasonal_mase: float
+    g_margin: float
+    lags: LagReading
+    note: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Dataset, errors, gain, lags and note as text."""
+        errors = ("-" if math.isnan(value) else f"{value:.2f}" for value in (self.mase, self.seasonal_mase))
+        return (clean(self.dataset), *errors, two(self.g_margin), self.lags.shown, self.note)
+
+    def as_json(self) -> dict[str, object]:
+        """Entry of `datasets` in `hrx audit --json`."""
+        numbers = {name: number_or_none(getattr(self, name)) for name in ("mase", "seasonal_mase", "g_margin")}
+        lags = [lag._asdict() for lag in self.lags.lags]
+        about = {"season": self.lags.season, "rhythm": self.lags.rhythm, "says": self.lags.sentence}
+        return {"dataset": self.dataset, **numbers, "main_lags": lags, **about, "note": self.note}
+
+
 class MedianMase(NamedTuple):
     """Medians over the scored configurations that have a MASE; NaN without any."""
 
@@ -156,6 +183,16 @@ class ModelSummary:
     """Stored part of what was planned; None where that is not known."""
     contexts: tuple[DatasetContext, ...] = ()
     """Needed context by dataset and setting, where it was measured."""
+    claims: tuple[Claim, ...] = ()
+    """What the first screen says, each with what decides it; none where no run is usable."""
+    trust: Trust = UNSCORED
+    datasets: tuple[DatasetRow, ...] = ()
+    figures: str = ""
+    """Figures behind the headline alone."""
+    padded: tuple[str, ...] = ()
+    """Settings of scored runs before whose lookback the library puts zeros."""
+    unpadded: tuple[str, ...] = ()
+    """Settings of the others."""
 
     @property
     def verdict(self) -> str:
@@ -204,17 +241,6 @@ class ModelSummary:
     def groups(self) -> tuple[tuple[str, GainGroup], ...]:
         return ("all scored runs", self.scored), ("runs that beat naive", self.beating_naive)
 
-    def _repr_html_(self) -> str:
-        """For a notebook: the verdict first, then the facts and the gains of both groups."""
-        rows = [
-            (f"{name}, {title} ({group.size})", *group.evidence[name].cells)
-            for title, group in self.groups
-            for name in GAINS
-        ]
-        lines = [f"Verdict: {self.verdict}", *(f"{label}: {fact}" for label, fact in self.facts.items())]
-        tables = [(GAIN_HEADS, rows)] if self.done else []
-        return render("notebook.html", title=self.title, lines=lines, tables=tables, note="")
-
     def as_json(self) -> dict[str, object]:
         """Object of `hrx audit --json`, with null for a missing number."""
         return {
@@ -231,6 +257,9 @@ class ModelSummary:
                 **self.beating_naive.as_json(),
             },
             "mase": {name: number_or_none(value) for name, value in self.mase._asdict().items()},
+            "finding": [claim._asdict() for claim in self.claims],
+            "trust": {"level": self.trust.level, "weaknesses": list(self.trust.weaknesses)},
+            "datasets": [row.as_json() for row in self.datasets],
             "plan": None if self.plan is None else self.plan.as_json(),
             "context": [one.as_json() for one in self.contexts],
             "exclusions": self.exclusions,
@@ -264,7 +293,9 @@ def summarise_runs(
     about = set(versions.itertuples(index=False, name=None))
     mine = [check for check in checks if check[:4] in about]  # made with the weights and versions of some run
     scored, beating = _group(done), _group(done[beats])
-    tone, headline, figures = _verdict(runs, mine, scored, beating, bound)
+    tone, headline, figures, claims = _verdict(runs, mine, scored, beating, bound)
+    margin = beating.evidence["g_margin"]
+    padded = (done["padded"] > 0).fillna(False).to_numpy(dtype=bool)
     seasonal, among_beating = _seasonal(done), _seasonal(done[beats])
     medians = fold_seeds(done, ["mase", "naive_mase", "seasonal_mase", "rank"])
     first = runs.iloc[0]
@@ -292,7 +323,36 @@ def summarise_runs(
         backbone="" if pd.isna(first["backbone"]) else str(first["backbone"]),
         plan=plan,
         contexts=tuple(dataset_contexts(runs)),
+        claims=claims,
+        trust=trust(runs, plan, margin.source if beating.runs and margin.unit == "series" else ""),
+        datasets=tuple(dataset_rows(runs)),
+        figures=figures,
+        padded=_settings(done[padded]),
+        unpadded=_settings(done[~padded]),
     )
+
+
+def _settings(runs: pd.DataFrame) -> tuple[str, ...]:
+    pairs = sorted(set(zip(runs["lookback"], runs["horizon"], strict=True)))
+    return tuple(f"{lookback}x{horizon}" for lookback, horizon in pairs)
+
+
+def dataset_rows(runs: pd.DataFrame) -> Iterator[DatasetRow]:
+    """One row for each dataset of the runs of a model, by name."""
+    for name, mine in runs.groupby("dataset", sort=True):
+        done = scored_runs(mine)
+        usable = mask_short(done[beats_naive(done)])
+        errors = fold_seeds(done, ["mase", "seasonal_mase"])
+        lags = read_lags(done)
+        note = lags.note
+        if done.empty:
+            note = shorten(clean(str(mine["reason"].iloc[0] or NO_REASON)), _LONGEST_NOTE)
+        elif usable.empty:
+            note = "loses to naive"
+        elif usable["g_margin"].isna().all():
+            note = "short test region"
+        margin = median(fold_seeds(usable, ["g_margin"])["g_margin"])
+        yield DatasetRow(str(name), median(errors["mase"]), median(errors["seasonal_mase"]), margin, lags, note)
 
 
 def _seasonal(runs: pd.DataFrame) -> SeasonalRuns:
@@ -318,20 +378,20 @@ def worst_parity(checks: Iterable[Any], of_runs: Iterable[float] = ()) -> float:
 
 def _verdict(
     runs: pd.DataFrame, checks: Sequence[StoredCheck], scored: GainGroup, group: GainGroup, bound: float
-) -> tuple[str, str, str]:
-    """Tone, the headline and the figures behind it."""
+) -> tuple[str, str, str, tuple[Claim, ...]]:
+    """Tone, the headline, the figures behind it, and the claims."""
     if not scored.runs:
-        return "none", "Not audited", f"{_refusal(runs, checks)}."
+        return "none", "Not audited", f"{_refusal(runs, checks)}.", ()
     if not group.runs:
         few = f" ({FEW_TEXT})" if is_few(len(scored.gains["g_margin"])) else ""
-        return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}."
+        return "few", "No gain is meaningful", f"no run beats both naive forecasts{few}.", ()
     found = Finding(group.evidence["g_own"], group.evidence["g_margin"], int(group.folded["short"].sum()), bound)
     figures = found.figures
     if left_out := len(scored.folded) - len(group.folded):
         of = f"{left_out} of {counted(len(scored.folded), 'configuration')}"
         lose = "loses to naive and is" if left_out == 1 else "lose to naive and are"
         figures += f" {of} {lose} left out; with them g_margin is {scored.evidence['g_margin']}."
-    return *found.headline, figures
+    return *found.headline, figures, found.claims
 
 
 def _refusal(runs: pd.DataFrame, checks: Sequence[StoredCheck]) -> str:

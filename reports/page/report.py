@@ -10,22 +10,24 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from hrx.records.contract import Contract
 from hrx.records.ledger import Ledger
 from hrx.records.record import DONE, StoredAudit, StoredCheck
-from hrx.reports.audit_summary import summarise_backbones
+from hrx.reports.audit_summary import audit_screen, summarise_backbones
+from hrx.reports.commands import audit_words, options
 from hrx.reports.context import context_section
 from hrx.reports.contract import contracts_section
 from hrx.reports.figures import figures
 from hrx.reports.page import HEATMAP_SCRIPTS, made_by, render_page, to_json
 from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples, model_labels, palette, split_groups
 from hrx.reports.runs import NO_REASON, PlanProgress, ReasonKind, count_reasons, overall_progress, read, reason_kinds
+from hrx.reports.screen import model_screen
 from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
 from hrx.reports.text import clean, counted, listed, make_directory, write_bytes
 
@@ -38,12 +40,6 @@ SCRIPTS = (
 _MOST_MODELS = 12
 """Checks of more models are folded, unless one failed."""
 _MOST_REASONS = 40
-_FIRST = (
-    "data", "settings", "series", "windows", "seeds", "draws", "precision", "estimator", "estimator-setting", "axis",
-)  # fmt: skip
-"""Options that a command begins with; all others follow."""
-_WITHOUT_NUMBERS = ("models", "engine", "workers", "gpus", "gate")
-"""Stored settings that decide no number, and the models, which are not an option."""
 _NARROWED = ("data", "settings", "seeds")
 """What the command of one record has in its own, narrower form."""
 _NAMED_SOURCES = ("sample", "gift-eval")
@@ -118,6 +114,8 @@ def render_report(
         facts=_facts(frame, ledger_path.name, overall_progress(frame, plans)),
         backbones=[(one, [pair for pair in summaries if one.holds(pair[0])]) for one in backbones],
         models=[pair for pair in summaries if not any(one.holds(pair[0]) for one in backbones)],
+        screen_of=model_screen,
+        screen=audit_screen([one for one, _ in summaries], backbones, ledger_path.name, _asked(audits)),
         figures=[
             {
                 "caption": vector.stem.rpartition("--")[2].replace("-", " "),
@@ -134,6 +132,12 @@ def render_report(
         footer=made_by(" from records alone"),
     )
     return page, {name: f'hrx.receive("{name}", {part});\n' for name, part in written.items()} if beside else {}
+
+
+def _asked(audits: Sequence[StoredAudit]) -> dict[str, object]:
+    """Settings of the only audit of a ledger; of several, none."""
+    found: dict[str, object] = json.loads(audits[0].settings) if len(audits) == 1 else {}
+    return found
 
 
 def _heading(frame: pd.DataFrame) -> str:
@@ -239,7 +243,7 @@ def reproduction(
     if frame.empty:
         return [], "", "", {}
     asked = [json.loads(audit.settings) for audit in audits]
-    commands = [shlex.join(["hrx", "audit", *(one.get("models") or []), *_options(one)]) for one in asked]
+    commands = [shlex.join(audit_words(one)) for one in asked]
     remark = ""
     if any("PATH/" in command for command in commands):
         remark = (
@@ -272,21 +276,6 @@ def record_commands(frame: pd.DataFrame, audits: Sequence[StoredAudit]) -> tuple
         source = str(data or "sample").partition(":")[0]
         narrow = source in _NAMED_SOURCES
         of[runs.index] = len(commands)
-        rest = _options(settings, but=_NARROWED)
+        rest = options(settings, but=_NARROWED)
         commands.append({"models": words or models, "data": source if narrow else data, "narrow": narrow, "rest": rest})
     return of.tolist(), commands
-
-
-def _options(settings: Mapping[str, Any], but: Sequence[str] = ()) -> list[str]:
-    """Stored settings as words of a command line, without those that are not set and except `but`."""
-    words: list[str] = []
-    for name in dict.fromkeys((*_FIRST, *settings)):
-        value = settings.get(name)
-        if name in (*_WITHOUT_NUMBERS, *but):
-            continue
-        if value is True:
-            words.append(f"--{name}")
-            continue
-        for one in value if isinstance(value, list) else [value]:
-            words += [] if one in (None, False, "") else [f"--{name}", str(one)]
-    return words

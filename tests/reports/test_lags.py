@@ -69,7 +69,7 @@ def rows(*lags, horizon=HORIZON, lookback=LOOKBACK, even=1e-3):
 
 def test_the_season_and_its_multiples_are_the_season_and_anything_else_is_not():
     seasonal = read_lags(runs(rows(24, 48)))
-    assert (seasonal.shown, seasonal.note) == ("24, 48", "reads the season, 24")
+    assert (seasonal.shown, seasonal.note) == ("24, 48", "reads season 24")
     assert seasonal.sentence == "Reads the season of 24 steps: lags 24 (48 %) and 48 (48 %)."
     other = read_lags(runs(rows(30)))
     assert (other.shown, other.note) == ("30", "season 24 is not among them")
@@ -91,7 +91,7 @@ def test_reading_the_same_last_positions_at_every_step_is_no_lag():
 
 def test_even_rows_are_spread_over_the_lookback():
     found = read_lags(runs(np.ones((HORIZON, LOOKBACK))))
-    assert (found.rhythm, found.note) == ("spread", "spread over the lookback")
+    assert (found.rhythm, found.note) == ("spread", "spread over lookback")
     assert found.sentence == "Spread over the whole lookback of 96 values: no lag stands out."
 
 

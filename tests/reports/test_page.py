@@ -411,7 +411,7 @@ def test_excluded_runs_are_counted_by_kind_and_each_run_knows_its_row(page, reco
 
 
 def test_text_and_data_are_safe_wherever_they_stand():
-    shown = render("notebook.html", title='<a href="x">\n\x1b', lines=[], tables=[], note="")
+    shown = render("notebook.html", title='<a href="x">\n\x1b', lines=[], note="")
     assert "<b>&lt;a href=&#34;x&#34;&gt; \N{REPLACEMENT CHARACTER}</b>" in shown
     assert "<" not in embed("n", "</script>&")[len('<script type="application/json" id="n">') : -len("</script>")]
 
