@@ -138,7 +138,7 @@ def perform(
     progress.stage("drawing heat maps")
     try:
         with noting_damage(progress):
-            return replace(result, figures=heatmaps(result.ledger, request.out, result.keys, most=1))
+            return replace(result, figures=heatmaps(result.ledger, request.out, result.keys, 1))
     except NotWritten as error:
         return replace(result, exit=result.exit or Exit.INCOMPLETE, notes=(*result.notes, str(error)))
 

@@ -110,7 +110,7 @@ def test_a_model_that_fails_admission_exits_1_from_verify_audit_and_compare(
     model, data = f"module:{tmp_path / 'sampled.py'}:make", ["--data", "sample:elnino/M"]
     assert main(["verify", model, *data, "--settings", "48x12"]) == 1
     assert audit(tmp_path, model, *data) == 1
-    assert "Verdict: Not audited" in capsys.readouterr().out
+    assert "FINDING   Not audited." in capsys.readouterr().out
     ledger = str(tmp_path / "out" / "ledger.db")
     assert main(["compare", ledger, ledger, "--undecided", "pass"]) == 1
     shown = " ".join(capsys.readouterr().out.split())

@@ -33,15 +33,17 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.
 
 
 @pytest.mark.slow
-def test_an_audit_ends_with_a_verdict_a_ledger_and_a_heat_map_of_each_dataset(audited) -> None:
+def test_an_audit_ends_with_a_verdict_a_ledger_and_one_heat_map(audited) -> None:
     folder, done = audited
     assert done.returncode == 0, done.stderr
-    assert "Verdict:" in done.stdout
+    assert "\nFINDING " in done.stdout
+    assert "\nNEXT      hrx report hrx-audit/ledger.db --out hrx-audit/page" in done.stdout
+    assert len(done.stdout.splitlines()) <= 24 + 3
     assert "\x1b" not in done.stdout + done.stderr
     assert "4/4 runs" in done.stderr
-    figures = sorted(path.name for path in (folder / "hrx-audit").glob("*.png"))
-    assert figures == ["bolt-mini--co2-w--co2--96x24.png", "bolt-mini--elnino-m--temperature--96x24.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in (folder / "hrx-audit").glob("*.png"))
+    (figure,) = (folder / "hrx-audit").glob("*.png")
+    assert figure.name in ("bolt-mini--co2-w--co2--96x24.png", "bolt-mini--elnino-m--temperature--96x24.png")
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

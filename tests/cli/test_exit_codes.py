@@ -131,7 +131,7 @@ def test_an_audit_whose_heat_maps_cannot_be_written_keeps_its_verdict(
     plan = ["--data", "sample:elnino/M", "--settings", "24x8", "--windows", "1", "--draws", "2", "--seeds", "1"]
     assert main(["audit", "module:model.py:line", *plan, "--out", "out"]) == 3
     output, errors = capsys.readouterr()
-    assert "Verdict" in output
+    assert "FINDING" in output
     assert "hrx audit: out/x.png cannot be written: No space left on device." in errors
 
 

@@ -199,5 +199,5 @@ def test_ctrl_c_leaves_the_verdict_so_far_one_sentence_no_bar_and_a_cursor(tmp_p
     assert re.fullmatch(
         r"hrx audit: stopped\. \d+ of 12 runs are in hrx-audit/ledger\.db\. Repeat the command to continue\.", sentence
     )
-    assert re.search(r"Verdict: .* Rests on \d+ of 12 planned runs\.", " ".join(" ".join(report).split()))
+    assert re.search(r"TRUST .*\d+ of 12 planned runs stored", " ".join(" ".join(report).split()))
     assert session.screen.cursor

@@ -130,7 +130,7 @@ def test_models_that_hrx_did_not_train_keep_their_names_verdicts_gates_and_cards
     assert [one.model for one in judged] == ["saved:a", "saved:b", "NHITS"]
     page = render_report(path, mixed, [])[0]
     members = page[page.index('<details class="members">') :]
-    members = members[: members.index("</details>")]
+    members = members[: members.index("</div></details>")]
     assert (members.count('data-by="model"'), "saved:" in members) == (2, False)
     assert "NHITS, trained elsewhere" in page
 
@@ -199,16 +199,20 @@ def test_a_planned_model_whose_name_states_no_backbone_leaves_the_coverage_open(
     assert "base 2 of 2 or more" in compared.verdict
 
 
-def test_a_notebook_shows_the_backbones_that_the_text_shows(trained, record, frame, tmp_path):
+def test_text_and_notebook_have_a_row_for_each_backbone_and_each_other_model(trained, record, frame, tmp_path):
     refused = trained("CNN", [0.1])[0].updated(key="f" * 64, status="excluded", reason="flat <b>", model="CNN-bad")
-    runs = frame([*trained("Linear", [0.2] * 4), *trained("CNN", [0.1] * 3), refused, record(model="zero-shot")])
-    backbones = summarise_backbones(runs, [])
-    found = AuditSummary(tuple(summarise(runs, [])), tmp_path / "ledger.db", Exit.DONE, tuple(backbones))
+    runs = frame([*trained("Linear", [0.2] * 4), *trained("CNN", [0.1] * 3), refused, record(model="zero<b>shot")])
+    models, backbones = tuple(summarise(runs, [])), tuple(summarise_backbones(runs, []))
+    found = AuditSummary(models, tmp_path / "ledger.db", Exit.DONE, backbones)
+    names = ["Linear", "CNN", "zero<b>shot"]
+    assert [row[0] for row in found.screen.rows] == names
+    assert all(name in str(found) for name in names)
     shown = found._repr_html_()
-    assert shown.count("Verdict: ") == str(found).count("Verdict: ") == 1
-    assert all(html.escape(f"{one.backbone}: {one.summary.headline}") in shown for one in backbones)
-    assert shown.count("<table") == 3  # by backbone, by dataset and setting, and the gains of the other model
-    assert "excluded: CNN-bad: flat &lt;b&gt;" in shown
+    assert all(html.escape(name) in shown for name in names)
+    assert "<b>shot" not in shown
+    verbose = found.to_text(verbose=True)
+    assert verbose.startswith(str(found))
+    assert "excluded: CNN-bad: flat <b>" in verbose
 
 
 @pytest.mark.parametrize("model", [None, "Linear"])
