@@ -32,7 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill the places: `<!-- settings: ESTIMATOR -->` (or classes, refused, families) and `<!-- code: FILE -->`."""
+    """Fill the places: `<!-- settings: ESTIMATOR -->` (or one of the tables below) and `<!-- code: FILE -->`."""
     return fill(markdown)
 
 
@@ -43,7 +43,12 @@ def fill(markdown: str) -> str:
         kind, name = place.groups()
         if kind == "code":
             return f"```python\n{(ROOT / name).read_text(encoding='utf-8')}```"
-        tables = {"classes": library_settings, "refused": library_refusals, "families": family_inputs}
+        tables = {
+            "classes": library_settings,
+            "meanings": library_meanings,
+            "refused": library_refusals,
+            "families": family_inputs,
+        }
         return "\n".join(tables[name]() if name in tables else estimator_settings(name))
 
     return _PLACE.sub(replaced, markdown)
@@ -66,6 +71,17 @@ def library_settings() -> list[str]:
             settings = [f"`{one.name}` {one.default}" for one in fields(known.settings)]
             rows.append((f"`{prefix}:{name}`", ", ".join(settings) or "none"))
     return _table(("name", "settings and their defaults"), rows)
+
+
+def library_meanings() -> list[str]:
+    """Return a table with what each setting of those classes means."""
+    known = [
+        one for library in LIBRARIES.values() for used in library.classes.values() for one in fields(used.settings)
+    ]
+    meanings: dict[str, dict[str, None]] = {}
+    for one in known:
+        meanings.setdefault(one.name, {})[one.metadata["meaning"]] = None
+    return _table(("setting", "meaning"), ((f"`{name}`", "; ".join(found)) for name, found in meanings.items()))
 
 
 def library_refusals() -> list[str]:
