@@ -15,26 +15,30 @@ from torch import Tensor
 from hrx.adapters.contract import Forecaster, ModelError, library_errors
 from hrx.adapters.inputs import POINT, Layout, Output, Window
 from hrx.adapters.wrapped import Bound
-from hrx.audit.admission import refuse_misleading
+from hrx.audit.admission import admit, refuse_misleading, to_stored
 from hrx.audit.attribution import find_estimator
-from hrx.audit.attribution.explanation import estimate
+from hrx.audit.attribution.explanation import estimate, estimated_steps
 from hrx.audit.covariates import (
     Blocks,
     channel_effects,
     effect_forecasts,
     replaced_rows,
+    score_joint,
     standardised,
     with_sensitivity,
 )
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
-from hrx.audit.scoring.quantities import Unscorable, usable_variance
+from hrx.audit.runner.run import HELD_OUT
+from hrx.audit.scoring.quantities import Unscorable, skill, usable_variance
+from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import HrxError, describe_error
 from hrx.gift_eval.covariates import Arrays, CovariateSeries
 from hrx.gift_eval.series import UnusableSeries
-from hrx.gift_eval.windows import scaling_end
+from hrx.gift_eval.windows import cut, scaling_end, statistics
 from hrx.records.channels import ChannelEffect
-from hrx.records.explanation import ExplainedTimes, Part
+from hrx.records.explanation import ExplainedTimes, HeldOut, Part
+from hrx.records.quantities import Skill
 
 BAND = (0.1, 0.5, 0.9)
 """Quantile levels that are forecast beside the explained output, where the model has them."""
@@ -51,6 +55,7 @@ class _Explained(NamedTuple):
     parts: Mapping[str, Part]
     effects: tuple[ChannelEffect, ...]
     variance: float
+    held_out: HeldOut | None = None
 
 
 def explain_channels(
@@ -63,7 +68,9 @@ def explain_channels(
     output: Output,
     *,
     check: bool,
+    held_out: bool,
     report: Callable[[str], None],
+    tell_cost: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return the fields of an `Explanation`: one forecast for each series and target."""
     first = series[0]
@@ -84,9 +91,13 @@ def explain_channels(
         for number, target in enumerate(layout.names["target"]):
             bound = Bound(seasonal, layout, number, output)
             if not model.differentiable:
-                report(_cost(bound, protocol))
+                tell_cost(_cost(bound, protocol))
+            report(f"explaining the forecast of {target} at {lookback}x{horizon}")
             with library_errors(model.identity.model, model.identity.library):
                 explained = _explain(seasonal, bound, one, window, history, protocol, steps, check=check)
+                if held_out:
+                    measured = _held_out(seasonal, bound, one, history, protocol, explained.variance, report)
+                    explained = explained._replace(held_out=measured)
             several = len(layout.names["target"]) > 1
             found.append(explained._replace(item=f"{one.item}/{target}" if several else one.item))
     by_item = [one for one in series for _ in first.names["target"]]
@@ -113,6 +124,7 @@ def explain_channels(
         "targets": tuple(one.target for one in found),
         "effects": tuple(one.effects for one in found) if several else (),
         "variances": tuple(one.variance for one in found),
+        "held_out": tuple(one.held_out for one in found if one.held_out),
     }
 
 
@@ -153,7 +165,7 @@ def _explain(
     *,
     check: bool,
 ) -> _Explained:
-    layout, budget, method = bound.layout, MemoryBudget(), find_estimator(protocol.estimator)
+    layout, budget = bound.layout, MemoryBudget()
     horizon, exact = layout.horizon, layout.pack(window)
     x, window = exact.float(), window.map(Tensor.float)
     try:
@@ -170,25 +182,17 @@ def _explain(
             f"{model.identity.model} failed on the {len(layout.channels)} channels of series {series.item}: "
             f"{describe_error(error)}."
         ) from error
-    found = estimate(bound, x, horizon, protocol, steps=steps, budget=budget, signed=True)
+    rows = _rows(bound, x, history, protocol, steps, budget)
+    matrix, signed = rows.matrix, rows.signed
     if check:
-        gradient = model.differentiable and method.needs_gradient
         # A spread is a small difference of large numbers, whose rounding it has.
         least = float(window.target.abs().max()) if bound.output.is_spread else 0.0
-        refuse_misleading(bound, x, forecast, found.matrix, gradient=gradient, least=least)
-    matrix, signed, effects = found.matrix.double(), found.signed, list[ChannelEffect]()
+        refuse_misleading(bound, x, forecast, rows.slopes, gradient=rows.gradient, least=least)
     variance = _variance(model, bound, series, forecast, protocol)
+    effects = list[ChannelEffect]()
     if len(layout.channels) > 1:
-        scales = history.scales if method.sign == "slope" else dict.fromkeys(history.scales, 1.0)
-        if method.needs_gradient:
-            rows = replaced_rows(bound, x, history.blocks, seed=protocol.seed, budget=budget)
-            matrix = standardised(bound, matrix, scales, rows, steps)
         effects = channel_effects(bound, x, history.blocks, variance, seed=protocol.seed, budget=budget)
         effects = with_sensitivity(effects, bound, matrix)
-        if signed is not None:
-            signed = signed.double().clone()
-            for channel in layout.channels:
-                signed[..., channel.positions] *= scales[channel.name] if channel.has_slope else torch.nan
     for what, values in (("forecast", forecast), ("explanation", matrix)):
         if not torch.isfinite(values).all():
             raise HrxError(f"non-finite {what}: {protocol.estimator} is NaN or infinite on series {series.item}")
@@ -210,6 +214,72 @@ def _explain(
     target = layout.names["target"][bound.explained]
     quantiles = {level: columns[..., number] for number, level in enumerate(levels)}
     return _Explained(series.item, target, forecast, quantiles, parts, tuple(effects), variance)
+
+
+class _Rows(NamedTuple):
+    """Rows of packed windows, `(W, R, P)`."""
+
+    matrix: Tensor
+    """Entries of all channels, comparable: slopes per standard deviation, changes of the others."""
+    signed: Tensor | None
+    slopes: Tensor
+    """As the estimator returned them."""
+    gradient: bool
+
+
+def _rows(
+    bound: Bound, x: Tensor, history: _History, protocol: Protocol, steps: Sequence[int], budget: MemoryBudget
+) -> _Rows:
+    method, layout = find_estimator(protocol.estimator), bound.layout
+    found = estimate(bound, x, layout.horizon, protocol, steps=steps, budget=budget, signed=True)
+    gradient, signed = bound.differentiable and method.needs_gradient, found.signed
+    if len(layout.channels) == 1 or not method.needs_gradient:
+        return _Rows(found.matrix.double(), signed, found.matrix, gradient)
+    scales = history.scales if method.sign == "slope" else dict.fromkeys(history.scales, 1.0)
+    others = replaced_rows(bound, x, history.blocks, seed=protocol.seed, budget=budget)
+    if signed is not None:
+        signed = signed.double().clone()
+        for channel in layout.channels:
+            signed[..., channel.positions] *= scales[channel.name] if channel.has_slope else torch.nan
+    return _Rows(standardised(bound, found.matrix, scales, others, steps), signed, found.matrix, gradient)
+
+
+def _held_out(
+    model: Forecaster,
+    bound: Bound,
+    series: CovariateSeries,
+    history: _History,
+    protocol: Protocol,
+    variance: float,
+    report: Callable[[str], None],
+) -> HeldOut:
+    """Measure the bound model on windows of the last fifth of a series, as `measure_held_out` does for one channel."""
+    layout, budget, at = bound.layout, MemoryBudget(), bound.explained
+    lookback, horizon = layout.lookback, layout.horizon
+    windows = series.windows(lookback, horizon, HELD_OUT, 0)
+    x = layout.pack(as_window(series, windows.arrays)).float()
+    report(f"scoring the explanation on {len(x)} windows with known values")
+    quantities, errors, unscored = None, None, ""
+    try:
+        point = Bound(model, layout, at, POINT)
+        errors = _skill(series, at, budget.forecasts(point, x, horizon), lookback, horizon)
+        steps = estimated_steps(protocol, horizon, None)
+        run = ScoredRun(bound, x, horizon, protocol, budget, variance=variance)
+        quantities = score_joint(run, _rows(bound, x, history, protocol, steps, budget).matrix, steps).joint
+    except (UnusableSeries, Unscorable) as error:
+        unscored = str(error)
+    report("checking the model on these windows")
+    checks = tuple(to_stored(bound.identity, one) for one in admit(bound, x, horizon))
+    return HeldOut(len(x), checks, errors, quantities, unscored, model.limits.padding(lookback))
+
+
+def _skill(series: CovariateSeries, at: int, forecast: Tensor, lookback: int, horizon: int) -> Skill:
+    """Errors of point forecasts `(W, H)` of one target on its held-out windows, standardised."""
+    known = cut(series.series, lookback, horizon, HELD_OUT, 0)
+    x, y, seasonal = (values if values.ndim == 2 else values[..., at] for values in (known.x, known.y, known.seasonal))
+    mean, std = (both[at] for both in statistics(series.series, horizon))
+    own = (forecast.double().numpy() - mean) / std
+    return skill(own, y, x[:, -1], seasonal, known.seasonal_error[at : at + 1])
 
 
 def _cost(bound: Bound, protocol: Protocol) -> str:

@@ -156,17 +156,30 @@ def explain(
         "forecaster": forecaster,
     }
     if given is None or any(one.series.covariates for one in given.series):
-        if held_out:
-            raise HrxError("held_out=True measures forecasts of one series from its own past. Drop it, or the roles.")
+        if context_bound is not None:
+            raise HrxError("The needed context is that of one series: give no roles and no output, or no bound for it.")
         if given is None:
             several = read_covariates(data, options, horizon)
         else:
             several = [CovariateSeries.of(one) for one in given.series]
         shortest = min(several, key=lambda one: one.target.shape[1])
-        length = _length(forecaster, shortest.item, shortest.target.shape[1], horizon, lookback)
+        longest = shortest.target.shape[1]
+        if held_out and lookback is None:
+            longest = max(test_start(shortest.series, horizon), 1)
+        length = _length(forecaster, shortest.item, longest, horizon, lookback)
         _refuse_size(len(several), len(rows), length * sum(map(len, several[0].names.values())))
         fields = explain_channels(
-            forecaster, several, length, horizon, protocol, rows, explained, check=check, report=tell_cost
+            forecaster,
+            several,
+            length,
+            horizon,
+            protocol,
+            rows,
+            explained,
+            check=check and not held_out,
+            held_out=held_out,
+            report=report,
+            tell_cost=tell_cost,
         )
         return Explanation(**about, **fields)
     readers = _readers(forecaster, given, horizon)

@@ -97,6 +97,10 @@ def _merge_adapter() -> Any:
     )
 
 
+def _columns(text: str) -> Any:
+    return option((), f"{text}; may be repeated", metavar="COLUMN")
+
+
 def _context_bound() -> Any:
     text = "largest change, as a share of the forecasts' variance, for the needed context (default: 0.01)"
     return option(None, text, check=above_zero, metavar="SHARE")
@@ -248,6 +252,19 @@ class ExplainRequest:
     )
     lookback: int = option(MISSING, "lookback, in steps", check=positive, metavar="L")
     horizon: int = option(MISSING, "horizon, in steps", check=positive, metavar="H")
+    target: tuple[str, ...] = _columns("the column that is forecast, several together, or each")
+    past: tuple[str, ...] = _columns("covariates known up to now")
+    future: tuple[str, ...] = _columns("covariates known for the steps ahead too")
+    static: tuple[str, ...] = _columns("columns with one value per series")
+    future_data: Path | None = option(
+        None, "a table with the covariates of the steps ahead", check=Path, metavar="FILE"
+    )
+    unused: Literal["error", "ignore"] | None = option(None, "columns without a role (default: error)")
+    output: str = option(
+        "point",
+        "point, median, mean, a quantile such as 0.9, or a spread such as 0.1:0.9 (default: point)",
+        metavar="NUMBER",
+    )
     estimator: str = option("input_gradient", "default: input_gradient", metavar="NAME")
     sweeps: Literal["context"] | None = option(
         None,

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hrx.adapters import load
+from hrx.adapters.inputs import Output
 from hrx.api.audit_plan import context_bound
 from hrx.api.explain import explain as explain_series
 from hrx.api.explanation import Explanation
@@ -22,6 +23,7 @@ from hrx.files import check_target, user_path
 from hrx.gift_eval import cut, open_series
 from hrx.gift_eval.series import TimedSeries
 from hrx.gift_eval.sources import split_name
+from hrx.gift_eval.tables import Options
 from hrx.options import as_settings
 from hrx.records.explanation import show_time
 from hrx.records.quantities import GAINS, Quantities
@@ -68,9 +70,13 @@ def _explanations(request: ExplainRequest) -> list[Found]:
     """One explanation for each model and series; a name that is given twice counts once, as in an audit."""
     wanted = request.sweeps == "context"
     bound = context_bound(request.context_bound, requested=wanted)
-    series = {text: find_series(text) for text in dict.fromkeys(request.series)}
+    Output.parse(request.output)
+    roles = {name: getattr(request, name) for name in ("target", "past", "future", "static")}
+    columns = {**roles, "future_data": request.future_data, "unused": request.unused or ""}
+    series = {text: find_series(text, Options(**columns)) for text in dict.fromkeys(request.series)}
     for timed in series.values():
-        cut(timed.series, request.lookback, request.horizon, windows=1, seed=0)  # refused before a model is loaded
+        # Refused before a model is loaded.
+        cut(timed.joint or timed.series, request.lookback, request.horizon, windows=1, seed=0)
     found = []
     for name in dict.fromkeys(request.models):
         progress.say(f"loading {name}")
@@ -80,18 +86,22 @@ def _explanations(request: ExplainRequest) -> list[Found]:
             request.horizon,
             lookback=request.lookback,
             estimator=request.estimator,
+            **columns,
+            output=request.output,
             held_out=True,
             context_bound=bound if wanted else None,
             report=progress.say,
         )
-        found += [Found(one, _command(name, text, request)) for one, text in zip(explained, series, strict=True)]
+        targets = len(explained) // len(series)  # each with an explanation of its own
+        texts = [text for text in series for _ in range(targets)]
+        found += [Found(one, _command(name, text, request)) for one, text in zip(explained, texts, strict=True)]
     return found
 
 
-def find_series(text: str) -> TimedSeries:
+def find_series(text: str, options: Options | None = None) -> TimedSeries:
     """Return the one series of `FILE`, `FILE:COLUMN`, for a long table `FILE:NAME`, or `sample:DATASET[:NAME]`."""
     progress.say(f"reading {text}")
-    found = open_series(text)
+    found = open_series(text, options)
     if len(found) != 1:
         names = [one.series.item for one in found]
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -194,6 +204,7 @@ def _as_json(x: Explanation) -> dict[str, object]:
     (held_out,), (times,), (series,) = x.held_out, x.times, x.items
     quantities, skill, context = held_out.quantities, held_out.skill, held_out.context
     gains = {} if quantities is None else _gains(quantities)
+    channels = x.channels.astype(object).where(x.channels.notna(), None).to_dict("records")
     return {
         "model": x.model.name,
         "checkpoint": x.model.checkpoint,
@@ -219,4 +230,6 @@ def _as_json(x: Explanation) -> dict[str, object]:
         "forecast": x.forecast[0].tolist(),
         "steps": list(x.steps),
         "matrix": x.matrix[0].astype(np.float64).tolist(),
+        **({"output": x.output} if x.output != "point" else {}),
+        **({"channels": channels} if channels else {}),
     }

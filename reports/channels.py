@@ -69,7 +69,7 @@ def channels_heatmap(x: Explanation, number: int = 0) -> Figure:
             label_steps(axes, steps)
             axes.set_ylabel("step")
             values.set_title(_about(x, number, name), fontsize=9, loc="left", pad=2, parse_math=False)
-            for one in (values, axes):
+            for one in (values, axes) if place else (axes,):
                 one.axvline(0, color=GUIDE, linewidth=1)
                 one.spines[["top", "right"]].set_visible(False)
                 one.tick_params(labelbottom=False)

@@ -19,6 +19,7 @@ from hrx import __version__
 from hrx.errors import HrxError, install_command
 from hrx.records.explanation import Explanation, HeldOut, Trust, show_time
 from hrx.records.quantities import GAINS, Floats, Quantities, Skill, show_p
+from hrx.reports.channels import channels_figure, channels_heatmap
 from hrx.reports.context import series_context
 from hrx.reports.heatmap import heatmap_figure, picture
 from hrx.reports.page import HEATMAP_SCRIPTS, asset, made_by, render_page
@@ -87,6 +88,8 @@ def render(x: Explanation, command: str = "") -> str:
         says=says,
         because=_because(held_out),
         reasons=list(_reasons(x)),
+        channels=[] if not x.effects else _channels(x),
+        channel_pictures=[picture(channels_figure(x)), picture(channels_heatmap(x))] if x.effects else [],
         held_out=held_out,
         gains=[] if quantities is None else _gains(quantities),
         extent="" if quantities is None else _extent(quantities, x.lookback),
@@ -101,7 +104,19 @@ def render(x: Explanation, command: str = "") -> str:
 
 
 def _facts(x: Explanation, until: str = "") -> str:
-    return f"The last {x.lookback} values{until}, and the {x.horizon} steps after them, by {x.method.estimator}"
+    output = "" if x.output == "point" else f"; explained is {'the spread ' if ':' in x.output else ''}{x.output}"
+    return f"The last {x.lookback} values{until}, and the {x.horizon} steps after them, by {x.method.estimator}{output}"
+
+
+def _channels(x: Explanation) -> list[tuple[str, ...]]:
+    """What each channel does, the largest effect first: name, role, effect, its error, mean share, what is read."""
+    rows = list[tuple[str, ...]]()
+    for one in sorted(x.effects[0], key=lambda one: -one.total if one.measured else 0.0):
+        share = "" if np.isnan(one.share).all() else percent(float(np.nanmean(one.share)))
+        read = "no other block" if not one.measured else f"from step {one.read_from}" if one.read else "not read"
+        values = ("", "") if not one.measured else (f"{one.total:.3g}", f"{one.total_error:.2g}")
+        rows.append((shorten(clean(one.name), _LONGEST_NAME), one.role, *values, share, read))
+    return rows
 
 
 def _because(held_out: HeldOut) -> str:

@@ -11,6 +11,7 @@ from helpers.linear import LinearChannels
 
 import hrx
 from hrx.errors import HrxError
+from hrx.gift_eval.windows import starts
 
 LOOKBACK, HORIZON, LENGTH = 24, 6, 220
 COLUMNS = ["load", "price", "idle", "temp", "holiday"]
@@ -275,3 +276,23 @@ def test_the_figure_of_channels_has_effects_with_errors_and_shares(model: Linear
     assert "from step 3" in [text.get_text() for text in bars.texts]
     with pytest.raises(HrxError, match="has one channel"):
         hrx.explain("bolt-mini", frame["load"][:LENGTH], HORIZON, lookback=LOOKBACK).plot_channels()
+
+
+def test_held_out_windows_are_checked_and_scored_with_all_channels(model: LinearChannels, frame: pd.DataFrame) -> None:
+    (held_out,) = explain(model, frame, held_out=True).held_out
+    assert held_out.windows == 4
+    assert not held_out.failed
+    assert held_out.quantities is not None
+    assert held_out.skill is not None
+    end = int(0.8 * LENGTH)
+    values = frame["load"].to_numpy()[:LENGTH]
+    at = starts(LENGTH, LOOKBACK, HORIZON, 4, 0)
+    errors = []
+    for start in at:
+        forecast = sum(
+            weights(model, name)
+            @ frame[name].to_numpy(float)[start - LOOKBACK : start + (HORIZON if name in ROLES["future"] else 0)]
+            for name in COLUMNS
+        )
+        errors.append(np.mean((forecast - values[start : start + HORIZON]) ** 2) / values[:end].var())
+    assert held_out.skill.mse == pytest.approx(np.mean(errors), rel=1e-3)

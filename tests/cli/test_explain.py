@@ -365,3 +365,65 @@ def test_the_needed_context_of_a_series_is_printed_and_on_the_page(
     assert found["context"] == {"bound": 0.01, "needed": 8, "outcome": "holds", "shortest_cut": 8}
     assert main([*asked, "--horizon=8", "--out", str(page)]) == 0
     assert "Needed context" not in capsys.readouterr().out + page.read_text()
+
+
+BOX = """
+import hrx
+
+def forecaster(past, ahead):
+    last = past[past["step"] == 0].set_index("window")["load"]
+    return 0.5 * last.loc[ahead["window"]].to_numpy() + 2 * ahead["temp"]
+
+def box():
+    return hrx.from_callable(forecaster, frame=True)
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A table whose last rows are the steps ahead, a model that reads its known future, and their words."""
+    rng, rows = np.random.default_rng(0), 200 + HORIZON
+    frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=rows, freq="h"), "temp": rng.normal(size=rows)})
+    frame["price"] = rng.normal(size=rows)
+    frame["load"] = 50 + 2 * frame["temp"] + rng.normal(size=rows)
+    frame.loc[200:, ["load", "price"]] = np.nan
+    frame.to_csv(tmp_path / "load.csv", index=False)
+    (tmp_path / "box.py").write_text(BOX)
+    monkeypatch.chdir(tmp_path)
+    size = ["--lookback", str(LOOKBACK), "--horizon", str(HORIZON), "--estimator", "occlusion"]
+    return ["explain", "module:box.py:box", "--series", "load.csv", *size]
+
+
+def test_columns_have_roles_and_the_page_says_what_each_channel_does(
+    load: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*load, "--target", "load", "--past", "price", "--future", "temp", "--csv", "all.csv", "--json"]
+    assert main(words) == 0
+    (found,) = json.loads(capsys.readouterr().out)["explanations"]
+    read = {(one["channel"], one["role"]): one["read"] for one in found["channels"]}
+    assert read == {("load", "target"): True, ("price", "past"): False, ("temp", "future"): True}
+    table = pd.read_csv("all.csv")
+    assert table[table["channel"] == "temp"]["position"].max() == HORIZON - 1
+    page = html.unescape(Path("hrx-explain.html").read_text(encoding="utf-8"))
+    assert "What each channel does" in page
+    section = page[page.index('id="channels"') :]
+    rows = re.findall(r"<tr>(.*?)</tr>", section[: section.index("</table>")], re.S)
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in rows]
+    assert [[one[0], one[1], one[5]] for one in cells if one] == [
+        ["temp", "future", "from step 1"], ["load", "target", "from step 1"], ["price", "past", "not read"],
+    ]  # fmt: skip
+    assert "--future temp" in page  # the command that makes it again
+
+
+def test_a_column_without_a_role_and_a_wrong_output_are_sentences(
+    load: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more, sentence in (
+        (["--target", "load", "--future", "temp"], "price"),
+        (["--target", "load", "--past", "price", "--future", "temp", "--output", "highest"], "is not an output"),
+        (["--target", "load", "--past", "price", "--future", "temp", "--output", "0.9"], "gives no quantiles"),
+        (["--target", "load", "--past", "prices", "--future", "temp"], "prices"),
+    ):
+        assert main([*load, *more]) == 2
+        assert sentence in capsys.readouterr().err
+    assert not Path("hrx-explain.html").exists()
