@@ -315,36 +315,35 @@ _About = tuple[str, str, int, str]
 
 def _series(row: StoredSeries, about: _About, official: OfficialSplit | None = None) -> Series:
     """Return a stored series, its gaps filled."""
-    official = row.official or official
-    filled, (dataset, frequency, season, domain) = fill(row.values), about
-    split = official.after(filled.dropped) if official else None
-    names, covariates = (row.column or row.variate or row.item,), _after(row, filled.dropped)
+    split, filled, (dataset, frequency, season, domain) = row.official or official, fill(row.values), about
+    split = split.after(filled.dropped) if split else None
+    covariates = tuple(one.between(filled.dropped, row.values.size) for one in row.covariates)
+    names = (row.column or row.variate or row.item,)
     return Series(dataset, row.name, frequency, season, domain, *filled, split, names, covariates)
 
 
 def _item(rows: Sequence[StoredSeries], about: _About) -> MultivariateSeries:
     """Return the stored variates of one item together, their gaps filled."""
-    dataset, frequency, season, domain = about
     lengths = sorted({row.values.size for row in rows})
     if len(lengths) > 1:
         raise UnusableSeries(f"its variates have different lengths, {lengths[0]} to {lengths[-1]} values.")
     every = []
     for row in rows:
         with naming(f"variate {row.variate}") if row.variate else nullcontext():
-            every.append(fill(row.values))
+            every.append(_series(row, about))
     # All end together; the steps before each has been observed once are dropped.
-    length, dropped = min(filled.values.size for filled in every), max(filled.dropped for filled in every)
-    values = np.stack([filled.values[-length:] for filled in every])
-    observed = np.stack([filled.observed[-length:] for filled in every])
-    missing = tuple((~observed).sum(axis=1).tolist())
-    names, covariates = tuple(row.variate or row.item for row in rows), _after(rows[0], dropped)
-    split = rows[0].official.after(dropped) if rows[0].official else None
-    filled_item = (values, missing, dropped, observed, split, names, covariates)
-    return MultivariateSeries(dataset, rows[0].item, frequency, season, domain, *filled_item)
-
-
-def _after(row: StoredSeries, dropped: int) -> tuple[Covariate, ...]:
-    return tuple(one.between(dropped, row.values.size) for one in row.covariates)
+    last = max(every, key=lambda one: one.dropped)
+    values = np.stack([one.values[-last.values.size :] for one in every])
+    observed = np.stack([np.asarray(one.observed)[-last.values.size :] for one in every])
+    return MultivariateSeries(
+        *(last.dataset, rows[0].item, last.frequency, last.season, last.domain, values),
+        missing=tuple((~observed).sum(axis=1).tolist()),
+        dropped=last.dropped,
+        observed=observed,
+        official=last.official,
+        names=tuple(row.variate or row.item for row in rows),
+        covariates=last.covariates,
+    )
 
 
 class TimedSeries(NamedTuple):
