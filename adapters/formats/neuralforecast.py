@@ -211,10 +211,9 @@ def run_network(model: Any, window: Window) -> Tensor:
         "futr_exog": channels(model.futr_exog_list, lookback + model.h),
     }  # fmt: skip
     output = model.loss.domain_map(model(inputs))
-    shift, scale = model.scaler.x_shift[:, :, 0], model.scaler.x_scale[:, :, 0]
-    if output.ndim == 3:  # one forecast, not one per quantile
-        return cast(Tensor, model.scaler.inverse_transform(output, shift, scale)[..., None])
-    return cast(Tensor, model.scaler.inverse_transform(output, shift[..., None], scale[..., None]))
+    output = output if output.ndim == 4 else output[..., None]  # one forecast, not one per quantile
+    shift, scale = (one[:, :, 0, :, None] for one in (model.scaler.x_shift, model.scaler.x_scale))
+    return cast(Tensor, model.scaler.inverse_transform(output, shift, scale))
 
 
 def _columns(window: Window, role: RoleName, values: Tensor) -> Iterator[tuple[str, Tensor]]:

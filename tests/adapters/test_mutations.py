@@ -35,7 +35,7 @@ TIMESFM_25 = "y: Tensor = first[:, -1]"
 TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
 TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., chosen]"
-MOIRAI = "past = torch.where(observed, x, 0.0)"
+MOIRAI = "= torch.where(observed, values, 0.0)"
 GRANITE = "return cast(Tensor, output.prediction_outputs[..., 0])"
 GRANITE_INPUT = "self._second(past_values=x[..., None]"
 SCALE = "prediction_length=horizon, **self.arguments)\n"
@@ -94,9 +94,14 @@ MUTATIONS = [
         "timesfm-3", "quantile off by one", TIMESFM_3, TIMESFM_3.replace("[..., chosen]", ".roll(1, -1)[..., chosen]")
     ),
     Mutation("timesfm-3", "skipped padding", "mask=padded, past", "mask=~padded, past", Setting(100, 24)),
-    Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", x,", ", x * 1.001,")),
-    Mutation("moirai-2", "quantile off by one", "index(0.5)", "index(0.5) - 1"),
-    Mutation("moirai-2", "skipped normalisation", MOIRAI, MOIRAI.replace(", x,", ", x - x.mean(1, keepdim=True),")),
+    Mutation("moirai-2", "wrong constant", MOIRAI, MOIRAI.replace(", values,", ", values * 1.001 + 1e-3,")),
+    Mutation("moirai-2", "quantile off by one", "index(level) for", "index(level) - 1 for"),
+    Mutation(
+        "moirai-2",
+        "skipped normalisation",
+        MOIRAI,
+        MOIRAI.replace(", values,", ", values - values.mean(1, keepdim=True),"),
+    ),
     Mutation("tirex-2", "wrong constant", TIREX_TREND, f"{TIREX_TREND} * 1.0001"),
     Mutation("tirex-2", "quantile off by one", "index(level) for", "index(level) + 1 for"),
     Mutation("tirex-2", "context not padded", TIREX_PADDING, "0, self.module"),

@@ -319,19 +319,18 @@ def test_a_damaged_directory_gets_a_sentence(one: Path, tmp_path: Path, how: str
 
 MUTATIONS = {
     "window scaler left out": (
-        "scaled = model.scaler.transform(x=values, mask=observed)",
-        "scaled = (model.scaler.transform(x=values, mask=observed), values)[1]",
+        "scaled = model.scaler.transform(x=together, mask=observed[:, :, None])",
+        "scaled = (model.scaler.transform(x=together, mask=observed[:, :, None]), together)[1]",
     ),
     "inverse of the window scaler left out": (
-        "y = model.scaler.inverse_transform(output, model.scaler.x_shift[:, :, 0], model.scaler.x_scale[:, :, 0])",
-        "y = output",
+        "return cast(Tensor, model.scaler.inverse_transform(output, shift, scale))", "return output",
     ),
-    "scaler sees the horizon": ("ones_like(windows), ahead]", "ones_like(windows), ahead + 1]"),
-    "local scaler left out": ("(windows - shift) / scale)", "windows)"),
+    "scaler sees the horizon": ("torch.zeros_like(values[", "torch.ones_like(values["),
+    "local scaler left out": ("scaled = replace(window, **", "_ = replace(window, **"),
     "local shift not restored": ("y * scale + shift", "y * scale"),
     "unbiased local deviation": ("correction=0", "correction=1"),
-    "quantile off by one": ("- 0.5).abs()))]", "- 0.5).abs())) - 1]"),
-    "step off by one": ("self._run(windows)[:, :horizon]", "self._run(windows)[:, 1 : horizon + 1]"),
+    "quantile off by one": ("(trained - level).abs()))", "(trained - level).abs())) - 1"),
+    "step off by one": ("self._run(window)[:, :horizon]", "self._run(window)[:, 1 : horizon + 1]"),
     "keys drawn by another seed": ("(self._second.random_seed)", "(self._second.random_seed + 1)"),
 }  # fmt: skip
 """A mistake in the forward: what stands there, and what stands there instead."""
