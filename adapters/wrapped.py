@@ -196,7 +196,8 @@ class Bound(Wrapped):
     def __init__(self, base: Forecaster, layout: Layout, explained: int = 0, output: Output = POINT):
         super().__init__(base)
         self.identity = copy.copy(base.identity)  # its batches need other memory than those of `base`
-        self.limits = replace(base.limits, needs="")  # a window holds it
+        # A window holds all channels: packed, it is one row of positions.
+        self.limits = replace(base.limits, needs="", multivariate=False, channels=None, predicted=None)
         self.layout, self.explained, self.output = layout, explained, output
         self.sections = layout.sections
         if refusal := self.refusal():

@@ -11,10 +11,11 @@ PatchTST-FM computes in bfloat16, which parity with the forecast on the CPU does
 
 import copy
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -23,13 +24,16 @@ from torch import Tensor
 from tsfm_public import FlowStateForPrediction, PatchTSTFMForPrediction, TimeSeriesForecastingPipeline
 from tsfm_public.models.flowstate.utils.utils import BASE_SEASON
 
-from hrx.adapters.checkpoint import CheckpointForecaster, second_module
+from hrx.adapters.checkpoint import second_module
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
+from hrx.adapters.inputs import Column, Outputs, Window
+from hrx.adapters.windows import WindowForecaster
 
 PATCHTST_FM = Family(
     "patchtst-fm", f"{__name__}:PatchTSTFM", "granite-tsfm", "patchtst-fm", also=("transformers",),
     architectures=("PatchTSTFMForPrediction",),
+    outputs=Outputs(tuple(step / 100 for step in range(1, 100)), point="mean"),
     released=(
         ModelCard(
             "patchtst-fm-r1", "ibm-granite/granite-timeseries-patchtst-fm-r1", "Apache-2.0", 260_000_000, 8192,
@@ -51,6 +55,7 @@ PATCHTST_FM = Family(
 FLOWSTATE = Family(
     "flowstate", f"{__name__}:FlowState", "granite-tsfm", "flowstate", also=("transformers",),
     architectures=("FlowStateForPrediction",),
+    outputs=Outputs((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), point="mean"),
     released=(
         ModelCard(
             "flowstate-r1", "ibm-granite/granite-timeseries-flowstate-r1", "Apache-2.0", 9_070_000, 2048,
@@ -69,28 +74,41 @@ LONGEST_CONTEXT = 16 * 1024
 """FlowState reads no more steps than this at any scale factor."""
 
 
-def run_pipeline(model: Any, windows: Tensor, steps: int, targets: int, **settings: Any) -> Tensor:
-    """`(B, L, C) -> (B, steps, targets)`: the library's pipeline on a frame with one series per window.
+def run_pipeline(
+    model: Any, windows: Tensor, steps: int, targets: int, columns: Sequence[Column], future: Tensor | None = None,
+    **settings: Any,
+) -> Tensor:  # fmt: skip
+    """`(B, L, C) -> (B, steps, targets, Q)`: the library's pipeline on a frame with one series per window.
 
-    Each channel is a column, and the first `targets` of them are forecast. `settings` go to the pipeline and its call.
+    Each channel is a column. The first `targets` of them are forecast, the next ones are known ahead: `future`
+    `(B, steps, known)`. `settings` go to the pipeline and its call.
     """
     count, lookback, channels = windows.shape
-    columns = [f"channel_{index}" for index in range(channels)]
-    frame = pd.DataFrame(windows.reshape(-1, channels).numpy(), columns=columns)
-    frame["series"] = np.repeat(np.arange(count), lookback)
-    frame["time"] = np.tile(pd.date_range("2000-01-01", periods=lookback, freq="h"), count)
+    names = [f"channel_{index}" for index in range(channels)]
+    known = names[targets : targets + (0 if future is None else future.shape[2])]
+    dates = pd.date_range("2000-01-01", periods=lookback + steps, freq="h")
+
+    def frame(values: Tensor, held: list[str], times: pd.DatetimeIndex) -> pd.DataFrame:
+        made = pd.DataFrame(values.reshape(-1, len(held)).numpy(), columns=held)
+        made["series"] = np.repeat(np.arange(count), len(times))
+        made["time"] = np.tile(times, count)
+        return made
+
     token = settings.pop("frequency_token", None)
     pipeline = TimeSeriesForecastingPipeline(
-        model, timestamp_column="time", id_columns=["series"],
-        target_columns=columns[:targets], conditional_columns=columns[targets:],
+        model, timestamp_column="time", id_columns=["series"], target_columns=names[:targets],
+        observable_columns=known, conditional_columns=names[targets + len(known) :],
         prediction_length=steps, batch_size=count, device="cpu", add_known_ground_truth=False, **settings,
     )  # fmt: skip
-    forecast = pipeline(frame, frequency_token=token)
-    values = [np.array(forecast[column].tolist(), dtype=np.float32) for column in columns[:targets]]
-    return torch.from_numpy(np.stack(values, axis=-1))
+    ahead = {} if future is None else {"future_time_series": frame(future, known, dates[lookback:])}
+    forecast = pipeline(frame(windows, names, dates[:lookback]), frequency_token=token, **ahead)
+    levels = {} if set(columns) <= {"point", "mean"} else {round(q, 6): f"_q{q}" for q in model.config.quantile_levels}
+    ends = ["" if one in ("point", "mean") else levels[one] for one in columns]
+    values = [[forecast[name + end].tolist() for end in ends] for name in names[:targets]]
+    return torch.from_numpy(np.array(values, dtype=np.float32)).permute(2, 3, 0, 1)
 
 
-class _OnePass(CheckpointForecaster):
+class _OnePass(WindowForecaster):
     """A model of `granite-tsfm` that takes the horizon as an argument of its call."""
 
     official_call = PIPELINE
@@ -98,26 +116,39 @@ class _OnePass(CheckpointForecaster):
     def prepare(self) -> None:
         self._second: Any = second_module(self.module)
         self._lock = Lock()
+        levels = tuple(round(level, 6) for level in self.module.config.quantile_levels)
+        self.outputs = Outputs(levels, point="mean")
 
     @property
-    def arguments(self) -> dict[str, float]:
+    def arguments(self) -> dict[str, Any]:
         """Further arguments of the library's call."""
         return {}
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
         with self._lock:
-            output = self._second(past_values=x[..., None], prediction_length=horizon, **self.arguments)
-        return cast(Tensor, output.prediction_outputs[..., 0])
+            output = self._second(past_values=window.target, prediction_length=horizon, **self.arguments)
+        return chosen_columns(output, self.outputs.levels, columns)
 
-    def official(self, x: Tensor, horizon: int) -> Tensor:
-        """`(B, L) -> (B, H)` by the pipeline, or by the library's model call for a float64 copy."""
-        self.check(x, horizon)
-        windows, more = x.detach().unsqueeze(2), self.arguments
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        """Run the pipeline, or the library's model call for a float64 copy."""
+        windows, more = window.target, self.arguments
         with self._lock, torch.no_grad():
             if not self.is_converted:
-                return run_pipeline(self.module, windows, horizon, 1, context_length=x.shape[1], **more).squeeze(2)
-            forecast: Tensor = self.module(windows, prediction_length=horizon, **more).prediction_outputs
-            return forecast.squeeze(2)
+                return run_pipeline(self.module, windows, horizon, 1, columns, context_length=windows.shape[1], **more)
+            output = self.module(windows, prediction_length=horizon, **more)
+            by_level = dict(zip(self.module.config.quantile_levels, output.quantile_outputs.unbind(1), strict=True))
+            by_column = {round(level, 6): y for level, y in by_level.items()}
+            by_column |= dict.fromkeys(("point", "mean"), output.prediction_outputs)
+            return torch.stack([by_column[one] for one in columns], dim=-1)
+
+
+def chosen_columns(output: Any, levels: Sequence[float], columns: Sequence[Column]) -> Tensor:
+    """`(B, H, K, Q)` of an output of the library, whose point forecast is its own."""
+    chosen = [
+        output.prediction_outputs if one in ("point", "mean") else output.quantile_outputs[:, levels.index(float(one))]
+        for one in columns
+    ]
+    return torch.stack(chosen, dim=-1)
 
 
 class PatchTSTFM(_OnePass):
@@ -202,7 +233,7 @@ class FlowState(_OnePass):
         return f"{PIPELINE}(scale_factor={self.limits.scale_factor:.4g})"
 
     @property
-    def arguments(self) -> dict[str, float]:
+    def arguments(self) -> dict[str, Any]:
         return {"scale_factor": self.limits.scale_factor}
 
     def for_season(self, season: int) -> Self:

@@ -10,13 +10,18 @@ own forecaster class: in a window that is mostly zeros the scale of its smoother
 forecast.
 
 A fine-tune may mix its channels (`mix_channel`), or forecast some of them only (`prediction_channel_indices`). Such a
-model reads all its channels together: `(B, L, C) -> (B, H, K)`. One that needs more than past values is refused.
+model reads all its channels together: `(B, L, C) -> (B, H, K)`. One with exogenous channels reads their values ahead in
+the unit of its training, which the library joins to the scaled forecast as they are. One that needs static categories
+is refused.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any, cast
 
+import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -26,14 +31,17 @@ from tsfm_public.toolkit.get_model import get_model
 from tsfm_public.toolkit.recursive_predictor import RecursivePredictor, RecursivePredictorConfig
 from tsfm_public.toolkit.time_series_preprocessor import DEFAULT_FREQUENCY_MAPPING
 
-from hrx.adapters.checkpoint import CheckpointForecaster
 from hrx.adapters.contract import Limits, ModelError
 from hrx.adapters.families import Family, ModelCard
-from hrx.adapters.families.granite import PIPELINE, run_pipeline
+from hrx.adapters.families.granite import PIPELINE, chosen_columns, run_pipeline
+from hrx.adapters.inputs import Column, Inputs, Outputs, Role, Window
+from hrx.adapters.windows import WindowForecaster
 
 FAMILY = Family(
     "ttm", f"{__name__}:TinyTimeMixer", "granite-tsfm", "ttm", also=("transformers",),
     architectures=("TinyTimeMixerForPrediction", "TinyTimeMixerForDecomposedPrediction"),
+    inputs=Inputs((1, None), past=Role("optional"), future=Role("optional")),
+    outputs=Outputs((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
     revision_selector=f"{__name__}:select_revision",
     released=(
         ModelCard(
@@ -82,8 +90,20 @@ def select_revision(hub_id: str, lookback: int, horizon: int) -> str:
     return cast(str, releases["ibm-granite-models"][key]["revision"])
 
 
-class TinyTimeMixer(CheckpointForecaster):
-    """Point forecast of a TTM checkpoint."""
+@dataclass(frozen=True)
+class ExogenousLimits(Limits):
+    """A fine-tune with exogenous channels reads their values at every step of its own horizon."""
+
+    native_horizon: int = 0
+
+    def refusal_of_horizon(self, horizon: int) -> str | None:
+        if horizon == self.native_horizon:
+            return None
+        return f"reads exogenous values of all its {self.native_horizon} steps, and forecasts these, not {horizon}"
+
+
+class TinyTimeMixer(WindowForecaster):
+    """Forecast of a TTM checkpoint."""
 
     def open_library(self) -> Any:
         decomposed = DECOMPOSED in self.checkpoint.architectures
@@ -96,31 +116,40 @@ class TinyTimeMixer(CheckpointForecaster):
                 f"{name} needs static categorical values (categorical_vocab_size_list in its config.json), and hrx "
                 "forecasts from past values alone. Fine-tune it without them to audit it."
             )
-        if config.enable_forecast_channel_mixing and config.exogenous_channel_indices:
-            raise ModelError(
-                f"{name} needs the future values of its exogenous channels {config.exogenous_channel_indices} "
-                "(exogenous_channel_indices in its config.json), and hrx forecasts from past values alone. "
-                "Fine-tune it without enable_forecast_channel_mixing to audit it."
-            )
         return model
 
     def read_limits(self) -> Limits:
         config = self.module.config
-        predicted = config.prediction_channel_indices
+        predicted, known = config.prediction_channel_indices, self._known
+        if config.multi_quantile_head:
+            self.outputs = Outputs(tuple(round(level, 6) for level in config.quantile_levels), point="median")
         # A decomposed model pads trend and residual apart, after it has smoothed the short window.
         padded_to = None if isinstance(self.module, TinyTimeMixerForDecomposedPrediction) else config.context_length
         lengths = {"longest_lookback": config.context_length, "padded_to": padded_to}
         alone = config.mode == config.decoder_mode == "common_channel" and not config.enable_forecast_channel_mixing
         if (alone and predicted is None) or config.num_input_channels == 1:
             return Limits(**lengths)
-        return Limits(
-            **lengths,
-            # A later step would need future values of the channels that are not forecast.
-            longest_horizon=None if predicted is None else self._native_horizon,
-            multivariate=True,
-            channels=config.num_input_channels,
-            predicted=None if predicted is None else tuple(predicted),
-        )
+        targets = len(predicted or range(config.num_input_channels))
+        conditional = config.num_input_channels - targets - len(known)
+        self.inputs = Inputs((targets, targets), _required(conditional), _required(len(known)))
+        several = {
+            "multivariate": True,
+            "channels": config.num_input_channels,
+            "predicted": predicted and tuple(predicted),
+        }
+        if known:
+            return ExogenousLimits(
+                **lengths, **several, native_horizon=self._native_horizon,
+                needs=f"reads the future values of {len(known)} exogenous channels: name their columns with future=",
+            )  # fmt: skip
+        # A later step would need future values of the channels that are not forecast.
+        return Limits(**lengths, **several, longest_horizon=None if predicted is None else self._native_horizon)
+
+    @property
+    def _known(self) -> list[int]:
+        """Channels whose values ahead the model reads."""
+        config = self.module.config
+        return list(config.exogenous_channel_indices or ()) if config.enable_forecast_channel_mixing else []
 
     @property
     def official_call(self) -> str:  # type: ignore[override]  # depends on the checkpoint
@@ -135,23 +164,55 @@ class TinyTimeMixer(CheckpointForecaster):
         config = self.module.config
         return cast(int, config.prediction_filter_length or config.prediction_length)
 
-    def predict(self, x: Tensor, horizon: int) -> Tensor:
-        past = x if self.limits.multivariate else x[..., None]
+    def predict_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
+        past, ahead = self._channels(window)
         # Padded before the recursion, which otherwise drops the oldest values of a short window.
         missing = 0 if self._decomposed else max(self.module.config.context_length - past.shape[1], 0)
         past = torch.nn.functional.pad(past, (0, 0, missing, 0))
         token = None  # of the library for an unknown frequency, for checkpoints with frequency prefix tuning
         if self.module.config.resolution_prefix_tuning:
-            token = torch.full((len(x),), DEFAULT_FREQUENCY_MAPPING["oov"], device=x.device)
+            token = torch.full((len(past),), DEFAULT_FREQUENCY_MAPPING["oov"], device=past.device)
         if horizon <= self._native_horizon:
-            y = self.module(past_values=past, freq_token=token).prediction_outputs
+            output = self.module(past_values=past, future_values=ahead, freq_token=token, return_loss=False)
         else:
+            self._check_columns(horizon, columns)
             # Without both masks the recursive predictor raises.
             past_mask, future_mask = torch.ones_like(past), torch.ones_like(past[:, :1]).expand(-1, horizon, -1)
-            y = self._recursive(horizon)(
+            output = self._recursive(horizon)(
                 past_values=past, past_observed_mask=past_mask, future_observed_mask=future_mask, freq_token=token
-            ).prediction_outputs
-        return cast(Tensor, y[:, :horizon] if self.limits.multivariate else y[:, :horizon, 0])
+            )
+        return chosen_columns(output, self.outputs.levels, columns)[:, :horizon]
+
+    def _check_columns(self, horizon: int, columns: Sequence[Column]) -> None:
+        if "point" not in columns:
+            raise ModelError(
+                f"{self.identity.model} gives quantiles of its first {self._native_horizon} steps only, not of "
+                f"{horizon}. Explain its point forecast, or fewer steps."
+            )
+
+    def _channels(self, window: Window) -> tuple[Tensor, Tensor | None]:
+        """`(B, L, C)` in the order of the checkpoint, and `(B, H, C)` with what is known ahead, if anything is."""
+        if window.past is None and window.future is None:
+            return window.target, None
+        config, lookback = self.module.config, window.target.shape[1]
+        conditional = [
+            c for c in range(config.num_input_channels) if c not in (*config.prediction_channel_indices, *self._known)
+        ]
+        places = {"target": config.prediction_channel_indices, "past": conditional, "future": self._known}
+        by_place: dict[int, Tensor] = {}
+        for role, values in window.roles():
+            if len(places[role]) != values.shape[2]:
+                raise ModelError(
+                    f"{self.identity.model} reads {len(places[role])} {role} covariates, not {values.shape[2]}: name "
+                    "as many columns as it was fine-tuned with, in their order."
+                )
+            by_place |= zip(places[role], values.unbind(-1), strict=True)
+        past = torch.stack([by_place[place][:, :lookback] for place in range(config.num_input_channels)], dim=-1)
+        if window.future is None:
+            return past, None
+        blank = torch.zeros_like(window.future[:, lookback:, 0])  # the model reads no future of other channels
+        ahead = [by_place[c][:, lookback:] if c in self._known else blank for c in range(config.num_input_channels)]
+        return past, torch.stack(ahead, dim=-1)
 
     def _build_recursive(self, horizon: int) -> Any:
         lengths = {"requested_prediction_length": horizon, "model_prediction_length": self._native_horizon}
@@ -159,20 +220,29 @@ class TinyTimeMixer(CheckpointForecaster):
 
     @property
     def _runs_pipeline(self) -> bool:
-        """Whether the columns that are forecast come before all others, where the pipeline puts them."""
-        predicted = self.module.config.prediction_channel_indices
-        return predicted is None or predicted == list(range(len(predicted)))
+        """Whether channels are in the order of the pipeline: those that are forecast, known ahead, all others."""
+        predicted, known = self.module.config.prediction_channel_indices, self._known
+        return predicted is None or [*predicted, *known] == list(range(len(predicted) + len(known)))
 
-    def official(self, x: Tensor, horizon: int) -> Tensor:
+    def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
         """Run the pipeline; for a float64 copy the model's own call, since the pipeline rounds its input to fp32."""
-        self.check(x, horizon)
-        windows = x.detach().unsqueeze(-1) if x.ndim == 2 else x.detach()
+        config = self.module.config
+        parts = [
+            values[:, : window.target.shape[1]]
+            for values in (window.target, window.future, window.past)
+            if values is not None
+        ]
+        windows = torch.cat(parts, dim=2)
+        if not self._runs_pipeline:
+            order = [*config.prediction_channel_indices, *self._known]
+            order += [channel for channel in range(config.num_input_channels) if channel not in order]
+            windows = windows if len(parts) == 1 else windows[..., np.argsort(order).tolist()]
+        ahead = None if window.future is None else window.future[:, -horizon:]
         call = self._call_pipeline if self._runs_pipeline and not self.is_converted else self._call_model
-        y = call(windows, horizon)
-        return y.squeeze(-1) if x.ndim == 2 else y
+        return call(windows, ahead, horizon, columns)
 
-    def _call_pipeline(self, windows: Tensor, horizon: int) -> Tensor:
-        """`(B, L, C) -> (B, H, K)`: one series of the frame per window, each column a channel."""
+    def _call_pipeline(self, windows: Tensor, ahead: Tensor | None, horizon: int, columns: Sequence[Column]) -> Tensor:
+        """`(B, L, C) -> (B, H, K, Q)`: one series of the frame per window, each column a channel."""
         config = self.module.config
         predicted = config.prediction_channel_indices
         targets = windows.shape[2] if predicted is None else len(predicted)
@@ -181,23 +251,34 @@ class TinyTimeMixer(CheckpointForecaster):
             model, steps = _rolling(self.module, horizon, steps)
         token = DEFAULT_FREQUENCY_MAPPING["oov"] if config.resolution_prefix_tuning else None
         context = windows.shape[1] if self._decomposed else config.context_length
-        return run_pipeline(model, windows, steps, targets, context_length=context, frequency_token=token)[:, :horizon]
+        y = run_pipeline(model, windows, steps, targets, columns, ahead, context_length=context, frequency_token=token)
+        return y[:, :horizon]
 
     @torch.no_grad()
-    def _call_model(self, windows: Tensor, horizon: int) -> Tensor:
+    def _call_model(self, windows: Tensor, ahead: Tensor | None, horizon: int, columns: Sequence[Column]) -> Tensor:
         config = self.module.config
         inputs: dict[str, Tensor] = {}
         if config.resolution_prefix_tuning:
             inputs["freq_token"] = torch.tensor([DEFAULT_FREQUENCY_MAPPING["oov"]] * len(windows))
-        steps = config.prediction_filter_length or config.prediction_length
+        model, steps = self.module, config.prediction_filter_length or config.prediction_length
         missing = 0 if self._decomposed else max(config.context_length - windows.shape[1], 0)
         past = torch.cat([windows.new_zeros(len(windows), missing, windows.shape[2]), windows], dim=1)
-        if horizon <= steps:
-            return cast(Tensor, self.module(past_values=past, **inputs).prediction_outputs[:, :horizon])
-        model, steps = _rolling(self.module, horizon, steps)
-        inputs["past_observed_mask"] = torch.ones_like(past)
-        inputs["future_observed_mask"] = past.new_ones(len(past), steps, past.shape[2])
-        return cast(Tensor, model(past_values=past, **inputs).prediction_outputs[:, :horizon])
+        if ahead is not None:
+            inputs["future_values"] = windows.new_zeros(len(windows), horizon, windows.shape[2])
+            inputs["future_values"][..., config.exogenous_channel_indices] = ahead
+        if horizon > steps:
+            model, steps = _rolling(self.module, horizon, steps)
+            inputs["past_observed_mask"] = torch.ones_like(past)
+            inputs["future_observed_mask"] = past.new_ones(len(past), steps, past.shape[2])
+        output = model(past_values=past, **inputs)
+        by_level: dict[Column, Tensor] = {"point": output.prediction_outputs}
+        if getattr(output, "quantile_outputs", None) is not None:
+            by_level |= zip(config.quantile_levels, output.quantile_outputs.unbind(1), strict=True)
+        return torch.stack([by_level[one] for one in columns], dim=-1)[:, :horizon]
+
+
+def _required(channels: int) -> Role:
+    return Role("required") if channels else Role()
 
 
 def _rolling(model: Any, horizon: int, native: int) -> tuple[Any, int]:

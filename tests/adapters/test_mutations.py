@@ -28,17 +28,17 @@ class Mutation(NamedTuple):
 
 CHRONOS_BOLT = "self.library.predict(window.target[..., 0], prediction_length=horizon)"
 CHRONOS_2 = "return torch.cat(steps, dim=-1)[..., :horizon]"
-TTM = "self.module(past_values=past, freq_token=token)"
+TTM = "self.module(past_values=past, future_values=ahead"
 T0 = "return patches[:, first : first + steps // patch].flatten(1, 2)"
 TIMESTRAL = "(upper - mirrored.flip(-1)) / 2"
 TIMESFM_25 = "y: Tensor = first[:, -1]"
 TRANSFORMERS = "truncate_negative=False"
 QUANTILE = ".full_predictions[:, :horizon, 4]\n        if"
 TIMESFM_3 = "return cast(Tensor, quantiles.sort(dim=-1).values[..., chosen]"
-MOIRAI = "= torch.where(observed, values, 0.0)"
-GRANITE = "return cast(Tensor, output.prediction_outputs[..., 0])"
-GRANITE_INPUT = "self._second(past_values=x[..., None]"
-SCALE = "prediction_length=horizon, **self.arguments)\n"
+MOIRAI = "return torch.where(observed, values, 0.0)"
+GRANITE = "return chosen_columns(output, self.outputs.levels, columns)"
+GRANITE_INPUT = "self._second(past_values=window.target,"
+SCALE = "window.target, prediction_length=horizon, **self.arguments)\n"
 DECOMPOSED = "missing = 0 if self._decomposed else max(self.module.config"
 VISIONTS = "return cast(Tensor, self._second(x[..., None])[..., 0])"
 TIREX_TREND = "torch.where(trending, last + median.cumsum(dim=-1), median)"
@@ -56,10 +56,20 @@ MUTATIONS = [
     Mutation("chronos-2", "forecast of another length", "math.ceil(steps /", "1 + math.ceil(steps /"),
     Mutation("ttm", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
     Mutation("ttm", "skipped normalisation", TTM, TTM.replace("past,", "past - past.mean(1, keepdim=True),")),
-    Mutation("ttm", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
+    Mutation(
+        "ttm",
+        "step off by one",
+        "columns)[:, :horizon]\n\n    def _check",
+        "columns).roll(1, 1)[:, :horizon]\n\n    def _check",
+    ),
     Mutation("ttm", "short windows not padded", "max(self.module.config.context_length - past.shape[1], 0)", "0", LONG),
     Mutation("ttm-decomposed", "wrong constant", TTM, TTM.replace("past,", "past * 1.001 + 0.001,")),
-    Mutation("ttm-decomposed", "step off by one", "else y[:, :horizon, 0]", "else y[:, 1:horizon + 1, 0]"),
+    Mutation(
+        "ttm-decomposed",
+        "step off by one",
+        "columns)[:, :horizon]\n\n    def _check",
+        "columns).roll(1, 1)[:, :horizon]\n\n    def _check",
+    ),
     Mutation("ttm-decomposed", "padded window", DECOMPOSED, DECOMPOSED.replace("0 if self._decomposed else ", "")),
     Mutation("t0", "wrong constant", T0, f"{T0} * 1.0001"),
     Mutation("t0", "quantile off by one", "index(level) for", "index(level) - 1 for"),
@@ -70,12 +80,14 @@ MUTATIONS = [
     Mutation("timestral", "quantile off by one", "index(level) for", "index(level) + 1 for"),
     Mutation("timestral", "skipped averaging", TIMESTRAL, "upper"),
     Mutation("timestral", "shifted input", "observed, series, 0.0)", "observed, series - series.mean(), 0.0)"),
-    Mutation("patchtst-fm", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
-    Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
-    Mutation("patchtst-fm", "shifted input", GRANITE_INPUT, GRANITE_INPUT.replace("=x[", "=(x - x.mean())[")),
+    Mutation("patchtst-fm", "wrong constant", GRANITE, f"{GRANITE} * 1.0001"),
+    Mutation("patchtst-fm", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, ..., None]"),
+    Mutation(
+        "patchtst-fm", "shifted input", GRANITE_INPUT, GRANITE_INPUT.replace("target", "target - window.target.mean()")
+    ),
     Mutation("patchtst-fm", "skipped patch weights", "patches * weights[:, None]", "patches"),
-    Mutation("flowstate", "wrong constant", GRANITE, GRANITE.replace("0])", "0] * 1.0001)")),
-    Mutation("flowstate", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, :, 0]"),
+    Mutation("flowstate", "wrong constant", GRANITE, f"{GRANITE} * 1.0001"),
+    Mutation("flowstate", "median instead of mean", GRANITE, "return output.quantile_outputs[:, 4, ..., None]"),
     Mutation(
         "flowstate",
         "wrong scale factor",
