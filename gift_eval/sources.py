@@ -117,7 +117,10 @@ def _open_sample(names: str | None, options: Options) -> list[Dataset]:
     if not (options.roles or options.target):
         return chosen
     return [
-        each if each.count == 1 and not options.roles else _sample_table(each.name, options, each.domain)
+        # A file with one column has no roles to choose.
+        each
+        if each.count == 1 and each.name != WEATHER and not options.roles
+        else _sample_table(each.name, options, each.domain)
         for each in chosen
     ]
 

@@ -329,6 +329,8 @@ def test_the_weather_of_the_sample_has_covariates_and_is_read_by_its_name_only()
     assert again.read_item(0).fingerprint == together.read_item(0).fingerprint
     (series,) = read("sample:seattle/D?target=temp_max&past=wind&unused=ignore", Options(), None)
     assert series.names == {"target": ("temp_max",), "past": ("wind",)}
+    (series,) = read("sample:seattle_weather/D?target=temp_max&unused=ignore", Options(), None)
+    assert series.names == {"target": ("temp_max",)}
     (series,) = read("sample:seattle_weather/D", Options(), None)
     assert str(series.times[0].date()) == "2012-01-01"
     same(series.window(9, 3)["past"], one.window(9, 3)["past"])
