@@ -16,6 +16,7 @@ from hrx.records.explanation import Part
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from hrx.adapters.contract import Forecaster
@@ -166,8 +167,17 @@ class Explanation(ExplanationData):
         """`score()` under the default protocol."""
         return self.score()
 
-    def plot(self, item: str | int | None = None) -> Figure:
+    def plot(
+        self,
+        item: str | int | None = None,
+        *,
+        by_row: bool = False,
+        ax: Axes | None = None,
+        figsize: tuple[float, float] | None = None,
+    ) -> Figure:
         """Draw the heat map of one series, by default the first: window and forecast, and what each step reads.
+
+        `by_row` divides each row by its own maximum; into `ax` goes the matrix alone.
 
         With covariates one heat map for each channel; that of a channel known ahead runs past the forecast line.
         """
@@ -176,7 +186,7 @@ class Explanation(ExplanationData):
 
         if self.parts:
             return channels_heatmap(self, self.place(item))
-        return heatmap_figure(self, self.place(item))
+        return heatmap_figure(self, self.place(item), by_row=by_row, ax=ax, figsize=figsize)
 
     def plot_channels(self, item: str | int | None = None) -> Figure:
         """Draw the effect of each channel with its error, and its share at each step; it needs covariates."""
@@ -184,17 +194,21 @@ class Explanation(ExplanationData):
 
         return channels_figure(self, self.place(item))
 
-    def plot_steps(self, steps: Sequence[int], item: str | int | None = None) -> Figure:
+    def plot_steps(
+        self, steps: Sequence[int], item: str | int | None = None, *, figsize: tuple[float, float] | None = None
+    ) -> Figure:
         """Draw the rows of some forecast steps, counted from 1, below the series: `x.plot_steps([1, 12, 24])`."""
         from hrx.reports.heatmap import steps_figure
 
-        return steps_figure(self, steps, self.place(item))
+        return steps_figure(self, steps, self.place(item), figsize)
 
-    def plot_profile(self, item: str | int | None = None) -> Figure:
+    def plot_profile(
+        self, item: str | int | None = None, *, ax: Axes | None = None, figsize: tuple[float, float] | None = None
+    ) -> Figure:
         """Importance by lag, the distance from an input to the forecast step, with the season marked where known."""
         from hrx.reports.heatmap import profile_figure
 
-        return profile_figure(self, self.place(item))
+        return profile_figure(self, self.place(item), ax, figsize)
 
     def plot_waterfall(self, step: int, item: str | int | None = None, *, top: int = 10) -> Figure:
         """How the largest `top` contributions of inputs add up to the forecast of one step, counted from 1.

@@ -182,8 +182,7 @@ def draw_example(example: Example, estimator: str) -> Figure:
     axes = [figure.add_subplot(grid[1, column]) for column in range(3)]
     rows, lookback = example.matrix.shape
     for one, (title, values) in zip(axes, panels, strict=True):
-        # A position is at most one pixel column: neighbours must not be averaged.
-        image = draw_image(one, values, (-lookback, 0, rows + 0.5, 0.5), interpolation="nearest")
+        image = draw_image(one, values, (-lookback, 0, rows + 0.5, 0.5), top=1)
         label_steps(one, example.steps + 1)
         one.spines[:].set_visible(False)  # they would cover half of the last position
         one.set_title(title, fontsize=10)

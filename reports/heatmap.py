@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,6 +33,12 @@ COLOURS = "cividis"
 HEATMAP_SIZE = (10, 7.2)
 GUIDED = "below: the step that each row explains"
 GAMMA = 0.5
+BRIGHT = 0.99
+"""Quantile of a matrix that its colours end at."""
+_DIMMEST = 0.05
+"""Part of the largest value that they end at where nearly all others are zero."""
+_MOST_COLUMNS = 900
+_STEEP = 10
 _LONGEST_NAME, _SHORTEST_NAME = 40, 8
 _LONGEST_HEADING = 60
 _TITLE_SHARE = 0.96
@@ -103,7 +109,7 @@ def draw(stored: StoredExample, record: Record) -> Figure:
     return figure
 
 
-def _draw_panels(figure: Figure, values: Floats, steps: Ints) -> tuple[Axes, Axes]:
+def _draw_panels(figure: Figure, values: Floats, steps: Ints, by_row: bool = False) -> tuple[Axes, Axes]:
     """Draw the rows `(R, L)` of the forecast steps `(R,)`, from 1, and the shared vector below them.
 
     Return the empty axes of the window above them, and the lowest axes; all have one time axis.
@@ -112,7 +118,7 @@ def _draw_panels(figure: Figure, values: Floats, steps: Ints) -> tuple[Axes, Axe
     window = figure.add_subplot(grid[0, 0])
     matrix, shared = (figure.add_subplot(grid[row, 0], sharex=window) for row in (1, 2))
     rows, lookback = values.shape
-    image = draw_image(matrix, values, (-lookback, 0, rows + 0.5, 0.5))
+    image = draw_image(matrix, over_rows(values) if by_row else values, (-lookback, 0, rows + 0.5, 0.5))
     label_steps(matrix, steps)
     matrix.set_ylabel("forecast step h")
     for axes in (matrix, shared):
@@ -122,8 +128,9 @@ def _draw_panels(figure: Figure, values: Floats, steps: Ints) -> tuple[Axes, Axe
     matrix.plot(steps - 0.5, np.arange(1, rows + 1), color=GUIDE, linestyle=":", marker="." if rows == 1 else None)
     draw_image(shared, values.mean(axis=0, keepdims=True), (-lookback, 0, 1.5, 0.5))
     shared.set_yticks([1], ["shared\nvector Ē"])
-    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]))
-    bar.set_label("importance: E / max E, below it Ē / max Ē\n(square-root colour scale)")
+    bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, 1]), extend="max")
+    over = "E / the row's max" if by_row else "E / max E"
+    bar.set_label(f"importance: {over}, below it Ē / max Ē\n(square-root scale that ends at the 99th percentile)")
     for axes in (window, matrix):
         axes.tick_params(labelbottom=False)
     return window, shared
@@ -186,30 +193,59 @@ def label_steps(axes: Axes, steps: Ints) -> None:
     axes.set_yticks(at + 1, [str(step) for step in steps[at]])
 
 
-def draw_image(
-    axes: Axes, values: Floats, extent: tuple[float, float, float, float], interpolation: str | None = None
-) -> Any:
-    """Draw the values over their maximum on a square-root colour scale; those that are not finite stay empty."""
+def draw_image(axes: Axes, values: Floats, extent: tuple[float, float, float, float], top: float | None = None) -> Any:
+    """Draw the values over their maximum on a square-root colour scale; those that are not finite stay empty.
+
+    The colours end at `top`, by default at the `BRIGHT` quantile, since one cell may outshine all others.
+    """
     from matplotlib.colors import PowerNorm
 
     shown = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
     largest = float(shown.max()) if shown.count() else 0.0
+    shown = shown / largest if largest > 0 else shown
+    if top is None:
+        top = max(float(np.quantile(shown.compressed(), BRIGHT)), _DIMMEST) if shown.count() else 1.0
     return axes.imshow(
-        shown / largest if largest > 0 else shown,
+        shown,
         cmap=COLOURS,
-        norm=PowerNorm(GAMMA, vmin=0, vmax=1),
+        norm=PowerNorm(GAMMA, vmin=0, vmax=top),
         extent=extent,
         aspect="auto",
-        interpolation=interpolation,
+        # A position is at most one pixel column, unless they are very many: neighbours must not be averaged.
+        interpolation="nearest" if shown.shape[1] <= _MOST_COLUMNS else None,
         interpolation_stage="data",
     )
 
 
-def heatmap_figure(x: Explanation, number: int = 0) -> Figure:
-    """Window and forecast of one series, what each step reads, and the shared vector, over one time axis."""
+def over_rows(values: Floats) -> Floats:
+    """`(R, L)`: each row over its own maximum."""
+    largest = np.nanmax(values, axis=-1, keepdims=True, initial=0.0)
+    return np.asarray(np.divide(values, largest, out=np.zeros_like(values), where=largest > 0))
+
+
+def heatmap_figure(
+    x: Explanation,
+    number: int = 0,
+    *,
+    by_row: bool = False,
+    ax: Axes | None = None,
+    figsize: tuple[float, float] | None = None,
+) -> Figure:
+    """Window and forecast of one series, what each step reads, and the shared vector, over one time axis.
+
+    `by_row` divides each row by its own maximum. The matrix alone is drawn into `ax`.
+    """
     with plain_style():
-        figure = new_figure(HEATMAP_SIZE)
-        window, shared = _draw_panels(figure, x.matrix[number], np.asarray(x.steps))
+        values, steps = np.asarray(x.matrix[number], dtype=np.float64), np.asarray(x.steps)
+        if ax is not None:
+            draw_image(ax, over_rows(values) if by_row else values, (-x.lookback, 0, len(values) + 0.5, 0.5))
+            label_steps(ax, steps)
+            label_time(ax, x, number)
+            ax.set_xlim(-x.lookback, 0)
+            ax.set_ylabel("forecast step h")
+            return cast("Figure", ax.figure)
+        figure = new_figure(figsize or HEATMAP_SIZE)
+        window, shared = _draw_panels(figure, values, steps, by_row)
         draw_forecast(window, x, number)
         label_time(shared, x, number)
         figure.suptitle(heading(x, number), fontsize=10, parse_math=False)
@@ -235,40 +271,48 @@ def draw_forecast(axes: Axes, x: Explanation, number: int, guide: str = GUIDED) 
     axes.set_ylabel("value")
 
 
-def steps_figure(x: Explanation, steps: Sequence[int], number: int = 0) -> Figure:
+def steps_figure(
+    x: Explanation, steps: Sequence[int], number: int = 0, figsize: tuple[float, float] | None = None
+) -> Figure:
     """Draw the window of one series, and a panel with the row of each of some forecast steps, counted from 1."""
     if not len(steps):
         raise HrxError("No step is given. Give some, counted from 1, as in plot_steps([1, 12, 24]).")
     rows = x.matrix[number, [x.row(step) for step in steps]]
     largest = float(np.nanmax(rows)) if np.isfinite(rows).any() else 0.0
     with plain_style():
-        figure = new_figure((10, 2.4 + 1.1 * len(rows)))
+        figure = new_figure(figsize or (10, 2.4 + 1.1 * len(rows)))
         window, *panels = figure.subplots(
             len(rows) + 1, 1, sharex=True, gridspec_kw={"height_ratios": [2.2, *[1] * len(rows)]}
         )
         draw_forecast(window, x, number, guide="")
-        positions = np.arange(-x.lookback, 0)
+        edges = np.arange(-x.lookback, 1)
+        # One value may outshine all others.
+        steep = largest > _STEEP * float(np.nanquantile(rows, BRIGHT)) if largest else False
         for axes, step, row in zip(panels, steps, rows, strict=True):
-            axes.bar(positions + 0.5, row, width=1.0, color=TRUTH)
+            # An outline too: a filled bar of one pixel would be pale.
+            axes.stairs(np.nan_to_num(row), edges, fill=True, facecolor=TRUTH, edgecolor=TRUTH, linewidth=0.8)
             axes.axvline(0, color=GUIDE, linewidth=1)
-            axes.axvspan(step - 1, step, color=FORECAST, alpha=0.35, linewidth=0)
+            axes.axvspan(step - 1, step, color=FORECAST, alpha=0.35, linewidth=1)
+            if steep:
+                axes.set_yscale("function", functions=(np.sqrt, np.square))
             axes.set_ylim(0, 1.05 * largest or 1.0)
             axes.set_ylabel(f"step {step}")
             axes.spines[["top", "right"]].set_visible(False)
         label_time(panels[-1], x, number)
         text = f"{heading(x, number)}: importance for some forecast steps (orange)"
         figure.suptitle(text, fontsize=10, parse_math=False)
-        figure.supylabel("importance, on one scale", fontsize=9)
+        figure.supylabel(f"importance, on one {'square-root ' if steep else ''}scale", fontsize=9)
         return figure
 
 
-def profile_figure(x: Explanation, number: int = 0) -> Figure:
+def profile_figure(
+    x: Explanation, number: int = 0, ax: Axes | None = None, figsize: tuple[float, float] | None = None
+) -> Figure:
     """Importance by lag for one series, with the season and its multiples marked."""
     profile = lag_profile(x.matrix[number], x.steps)
     lags, season = np.arange(1, len(profile) + 1), x.seasons[number]
     with plain_style():
-        figure = new_figure((10, 4.2))
-        axes = figure.add_subplot()
+        axes = new_figure(figsize or (10, 4.2)).add_subplot() if ax is None else ax
         axes.plot(lags, 100 * profile, color=TRUTH, linewidth=1.4, marker="." if len(lags) <= 64 else None)
         seasons = range(season, len(profile) + 1, season) if season > 1 else ()
         for count, lag in enumerate(list(seasons)[:_MOST_SEASONS]):
@@ -281,8 +325,8 @@ def profile_figure(x: Explanation, number: int = 0) -> Figure:
         axes.set_xlabel("lag: steps from the input to the forecast step (the most recent on the right)")
         axes.set_ylabel("share of a row at that lag, mean (%)")
         axes.spines[["top", "right"]].set_visible(False)
-        figure.suptitle(f"{heading(x, number)}: importance by lag", fontsize=10, parse_math=False)
-        return figure
+        axes.set_title(f"{heading(x, number)}: importance by lag", fontsize=10, loc="left", parse_math=False)
+        return cast("Figure", axes.figure)
 
 
 def waterfall_figure(x: Explanation, step: int, number: int = 0, top: int = 10) -> Figure:

@@ -23,7 +23,7 @@ from hrx.records.ledger import Ledger, StoredCheck
 from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DONE
 from hrx.reports.figures import bin_medians, central_limits
-from hrx.reports.heatmap import COLOURS, row_steps
+from hrx.reports.heatmap import BRIGHT, COLOURS, row_steps
 from hrx.reports.runs import (
     CONFIGURATION,
     SEEDS,
@@ -51,8 +51,6 @@ RECORDS = 5_000
 """Runs of a part with full numbers."""
 BUDGET = 14_000_000
 """Bytes that the matrices of one page may take, all parts together."""
-BRIGHT = 0.99
-"""Quantile of the matrix that the brightened colours end at."""
 _UNKNOWN = "(unknown)"
 
 MOST_GROUPS = 20_000

@@ -38,7 +38,7 @@ hrx.Heatmap = class {
       button("+", "Zoom in", () => this.zoom(0.5)),
       button("−", "Zoom out", () => this.zoom(2)),
       button("Whole", "Show the whole window", () => this.whole()),
-      this.bright = hrx.el("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.brighten() }, "Brighten"),
+      this.bright = hrx.el("button", { type: "button", class: "quiet on", "aria-pressed": "true", onclick: () => this.brighten() }, "Brighten"),
       button("Save as PNG", "Save this heat map as PNG", () => this.save()));
     const help = hrx.el("p", { class: "note heat-help", id },
       "Point at a cell for its value, drag across cells to zoom in. On the keyboard: arrows move (with Shift by ten), " +

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import hrx
 from hrx.errors import HrxError
@@ -179,8 +180,14 @@ def test_figures_show_dates_the_season_and_the_contributions(explained, weights)
     assert heat.axes[2].get_xticklabels()[0].get_text() == str(explained.times[1].inputs[0].date())
     image = heat.axes[1].get_images()[0].get_array()
     np.testing.assert_allclose(image, explained.matrix[1] / explained.matrix[1].max(), rtol=1e-6)
+    rows = explained.plot(by_row=True, figsize=(5, 4))
+    assert rows.get_size_inches().tolist() == [5, 4]
+    np.testing.assert_allclose(rows.axes[1].get_images()[0].get_array().max(axis=1), 1)
+    own = Figure().add_subplot()
+    assert explained.plot(ax=own) is explained.plot_profile(ax=own) is own.figure
+    assert len(own.images) == 1
     steps = explained.plot_steps([1, 8])
-    np.testing.assert_allclose([bar.get_height() for bar in steps.axes[2].patches][:LOOKBACK], explained.matrix[0, 7])
+    np.testing.assert_allclose(steps.axes[2].patches[0].get_data().values, explained.matrix[0, 7])
     marked = [line.get_xdata()[0] for line in explained.plot_profile().axes[0].lines[1:]]
     assert marked == [7, 14, 21, 28]
     fall = explained.plot_waterfall(3, top=4)
