@@ -65,7 +65,7 @@ def test_settings_and_code_stand_on_the_pages_that_ask_for_them(site: Path) -> N
     assert "<code>LofLime</code></td>" in estimators
     covariates = (site / "covariates.html").read_text(encoding="utf-8")
     assert re.search(r"<td>chronos-2</td>\s*<td>1 to any targets; past: optional, categorical", covariates)
-    assert "class T0(ChannelForecaster)" in (site / "add-a-model.html").read_text(encoding="utf-8")
+    assert "class T0(WindowForecaster)" in (site / "add-a-model.html").read_text(encoding="utf-8")
 
 
 def test_the_gallery_links_to_results_that_were_made(site: Path) -> None:
