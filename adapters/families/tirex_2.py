@@ -132,22 +132,17 @@ class TiRex2(WindowForecaster):
         if chosen == [middle]:  # the library widens the bands about the median, which it leaves as it is
             y = torch.where(trending, last + median.cumsum(dim=-1), median)
         else:
-            offset = y[:, chosen] - median
-            sums = last + median.cumsum(dim=-1) + self._band_of_sums(offset)
-            y = torch.where(trending, sums, median + self._band(offset))
+            values, sums = self._bands(y[:, chosen] - median)
+            y = torch.where(trending, last + median.cumsum(dim=-1) + sums, median + values)
         return y.reshape(len(rows), targets, len(chosen), horizon)
 
-    def _band(self, offset: Tensor) -> Tensor:
-        """Widen offsets from the median over the horizon."""
+    def _bands(self, offset: Tensor) -> tuple[Tensor, Tensor]:
+        """Widened offsets from the median: of values, and of sums of steps from those of the steps."""
         settings, ahead = self.module.postprocessor.cfg, torch.arange(1, offset.shape[-1] + 1).to(offset)
-        factor: Tensor = settings.raw_band_scale**0.5 * ahead ** (settings.raw_band_exponent - 0.5)
-        return factor * offset
-
-    def _band_of_sums(self, offset: Tensor) -> Tensor:
-        """Offsets of sums of steps, from those of the steps."""
-        settings, ahead = self.module.postprocessor.cfg, torch.arange(1, offset.shape[-1] + 1).to(offset)
-        factor: Tensor = settings.diff_band_scale**0.5 * ahead ** (settings.diff_band_exponent - 0.5)
-        return factor * offset.square().cumsum(dim=-1).sqrt() * offset.sum(dim=-1, keepdim=True).sign()
+        values = settings.raw_band_scale**0.5 * ahead ** (settings.raw_band_exponent - 0.5)
+        sums = settings.diff_band_scale**0.5 * ahead ** (settings.diff_band_exponent - 0.5)
+        width = offset.square().cumsum(dim=-1).sqrt() * offset.sum(dim=-1, keepdim=True).sign()
+        return values * offset, sums * width
 
     def _trending(self, x: Tensor) -> Tensor:
         """`(N, 1)`: whether the library forecasts the differences of a series; a constant for the gradient."""

@@ -143,12 +143,8 @@ class Toto2(WindowForecaster):
     def official_window(self, window: Window, horizon: int, columns: Sequence[Column]) -> Tensor:
         lookback, patch_size = window.target.shape[1], self.library.config.patch_size
         missing = (patch_size - lookback % patch_size) % patch_size
-        values = [one for one in (window.target, window.past) if one is not None]
-        series = torch.cat(
-            [values[0].new_full((len(window), missing, 1), torch.nan).expand(-1, -1, one.shape[2]) for one in values],
-            dim=2,
-        )
-        series = torch.cat([series, torch.cat(values, dim=2)], dim=1).mT
+        series = torch.cat([one for one in (window.target, window.past) if one is not None], dim=2)
+        series = torch.cat([series.new_full((len(window), missing, series.shape[2]), torch.nan), series], dim=1).mT
         mask = torch.isfinite(series)
         inputs = {"target": series.nan_to_num(nan=0.0), "target_mask": mask, "series_ids": mask[..., 0].long() * 0}
         if window.future is not None:

@@ -175,20 +175,17 @@ class TinyTimeMixer(WindowForecaster):
         if horizon <= self._native_horizon:
             output = self.module(past_values=past, future_values=ahead, freq_token=token, return_loss=False)
         else:
-            self._check_columns(horizon, columns)
+            if "point" not in columns:
+                raise ModelError(
+                    f"{self.identity.model} gives quantiles of its first {self._native_horizon} steps only, not of "
+                    f"{horizon}. Explain its point forecast, or fewer steps."
+                )
             # Without both masks the recursive predictor raises.
             past_mask, future_mask = torch.ones_like(past), torch.ones_like(past[:, :1]).expand(-1, horizon, -1)
             output = self._recursive(horizon)(
                 past_values=past, past_observed_mask=past_mask, future_observed_mask=future_mask, freq_token=token
             )
         return chosen_columns(output, self.outputs.levels, columns)[:, :horizon]
-
-    def _check_columns(self, horizon: int, columns: Sequence[Column]) -> None:
-        if "point" not in columns:
-            raise ModelError(
-                f"{self.identity.model} gives quantiles of its first {self._native_horizon} steps only, not of "
-                f"{horizon}. Explain its point forecast, or fewer steps."
-            )
 
     def _channels(self, window: Window) -> tuple[Tensor, Tensor | None]:
         """`(B, L, C)` in the order of the checkpoint, and `(B, H, C)` with what is known ahead, if anything is."""

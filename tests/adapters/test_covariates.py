@@ -194,3 +194,14 @@ def test_levels_are_those_of_the_checkpoint(model: Forecaster) -> None:
     assert model.outputs.point == ("median" if median else "mean")
     assert (by_level[..., 0] != by_level[..., 2]).all()
     assert model.outputs.refusal(Output.parse(0.999)) is not None
+
+
+@several(["tirex-2"] if "tirex-2" in families() else [])
+def test_bands_of_a_differenced_target_are_those_of_sums(model: Forecaster) -> None:
+    given = window(96, 24, targets=2, past=1, future=1)
+    given.target[..., 1] += 0.4 * torch.arange(96)  # a trend that the library forecasts in differences
+    assert model._trending(given.target.mT.flatten(0, 1)).flatten().tolist() == [False, True, False, True]
+    for output in ("point", 0.9, (0.1, 0.9)):
+        call, x = bound(model, given, 24, output)
+        assert parity(call, x, 24) <= EQUIVALENCE_LIMIT
+        assert derivative_error(call, x, 24) <= DERIVATIVE_LIMIT
