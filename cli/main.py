@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from hrx import __version__
 from hrx.api.progress import INTERRUPTED
 from hrx.audit.request import (
+    MODEL_HELP,
     SOURCE_HELP,
     AuditRequest,
     CalibrateRequest,
@@ -40,7 +41,7 @@ from hrx.text import message as one_line
 
 DEBUG_HELP = "show the traceback of an error"
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG)
-LEAST_MEMORY = {"measure": 3 * 2**29, "explain": 3 * 2**29, "revision": 3 * 2**29, "": 2**29}
+LEAST_MEMORY = {"measure": 3 * 2**29, "explain": 3 * 2**29, "revision": 3 * 2**29, "publish": 3 * 2**29, "": 2**29}
 """Bytes of address space, by the module of a verb: torch and the libraries of a model are mapped, not read."""
 LEAST_FILES = 64
 
@@ -164,6 +165,43 @@ class CompareRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluateRequest:
+    """Evaluate a model on GIFT-Eval's official windows, as its leaderboard does."""
+
+    model: str = option(MISSING, MODEL_HELP, metavar="MODEL", positional=True)
+    data: str = option(
+        "gift-eval", "gift-eval[:NAME,…] or a directory in its format (default: gift-eval)", metavar="SOURCE"
+    )
+    out: Path = option(
+        Path("evaluation.json"),
+        "where the scores go; the same command goes on where it ended (default: evaluation.json)",
+        check=Path,
+        metavar="FILE",
+    )
+    json: bool = json_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishRequest:
+    """Write what a model's page and a leaderboard show: card, scores, badge, submission. Nothing is uploaded."""
+
+    ledger: Path = _ledger()
+    out: Path = _out("hrx-publish")
+    model: str | None = option(None, "which model of the ledger, where it holds several", metavar="NAME")
+    link: str = option("", "where the records are: a URL that card, badge and results name", metavar="URL")
+    contract: Path | None = _file("contract to include, of hrx verify --contract --json")
+    evaluation: Path | None = _file("scores of hrx evaluate, for the leaderboard's two files")
+    leakage: Literal["yes", "no"] | None = option(
+        None, "whether the model saw GIFT-Eval's test data, which a submission declares"
+    )
+    model_type: Literal["statistical", "deep-learning", "agentic", "pretrained", "fine-tuned", "zero-shot"] = option(
+        "zero-shot", "what a submission calls the model (default: zero-shot)"
+    )
+    org: str = option("", "organisation of a submission (default: of the hub id)", metavar="NAME")
+    code: str = option("", "URL of the code that repeats a submission", metavar="URL")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Merge:
     """Merge ledgers, refusing contradictions."""
 
@@ -230,6 +268,8 @@ VERBS = {
         "ledgers:compare",
         'hrx compare hrx-audit/ledger.db hrx-audit/ledger.db --gate "g_margin >= -0.02"',
     ),
+    "evaluate": Verb(EvaluateRequest, "publish:evaluate", "hrx evaluate bolt-mini --data gift-eval:us_births"),
+    "publish": Verb(PublishRequest, "publish:publish", "hrx publish hrx-audit/ledger.db --out hrx-publish"),
     "merge": Verb(Merge, "ledgers:merge", "hrx merge laptop.db cluster.db --into all.db"),
     "export": Verb(Export, "ledgers:export", "hrx export hrx-audit/ledger.db --format csv"),
     "check": Verb(Check, "ledgers:check", "hrx check hrx-audit/ledger.db"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hrx.api.audit import run_audit
     from hrx.api.callbacks import LightningAudit as LightningAudit
     from hrx.api.callbacks import TrainerAudit as TrainerAudit
+    from hrx.api.evaluate import evaluate
     from hrx.api.explain import explain
     from hrx.api.explanation import Explanation
     from hrx.api.revision import Revision, revision
@@ -37,6 +38,7 @@ __all__ = [
     "Protocol",
     "Revision",
     "compare",
+    "evaluate",
     "explain",
     "from_callable",
     "from_module",
@@ -51,6 +53,7 @@ _HOME = {
     "hrx.adapters": ("from_callable", "from_module", "load"),
     "hrx.api.audit": ("run_audit",),
     "hrx.api.callbacks": ("LightningAudit", "TrainerAudit"),  # not in `__all__`: `*` would need their libraries
+    "hrx.api.evaluate": ("evaluate",),
     "hrx.api.explain": ("explain",),
     "hrx.api.explanation": ("Explanation",),
     "hrx.api.revision": ("Revision", "revision"),

@@ -12,6 +12,7 @@ import pytest
 from hrx.gift_eval import Dataset
 from hrx.gift_eval.arrow_folders import open_directory
 from hrx.gift_eval.catalogue import Configuration, configurations, folders
+from hrx.gift_eval.evaluation import measure, official_test
 from hrx.gift_eval.frequency import leaderboard_season, season
 from hrx.gift_eval.leaderboard import NaiveScores, count_windows, score, starts
 from hrx.gift_eval.series import StoredSeries
@@ -238,6 +239,27 @@ def test_on_real_data_the_last_season_has_the_leaderboards_seasonal_naive_scores
     assert set(real) == set(LEADERBOARD_SEASONAL)
     for name, published in LEADERBOARD_SEASONAL.items():
         assert real[name].seasonal == pytest.approx(published, rel=1e-6), name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_on_real_data_gluonts_seasonal_naive_has_the_official_scores_by_the_official_evaluation(
+    real_data: Path,
+) -> None:
+    pytest.importorskip("gluonts", reason="gluonts is not installed")
+    from gluonts.model.seasonal_naive import SeasonalNaivePredictor
+
+    datasets, checked = {one.name: one for one in open_directory(real_data / "gift_eval")}, 0
+    for one in configurations():
+        if one.name not in LEADERBOARD_SEASONAL:
+            continue
+        test = official_test(datasets[one.folder], one)
+        predictor = SeasonalNaivePredictor(prediction_length=one.prediction_length, season_length=test.season)
+        found = measure(test, predictor.predict(test.data.input), quantiles=False)
+        figures = found["MSE[mean]"], found["MAE[0.5]"], found["MASE[0.5]"]
+        assert figures == pytest.approx(LEADERBOARD_SEASONAL[one.name], rel=1e-6), one.name
+        checked += 1
+    assert checked == 23
 
 
 def test_series_scored_together_are_scored_as_each_by_itself() -> None:
