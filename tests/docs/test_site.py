@@ -60,7 +60,7 @@ def test_settings_and_code_stand_on_the_pages_that_ask_for_them(site: Path) -> N
     estimators = (site / "estimators.html").read_text(encoding="utf-8")
     assert re.search(r"<td><code>points</code></td>\s*<td>32</td>\s*<td>interpolation points", estimators)
     assert re.search(
-        r"<td><code>captum:Occlusion</code></td>\s*<td><code>baseline</code> mean, <code>window</code> 0", estimators
+        r"<td><code>captum:Occlusion</code></td>\s*<td><code>window</code> 0, <code>stride</code> 0", estimators
     )
     assert "<code>LofLime</code></td>" in estimators
     covariates = (site / "covariates.html").read_text(encoding="utf-8")
