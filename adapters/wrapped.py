@@ -225,6 +225,10 @@ class Bound(Wrapped):
     def official(self, x: Tensor, horizon: int) -> Tensor:
         return self._chosen(self._base.official_window(self.layout.unpack(x), horizon, self.output.columns))
 
+    def giving(self, output: Output) -> "Bound":
+        """Return the model bound to the same channels, with another output."""
+        return self if output == self.output else Bound(self._base, self.layout, self.explained, output)
+
     def without(self, name: str) -> "Bound":
         """Return the model bound to the other channels; raises where it needs this one, or explains it."""
         targets = [channel.name for channel in self.layout.of_role("target")]

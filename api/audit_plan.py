@@ -20,6 +20,7 @@ from hrx.adapters.families import EMBEDDED, families, short_names
 from hrx.adapters.formats.module import ModuleFile, UnbuiltModel
 from hrx.adapters.formats.trained import NEURALFORECAST, TrainedRun, folders_without_training, is_saved_directory
 from hrx.adapters.formats.tslib_run import FAMILY as TSLIB
+from hrx.adapters.inputs import Output
 from hrx.adapters.registry import CheckpointSettings, Located, locate_each, trained_setting
 from hrx.adapters.wrapped import resolve_device
 from hrx.api.progress import Progress, Stop
@@ -126,6 +127,7 @@ def plan_audit(
         windows=options.windows or 1,
         protocol=protocol,
         channels=options.channels,
+        output=Output.parse(options.output),
     )
     runs = [run for run in runs if run.setting in taken[run.model_key]]
     if trained:

@@ -23,7 +23,6 @@ from hrx.audit.covariates import (
     channel_effects,
     effect_forecasts,
     replaced_rows,
-    score_joint,
     standardised,
     with_sensitivity,
 )
@@ -31,7 +30,7 @@ from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import Protocol
 from hrx.audit.runner.run import HELD_OUT
 from hrx.audit.scoring.quantities import Unscorable, skill, usable_variance
-from hrx.audit.scoring.score import ScoredRun
+from hrx.audit.scoring.score import ScoredRun, score_joint
 from hrx.errors import HrxError, describe_error
 from hrx.gift_eval.covariates import Arrays, CovariateSeries
 from hrx.gift_eval.series import UnusableSeries

@@ -30,9 +30,9 @@ from hrx.audit.runner.run import measure_held_out
 from hrx.errors import HrxError, describe_error
 from hrx.gift_eval import cut, read_series
 from hrx.gift_eval import frequency as frequencies
-from hrx.gift_eval.covariates import CovariateSeries, read_covariates
+from hrx.gift_eval.covariates import CovariateSeries
 from hrx.gift_eval.series import TimedSeries, UnusableSeries, naming
-from hrx.gift_eval.sources import SeriesInput
+from hrx.gift_eval.sources import SeriesInput, read_covariates
 from hrx.gift_eval.tables import Options
 from hrx.gift_eval.windows import scaling_end, standardise, test_start
 from hrx.records.explanation import ExplainedModel, ExplainedTimes, Method

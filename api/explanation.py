@@ -106,8 +106,7 @@ class Explanation(ExplanationData):
 
         from hrx.adapters.inputs import Layout, Output, Window
         from hrx.adapters.wrapped import Bound
-        from hrx.audit.covariates import score_joint
-        from hrx.audit.scoring.score import ScoredRun
+        from hrx.audit.scoring.score import ScoredRun, score_joint
 
         parts = self.parts or {"target": Part("target", "number", self.matrix, None, self.x, self.observed)}
         by_role: dict[Any, Any] = {}

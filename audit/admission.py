@@ -19,9 +19,11 @@ from torch import Tensor
 
 from hrx.adapters.contract import ADAPTER_VERSION, Forecaster, Identity, Limits, ModelError
 from hrx.adapters.gradients import relative_difference
+from hrx.adapters.wrapped import Bound
 from hrx.audit.attribution.explanation import explain
 from hrx.audit.attribution.gradients import jacobian
 from hrx.audit.memory import MOST_ROWS, MemoryBudget
+from hrx.audit.protocol import rearranged
 from hrx.audit.scoring.deletion import ranks
 from hrx.audit.torch_state import kept_random_state
 from hrx.records.ledger import StoredCheck
@@ -157,9 +159,30 @@ class _Admission:
         return self.model.official(self.x.clone(), self.horizon)
 
     @cached_property
+    def slopes(self) -> Tensor:
+        """`(L,)`: positions with a derivative: of several channels those of numbers that no window lacks."""
+        if not isinstance(self.model, Bound):
+            return torch.ones(self.x.shape[1], dtype=torch.bool)
+        numbers = [channel.has_slope for channel in self.model.layout.channels]
+        there = ~self.x.isnan().any(dim=0)
+        return torch.tensor(numbers).repeat_interleave(torch.tensor(self.model.layout.sections)) & there
+
+    @cached_property
+    def others(self) -> Tensor:
+        """`(3 W, L)`: further windows, which differ from those given; of several channels with values of their own."""
+        x = self.x
+        if isinstance(self.model, Bound):
+            return rearranged(x, (0, 0), 0, 3, sections=self.model.layout.sections)[:, 0].transpose(0, 1).flatten(0, 1)
+        return torch.cat([x.flip(1), -x, 2 * x.roll(1, 1)])
+
+    @cached_property
     def rows(self) -> Tensor:
-        """Jacobian rows `(W, H, L)`."""
-        return jacobian(self.model, self.x, self.horizon).jacobian
+        """Jacobian rows `(W, H, L)`, zero where there is no derivative."""
+        return self._rows(self.model, self.x)
+
+    def _rows(self, model: Forecaster, x: Tensor) -> Tensor:
+        rows = jacobian(model, x, self.horizon).jacobian
+        return rows if bool(self.slopes.all()) else rows.masked_fill(~self.slopes, 0)
 
     def equivalence(self) -> Check:
         note = "forward against the official call, max|a−b| / max|b|"
@@ -170,7 +193,7 @@ class _Admission:
     def isolation(self) -> Check:
         """Windows alone against the same windows in the largest batch of a run, by the official call and by forward."""
         model, x, horizon = self.model, self.x, self.horizon
-        different = torch.cat([x, x.flip(1), -x, 2 * x.roll(1, 1)])
+        different = torch.cat([x, self.others])
         most = 1 if model.limits.alone else MOST_ROWS
         rows = max(self.budget.fastest(model, x[0], horizon, most), len(different))
         window = np.arange(rows) % len(different)
@@ -197,13 +220,14 @@ class _Admission:
     def _difference_of_next_call(self, model: Forecaster) -> float:
         """Relative difference from the official forecast under another seed, after a forecast of other windows."""
         expected = self.official
-        model.official(3 * self.x.flip(1) + 1, self.horizon)
+        several = isinstance(self.model, Bound)
+        model.official(self.others[: len(self.x)] if several else 3 * self.x.flip(1) + 1, self.horizon)
         torch.manual_seed(1)
         return relative_difference(expected, model.official(self.x.clone(), self.horizon))
 
     def gradient_path(self) -> Check:
         """`∂ŷ/∂x` exists, is finite, is not zero everywhere, and does not have one magnitude at every position."""
-        magnitude = self.rows.abs().double()
+        magnitude = self.rows[..., self.slopes].abs().double()
         largest = magnitude.amax(dim=-1)
         spread = (largest - magnitude.amin(dim=-1)) / largest.clamp_min(torch.finfo(torch.float64).tiny)
         figure = float(spread.max())
@@ -238,26 +262,34 @@ class _Admission:
         Float64 where the model allows it. A long step suffers from curvature, a short one from rounding, so each
         direction takes the best of several step lengths.
         """
-        model, x, horizon, rows = self.model, self.x, self.horizon, self.rows
-        steps, limit = STEPS, DERIVATIVE_LIMIT
+        model, x, rows, steps, limit = self.model, self.x, self.rows, STEPS, DERIVATIVE_LIMIT
         if double := self._double():
-            rows = jacobian(double, x.double(), horizon).jacobian
+            rows = self._rows(double, x.double())
             apart = float(torch.linalg.vector_norm(self.rows - rows) / torch.linalg.vector_norm(rows))
             if not apart <= DERIVATIVE_LIMIT:
                 note = "the gradient in fp32 against that of the same code in float64: they disagree"
                 return Check("derivative", self.setting, False, apart, DERIVATIVE_LIMIT, note)
             model, x, steps, limit = double, x.double(), STEPS_DOUBLE, DERIVATIVE_LIMIT_DOUBLE
-        figure = _derivative_error(model, x, horizon, rows, steps)
+        figure = self._derivative_error(model, x, rows, steps)
         note = f"directional derivatives against finite differences of the official call, {str(x.dtype).split('.')[-1]}"
         if double and not figure <= limit:
             noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype)
-            x = x + KINK_DISTANCE * noise
-            moved = _derivative_error(model, x, horizon, jacobian(model, x, horizon).jacobian, steps)
+            x = x + KINK_DISTANCE * noise * self.slopes
+            moved = self._derivative_error(model, x, self._rows(model, x), steps)
             if moved <= limit:
                 note += f", at windows moved by {KINK_DISTANCE:g}: they lie on a kink, as a maximum has at equal values"
                 figure = moved
         failure = "the gradient is not the forecast's derivative, as when a part of the path is detached"
         return at_most("derivative", self.setting, figure, limit, note, failure)
+
+    def _derivative_error(self, model: Forecaster, x: Tensor, rows: Tensor, steps: tuple[float, ...]) -> float:
+        """Return the worst relative error of the Jacobian rows `(W, H, L)` along random directions."""
+        generator = torch.Generator().manual_seed(0)
+        direction = torch.randn(DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64).to(x) * self.slopes
+        slope = torch.einsum("whl,dl->dwh", rows, direction)
+        given = model, x, self.horizon
+        errors = torch.stack([_against_differences(*given, direction * step, slope * step) for step in steps])
+        return float(errors.amin(dim=0).max())
 
     def _double(self) -> Forecaster | None:
         """Return the model in float64, where it computes in float64 and makes the same forecast."""
@@ -270,15 +302,6 @@ class _Admission:
             return None
         same = relative_difference(computed, self.official.double()) <= DOUBLE_LIMIT
         return double if same and computed.dtype == torch.float64 else None
-
-
-def _derivative_error(model: Forecaster, x: Tensor, horizon: int, rows: Tensor, steps: tuple[float, ...]) -> float:
-    """Return the worst relative error of the Jacobian rows `(W, H, L)` along random directions."""
-    generator = torch.Generator().manual_seed(0)
-    direction = torch.randn(DIRECTIONS, x.shape[1], generator=generator, dtype=torch.float64).to(x)
-    slope = torch.einsum("whl,dl->dwh", rows, direction)
-    errors = torch.stack([_against_differences(model, x, horizon, direction * step, slope * step) for step in steps])
-    return float(errors.amin(dim=0).max())
 
 
 def _against_differences(model: Forecaster, x: Tensor, horizon: int, move: Tensor, slope: Tensor) -> Tensor:

@@ -22,11 +22,11 @@ from hrx.adapters.formats.backbones import CNN, Transformer
 from hrx.adapters.formats.module import from_module
 from hrx.adapters.inputs import Column, Inputs, Layout, Role, Window
 from hrx.adapters.wrapped import Bound
-from hrx.audit.covariates import channel_effects, score_joint
+from hrx.audit.covariates import channel_effects
 from hrx.audit.generators import IDLE, TABLE_RANK, Generator, generate, inputs, mix_channels, plant_rank, sinusoids
 from hrx.audit.protocol import Protocol
 from hrx.audit.scoring.quantities import rank
-from hrx.audit.scoring.score import ScoredRun
+from hrx.audit.scoring.score import ScoredRun, score_joint
 from hrx.audit.torch_state import one_thread
 from hrx.audit.training import Recipe, TrainingWindows, fit
 from hrx.errors import HrxError, unknown

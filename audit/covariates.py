@@ -18,13 +18,11 @@ from torch import Tensor
 from hrx.adapters.contract import ModelError
 from hrx.adapters.inputs import Channel
 from hrx.adapters.wrapped import Bound
-from hrx.audit.attribution import Estimate
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.protocol import rearranged
-from hrx.audit.scoring.score import ScoredRun
 from hrx.errors import ProtocolError
-from hrx.records.channels import ChannelEffect, Treatment, with_shares
-from hrx.records.quantities import Bools, Floats, Quantities
+from hrx.records.channels import ChannelEffect, Treatment, first_moved, with_shares
+from hrx.records.quantities import Bools, Floats
 
 BLOCKS = 8
 """Blocks that replace a channel of a window."""
@@ -78,6 +76,7 @@ def channel_effects(
                 share=np.full_like(effect, np.nan),
                 rearranged=shuffled,
                 blocks=drawn.shape[1],
+                read_from=first_moved(effect, total),
                 past=past,
                 future=future,
             )
@@ -227,29 +226,6 @@ def with_sensitivity(found: Sequence[ChannelEffect], model: Bound, matrix: Tenso
         if channel.has_slope
     }
     return [replace(one, sensitivity=sums.get(one.name)) for one in found]
-
-
-class JointScores(NamedTuple):
-    """How faithful a matrix over all channels is."""
-
-    joint: Quantities
-    """Positions of all channels in one ordering."""
-    channels: Quantities | None
-    """Whole channels, by their sensitivities; None where fewer than two have a slope."""
-
-
-def score_joint(run: ScoredRun, matrix: Tensor, steps: Sequence[int]) -> JointScores:
-    """Score a standardised matrix `(W, R, P)` of a bound model by deletion; values are rearranged within a channel."""
-    model = run.model
-    assert isinstance(model, Bound)
-    rows = Estimate(matrix, steps=tuple(steps), settings=run.protocol.estimator_settings)
-    slopes = [channel for channel in model.layout.channels if channel.has_slope]
-    joint = run.score(rows)
-    if len(slopes) < 2:
-        return JointScores(joint, None)
-    sums = torch.stack([matrix[..., channel.positions].sum(dim=-1) for channel in slopes], dim=-1)
-    unswept = replace(run, protocol=replace(run.protocol, truncation=False, distance=False, fine=False))
-    return JointScores(joint, unswept.score(rows._replace(matrix=sums), along="channel"))
 
 
 class Reach(NamedTuple):

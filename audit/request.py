@@ -167,6 +167,9 @@ class AuditRequest:
         "step",
         "one row per step, or one for the whole forecast, as published (default: step)",
     )
+    output: str = option(
+        "point", "what is explained: point, mean, median, a quantile such as 0.9, or a spread such as 0.1:0.9"
+    )
     out: Path = option(Path("hrx-audit"), "default: hrx-audit", check=Path, metavar="DIR", stored=False)
     ledger: Path | None = option(None, "default: DIR/ledger.db", check=Path, metavar="FILE", stored=False)
     memory: float = option(2.0, "memory for batches (default: 2)", check=_gibibytes, metavar="GIB")

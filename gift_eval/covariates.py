@@ -7,7 +7,7 @@ is known ahead, and static (n, S). A missing value of a covariate is NaN; one of
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,7 @@ import pandas as pd
 from hrx.errors import HrxError, unknown
 from hrx.records.quantities import Bools, Floats, Ints
 
-from .series import Covariate, Kind, MultivariateSeries, Series, TimedSeries, UnusableSeries
-from .sources import read_all
-from .tables import ROLES, Options
+from .series import ROLES, Covariate, Kind, MultivariateSeries, Series, TimedSeries, UnusableSeries
 from .windows import region_starts, run_starts, scaling_end
 
 ChannelRole = Literal["target", "past", "future", "static"]
@@ -176,14 +174,3 @@ class CovariateSeries:
         if static := [one.values for one in self.series.covariates if one.role == "static"]:
             arrays["static"] = np.repeat(np.concatenate(static)[None], len(starts), axis=0)
         return arrays
-
-
-def read_covariates(data: Any, options: Options, horizon: int | None = None) -> list[CovariateSeries]:
-    """Return the series of `data` with the covariates that `options` name, targets that are forecast together as one.
-
-    `data` is any of the kinds of `read_series`. With a `horizon`, the covariates known ahead must be known for it.
-    """
-    found = [CovariateSeries.of(one) for one in read_all(data, options)]
-    for one in found if horizon is not None else ():
-        one.check_ahead(horizon or 0)
-    return found

@@ -17,10 +17,10 @@ from hrx.records.quantities import Floats
 from . import frequency
 from .cells import ID_NAMES
 from .frequency import Clock, TimeGrid
-from .series import Covariate, Role, StoredSeries, TimedSeries, UnusableSeries, place
+from .series import ROLES, Covariate, Role, StoredSeries, TimedSeries, UnusableSeries, place
 from .table_files import as_table
 from .table_series import table_series
-from .tables import EACH, ROLES, Options
+from .tables import EACH, Options
 
 _ROW = re.compile(r"(.+)\[(\d+)\]")
 

@@ -36,6 +36,7 @@ ROUNDED = (
 
 Role = Literal["past", "future", "static"]
 """Known up to now, known ahead too, or one value per series."""
+ROLES: tuple[Role, ...] = ("past", "future", "static")
 Kind = Literal["number", "two-valued", "categorical"]
 
 

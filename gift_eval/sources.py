@@ -22,6 +22,7 @@ from hrx.files import user_path
 
 from . import catalogue
 from .arrow_folders import open_directory
+from .covariates import CovariateSeries
 from .entries import entry_series, fev_entry
 from .fev_tasks import open_fev
 from .frequency import TimeGrid
@@ -274,6 +275,17 @@ def read_series(data: Any, options: Options | None = None) -> SeriesInput:
         listed = ", ".join(map(repr, together[0].names))
         raise HrxError(f"The targets {listed} are forecast together here, where one is read at a time: target='each'.")
     return SeriesInput(series, isinstance(array, np.ndarray) and array.ndim == 2)
+
+
+def read_covariates(data: Any, options: Options, horizon: int | None = None) -> list[CovariateSeries]:
+    """Return the series of `data` with the covariates that `options` name, targets that are forecast together as one.
+
+    `data` is any of the kinds of `read_series`. With a `horizon`, the covariates known ahead must be known for it.
+    """
+    found = [CovariateSeries.of(one) for one in read_all(data, options)]
+    for one in found if horizon is not None else ():
+        one.check_ahead(horizon or 0)
+    return found
 
 
 def read_all(data: Any, options: Options) -> tuple[TimedSeries, ...]:

@@ -29,9 +29,9 @@ from .cells import (
     parse_numbers,
 )
 from .frequency import NumberGrid, Stamps, TimeGrid
-from .series import Covariate, Dataset, StoredSeries, TimedSeries, UnusableSeries, last_observed, place
+from .series import ROLES, Covariate, Dataset, StoredSeries, TimedSeries, UnusableSeries, last_observed, place
 from .table_files import as_table, read_table, table_kind
-from .tables import ROLES, Layout, Options, find_date, find_layout, has_dates, is_index, merged, parse_source, quoted
+from .tables import Layout, Options, find_date, find_layout, has_dates, is_index, merged, parse_source, quoted
 
 MOST_EMPTY = 0.5
 """A series with a larger share of steps without a row does not have that frequency."""

@@ -29,11 +29,10 @@ from .cells import (
     is_empty,
     is_numeric,
 )
-from .series import Role
+from .series import ROLES, Role
 
 # Id, date and value as the forecasting libraries name them.
 KNOWN_LAYOUTS = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
-ROLES: tuple[Role, ...] = ("past", "future", "static")
 EACH = ("each",)
 _NAMES = ("id", "value", "target", *ROLES)
 """Options that take several columns."""

@@ -11,12 +11,14 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hrx.records.quantities import Floats
+from hrx.records.quantities import Floats, Ints
 
 READ = 1e-4
 """An effect above this, in the mean of the steps, counts as read: a hundredth of the forecasts' standard deviation.
 Squared changes cannot be negative and are exactly zero for a channel that is not read, so draws cannot make one look
 read; rounding, and what training left of weights that should be zero, stay below."""
+ARRAYS = ("effect", "error", "share", "rearranged", "past", "future", "sensitivity")
+"""Fields with a value for each step."""
 DIGITS = 6
 """Significant digits of stored effects."""
 Treatment = Literal["as_is", "rearranged", "erased", "withheld"]
@@ -44,6 +46,8 @@ class ChannelEffect:
     """`(H,)`: the same by rearranging the channel within its window; it misses a flag that is constant there."""
     blocks: int
     """Blocks behind each window's effect."""
+    read_from: int | None = None
+    """First step that the channel moves, from 1; None for a channel that is not read."""
     past: Floats | None = None
     """`(H,)`: effect of the lookback alone, of a channel that is known ahead."""
     future: Floats | None = None
@@ -64,10 +68,11 @@ class ChannelEffect:
         """Whether the forecast reads the channel: its effect, in the mean of the steps, is above `READ`."""
         return self.total > READ
 
-    @property
-    def read_from(self) -> int | None:
-        """First step that the channel moves, from 1; None for a channel that is not read."""
-        return int(np.flatnonzero(self.effect > READ)[0]) + 1 if self.read else None
+    def at(self, steps: Ints) -> Self:
+        """Return the same at some steps, from 0."""
+        every = {name: getattr(self, name) for name in ARRAYS}
+        longer = {name: own for name, own in every.items() if own is not None and len(own) > len(steps)}
+        return replace(self, **{name: own[steps] for name, own in longer.items()})
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: numbers of a few digits, null for NaN."""
@@ -77,11 +82,16 @@ class ChannelEffect:
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """The effect whose `as_dict` was stored."""
         known = dict(stored)
-        for name in ("effect", "error", "share", "rearranged", "past", "future", "sensitivity"):
+        for name in ARRAYS:
             if known[name] is not None:
                 known[name] = np.array(known[name], dtype=np.float64)
         totals = {name: math.nan if known[name] is None else known[name] for name in ("total", "total_error")}
         return cls(**known | totals)
+
+
+def first_moved(effect: Floats, total: float) -> int | None:
+    """First step with an effect, from 1; None where the mean of all is none."""
+    return int(np.flatnonzero(effect > READ)[0]) + 1 if total > READ else None
 
 
 def with_shares(found: Sequence[ChannelEffect]) -> list[ChannelEffect]:

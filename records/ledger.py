@@ -37,7 +37,7 @@ from hrx.records.record import StoredExample as StoredExample
 from hrx.records.record import StoredPlan as StoredPlan
 
 APPLICATION_ID = 0x68727831  # "hrx1": `file` and hrx recognise a ledger by it
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 BUSY_SECONDS = 60
 """How long a statement waits for another process that has locked the file."""
 MOST_NAMED = 10

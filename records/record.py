@@ -168,12 +168,21 @@ class Record:
     context_seconds: Text = _column("JSON: wall time of a pass at each cut lookback, and of the whole one beside it")
 
     # The channel axis: `--channels`
-    channels: Whole = _column("variates of the window; NULL for a univariate one")
+    channels: Whole = _column("variates or channels of the window; NULL for a univariate one")
     channels_forecast: Whole = _column("variates that the model forecasts, and that mse and mae count")
     g_own_channel: Number = _column("g_own on the channel axis, normalised")
     g_shuffled_channel: Number = _column("g_shuffled on the channel axis, normalised")
     g_margin_channel: Number = _column("g_margin on the channel axis, normalised")
     rank_channel: Number = _column("participation ratio of the channel axis")
+
+    # Covariates and outputs: docs/covariates.md
+    output: Text = _column("which number of each step is explained: point, mean, a quantile, or two: their spread")
+    roles: Text = _column("JSON: names of the channels that the model read, by role; NULL without covariates")
+    channels_left_out: Text = _column("JSON: covariates that the model does not take, with the reason")
+    channel_effects: Text = _column(
+        "JSON: of each channel effect, error, share and sensitivity at the scored steps, and the errors with and "
+        "without it"
+    )
 
     # What else the sweep and the matrix give
     shared_rows: Whole = _column("rows whose mean is the shared vector")

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from hrx import __version__
-from hrx.adapters.contract import ADAPTER_VERSION, Identity
+from hrx.adapters.contract import ADAPTER_VERSION, Identity, Limits
 from hrx.adapters.families import model_card
+from hrx.adapters.inputs import POINT, Output
 from hrx.audit.attribution import find_estimator
 from hrx.audit.protocol import PROTOCOL_VERSION, Protocol
 from hrx.errors import HrxError, unknown, without_paths
@@ -92,6 +93,8 @@ class Run:
     windows: int
     protocol: Protocol
     series_error: HrxError | None = field(default=None, compare=False)
+    output: Output = POINT
+    """Which number of each forecast step is explained."""
 
     @cached_property
     def key(self) -> str:
@@ -118,6 +121,8 @@ class Run:
             "protocol": {name: value for name, value in _fields(self.protocol).items() if name not in idle},
             "protocol_version": PROTOCOL_VERSION,
         }
+        if self.output != POINT:
+            decisive["output"] = str(self.output)
         if self.too_many_missing:
             decisive["max_missing"] = self.protocol.max_missing
         if package := find_estimator(self.protocol.estimator).package:
@@ -130,8 +135,12 @@ class Run:
 
     @cached_property
     def stream(self) -> int:
-        """Separates the random draws of runs. Independent of the model: two checkpoints get the same draws."""
-        source = self.series.fingerprint if self.series else self.dataset.name
+        """Separates the random draws of runs. Independent of the model: two checkpoints get the same draws.
+
+        Independent of the covariates too: a model that takes none has the digits of the series alone.
+        """
+        alone = self.series and (replace(self.series, covariates=()) if self.series.covariates else self.series)
+        source = alone.fingerprint if alone else self.dataset.name
         text = f"{source} {self.setting} {self.seed}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
@@ -143,6 +152,21 @@ class Run:
     def channels(self) -> int:
         """Variates of its windows; 0 for univariate windows `(W, L)`."""
         return len(self.series.values) if isinstance(self.series, MultivariateSeries) else 0
+
+    @cached_property
+    def bound(self) -> str:
+        """What the model is bound to besides one series, the channels of its dataset and the output; empty if nothing.
+
+        In the key the fingerprint of the series stands for its channels.
+        """
+        if not isinstance(self.series, Series) or not (self.series.covariates or self.output != POINT):
+            return ""
+        roles = [(one.name, one.role, one.kind) for one in self.series.covariates]
+        return f"{self.dataset.name}, {roles}, {self.output}"
+
+    def limits(self, limits: Limits) -> Limits:
+        """Limits of a model on this run: with covariates it need not be able to read a series alone."""
+        return replace(limits, needs="") if self.bound else limits
 
     @cached_property
     def example_rank(self) -> tuple[int, Setting, int]:
@@ -211,6 +235,7 @@ class Run:
             protocol_seed=protocol.pop("seed"),
             **protocol,
             estimator_package=find_estimator(self.protocol.estimator).package or None,
+            output=str(self.output),
             hrx_version=__version__,
             torch_version=torch.__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -248,6 +273,7 @@ def plan(
     windows: int,
     protocol: Protocol,
     channels: bool = False,
+    output: Output = POINT,
 ) -> list[Run]:
     """Every run of an audit, model by model, so that each is loaded once.
 
@@ -259,7 +285,7 @@ def plan(
         datasets = [dataset for dataset in datasets if dataset.variates > 1 or dataset.damage]
     chosen = [choose_series(dataset, settings, series, channels) for dataset in datasets]
     return [
-        Run(identity, dataset, item.series, item.index, setting, seed, windows, protocol, item.error)
+        Run(identity, dataset, item.series, item.index, setting, seed, windows, protocol, item.error, output)
         for identity in identities
         for seed in range(seeds)
         for place in range(series)

@@ -22,17 +22,18 @@ from hrx.adapters.wrapped import Rescaled, in_own_unit
 from hrx.audit.admission import EQUIVALENCE_LIMIT, admit, parity, to_stored
 from hrx.audit.memory import MemoryBudget, out_of_memory
 from hrx.audit.protocol import Protocol
+from hrx.audit.runner.channels import BoundRun, bind, covariates_left_out
 from hrx.audit.runner.plan import Run, RunCost, Setting, admission_windows
 from hrx.audit.scoring.needed_context import needed_context
 from hrx.audit.scoring.quantities import Unscorable, forecast_variance, skill, usable_variance
-from hrx.audit.scoring.score import ScoredRun, moving
+from hrx.audit.scoring.score import ScoredRun, moving, score_joint
 from hrx.errors import describe_error, stored_reason
 from hrx.gift_eval.series import MultivariateSeries, Series, UnusableSeries
 from hrx.gift_eval.windows import Windows, cut, cut_region, refuse_extreme, refuse_missing, statistics
 from hrx.records.context import NeededContext, kept_contexts
 from hrx.records.explanation import HeldOut
 from hrx.records.ledger import StoredExample
-from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Quantities, Skill
+from hrx.records.quantities import DISTANCES, GAINS, QUANTITIES, TRUNCATIONS, Floats, Quantities, Skill
 from hrx.records.reading import Reading
 from hrx.records.record import DONE, EXCLUDED, FAILED, Record, Value
 
@@ -129,14 +130,16 @@ def forecast_series(
     horizon: int,
     count: int,
     budget: MemoryBudget,
+    bound: BoundRun | None = None,
 ) -> SeriesForecasts:
     """Forecasts at most `count` windows that are evenly spaced over the test region of the series."""
     windows = cut_region(series, lookback, horizon, count)
     refuse_extreme(windows, series.label)
-    x = torch.as_tensor(windows.x, dtype=torch.float32)
+    x = bound.region(count) if bound else torch.as_tensor(windows.x, dtype=torch.float32)
     forecast = budget.forecasts(model, x, horizon)
     variance = usable_variance(forecast, "every window of the test region")
     span = float(windows.starts.max() - windows.starts.min()) / horizon
+    forecast = bound.standard(forecast) if bound else forecast
     return SeriesForecasts(variance, _skill(forecast, _forecast_part(windows, model.limits)), len(x), span)
 
 
@@ -167,24 +170,31 @@ def _context(model: Forecaster, run: Run, budget: MemoryBudget, variance: float)
     )
 
 
-def _shared(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> SeriesForecasts | None:
+def _shared(
+    model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache, bound: BoundRun | None
+) -> SeriesForecasts | None:
     """Return the forecasts of the run's series, from the cache where another seed needed them; None for `run`."""
     count, series = run.protocol.variance_windows, run.series
     if count == "run" or series is None:
         return None
     # The draws and the bound of the needed context are settings of the protocol.
     requested = run.protocol if run.protocol.context else None
+    model = bound.point if bound else model
     key = (run.model_key, run.dataset.season, series.fingerprint, run.setting, count, requested)
     if key not in cache:
-        found = forecast_series(model, series, run.setting.lookback, run.setting.horizon, count, budget)
-        cache[key] = found._replace(context=_context(model, run, budget, found.variance))
+        found = forecast_series(model, series, run.setting.lookback, run.setting.horizon, count, budget, bound)
+        cache[key] = found if bound else found._replace(context=_context(model, run, budget, found.variance))
     return cache[key]
 
 
 def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCache) -> RunResult:
     windows, flat = without_flat(run.cut_windows())
     x, horizon = torch.as_tensor(windows.x, dtype=torch.float32), run.setting.horizon
-    model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, horizon)
+    bound, left_out = bind(model, run), covariates_left_out(model, run)
+    if bound:
+        model, x = bound.model, bound.windows(windows.starts)
+    else:
+        model = in_units(multivariate(model) if x.ndim == 3 else model, run.series, horizon)
     start = time.perf_counter()
     with torch.no_grad():
         forecast = model.forward(x, horizon)
@@ -198,28 +208,41 @@ def _measure(model: Forecaster, run: Run, budget: MemoryBudget, cache: SeriesCac
 
     if not figure <= EQUIVALENCE_LIMIT:
         return excluded("equivalence", figure, "on the run's own windows")
-    series = _shared(model, run, budget, cache)
+    series = _shared(model, run, budget, cache, bound)
     variance = None if series is None else series.variance
     scored = ScoredRun(model, x, horizon, run.protocol, budget, run.stream, variance, forecast, flat)
     forecast, start = scored.forecast, time.perf_counter()  # refuses one that cannot be scored
     explanation = scored.explanation
     matrix_seconds = time.perf_counter() - start
-    quantities, channel = scored.quantities, scored.channel_quantities
-    context = _context(model, run, budget, quantities.variance) if series is None else series.context
+    if bound:
+        matrix, steps = bound.matrix(explanation, x, budget), explanation.steps
+        explanation = explanation._replace(matrix=matrix[..., : run.setting.lookback])  # the target's
+        scores, context = score_joint(scored, matrix, steps), None
+        quantities, channel = bound.of_target(scores.joint, matrix, steps), scores.channels
+    else:
+        quantities, channel = scored.quantities, scored.channel_quantities
+        context = _context(model, run, budget, quantities.variance) if series is None else series.context
     with torch.no_grad():
         repeated = relative_difference(model.forward(x, horizon), forecast)
     if not repeated <= EQUIVALENCE_LIMIT:
         between = "between the first forecast of the run and its repetition at the end"
         return excluded("determinism", repeated, f"{between}: the forecast depends on earlier calls")
     # Relative to the largest value that the model reads or returns: a batch of another size is rounded otherwise.
-    largest = max(float(x.abs().max()), float(forecast.abs().max())) + _offset(model, run.series, horizon)
+    read = x[:, : run.setting.lookback]  # of several channels the first, the target
+    largest = max(float(read.abs().max()), float(forecast.abs().max())) + _offset(model, run.series, horizon)
     apart = max(one.apart for one in (quantities, channel) if one) / largest
     checked["parity"] = max(figure, apart)
     if not apart <= EQUIVALENCE_LIMIT:
         return excluded("isolation", apart, "between a window's forecast in a scored batch and in the run's own")
-    compared = _forecast_part(windows, model.limits)
-    values = _measured_values(quantities) | _channel_values(channel, x, forecast)
-    errors = _skill(forecast, compared) if series is None else series.skill
+    if bound:
+        columns = bound.columns(x, matrix, windows.y, scored.divisor, quantities.scored_steps, budget)
+        point = bound.standard(budget.forecasts(bound.point, x, horizon))
+        forecast = bound.standard(forecast) if not bound.model.output.is_spread else forecast / bound.scale[1]
+    else:
+        columns, point = {}, forecast
+    values = _measured_values(quantities) | _channel_values(channel, windows.x, forecast) | columns
+    values["channels_left_out"] = json.dumps(left_out) if left_out else None
+    errors = _skill(point, _forecast_part(windows, model.limits)) if series is None else series.skill
     values |= {
         **{name: _number(value) for name, value in errors._asdict().items()},
         "beats_naive": int(errors.beats_naive),
@@ -301,12 +324,13 @@ def _measured_values(q: Quantities) -> dict[str, Value]:
     }
 
 
-def _channel_values(q: Quantities | None, x: Tensor, forecast: Tensor) -> dict[str, Value]:
-    """Fields of the record along the channels of multivariate windows; none for univariate ones."""
+def _channel_values(q: Quantities | None, x: Floats, forecast: Tensor) -> dict[str, Value]:
+    """Fields of the record along the channels; none for univariate windows."""
     if q is None:
         return {}
     gains: dict[str, Value] = {f"{name}_channel": _number(getattr(q.normalised, name)) for name in GAINS}
-    return gains | {"channels": x.shape[2], "channels_forecast": forecast.shape[2], "rank_channel": _number(q.rank)}
+    variates = {"channels": x.shape[2], "channels_forecast": forecast.shape[2]} if x.ndim == 3 else {}
+    return gains | variates | {"rank_channel": _number(q.rank)}
 
 
 def _skill(forecast: Tensor, windows: Windows) -> Skill:
@@ -389,7 +413,7 @@ def estimate_model(
     largest: Setting | None = None
     start = time.perf_counter()
     for setting in sorted(settings, key=area):
-        if refusal := model.limits.refusal(setting.lookback, setting.horizon):
+        if refusal := settings[setting][0].limits(model.limits).refusal(setting.lookback, setting.horizon):
             costs[setting] = RunCost(refusal=f"{model.identity.model} {refusal}")
         elif largest and time.perf_counter() - start > PROBE_SECONDS:
             measured = costs[largest]
@@ -412,6 +436,9 @@ def estimate_run(model: Forecaster, runs: Sequence[Run], budget: MemoryBudget) -
     run, horizon = runs[0], runs[0].setting.horizon
     model = model.for_season(run.dataset.season)
     model = multivariate(model) if run.channels else model
+    bound = bind(model, run)
+    if bound:
+        model, windows = bound.model, bound.region(1)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     memory = resident + budget.peak(model, windows[0], horizon)  # also the warm-up of the model
     protocol = replace(run.protocol, draws=run.protocol.draws_per_unit, precision=None)
@@ -426,6 +453,7 @@ def estimate_run(model: Forecaster, runs: Sequence[Run], budget: MemoryBudget) -
     each = (time.perf_counter() - start) / len(batch)
     further = (run.protocol.draws - protocol.draws) * forecasts / protocol.draws
     shared = run.protocol.variance_windows
+    further += bound.forecasts if bound else 0
     seconds = run.windows * (first + further * each) + (0 if shared == "run" else shared * each)
     if run.protocol.context:  # at most: a cut lookback is forecast twice and the whole one once beside it
         cuts = len(kept_contexts(run.setting.lookback)) - 1

@@ -147,6 +147,8 @@ class _Group:
     season: int
     """0 where the model does not depend on the season."""
     channels: int
+    bound: str
+    """`Run.bound` of the runs."""
     planned: list[Run] = field(default_factory=list)
     missing: list[Run] = field(default_factory=list)
 
@@ -220,10 +222,10 @@ class _Audit:
         assert isinstance(model, LoadedModel)
         if len(self._runs) == 1:
             _refuse_all_runs(model, planned)
-        groups: dict[tuple[Setting, int, int], _Group] = {}
+        groups: dict[tuple[Setting, int, int, str], _Group] = {}
         for run in planned:
             season = run.dataset.season if run.dataset.season in model.distinct_seasons else 0
-            place = run.setting, season, run.channels
+            place = run.setting, season, run.channels, run.bound
             groups.setdefault(place, _Group(*place)).planned.append(run)
             if run.key not in self._finished:
                 groups[place].missing.append(run)
@@ -234,7 +236,7 @@ class _Audit:
     def _start_group(self, group: _Group, model: LoadedModel) -> None:
         """Queues the admission of a group, or its runs where none is needed."""
         identity = group.planned[0].identity
-        if refusal := model.limits.refusal(group.setting.lookback, group.setting.horizon):
+        if refusal := group.planned[0].limits(model.limits).refusal(group.setting.lookback, group.setting.horizon):
             return self._exclude(group, f"{identity.model} {refusal}")
         if group.channels and not model.multivariate:
             return self._exclude(group, no_channel_axis(identity))
@@ -299,13 +301,13 @@ class _Audit:
 def _digest(windows: Tensor, group: _Group) -> str:
     """sha256 of the windows of an admission, and of the season where the model depends on it."""
     season = f"season {group.season}".encode() if group.season else b""
-    return hashlib.sha256(windows.numpy().tobytes() + season).hexdigest()
+    return hashlib.sha256(windows.numpy().tobytes() + season + group.bound.encode()).hexdigest()
 
 
 def _refuse_all_runs(model: LoadedModel, runs: Sequence[Run]) -> None:
     """Raises where the only model of an audit can take none of the settings, or none of the variates."""
     limits, name = model.limits, runs[0].identity.model
-    refusals = {run.setting: limits.refusal(run.setting.lookback, run.setting.horizon) for run in runs}
+    refusals = {run.setting: run.limits(limits).refusal(run.setting.lookback, run.setting.horizon) for run in runs}
     if all(refusals.values()):
         raise ModelError(f"{name} {'; '.join(dict.fromkeys(map(str, refusals.values())))}.")
     variates = {run.channels: limits.refusal_of_channels(run.channels) for run in runs if run.series is not None}

@@ -26,8 +26,10 @@ from hrx.adapters.registry import Located, LocatedCheckpoint
 from hrx.adapters.wrapped import on_device, resolve_device
 from hrx.audit.admission import Check, admit, admit_channels
 from hrx.audit.memory import MemoryBudget, out_of_memory
-from hrx.audit.runner.plan import ModelKey, Run, RunCost, Setting
+from hrx.audit.runner.channels import bind
+from hrx.audit.runner.plan import ADMISSION_WINDOWS, ModelKey, Run, RunCost, Setting
 from hrx.audit.runner.run import RunResult, SeriesCache, estimate_model, measure_run, multivariate
+from hrx.audit.scoring.quantities import Unscorable
 from hrx.errors import Exit, HrxError, describe_error, stored_reason
 
 Result = TypeVar("Result")
@@ -196,7 +198,13 @@ class Admit:
 
     def run_in(self, context: WorkerContext) -> list[Check]:
         model, horizon = context.model(self.model).for_season(self.run.dataset.season), self.run.setting.horizon
-        if self.run.channels:
+        try:
+            bound = bind(model, self.run)
+        except Unscorable:  # each run says why in its record
+            return []
+        if bound:
+            checks = admit(bound.model, bound.region(ADMISSION_WINDOWS), horizon, context.budget)
+        elif self.run.channels:
             checks = admit_channels(multivariate(model), self.windows, horizon, context.budget)
         else:
             checks = admit(model, self.windows, horizon, context.budget)

@@ -7,15 +7,17 @@ channel at all times.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
+from hrx.adapters.wrapped import Bound
 from hrx.audit.attribution import Estimate, Inapplicable
 from hrx.audit.attribution.explanation import estimate, refuse_infinite
 from hrx.audit.attribution.gradients import jacobian
@@ -171,6 +173,29 @@ class ScoredRun:
         if not all(torch.isfinite(window).all() for window in explanation.matrix):
             raise Unscorable(f"non-finite explanation: {self.protocol.estimator} is NaN or infinite on these windows")
         return explanation
+
+
+class JointScores(NamedTuple):
+    """How faithful a matrix over all channels is."""
+
+    joint: Quantities
+    """Positions of all channels in one ordering."""
+    channels: Quantities | None
+    """Whole channels, by their sensitivities; None where fewer than two have a slope."""
+
+
+def score_joint(run: ScoredRun, matrix: Tensor, steps: Sequence[int]) -> JointScores:
+    """Score a standardised matrix `(W, R, P)` of a bound model by deletion; values are rearranged within a channel."""
+    model = run.model
+    assert isinstance(model, Bound)
+    rows = Estimate(matrix, steps=tuple(steps), settings=run.protocol.estimator_settings)
+    slopes = [channel for channel in model.layout.channels if channel.has_slope]
+    joint = run.score(rows)
+    if len(slopes) < 2:
+        return JointScores(joint, None)
+    sums = torch.stack([matrix[..., channel.positions].sum(dim=-1) for channel in slopes], dim=-1)
+    unswept = replace(run, protocol=replace(run.protocol, truncation=False, distance=False, fine=False))
+    return JointScores(joint, unswept.score(rows._replace(matrix=sums), along="channel"))
 
 
 def moving(x: Tensor) -> Tensor:

@@ -21,13 +21,12 @@ from hrx.audit.covariates import (
     effect_forecasts,
     reach,
     replaced_rows,
-    score_joint,
     standardised,
     with_sensitivity,
 )
 from hrx.audit.protocol import rearranged
 from hrx.audit.scoring.deletion import replacements
-from hrx.audit.scoring.score import ScoredRun
+from hrx.audit.scoring.score import ScoredRun, score_joint
 from hrx.errors import ProtocolError
 from hrx.records.channels import ChannelEffect, from_json, to_json
 

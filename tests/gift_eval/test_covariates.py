@@ -11,7 +11,8 @@ import pytest
 
 from hrx.errors import HrxError
 from hrx.gift_eval import cut, cut_region, open_source, read_series
-from hrx.gift_eval.covariates import CovariateSeries, read_covariates
+from hrx.gift_eval.covariates import CovariateSeries
+from hrx.gift_eval.sources import read_covariates
 from hrx.gift_eval.tables import Options
 from hrx.gift_eval.windows import split, standardise
 
