@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,11 +37,11 @@ LATER = tuple(step**2 / 50 for step in range(28))
 class StartedAudit:
     """`hrx audit` as a user starts it, and every process that has come from it."""
 
-    def __init__(self, folder: Path, *more: str):
+    def __init__(self, folder: Path, *more: str, temporary: Path | None = None):
         self._mark = uuid.uuid4().hex
-        self.error, self.temporary = folder / "error.txt", folder / "tmp"
-        self.temporary.mkdir(exist_ok=True)
-        environment = os.environ | {"HRX_TEST_MARK": self._mark, "TMPDIR": str(self.temporary)}
+        self.error = folder / "error.txt"
+        environment = os.environ | {"HRX_TEST_MARK": self._mark}
+        environment |= {"TMPDIR": str(temporary)} if temporary else {}
         with self.error.open("w") as error:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "hrx.cli", "audit", *PLAN, "--out", "out", *more],
@@ -112,6 +113,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     return numbers(folder)
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for sockets, whose paths have at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="h") as folder:
+        yield Path(folder)
+
+
 def assert_same(records: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(records, expected, check_dtype=False, check_exact=False, rtol=1e-4, atol=1e-6)
 
@@ -139,9 +147,9 @@ def test_an_audit_survives_the_death_of_a_helper_process(
 @pytest.mark.slow
 @pytest.mark.parametrize("later", [*LATER[::2], math.inf] if ALL else [math.inf])
 def test_a_kill_of_all_processes_leaves_no_semaphore_and_the_repeated_command_completes_and_cleans(
-    later: float, tmp_path: Path, expected: pd.DataFrame, figure: Callable[..., None]
+    later: float, tmp_path: Path, short_folder: Path, expected: pd.DataFrame, figure: Callable[..., None]
 ) -> None:
-    audit = StartedAudit(tmp_path, "--workers", "2")
+    audit = StartedAudit(tmp_path, "--workers", "2", temporary=short_folder)
     audit.wait_for(HELPERS["the server"])
     deadline, held = time.monotonic() + later, set[str]()
     while time.monotonic() < deadline and audit.process.poll() is None and not audit.stored():
@@ -149,9 +157,9 @@ def test_a_kill_of_all_processes_leaves_no_semaphore_and_the_repeated_command_co
     kill(audit.running())
     audit.end()
     assert held == set()
-    assert StartedAudit(tmp_path, "--workers", "2").end() == Exit.DONE
+    assert StartedAudit(tmp_path, "--workers", "2", temporary=short_folder).end() == Exit.DONE
     # torch keeps a folder there for the programs that it compiles.
-    assert [left.name for left in audit.temporary.iterdir() if not left.name.startswith("torchinductor")] == []
+    assert [left.name for left in short_folder.iterdir() if not left.name.startswith("torchinductor")] == []
     assert_same(numbers(tmp_path), expected)
     figure(
         "helper processes",
