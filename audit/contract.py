@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from hrx.adapters.contract import Limits
-from hrx.audit import difficult_windows, properties
+from hrx.audit import channel_properties, difficult_windows, properties
 from hrx.audit.official_call import OfficialCall, Stopped
 from hrx.audit.properties import Outcome
 from hrx.errors import HrxError, describe_error, unknown
@@ -48,9 +48,18 @@ PROPERTIES: Mapping[str, Property] = {
     "extremes": Property(difficult_windows.extremes, "no extreme window with NaN or infinity", 9, compares=False),
     "missing": Property(difficult_windows.missing, "no gap that is read as zero", 17),
     "quantiles": Property(difficult_windows.quantiles, "share of crossings is zero", 1),
+    "future-reach": Property(channel_properties.future_reach, "each value known ahead moves its own step", 8),
+    "two-valued": Property(channel_properties.two_valued, "relative difference under noise of 1e-6 at most 1e-3", 4),
+    "channel-order": Property(channel_properties.channel_order, "relative difference at most 1e-5", 10),
+    "channel-isolation": Property(
+        channel_properties.channel_isolation, "relative difference in a batch at most 1e-5", 4, True
+    ),
+    "empty-channel": Property(channel_properties.empty_channel, "relative difference to none at most 1e-5", 4),
     "gradients": Property(properties.gradients, "no admission check fails", properties.ADMISSION_CALLS),
     "cost": Property(properties.cost, "seconds of one window: a fact", 29, compares=False),
 }
+CHANNEL_PROPERTIES = ("future-reach", "two-valued", "channel-order", "channel-isolation", "empty-channel")
+"""They apply to models that take covariates or several targets."""
 BASES = ("repeatable", "seed-free", "history")
 """Without them two forecasts cannot be compared."""
 
@@ -125,7 +134,8 @@ class Examination:
 
     def estimate(self, only: Sequence[str] = ()) -> tuple[int, float]:
         """Return about how many calls and seconds these properties take, from two timed calls."""
-        names = check_names(only)
+        takes = bool(channel_properties.roles_of(self.f))
+        names = [name for name in check_names(only) if takes or name not in CHANNEL_PROPERTIES]
         rows = 2 * len(properties.REPLACED) * self.x.shape[1]
         batches = min(properties.REACH_CALLS, math.ceil(rows / properties.REACH_ROWS)) if "reach" in names else 0
         few = many = 0.0

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from hrx.adapters.contract import Forecaster, Limits, ModelError
 from hrx.adapters.formats.module import ModuleForecaster, from_module
+from hrx.adapters.inputs import Window
 from hrx.audit.torch_state import kept_random_state
 from hrx.errors import describe_error
 
@@ -69,6 +71,11 @@ def kept_globals() -> Iterator[None]:
                 write(before[name])
 
 
+def _levels(model: Forecaster, x: Tensor, horizon: int) -> Tensor:
+    """`(B, H, Q)`: the quantiles that the official call gives."""
+    return model.official_window(Window(x[..., None]), horizon, model.outputs.levels)[:, :, 0]
+
+
 class OfficialCall:
     """The call under test: counted, seeded, on copies, and with the state of the process restored after it."""
 
@@ -91,6 +98,8 @@ class OfficialCall:
             forecaster = from_module(forecaster)
         self.model = forecaster if isinstance(forecaster, Forecaster) else None
         self.function = forecaster
+        if quantiles is None and self.model and self.model.outputs.levels:
+            quantiles = partial(_levels, self.model)
         self.quantiles = quantiles
         self.elsewhere = elsewhere
         """The same forecast by another process, where the model can be loaded there."""

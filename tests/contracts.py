@@ -26,15 +26,19 @@ from helpers import tiny
 
 from hrx.adapters import load
 from hrx.adapters.families import families as known
-from hrx.audit.contract import PROPERTIES, Examination, fitting_setting
+from hrx.audit.contract import CHANNEL_PROPERTIES, PROPERTIES, Examination, fitting_setting
 from hrx.audit.official_call import OfficialCall
 from hrx.audit.properties import windows
 from hrx.records.contract import Contract
 
 PAGE = Path(__file__).parents[1] / "docs" / "contracts.md"
-SHOWN = tuple(name for name in PROPERTIES if name not in ("process", "reach", "missing", "cost"))
+SHOWN = tuple(name for name in PROPERTIES if name not in ("process", "reach", "missing", "cost", *CHANNEL_PROPERTIES))
 GAPS = ("leading", "inner", "trailing", "all")
-COLUMNS = {"verdicts": ("family", "setting", *SHOWN, "library"), "gaps": ("family", *GAPS)}
+COLUMNS = {
+    "verdicts": ("family", "setting", *SHOWN, "library"),
+    "gaps": ("family", *GAPS),
+    "channels": ("family", *CHANNEL_PROPERTIES),
+}
 HEADS = {part: f"| {' | '.join(names)} |\n|{' --- |' * len(names)}\n" for part, names in COLUMNS.items()}
 ENTRY = re.compile(r"^(?:\| |- \*\*)([\w.-]+)(?:(?!^\| |^- \*\*)[\s\S])*", re.M)
 """A table row or a list item, with the family that it begins with."""
@@ -49,43 +53,14 @@ def _moirai_2(model: Any, x: Tensor, h: int) -> Tensor:
     return torch.from_numpy(library.predict(list(x.numpy().copy()))).mT
 
 
-def _timesfm_25(model: Any, x: Tensor, h: int) -> Tensor:
-    from timesfm import ForecastConfig
-
-    model.library.compile(ForecastConfig(max_context=x.shape[1], max_horizon=h, per_core_batch_size=len(x)))
-    return torch.from_numpy(model.library.forecast(h, list(x.numpy().copy()))[1][..., 1:])
-
-
-def _tirex_2(model: Any, x: Tensor, h: int) -> Tensor:
-    from tirex2 import TimeseriesType
-
-    rows = [TimeseriesType(target=row[None], past_covariates=None, future_covariates=None) for row in x]
-    return torch.stack(model.library.forecast(rows, prediction_length=h))[:, 0].mT
-
-
-def _toto_2(model: Any, x: Tensor, h: int) -> Tensor:
-    inputs = {"target": x[:, None], "target_mask": x[:, None].isfinite(), "series_ids": torch.zeros(len(x), 1).long()}
-    quantiles: Tensor = model.library.forecast(inputs, h)
-    return quantiles[:, :, 0].permute(1, 2, 0)
-
-
 QUANTILES: dict[str, Callable[[Any, Tensor, int], Tensor]] = {
-    "chronos-bolt": lambda m, x, h: m.library.predict_quantiles(x, prediction_length=h, quantile_levels=DECILES)[0],
-    "chronos-2": lambda m, x, h: torch.cat(
-        m.library.predict_quantiles(x[:, None], prediction_length=h, quantile_levels=DECILES)[0]
-    ),
     "moirai-2": _moirai_2,
-    "timesfm-2.5": _timesfm_25,
-    "tirex-2": _tirex_2,
-    "toto-2": _toto_2,
-    "t0": lambda m, x, h: m.module.predict(x, h, DECILES).quantiles,
-    "timestral": lambda m, x, h: m.library.forecast(x, h).quantiles[:, 0],
     "patchtst-fm": lambda m, x, h: m.module(past_values=x[..., None], prediction_length=h).quantile_outputs[..., 0].mT,
     "flowstate": lambda m, x, h: (
         m.module(past_values=x[..., None], prediction_length=h, scale_factor=1.0).quantile_outputs[..., 0].mT
     ),
 }
-"""Quantiles `(B, H, Q)` of the library's call, which the adapters do not pass on."""
+"""Quantiles `(B, H, Q)` of the library's call, where the adapter does not pass them on."""
 
 
 class Script(NamedTuple):
@@ -132,9 +107,12 @@ def rows(name: str, contract: Contract) -> dict[str, list[str]]:
     parts = re.findall(r"([\w, ]+): ([\w ]+)", says["missing"].removeprefix("Missing values, "))
     gaps = {gap: kind for names, kind in parts for gap in names.strip().split(", ")}
     facts = [one for one in contract.findings if one.verdict == "does not hold" and one.name != "missing"]
+    channels = [WORDS[one.verdict] for one in contract.findings if one.name in CHANNEL_PROPERTIES]
+    takes = set(channels) != {WORDS["does not apply"]}
     return {
         "verdicts": [f"| {' | '.join((name, contract.setting, *cells, contract.library))} |"],
         "gaps": [f"| {' | '.join((name, *(gaps[gap] for gap in GAPS)))} |"],
+        "channels": [f"| {' | '.join((name, *channels))} |"] if takes else [],
         "facts": [f"- **{name}**, {one.name}{' (promised)' if one.required else ''}: {one.says}" for one in facts],
     }
 
