@@ -386,12 +386,16 @@ def gate_json(judged: Judged) -> dict[str, object]:
         "outcome": judged.outcome,
         "reason": judged.reason,
         **interval_json(judged.estimate),
+        "figure": "" if math.isnan(judged.estimate.point) else _figure(judged),  # null for a number has its reason here
         "clusters": judged.clusters.n,
         "unit": judged.clusters.unit,
         "power": judged.power and number_or_none(judged.power.now),
         "needed": judged.power and judged.power.needed,
         "scope": judged.scope,
-        "datasets": [one._asdict() | {"change": number_or_none(one.change)} for one in judged.datasets],
+        "datasets": [
+            one._asdict() | {"change": number_or_none(one.change), "figure": _listed_change(judged.gate, one)}
+            for one in judged.datasets
+        ],
     }
 
 

@@ -13,7 +13,18 @@ from hypothesis import strategies as some
 from scipy import stats
 
 from hrx.errors import Exit, HrxError
-from hrx.reports.gates import EXAMPLES, GATED, Judged, describe_gate, exit_code, judge, judge_audit, judge_worst, parse
+from hrx.reports.gates import (
+    EXAMPLES,
+    GATED,
+    Judged,
+    describe_gate,
+    exit_code,
+    gate_json,
+    judge,
+    judge_audit,
+    judge_worst,
+    parse,
+)
 from hrx.reports.statistics import cluster_interval, share_interval
 
 
@@ -240,7 +251,12 @@ def test_gates_of_an_audit_leave_out_impossible_numbers() -> None:
 
 def test_a_source_that_no_longer_beats_naive_is_named_so_and_never_shown_with_its_gain() -> None:
     gate, places = parse("g_margin >= -0.02"), [f"d{i}/H" for i in range(8)]
-    text = " ".join(describe_gate(judge(gate, [0.01] * 8, places, ["a"] * 8, stopped=[True, *[False] * 7])))
+    judged = judge(gate, [0.01] * 8, places, ["a"] * 8, stopped=[True, *[False] * 7])
+    text = " ".join(describe_gate(judged))
     assert "d0/H no longer beats naive (1 of 1)" in text
     assert "[no longer beats naive, +0.0100]" in text
     assert "inf" not in text
+    found = gate_json(judged)
+    assert found["low"] is None
+    assert "[no longer beats naive, +0.0100]" in str(found["figure"])
+    assert next(one["figure"] for one in found["datasets"]) == "no longer beats naive"  # type: ignore[attr-defined]
