@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hrx.adapters import ModelError, from_module
 from hrx.adapters.contract import Limits
-from hrx.audit.contract import PROPERTIES, Examination, fitting_setting
+from hrx.audit.contract import CHANNEL_PROPERTIES, PROPERTIES, Examination, fitting_setting
 from hrx.audit.official_call import OfficialCall
 from hrx.audit.properties import reach_matrix, windows
 from hrx.errors import HrxError
@@ -214,7 +214,8 @@ PLANTED = [
 def test_a_clean_linear_model_has_every_property() -> None:
     found = verdicts(line)
     assert {name for name, verdict in found.items() if verdict == "not stated"} == {"reach", "cost"}
-    assert {verdict for name, verdict in found.items() if name not in ("reach", "cost")} == {"holds"}
+    assert {name for name, verdict in found.items() if verdict == "does not apply"} == {*CHANNEL_PROPERTIES}
+    assert set(found.values()) == {"holds", "not stated", "does not apply"}
 
 
 @pytest.mark.parametrize(("name", "f"), PLANTED)
