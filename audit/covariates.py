@@ -6,7 +6,7 @@ through its mean and scale alone, and a holiday flag has no slope.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -30,6 +30,8 @@ EFFECT_STREAM = 7
 """Separates these draws from the other random draws under one seed."""
 MOST_VALUES = 4
 """Other values that each value of a categorical channel is replaced by."""
+POSITIONS_AT_ONCE = 64
+"""Positions of a channel that are forecast with other values in one batch."""
 SAME_FORECAST = 1e-6
 """Relative difference of two forecasts that are equal but for rounding."""
 
@@ -142,6 +144,20 @@ class _Replacing:
         inputs[..., positions] = drawn.to(inputs)
         return self.forecasts(inputs)
 
+    def swapped(self, channel: Channel, swaps: Mapping[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """Yield `(W, D, H)` for each position of a channel: forecasts with other values `(W, D)` there."""
+        every = list(swaps.items())
+        for start in range(0, len(every), POSITIONS_AT_ONCE):
+            some = every[start : start + POSITIONS_AT_ONCE]
+            inputs = []
+            for position, drawn in some:
+                own = self.x[:, None].repeat(1, drawn.shape[1], 1)
+                own[..., channel.start + position] = drawn.to(own)
+                inputs.append(own)
+            forecasts = self.forecasts(torch.cat(inputs, dim=1))
+            sizes = [drawn.shape[1] for _, drawn in some]
+            yield from zip((position for position, _ in some), forecasts.split(sizes, dim=1), strict=True)
+
     def change(self, positions: slice, drawn: Tensor) -> Floats:
         """`(W, D, H)`: squared changes of the forecasts."""
         return (self.replaced(positions, drawn) - self.forecast[:, None]).square().numpy()
@@ -186,16 +202,17 @@ def replaced_rows(
         known = known[~np.isnan(known)]
         found = np.zeros((len(x), model.layout.horizon, channel.length))
         rng = np.random.default_rng([seed, EFFECT_STREAM, zlib.crc32(channel.name.encode())])
+        swaps: dict[int, Tensor] = {}
         for position in range(channel.length):
-            at = slice(channel.start + position, channel.start + position + 1)
             # As many others for each window: a window whose value is missing gets its own back.
             others = [np.full(1, v) if np.isnan(v) else known[known != v] for v in values[:, position]]
             count = min(MOST_VALUES, max(map(len, others)))
             if not count:
                 continue
             drawn = np.stack([rng.permutation(np.resize(one, max(count, len(one))))[:count] for one in others])
-            change = (work.replaced(at, torch.as_tensor(drawn)[..., None]) - work.forecast[:, None]).abs()
-            found[:, :, position] = change.mean(dim=1).numpy()
+            swaps[position] = torch.as_tensor(drawn)
+        for position, forecast in work.swapped(channel, swaps):
+            found[:, :, position] = (forecast - work.forecast[:, None]).abs().mean(dim=1).numpy()
         found[np.isnan(values)[:, None].repeat(model.layout.horizon, axis=1)] = 0
         rows[channel.name] = found
     return rows
