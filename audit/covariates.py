@@ -7,6 +7,7 @@ through its mean and scale alone, and a holiday flag has no slope.
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -156,7 +157,7 @@ class _Replacing:
                 inputs.append(own)
             forecasts = self.forecasts(torch.cat(inputs, dim=1))
             sizes = [drawn.shape[1] for _, drawn in some]
-            yield from zip((position for position, _ in some), forecasts.split(sizes, dim=1), strict=True)
+            yield from zip((position for position, _ in some), torch.split(forecasts, sizes, dim=1), strict=True)
 
     def change(self, positions: slice, drawn: Tensor) -> Floats:
         """`(W, D, H)`: squared changes of the forecasts."""
@@ -347,11 +348,8 @@ def channel_errors(
         if _may_be_missing(model, channel):
             missing = x.new_full((len(x), 1, channel.length), torch.nan)
             at["erased"] = error(work.replaced(channel.positions, missing))
-        try:
+        with suppress(ModelError):  # the model needs the channel
             others = model.without(channel.name)
-        except ModelError:
-            pass  # the model needs the channel
-        else:
             kept = torch.cat([x[:, : channel.start], x[:, channel.positions.stop :]], dim=1)
             at["withheld"] = error(work.budget.forecasts(others, kept, work.horizon).double()[:, None])
         found[channel.name] = at

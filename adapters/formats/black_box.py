@@ -22,7 +22,7 @@ from hrx.errors import describe_error
 
 NOISE_SEEDS = 5
 """Seeds whose forecasts are compared to state how much a sampler varies."""
-_ANY = Role("optional", categorical="native", missing="masked", ahead_missing="masked")
+_ANY = Role("optional", categorical="native")
 
 
 class BlackBox(Forecaster):

@@ -88,7 +88,7 @@ def test_the_results_are_on_the_site_with_their_records(site: Path) -> None:
 def test_every_notebook_ran_and_shows_what_its_cells_made(site: Path) -> None:
     navigation = (site / "index.html").read_text(encoding="utf-8")
     notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-    assert len(notebooks) == 3
+    assert len(notebooks) == 4
     for notebook in notebooks:
         stored = json.loads(notebook.read_text(encoding="utf-8"))
         assert not any(cell.get("outputs") for cell in stored["cells"]), "outputs are made by the build, not stored"
