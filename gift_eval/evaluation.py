@@ -95,8 +95,9 @@ def forecasts(test: OfficialTest, forecast: Forecast) -> Iterator[Any]:
 def _as_forecast(entry: dict[str, Any], values: Floats) -> Any:
     from gluonts.model.forecast import QuantileForecast
 
-    keys = list(map(str, LEVELS)) if values.shape[1] == len(LEVELS) else ["mean", "0.5"]
-    arrays = values.T if len(keys) == values.shape[1] else np.repeat(values.T, 2, axis=0)
+    # The mean is the median, or the point forecast: gluonts would say so at every forecast.
+    keys = [*map(str, LEVELS), "mean"] if values.shape[1] == len(LEVELS) else ["0.5", "mean"]
+    arrays = np.concatenate([values.T, values.T[len(values.T) // 2][None]])
     return QuantileForecast(arrays.astype(np.float64), entry["start"] + len(entry["target"]), keys, entry["item_id"])
 
 
