@@ -65,6 +65,9 @@ def trust(runs: pd.DataFrame, plan: PlanProgress | None, one_source: str = "") -
 def _weaknesses(
     runs: pd.DataFrame, done: pd.DataFrame, plan: PlanProgress | None, one_source: str
 ) -> Iterator[Weakness]:
+    if plan is not None and plan.planned:
+        stored = f"{plan.stored} of {counted(plan.planned, 'planned run')} stored"
+        yield Weakness(min(1.0, 2 * (1 - plan.stored / plan.planned)), stored)  # the missing runs may say otherwise
     usable = done[beats_naive(done)]
     lost = len(done) - len(usable)
     yield Weakness(lost / len(done), f"{lost} of {counted(len(done), 'run')} {_lose(lost)} to a naive forecast")
@@ -85,10 +88,6 @@ def _weaknesses(
     yield _of(done, unknown_training_rows(done), "of a model whose training rows are unknown", 0.5)
     for status in (FAILED, EXCLUDED):
         yield _of(runs, (runs["status"] == status).to_numpy(dtype=bool), status)
-    if plan is not None and plan.planned:
-        yield Weakness(
-            1 - plan.stored / plan.planned, f"{plan.stored} of {counted(plan.planned, 'planned run')} stored"
-        )
     if one_source:
         yield Weakness(_SOME, f"all from {one_source}, so nothing is said about other data")
     if differing := pooled(done):

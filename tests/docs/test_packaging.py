@@ -95,7 +95,7 @@ def test_hrx_works_outside_the_repository_and_its_hint_installs_from_where_it_ca
         assert words == [str(environment.bin / "python"), "-m", "pip", "install", expected]
         environment.pip(*words[4:], cwd=work)
     quick = ["--data", "sample:co2", "--settings", "96x24", "--series", "1", "--seeds", "1", "--windows", "1"]
-    assert "Verdict" in environment.run("hrx", "audit", *quick, cwd=work).stdout
+    assert "FINDING" in environment.run("hrx", "audit", *quick, cwd=work).stdout
     environment.run("hrx", "report", "hrx-audit/ledger.db", "--out", "page", cwd=work)
     assert environment.run("hrx", "tables", "hrx-audit/ledger.db", "--against", "published", cwd=work).stdout
 
