@@ -14,8 +14,8 @@ _WITHOUT_NUMBERS = ("models", "engine", "workers", "gpus", "gate", "verbose")
 
 USUAL = {
     "data": "sample", "settings": "quick", "series": 3, "effort": "light", "windows": 1, "seeds": 2, "draws": 2,
-    "estimator": "input_gradient", "axis": "step", "out": "hrx-audit", "memory": 2.0, "device": "cpu",
-    "timeout": 7200.0, "address": "auto",
+    "estimator": "input_gradient", "axis": "step", "output": "point", "out": "hrx-audit", "memory": 2.0,
+    "device": "cpu", "timeout": 7200.0, "address": "auto",
 }  # fmt: skip
 """Defaults of `hrx audit`, with the windows and draws of its effort: a test compares them."""
 
