@@ -27,7 +27,7 @@ def run(words: list[str], folder: Path, script: str, shell: tuple[str, ...] = ("
     """Exit code and standard error of a command that a shell script starts as "$@"."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(folder)}
     command = [*shell, script, "sh", sys.executable, "-m", "hrx.cli", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1200)
     assert "Traceback" not in done.stderr
     assert not list(folder.glob("hrx-crash-*")), done.stderr
     return done.returncode, done.stderr

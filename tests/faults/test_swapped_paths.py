@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import sample
-from faults.test_bad_inputs import no_longer_than
+from faults.test_bad_inputs import HANGING, no_longer_than
 
 import hrx.files
 import hrx.records.ledger
@@ -58,7 +58,7 @@ def test_a_path_that_is_swapped_after_its_check_is_refused_without_waiting(
         return found
 
     monkeypatch.setattr(hrx.files, "regular_file", swapped)
-    with no_longer_than(60), pytest.raises(HrxError, match=r"x\.csv (is a|cannot be read)"):
+    with no_longer_than(HANGING), pytest.raises(HrxError, match=r"x\.csv (is a|cannot be read)"):
         READERS[reader](path)
     figure("swapped paths", f"{swap} in place of a file that was checked: refused at once", made=1, handled=1)
 
@@ -80,7 +80,7 @@ def test_a_dataset_whose_file_is_swapped_is_the_one_that_was_checked(
         return read(name)
 
     monkeypatch.setattr(datasets.Dataset, "from_file", swapped)
-    with no_longer_than(60):
+    with no_longer_than(HANGING):
         (dataset,) = open_source(str(tmp_path / "d"))
     assert dataset.damage == ""
     figure("swapped paths", f"{swap} in place of a dataset's file: the checked one is read", made=1, handled=1)
@@ -101,6 +101,10 @@ def test_a_fifo_in_place_of_a_ledger_is_refused_without_waiting(
         return connect(*arguments, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(hrx.records.ledger.sqlite3, "connect", swapped)
-    with no_longer_than(60), pytest.raises(HrxError, match=r"ledger\.db"), Ledger.open(path, create=create) as ledger:
+    with (
+        no_longer_than(HANGING),
+        pytest.raises(HrxError, match=r"ledger\.db"),
+        Ledger.open(path, create=create) as ledger,
+    ):
         ledger.write_all([])
     figure("swapped paths", "a FIFO in place of a ledger or its journal: refused", made=1, handled=1)
