@@ -34,7 +34,7 @@ class Role:
     categorical: Literal["no", "encoded", "native"] = "no"
     """Whether it takes codes: encoded with the target's past, or by layers of its own."""
     missing: Literal["masked", "zero", "refused"] = "refused"
-    """What it makes of NaN: known as missing, read as zero, or nothing: the window is refused."""
+    """What it makes of NaN: known to it as missing, read as the number 0, or nothing: `Bound` refuses the window."""
     ahead_missing: Literal["masked", "zero", "refused"] = "refused"
     """The same for a missing value of the steps ahead."""
 

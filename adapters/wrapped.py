@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hrx.adapters.contract import Convert, Forecaster, ModelError
-from hrx.adapters.inputs import POINT, Column, Layout, Output, Window
+from hrx.adapters.inputs import POINT, Column, Layout, Output, Role, Window
 from hrx.errors import HrxError, unknown
 
 DEVICES = ("cpu", "cuda", "mps", "auto")
@@ -218,6 +218,29 @@ class Bound(Wrapped):
                 f"{self.identity.model} is bound to windows of {self.layout.size} positions and a horizon of "
                 f"{self.layout.horizon}, not to {tuple(x.shape)} and {horizon}."
             )
+        if refusal := self.refusal_of_missing(x):
+            raise ModelError(f"{self.identity.model} {refusal}.")
+
+    def refusal_of_missing(self, x: Tensor) -> str | None:
+        """Why the missing values of covariates in `x` `(B, P)` cannot be given, as a clause, or None if they can."""
+        covariates = [channel for channel in self.layout.channels if channel.role != "target"]
+        if not covariates or not (missing := x.isnan()).any():
+            return None
+        for channel in covariates:
+            taken: Role = getattr(self.inputs, channel.role)
+            past, ahead = torch.tensor_split(missing[:, channel.positions], [self.layout.lookback], dim=1)
+            for gaps, how, place in (
+                (past, taken.missing, "position {}"),
+                (ahead, taken.ahead_missing, "step {} ahead"),
+            ):
+                if how == "refused" and gaps.any():
+                    (row, first), count = gaps.nonzero()[0].tolist(), gaps.shape[1]
+                    return (
+                        f"takes no missing values of {channel.role} covariates, but in window {row + 1} {channel.name} "
+                        f"lacks {int(gaps[row].sum())} of {count} values, the first at {place.format(first + 1)}: fill "
+                        f"them in, or drop {channel.name}"
+                    )
+        return None
 
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         return self._chosen(self._base.predict_window(self.layout.unpack(x), horizon, self.output.columns))

@@ -297,7 +297,8 @@ def _variance(model: Forecaster, bound: Bound, series: CovariateSeries, forecast
         if count != "run":
             arrays = series.region(layout.lookback, layout.horizon, count).arrays
             x = layout.pack(as_window(series, arrays)).float()
-            return usable_variance(MemoryBudget().forecasts(point, x, layout.horizon))
+            if point.refusal_of_missing(x) is None:
+                return usable_variance(MemoryBudget().forecasts(point, x, layout.horizon))
     except (UnusableSeries, Unscorable):
         pass
     try:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hrx.adapters.contract import Forecaster
-from hrx.adapters.inputs import POINT, ROLES, Inputs, Layout, Role, RoleName, Window
+from hrx.adapters.inputs import POINT, ROLES, Inputs, Layout, RoleName, Window
 from hrx.adapters.wrapped import Bound
 from hrx.audit.attribution import Estimate
 from hrx.audit.covariates import (
@@ -119,14 +119,8 @@ class BoundRun:
     def _packed(self, cut: ChannelWindows) -> Tensor:
         """Windows of the channels; raises where one lacks values that the model needs."""
         x = self.layout.pack(_window(cut.arrays, self.data, self.left_out))
-        for channel in self.layout.channels:
-            if channel.role == "target":
-                continue
-            role: Role = getattr(self.model.inputs, channel.role)
-            past, ahead = torch.tensor_split(x[:, channel.positions].isnan(), [self.layout.lookback], dim=1)
-            if (role.missing == "refused" and past.any()) or (role.ahead_missing == "refused" and ahead.any()):
-                name = self.model.identity.model
-                raise Unscorable(f"{channel.name} has missing values, which {name} does not take")
+        if refusal := self.model.refusal_of_missing(x):
+            raise Unscorable(f"{self.model.identity.model} {refusal}")
         return x
 
     def standard(self, forecast: Tensor) -> Tensor:

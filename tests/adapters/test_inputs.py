@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +85,41 @@ def test_a_bound_model_takes_its_own_layout_only() -> None:
     bound = Bound(model, Layout.of(given, H))
     with pytest.raises(ModelError, match=r"bound to windows of 37 positions and a horizon of 3"):
         bound.forward(torch.zeros(1, 5), H)
+
+
+@pytest.mark.parametrize(
+    ("role", "taken", "at", "sentence"),
+    [
+        (
+            "past", Role("optional", ahead_missing="zero"), (1, slice(2, 4), 0),
+            "2 price lacks 2 of 6 values, the first at position 3",
+        ),
+        (
+            "future", Role("optional", missing="zero"), (0, slice(L + 1, None), 1),
+            "1 holiday lacks 2 of 3 values, the first at step 2 ahead",
+        ),
+        (
+            "static", Role("optional"), (1, 0),
+            "2 area lacks 1 of 1 values, the first at position 1",
+        ),
+    ],
+)  # fmt: skip
+def test_a_missing_value_that_a_model_does_not_take_is_named(role: str, taken: Role, at: Any, sentence: str) -> None:
+    model, given = LinearChannels(L, H, targets=2, past=1, future=2, static=1), window()
+    layout = Layout.of(given, H)
+    complete = layout.pack(given)
+    getattr(given, role)[at] = torch.nan
+    x = layout.pack(given)
+    model.inputs = Inputs((1, None), **dict.fromkeys(("past", "future", "static"), Role("optional")) | {role: taken})
+    with pytest.raises(
+        ModelError, match=f"takes no missing values of {role} covariates, but in window {sentence}: fill"
+    ):
+        Bound(model, layout).forward(x, H)
+    assert Bound(model, layout).refusal_of_missing(complete) is None
+    takes = replace(taken, missing="zero", ahead_missing="zero")
+    model.inputs = replace(model.inputs, **{role: takes})
+    expected = Bound(model, layout).forward(x.nan_to_num(), H)
+    torch.testing.assert_close(Bound(model, layout).forward(x, H), expected)
 
 
 def test_float64_and_a_copy_keep_the_layout() -> None:

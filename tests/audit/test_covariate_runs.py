@@ -156,7 +156,8 @@ def test_a_covariate_that_the_model_needs_and_the_series_lacks_excludes_the_run(
     price[-30] = np.nan
     gap = replace(gap, covariates=(gap.covariates[0]._replace(values=price), *gap.covariates[1:]))
     record = measure_run(linear, planned(gap, windows=4), MemoryBudget()).record
-    assert record.reason == "price has missing values, which linear-channels does not take"
+    assert record.reason.startswith("linear-channels takes no missing values of past covariates, but in window ")
+    assert record.reason.endswith(": fill them in, or drop price")
 
 
 def test_a_model_that_cannot_read_a_series_alone_is_run_with_its_covariates() -> None:
