@@ -233,6 +233,10 @@ class Forecaster(ABC):
     scale: ReadScale = "raw"
     """What it reads; a model that was trained on standardised values names their scale where it is stored."""
 
+    def __repr__(self) -> str:
+        named = dict.fromkeys((self.identity.model, self.identity.checkpoint))
+        return f"<{' '.join(filter(None, named))}: {self.inputs}; {self.outputs}>"
+
     @abstractmethod
     def predict(self, x: Tensor, horizon: int) -> Tensor:
         """`(B, L) -> (B, H)`: the library's computation without anything that removes the gradient for good.

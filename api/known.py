@@ -1,6 +1,6 @@
 """What is known by name: models with their cards, and datasets with what of them is on disk. Imports no torch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ def known_models() -> list[dict[str, Any]]:
         about |= {"licence_note": known.licence_note} if known.licence_note else {}
         declared = _fields(card, "parameters", "licence", "native_lookback", "native_horizon", "pretraining")
         about |= declared | {"gift_eval": seen, "seen": sorted(card.seen or ()), "sources": card.sources}
+        about |= {"inputs": asdict(known.inputs), "outputs": asdict(known.outputs)}
         listed.append(about)
     return listed
 

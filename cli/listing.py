@@ -32,6 +32,9 @@ def models(options: ListModels) -> int:
         rows.append((str(m["name"]), size, str(m["licence"]), str(m["gift_eval"]), str(m["installed"] or "no")))
     show(render_table(("name", "size", "licence", "GIFT-Eval", "installed"), rows, terminal_width(_PIPED_WIDTH)))
     show("\nGIFT-Eval: the part of the benchmark that the model is declared to have been trained on. More with --json.")
+    reading = [(known.name, str(known.inputs), str(known.outputs)) for known in families().values()]
+    show("\n" + render_table(("family", "reads", "gives"), reading, terminal_width(_PIPED_WIDTH)))
+    show("\nA checkpoint may take less than its family: print(hrx.load(NAME)) says what.\n")
     commands = dict.fromkeys(str(m["install"]) for m in listed if not m["installed"])
     show("".join(f"\nTo install a missing library: {command}" for command in commands).lstrip("\n"))
     for known in families().values():

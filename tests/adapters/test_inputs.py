@@ -133,6 +133,17 @@ def test_float64_and_a_copy_keep_the_layout() -> None:
     assert twin.forward(x, H).dtype == torch.float64
 
 
+def test_a_model_shows_what_it_reads_and_gives() -> None:
+    model = LinearChannels(L, H)
+    model.inputs = Inputs((1, None), past=Role("optional", categorical="native"), static=Role("required", ("area",)))
+    assert repr(model) == (
+        "<linear-channels generated: 1 to any targets; past: optional, categorical; static: area (required); "
+        "point (median), quantiles 0.1 to 0.9 and between>"
+    )
+    model.identity = replace(model.identity, model="generated")
+    assert repr(model).startswith("<generated: 1 to any targets; ")
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("change", "sentence"),

@@ -144,13 +144,21 @@ def test_verify_shows_a_setting_beyond_the_models_limits(capsys: pytest.CaptureF
 
 def test_models_and_datasets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
-    names = [model["name"] for model in json.loads(capsys.readouterr().out)]
-    assert names[0] == "bolt-mini"
-    assert {"chronos-2", "ttm-r2", "chronos-bolt-base"} <= set(names)
+    models = {model["name"]: model for model in json.loads(capsys.readouterr().out)}
+    assert next(iter(models)) == "bolt-mini"
+    assert {"chronos-2", "ttm-r2", "chronos-bolt-base"} <= set(models)
+    assert (models["bolt-mini"]["inputs"]["targets"], models["chronos-2"]["inputs"]["targets"]) == ([1, 1], [1, None])
+    assert models["chronos-2"]["inputs"]["future"]["accepts"] == "optional"
+    assert models["bolt-mini"]["outputs"]["point"] == "median"
     assert main(["datasets", "--json"]) == 0
     listed = {d["name"]: d for d in json.loads(capsys.readouterr().out)}
     assert listed["seattle/D"]["series"] == 4
-    assert main(["models"]) == main(["datasets"]) == 0
+    assert main(["models"]) == 0
+    table, _, families, *_ = capsys.readouterr().out.split("\n\n")
+    assert max(map(len, f"{table}\n{families}".split("\n"))) <= 100
+    (row,) = (line.split() for line in families.split("\n") if line.startswith("timer "))
+    assert row == ["timer", "one", "target", "point"]
+    assert main(["datasets"]) == 0
     assert "elnino/M" in capsys.readouterr().out
 
 
