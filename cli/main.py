@@ -126,8 +126,8 @@ class Tables:
     table: tuple[str, ...] = option(
         (),
         "models, models_full, metrics, axes, domains, datasets, estimators, estimators_plain, cost, seeds, rank, "
-        "truncation, distance, channels or accuracy; of trained models backbones, benchmarks, trained_axes, "
-        "trained_domains or trained_estimators; may be repeated (default: all that the ledger can fill)",
+        "truncation, distance, channels, covariates or accuracy; of trained models backbones, benchmarks, "
+        "trained_axes, trained_domains or trained_estimators; may be repeated (default: all that the ledger can fill)",
         metavar="NAME",
     )
     format: Literal["text", "md", "tex", "csv", "html", "json"] = option(

@@ -31,9 +31,9 @@ BY_HRX = "hrx train"
 VERSIONS = ("library", "adapter_version", "torch_version")
 PROTOCOL = (
     "windows", "protocol_version", "estimator", "estimator_settings", "estimator_package", "axis", "draws",
-    "draws_kind", "precision", "max_draws", "scored", "fractions", "area", "permutations", "variance_windows",
+    "draws_kind", "precision", "max_draws", "scored", "fractions", "area", "permutations", "variance_windows", "output",
 )  # fmt: skip
-TASK = ("dataset", "series_fingerprint", "season", "channels", "lookback", "horizon", *PROTOCOL)
+TASK = ("dataset", "series_fingerprint", "season", "channels", "roles", "lookback", "horizon", *PROTOCOL)
 """What is measured and how, for any model. Sweeps that are scored in addition change none of these numbers."""
 CONFIGURATION = ("model", "fingerprint", *VERSIONS, "series", *TASK)
 """Everything that decides a run's numbers except its seeds."""

@@ -33,6 +33,8 @@ class FirstScreen:
     rows: tuple[tuple[str, ...], ...]
     """By dataset; of several models by model."""
     following: tuple[NextCommand, ...]
+    channels: str = ""
+    """What the covariates of a single model do."""
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -53,6 +55,8 @@ class FirstScreen:
                 head += _hanging(" " * (_LABEL + 2), decided, width) if decided else []
         if self.trust:
             head += _hanging(f"{'TRUST':<{_LABEL}}", self.trust, width)
+        if self.channels:
+            head += _hanging(f"{'CHANNELS':<{_LABEL}}", self.channels, width)
         tail = list(self._commands(width))
         room = most - len(head) - len(tail) - 3
         yield from head
@@ -79,6 +83,7 @@ class FirstScreen:
             for says, decided in self.finding
         ]
         parts += [f"- Trust: {escape_markdown(self.trust)}"] if self.trust else []
+        parts += [f"- Channels: {escape_markdown(self.channels)}"] if self.channels else []
         if self.rows:
             lines = [self.heads, ["---"] * len(self.heads), *self.rows]
             parts.append("\n" + "\n".join(f"| {' | '.join(map(escape_markdown, line))} |" for line in lines) + "\n")
@@ -99,12 +104,13 @@ def model_screen(
     if not finding:
         finding = [(f"{summary.headline}.", ""), (shorten(clean(summary.figures), _LONGEST_REFUSAL), "")]
     return FirstScreen(
-        " · ".join((shorten(clean(summary.model), 40), runs, datasets, admitted)),
+        " · ".join(filter(None, (shorten(clean(summary.model), 40), summary.output, runs, datasets, admitted))),
         tuple(finding),
         _trust(summary, most_weaknesses),
         HEADS,
         tuple(row.cells for row in summary.datasets),
         tuple(following),
+        summary.channels,
     )
 
 

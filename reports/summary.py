@@ -18,6 +18,7 @@ import pandas as pd
 from hrx.records.quantities import GAINS, Floats
 from hrx.records.record import DECLARED, DONE, EXCLUDED, FAILED, POSSIBLE, StoredCheck, StoredPlan
 from hrx.reports.context import DatasetContext, dataset_contexts
+from hrx.reports.covariates import channels_line, other_outputs
 from hrx.reports.lags import LagReading, read_lags
 from hrx.reports.runs import (
     LONGEST_REASON,
@@ -193,6 +194,10 @@ class ModelSummary:
     """Settings of scored runs before whose lookback the library puts zeros."""
     unpadded: tuple[str, ...] = ()
     """Settings of the others."""
+    channels: str = ""
+    """What the covariates do, or why the model does not read them; empty without any."""
+    output: str = ""
+    """Outputs that were explained, where any is not the point forecast."""
 
     @property
     def verdict(self) -> str:
@@ -260,6 +265,7 @@ class ModelSummary:
             "finding": [claim._asdict() for claim in self.claims],
             "trust": {"level": self.trust.level, "weaknesses": list(self.trust.weaknesses)},
             "datasets": [row.as_json() for row in self.datasets],
+            "channels": self.channels or None,
             "plan": None if self.plan is None else self.plan.as_json(),
             "context": [one.as_json() for one in self.contexts],
             "exclusions": self.exclusions,
@@ -294,6 +300,7 @@ def summarise_runs(
     mine = [check for check in checks if check[:4] in about]  # made with the weights and versions of some run
     scored, beating = _group(done), _group(done[beats])
     tone, headline, figures, claims = _verdict(runs, mine, scored, beating, bound)
+    output = other_outputs(done)
     margin = beating.evidence["g_margin"]
     padded = (done["padded"] > 0).fillna(False).to_numpy(dtype=bool)
     seasonal, among_beating = _seasonal(done), _seasonal(done[beats])
@@ -318,7 +325,7 @@ def summarise_runs(
         rank=median(medians["rank"]),
         parity=worst_parity(mine, runs["parity"]),
         tone=tone,
-        headline=headline,
+        headline=f"{headline} ({output})" if output else headline,
         because=" ".join([figures, *(plan.sentences() if plan else ()), *_remarks(runs, among_beating)]),
         backbone="" if pd.isna(first["backbone"]) else str(first["backbone"]),
         plan=plan,
@@ -329,6 +336,8 @@ def summarise_runs(
         figures=figures,
         padded=_settings(done[padded]),
         unpadded=_settings(done[~padded]),
+        channels=channels_line(done),
+        output=output,
     )
 
 

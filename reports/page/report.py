@@ -29,6 +29,8 @@ from hrx.reports.page.data import Json, PageStatistics, arrange, choose_examples
 from hrx.reports.runs import NO_REASON, PlanProgress, ReasonKind, count_reasons, overall_progress, read, reason_kinds
 from hrx.reports.screen import model_screen
 from hrx.reports.summary import EQUIVALENCE, summarise, worst_parity
+from hrx.reports.tables import tables
+from hrx.reports.tables.scored import DEFAULT_ESTIMATOR
 from hrx.reports.text import clean, counted, listed, make_directory, write_bytes
 
 PAGE, PARTS = "index.html", "index-data"
@@ -125,6 +127,7 @@ def render_report(
             for vector in (path for path in drawn if path.suffix == ".svg")
         ],
         context=context_section([(label, summary.contexts) for summary, label in summaries]),
+        channels=_channels(frame),
         contracts=contracts_section(contracts),
         exclusions=(kinds[:_MOST_REASONS], len(kinds[_MOST_REASONS:]), sum(one.runs for _, one in kinds), len(frame)),
         admission=admission(frame, labels, checks),
@@ -132,6 +135,29 @@ def render_report(
         footer=made_by(" from records alone"),
     )
     return page, {name: f'hrx.receive("{name}", {part});\n' for name, part in written.items()} if beside else {}
+
+
+class ChannelTable(NamedTuple):
+    """The table `covariates` without what is the same for all channels of a model."""
+
+    heads: list[tuple[str, str]]
+    """With the class of their cells."""
+    rows: list[tuple[str, ...]]
+    note: str
+
+
+def _channels(frame: pd.DataFrame) -> ChannelTable | None:
+    """Channels of the runs of one estimator; None without covariates."""
+    with_channels = frame[["channel_effects", "channels_left_out"]].notna().any(axis=1) & (frame["axis"] != "whole")
+    names = frame.loc[with_channels & (frame["status"] == DONE), "estimator"].unique()
+    if not len(names):
+        return None
+    estimator = DEFAULT_ESTIMATOR if DEFAULT_ESTIMATOR in names else str(names[0])
+    (table,) = tables(frame, "covariates", estimator=estimator)
+    shown = table.shown[:-3]  # without naive verdicts and leakage, which the page has by model and dataset
+    heads = [("Model, dataset", ""), *((one.title(), "number" if one.is_number else "") for one in shown)]
+    rows = [(row.section, *(row.cells[one.place].text for one in shown)) for row in table.rows]
+    return ChannelTable(heads, rows, table.note)
 
 
 def _asked(audits: Sequence[StoredAudit]) -> dict[str, object]:

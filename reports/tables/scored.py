@@ -54,7 +54,8 @@ _MEASURED = (
 FOLDED_VERDICTS = ("beats_naive", "beats_seasonal", "leaked")
 """What every table shows beside its quantities."""
 FOLDED = (*_MEASURED, *FOLDED_VERDICTS, "cost")
-_FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded")
+_FACTS = ("checkpoint", "domain", "leakage", "beats_naive", "matrix_seconds", "forward_seconds", "padded",
+          "channel_effects", "channels_left_out")  # fmt: skip
 _TRAINING = ("backbone", "depth", "training_seed")
 _PUBLISHED_PROTOCOL = {"estimator": DEFAULT_ESTIMATOR, "area": "gap", "channels": 1}
 """Published value of the columns that a row must share with the paper's; univariate runs have no channels."""
@@ -108,9 +109,9 @@ class ScoredRuns:
         """Configurations of all estimators without the horizon axis."""
         return self.named(self._done[self._whole])
 
-    def named(self, runs: pd.DataFrame, *, fold: bool = False) -> pd.DataFrame:
-        """Configurations of the runs with the paper's names of models, datasets and domains."""
-        named = fold_seeds(runs, FOLDED) if fold or self.fold else runs.copy()
+    def named(self, runs: pd.DataFrame, *, fold: bool = False, also: Sequence[str] = ()) -> pd.DataFrame:
+        """Configurations of the runs with the paper's names of models, datasets and domains, and `also` folded."""
+        named = fold_seeds(runs, (*FOLDED, *also)) if fold or self.fold else runs.copy()
         checkpoints = dict(zip(runs["fingerprint"], runs["checkpoint"], strict=True))
         domains = dict(zip(runs["dataset"], runs["domain"].fillna(""), strict=True))
         datasets = named["dataset"].astype(str)

@@ -22,7 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "starts": "[100, 120, 140, 160]", "protocol_version": "1", "estimator": "input_gradient",
     "estimator_settings": "{}", "axis": "step", "truncation": 0, "distance": 0, "draws": 4, "draws_kind": "antithetic",
     "precision": None, "max_draws": 64, "scored": 8, "fractions": 9, "area": "gap", "permutations": 3,
-    "variance_windows": "64", "protocol_seed": 0, "beats_naive": 1, "parity": 2e-7,
+    "variance_windows": "64", "output": "point", "protocol_seed": 0, "beats_naive": 1, "parity": 2e-7,
     "scored_steps": "[0, 3, 7, 10, 13, 16, 20, 23]",
 }  # fmt: skip
 MEASURED: dict[str, Any] = {

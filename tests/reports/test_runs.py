@@ -167,7 +167,7 @@ def test_folding_takes_the_mean_over_seeds_as_a_loop_would(record, frame):
 @pytest.mark.parametrize("column", CONFIGURATION)
 def test_runs_that_differ_in_more_than_a_seed_are_not_folded(record, frame, column):
     by_type = {int: 5, str: "other", type(None): 0.5}
-    absent = {"channels": 3, "estimator_package": "captum 0.9.0"}
+    absent = {"channels": 3, "roles": "{}", "estimator_package": "captum 0.9.0"}
     other = absent.get(column, by_type[type(getattr(record(), column))])
     assert len(fold_seeds(frame([record(), record(seed=1), record(protocol_seed=1)]), ["g_own"])) == 1
     assert len(fold_seeds(frame([record(), record(**{column: other})]), ["g_own"])) == 2
