@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +66,7 @@ def explain(
     lookback: int | None = None,
     steps: Sequence[int] | None = None,
     estimator: str | AttributionFunction | None = None,
-    settings: str | None = None,
+    settings: str | Mapping[str, Any] | None = None,
     seed: int = 0,
     date: str = "",
     id: Names = (),
@@ -99,7 +100,7 @@ def explain(
     missing is refused. `steps` are the forecast steps that get a row, counted from 1: by default all for the input
     gradient, eight for every other estimator. `estimator` is a name, or a function `f(forward, x, step) ->
     attribution`; by default the input gradient, or occlusion for a model of `hrx.from_callable`, whose number of
-    forecasts is told first.
+    forecasts is told first. `settings` are its own, a dict or JSON text, as `{"samples": 16}`.
 
     `target`, `past`, `future` and `static` name columns by their role: what is forecast (several together, or `"each"`
     by itself), what is known up to now, what is known ahead too, and what is constant. The steps ahead are the rows
@@ -132,7 +133,8 @@ def explain(
         )
     estimator = estimator or ("input_gradient" if forecaster.differentiable else "occlusion")
     name = estimator if isinstance(estimator, str) else as_estimator(estimator)
-    protocol = Protocol(estimator=name, estimator_settings=settings or "{}", seed=seed)
+    written = settings if isinstance(settings, str) else json.dumps(dict(settings or {}))
+    protocol = Protocol(estimator=name, estimator_settings=written or "{}", seed=seed)
     if context_bound is not None:
         held_out, protocol = True, replace(protocol, context=True, context_bound=context_bound)
     options = _options(date, id, value, frequency, season)

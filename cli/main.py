@@ -7,6 +7,7 @@ code.
 import argparse
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from hrx.audit.request import (
     undecided_option,
 )
 from hrx.cli.terminal import note, progress
-from hrx.errors import DEBUG_VARIABLE, Exit, HrxError, crash_sentence
+from hrx.errors import DEBUG_VARIABLE, Exit, HrxError, crash_sentence, unknown
 from hrx.files import reason, size
 from hrx.options import add_options, given, option, positive, read_settings
 from hrx.text import clean_lines
@@ -285,6 +286,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence."""
 
     def error(self, message: str) -> NoReturn:
+        if verb := re.match(r"argument VERB: invalid choice: '(.*?)'", message):
+            message = unknown("verb", verb[1], VERBS).rstrip(".")
         self.exit(Exit.WRONG_REQUEST, f"{one_line(f'{self.prog}: {message}')}. See {self.prog} --help.\n")
 
 

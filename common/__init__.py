@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hrx.api.explanation import Explanation
     from hrx.api.revision import Revision, revision
     from hrx.api.score import score
+    from hrx.audit.attribution import estimators
     from hrx.audit.protocol import Protocol
     from hrx.reports.compare import compare
     from hrx.reports.runs import read
@@ -38,6 +39,7 @@ __all__ = [
     "Protocol",
     "Revision",
     "compare",
+    "estimators",
     "evaluate",
     "explain",
     "from_callable",
@@ -58,6 +60,7 @@ _HOME = {
     "hrx.api.explanation": ("Explanation",),
     "hrx.api.revision": ("Revision", "revision"),
     "hrx.api.score": ("score",),
+    "hrx.audit.attribution": ("estimators",),
     "hrx.audit.protocol": ("Protocol",),
     "hrx.reports": ("compare", "read", "tables"),
 }

@@ -36,6 +36,9 @@ KNOWN_LAYOUTS = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
 EACH = ("each",)
 _NAMES = ("id", "value", "target", *ROLES)
 """Options that take several columns."""
+_IN_AUDITS = (
+    "An audit takes these behind a file's name, as csv:FILE?target=y&unused=ignore; of a frame, drop the columns."
+)
 
 
 class Options(NamedTuple):
@@ -196,7 +199,8 @@ def _without_role(table: InputTable, layout: Layout, options: Options) -> tuple[
     if left and options.unused != "ignore" and not options.value:
         raise HrxError(
             f"{table.file}: no role is given for {quoted(left)} beside the target {quoted(layout.values)}. Name what "
-            "the forecast may read in past=, future= (known ahead) or static=; leave out the rest by unused='ignore'."
+            "the forecast may read in past=, future= (known ahead) or static=; leave out the rest by unused='ignore'. "
+            + _IN_AUDITS
         )
     return left
 
@@ -260,7 +264,7 @@ def _find_values(
         raise HrxError(
             f"{table.file} has several columns of numbers: {quoted(candidates)}. Say which to forecast: "
             f"target={candidates[0]}, and what the others are: past=, future= (known ahead) or static=; or "
-            f"value={','.join(candidates[:2])} for series of their own."
+            f"value={','.join(candidates[:2])} for series of their own. " + _IN_AUDITS
         )
     # An empty column of a wide table is a series without values: it is recorded, not hidden.
     return tuple(name for name in free if name in candidates or (dated and not one and is_empty(table.columns[name])))

@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,10 +27,10 @@ from hrx.reports.runs import (
     NO_REASON,
     SEEDS,
     TASK,
+    as_runs,
     beats_naive,
     impossible_remark,
     mask_impossible,
-    require_runs,
     stored_progress,
     too_short,
 )
@@ -44,8 +45,8 @@ _MOST_MODELS = 12
 
 
 def compare(
-    base: pd.DataFrame,
-    new: pd.DataFrame,
+    base: pd.DataFrame | str | Path,
+    new: pd.DataFrame | str | Path,
     gates: Sequence[str] | str = (),
     *,
     base_model: str | None = None,
@@ -55,15 +56,14 @@ def compare(
     min_pairs: int = MIN_CLUSTERS,
     undecided: Leniency | None = None,
 ) -> CheckpointComparison:
-    """Compares one model of each frame of `read`: the only one, the named one, or all models of a named backbone.
+    """Compares one model of each ledger, a path or a frame of `read`: the only one, the named one, or all models of a
+    named backbone.
 
     Each gate is a bound on the change of a quantity; it passes, fails, or is undecided. `min_pairs` counts clusters.
 
-        base, new = hrx.read("my-audit/ledger.db"), hrx.read("my-audit/ledger.db")
-        hrx.compare(base, new, ["g_margin >= -0.02"]).verdict
+        hrx.compare("my-audit/ledger.db", "my-audit/ledger.db", ["g_margin >= -0.02"]).verdict
     """
-    for side, frame in (("base", base), ("new", new)):
-        require_runs(frame, side)
+    base, new = as_runs(base, "base"), as_runs(new, "new")
     # Records that were exported by an earlier hrx have no column of the backbone.
     base, new = (frame if "backbone" in frame else frame.assign(backbone="") for frame in (base, new))
     parsed = [parse(text) for text in ([gates] if isinstance(gates, str) else gates)]

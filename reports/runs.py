@@ -82,10 +82,13 @@ def frame_of(ledger: Ledger) -> pd.DataFrame:
     return frame
 
 
-def require_runs(frame: object, name: str) -> None:
-    """Refuses what is not a frame of `read`."""
-    if not isinstance(frame, pd.DataFrame) or not {"model", "status", "fingerprint"} <= set(frame.columns):
-        raise HrxError(f"{name} is not a frame of runs but a {type(frame).__name__}. Read a ledger: hrx.read(LEDGER).")
+def as_runs(given: pd.DataFrame | str | Path, name: str) -> pd.DataFrame:
+    """Return a frame of `read`: the given one, or that of the ledger at a path; refuses anything else."""
+    if isinstance(given, str | Path):
+        return read(given)
+    if not isinstance(given, pd.DataFrame) or not {"model", "status", "fingerprint"} <= set(given.columns):
+        raise HrxError(f"{name} is not a frame of runs but a {type(given).__name__}. Read a ledger: hrx.read(LEDGER).")
+    return given
 
 
 def _typed(kind: str, values: Sequence[record.Value]) -> pd.Series:

@@ -23,6 +23,9 @@ class ReportTable(TableData):
     def __str__(self) -> str:
         return self.to_text()
 
+    def __repr__(self) -> str:
+        return f"<Table {self.name}: {text.counted(len(self.rows), 'row')} × {len(self.columns)} columns>"
+
     def to_text(self, width: int = 80) -> str:
         """For a terminal, in at most `width` columns where the numbers fit."""
         names = [shown.title("paper", "diff.") for shown in self.shown]
@@ -60,8 +63,17 @@ class ReportTable(TableData):
             for row in self.sectioned()
         ]
 
+    def to_frame(self) -> pd.DataFrame:
+        """Values in full precision under the columns' names. An interval takes two columns."""
+        return pd.DataFrame({name: list(map(_json_value, values)) for name, values in self._fields().items()})
+
     def to_csv(self) -> str:
-        """Values in full precision under the columns' names. An interval takes two fields."""
+        """The same as text. A name that a spreadsheet would compute is quoted."""
+        frame = pd.DataFrame(self._fields(), dtype=object)
+        written = frame.map(lambda value: escape_csv(value) if isinstance(value, str) else _json_value(value))
+        return written.to_csv(index=False, lineterminator="\n")
+
+    def _fields(self) -> dict[str, list[Value]]:
         fields: dict[str, list[Value]] = {}
         if any(row.section for row in self.rows):
             fields["section"] = [row.section for row in self.rows]
@@ -74,9 +86,7 @@ class ReportTable(TableData):
             else:
                 fields[name] = values
         fields["few"] = [int(any(cell.few for cell in row.cells)) for row in self.rows]
-        frame = pd.DataFrame(fields, dtype=object)
-        written = frame.map(lambda value: escape_csv(value) if isinstance(value, str) else _json_value(value))
-        return written.to_csv(index=False, lineterminator="\n")
+        return fields
 
     def to_json(self) -> str:
         """Object of `as_json`, written."""

@@ -204,8 +204,8 @@ an array; its signs are dropped. Torch, numpy and random are seeded before each 
 _objects: dict[str, AttributionFunction] = {}
 
 
-def estimator_names() -> tuple[str, ...]:
-    """Names of all estimators, built in or registered."""
+def estimators() -> tuple[str, ...]:
+    """Names of the estimators for `estimator=`, built in or registered by other packages."""
     return (*BUILT_IN, *_registered())
 
 
@@ -241,7 +241,7 @@ def find_estimator(name: str) -> Estimator:
     if entry is None:
         from hrx.audit.attribution.libraries import library_names
 
-        names = (*estimator_names(), *library_names())
+        names = (*estimators(), *library_names())
         raise ProtocolError(unknown("estimator", name, names, "A function of yours is FILE.py:FUNCTION."))
     try:
         loaded = entry.load()

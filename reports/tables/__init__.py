@@ -7,6 +7,7 @@ depth and seed, so each of them is a configuration of its own.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from hrx.records.quantities import DISTANCES, GAINS, RANK_BINS, TRUNCATIONS
 from hrx.reports import published
 from hrx.reports.cells import COUNT, FINE_GAIN, GAIN, INTERVAL, Cell, Format, P, Span, TableColumn, Value
 from hrx.reports.covariates import FOLDED, POINT, ChannelSummary, channel_rows, summarise_channels
-from hrx.reports.runs import CONFIGURATION, SEEDS, TASK, VERSIONS, require_runs
+from hrx.reports.runs import CONFIGURATION, SEEDS, TASK, VERSIONS, as_runs
 from hrx.reports.statistics import FEWEST_INTERVAL, Interval, median, student_interval, trimmed_mean
 from hrx.reports.table import ReportTable, ReportTables
 from hrx.reports.tables import scored
@@ -58,21 +59,21 @@ VERDICTS = {"Beats naive": 1.0, "Loses to naive": 0.0}
 
 
 def tables(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | str | Path,
     names: Sequence[str] | str | None = None,
     *,
     against: Literal["published"] | None = None,
     estimator: str = scored.DEFAULT_ESTIMATOR,
     fold: bool = True,
 ) -> ReportTables:
-    """Named tables from the runs of `read(ledger)`; without names, all that the ledger can fill.
+    """Named tables from the runs of a ledger, its path or frame of `read`; without names, all that the ledger can fill.
 
     `estimator` selects the runs of all tables that do not compare estimators. Without `fold`, every seed counts as a
     run. `against="published"` puts the paper's value beside each cell.
 
-        print(hrx.tables(hrx.read("my-audit/ledger.db"), ["models"])[0].to_text())
+        hrx.tables("my-audit/ledger.db", ["models"])[0].to_frame()
     """
-    require_runs(frame, "frame")
+    frame = as_runs(frame, "frame")
     names = [names] if isinstance(names, str) else names
     if wrong := [name for name in names or () if name not in scored.RECIPES]:
         raise HrxError(unknown("table", wrong[0], NAMES))

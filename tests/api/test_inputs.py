@@ -45,6 +45,18 @@ def values() -> np.ndarray:
 DATES = pd.date_range("2023-01-31", periods=60, freq="ME")
 
 
+def test_settings_are_a_dict_or_text(model: Any, values: np.ndarray) -> None:
+    given = {"horizon": HORIZON, "lookback": LOOKBACK, "estimator": "smoothgrad"}
+    as_dict = hrx.explain(model, values, settings={"samples": 2}, **given)
+    as_text = hrx.explain(model, values, settings='{"samples": 2}', **given)
+    assert as_dict.method == as_text.method != hrx.explain(model, values, **given).method
+    np.testing.assert_array_equal(as_dict.matrix, as_text.matrix)
+
+
+def test_the_estimators_are_listed() -> None:
+    assert {"input_gradient", "occlusion", "smoothgrad"} <= set(hrx.estimators())
+
+
 def _long(values: np.ndarray, *names: str) -> pd.DataFrame:
     frames = [
         pd.DataFrame(dict(zip(names, (item, DATES, row), strict=True)))

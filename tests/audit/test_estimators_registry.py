@@ -17,7 +17,7 @@ from hrx.audit.attribution import (
     Estimate,
     Estimator,
     Settings,
-    estimator_names,
+    estimators,
     find_estimator,
     parse_estimator_settings,
     setting,
@@ -58,7 +58,7 @@ def entries(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_installed_entry_point_is_an_estimator_like_the_others(entries) -> None:
     entries(recency=f"{__name__}:RECENCY")
-    assert "recency" in estimator_names()
+    assert "recency" in estimators()
     protocol = Protocol(estimator="recency", estimator_settings='{"power": 2}')
     result = estimate(from_module(torch.nn.Linear(40, 12)), series(2, 40), 12, protocol)
     assert result.matrix.shape == (2, 8, 40)
@@ -77,7 +77,7 @@ def test_a_broken_entry_point_fails_only_when_it_is_used(entries) -> None:
 def test_a_name_that_is_taken_is_refused(entries) -> None:
     entries(saliency=f"{__name__}:RECENCY")
     with pytest.raises(ProtocolError, match="registers 'saliency', which is taken"):
-        estimator_names()
+        estimators()
     assert find_estimator("saliency").package == ""
 
 

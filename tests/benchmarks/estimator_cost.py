@@ -16,7 +16,7 @@ import torch
 from side_by_side import Line, arguments, begin, models, report, series, timed
 
 from hrx.adapters import Forecaster
-from hrx.audit.attribution import estimator_names
+from hrx.audit.attribution import estimators
 from hrx.audit.attribution.explanation import explain
 from hrx.audit.memory import MemoryBudget
 from hrx.audit.runner.plan import Setting, parse_settings
@@ -58,7 +58,7 @@ def main() -> None:
     parser.set_defaults(models="bolt-mini")
     parser.add_argument("--settings", default="96x24", help="LxH,… (default: 96x24)")
     parser.add_argument("--windows", type=int, default=2, help="default: 2")
-    parser.add_argument("--estimators", default=",".join(estimator_names()), help="NAME,… (default: all)")
+    parser.add_argument("--estimators", default=",".join(estimators()), help="NAME,… (default: all)")
     options = begin(parser)
     names = options.estimators.split(",")
     with models(options.models.split(";")) as loaded:

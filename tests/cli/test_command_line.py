@@ -175,6 +175,10 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
+def test_a_mistyped_verb_gets_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wrong(capsys, "adit", "bolt-mini").startswith("hrx: Unknown verb 'adit'. Did you mean 'audit'")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,8 +15,10 @@ import pytest
 from helpers.constructed import runs, store
 from helpers.noisy import noisy_bolt_mini
 
+import hrx
 from hrx.cli import main
 from hrx.reports import read
+from hrx.reports.text import counted
 
 MARKS = [f"series{i}" for i in range(20)]
 
@@ -67,6 +70,16 @@ def test_a_table_comes_in_every_form(base: Path, form: str, sign: str, capsys: p
     out = output(capsys, "tables", base, "--table", "models", "--format", form, "--against", "published")
     assert sign in out
     assert "0.3" in out
+
+
+def test_python_takes_a_path_or_a_frame_and_gives_a_frame(base: Path) -> None:
+    (table,) = hrx.tables(base, "models")
+    assert str(table) == str(hrx.tables(hrx.read(base), ["models"])[0])
+    assert repr(table) == f"<Table models: {counted(len(table.rows), 'row')} × {len(table.columns)} columns>"
+    both = table.to_frame(), pd.read_csv(StringIO(table.to_csv()))
+    frame, written = (one.astype(object).where(one.notna(), None) for one in both)
+    pd.testing.assert_frame_equal(frame, written)
+    assert hrx.compare(str(base), base).pairs == hrx.compare(hrx.read(base), hrx.read(base)).pairs > 0
 
 
 def test_tables_go_to_a_file_or_one_file_each(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

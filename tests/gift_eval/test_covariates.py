@@ -103,7 +103,7 @@ def test_a_column_without_a_role_is_refused_with_the_keywords_or_left_out_on_req
     missing = ROLES._replace(future=("temp",))
     message = refused(frame, missing)
     assert "no role is given for 'holiday' beside the target 'load'" in message
-    assert all(keyword in message for keyword in ("past=", "future=", "static=", "unused='ignore'"))
+    assert all(keyword in message for keyword in ("past=", "future=", "static=", "unused='ignore'", "of a frame, drop"))
     (one, _) = read(frame, missing._replace(unused="ignore"))
     assert one.names["future"] == ("temp",)
     assert "not used: 'holiday'" in one.note
